@@ -1,0 +1,148 @@
+package config
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// clearEnvironment hides the configuration of whoever runs the tests.
+func clearEnvironment(t *testing.T) {
+	t.Helper()
+	for _, setting := range os.Environ() {
+		if name, _, _ := strings.Cut(setting, "="); strings.HasPrefix(name, variablePrefix) {
+			t.Setenv(name, "") // empty counts as not set
+		}
+	}
+}
+
+// samples gives for every key a default, a value for the environment and another for code.
+var samples = map[string]struct {
+	def     any
+	env     string
+	fromEnv any
+	code    any
+	inCode  any
+}{
+	"pipeline.num_micro_batch":               {1, "4", 4, int64(8), 8},
+	"pipeline.num_stages":                    {0, "2", 2, 3, 3},
+	"pipeline.strategy":                      {"PreferBackward", "preferforward", "PreferForward", "PREFERBACKWARDOPTIMIZER", "PreferBackwardOptimizer"},
+	"pipeline.stages_per_device":             {1, "2", 2, 3, 3},
+	"gradient_checkpoint.type":               {"", "Auto", "auto", "Collection", "collection"},
+	"gradient_checkpoint.end_taskgraph":      {-1, "0", 0, 1, 1},
+	"gradient_checkpoint.check_gradients":    {false, "TRUE", true, false, false},
+	"zero.level":                             {"", "V0", "v0", "v2", "v2"},
+	"offload.level":                          {"", "V0", "v0", "", ""},
+	"amp.level":                              {"", "o1", "O1", "O1", "O1"},
+	"amp.debug_log":                          {false, "True", true, false, false},
+	"amp.loss_scale":                         {LossScale{Dynamic: true}, "1024", LossScale{Value: 1024}, 0.5, LossScale{Value: 0.5}},
+	"amp.dtype":                              {"float16", "BFloat16", "bfloat16", "FLOAT16", "float16"},
+	"optimizer.num_apply_group":              {1, "4", 4, 2.0, 2},
+	"cluster.device_place_prefer_intra_node": {true, "False", false, true, true},
+	"cluster.run_visible_devices":            {"", "0, 2", "0,2", []int{3, 1}, "3,1"},
+	"cluster.colocate_split_and_replicate":   {false, "true", true, false, false},
+	"cluster.device_memory":                  {int64(0), "512MB", int64(512e6), 1 << 30, int64(1 << 30)},
+	"communication.num_communicators":        {2, "1", 1, "3", 3},
+	"communication.sparse_as_dense":          {false, "true", true, "False", false},
+	"communication.max_splits":               {5, "24", 24, 15, 15},
+	"communication.fp16":                     {false, "True", true, false, false},
+	"communication.fp16_scale":               {128, "64", 64, 256, 256},
+	"communication.clip_after_allreduce":     {false, "true", true, false, false},
+	"communication.gradients_reduce_method":  {"mean", "SUM", "sum", "MEAN", "mean"},
+	"communication.backend":                  {"auto", "MPI", "mpi", "nccl", "nccl"},
+	"communication.timeout":                  {5 * time.Minute, "90s", 90 * time.Second, time.Hour, time.Hour},
+	"io.slicing":                             {false, "true", true, false, false},
+	"io.unbalanced_io_slicing":               {false, "true", true, false, false},
+	"io.drop_last_files":                     {false, "true", true, false, false},
+	"auto.auto_parallel":                     {false, "true", true, false, false},
+}
+
+// companions returns the params without which a key may not be set.
+func companions(k *key) map[string]any {
+	params := make(map[string]any)
+	if k.needs != "" {
+		needed := row(k.needs)
+		params[k.needs] = true
+		if words, ok := needed.typ.(enumType); ok {
+			params[k.needs] = words[1]
+		}
+	}
+	if k.name == "pipeline.stages_per_device" {
+		params["pipeline.strategy"] = Interleaved
+	}
+	return params
+}
+
+func TestEveryKeyTakesCodeBeforeEnvironmentBeforeDefault(t *testing.T) {
+	clearEnvironment(t)
+	if len(samples) != len(keys) {
+		t.Errorf("%d samples for %d keys", len(samples), len(keys))
+	}
+	for i := range keys {
+		k := &keys[i]
+		t.Run(k.name, func(t *testing.T) {
+			sample, ok := samples[k.name]
+			if !ok {
+				t.Fatal("no sample")
+			}
+			check := func(params map[string]any, want any, from Source) {
+				t.Helper()
+				cfg, err := New(params)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := cfg.Get(k.name)
+				if err != nil || got != want {
+					t.Errorf("value %v (%v), want %v", got, err, want)
+				}
+				if source, err := cfg.Source(k.name); err != nil || source != from {
+					t.Errorf("source %v (%v), want %v", source, err, from)
+				}
+				if err := cfg.Validate(); err != nil {
+					t.Errorf("what New accepted is not valid: %v", err)
+				}
+			}
+			check(nil, sample.def, Source{})
+
+			t.Setenv(k.variable(), sample.env)
+			check(companions(k), sample.fromEnv, Source{Environment, k.variable()})
+
+			params := companions(k)
+			params[k.name] = sample.code
+			check(params, sample.inCode, Source{Origin: Code})
+
+			t.Setenv(k.variable(), "")
+			check(nil, sample.def, Source{})
+		})
+	}
+}
+
+func TestEnvironmentVariablesOfOthersAreLeftAlone(t *testing.T) {
+	clearEnvironment(t)
+	for _, name := range []string{"EPL_DUMP", "EPL_TRACE", "EPL_RANK", "EPL_PIPELINE", "EPL_PIPELINES_X", "PIPELINE_NUM_STAGES", "epl_pipeline_x"} {
+		t.Setenv(name, "anything")
+	}
+	t.Setenv("EPL_PIPELINE_UNKNOWN_BUT_EMPTY", "")
+	if _, err := New(nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAVariableThatCodeOverridesIsNotRead(t *testing.T) {
+	clearEnvironment(t)
+	t.Setenv("EPL_COMMUNICATION_MAX_SPLITS", "many")
+	cfg, err := New(map[string]any{"communication.max_splits": 15})
+	if err != nil || cfg.Communication.MaxSplits != 15 {
+		t.Errorf("%v, %v", cfg, err)
+	}
+}
+
+func TestNoneInCodeUnsetsTheStagesOfTheEnvironment(t *testing.T) {
+	clearEnvironment(t)
+	t.Setenv("EPL_PIPELINE_NUM_STAGES", "4")
+	cfg, err := New(map[string]any{"pipeline.num_stages": "None"})
+	if err != nil || cfg.Pipeline.NumStages != 0 {
+		t.Errorf("%v, %v", cfg, err)
+	}
+}

@@ -1,0 +1,123 @@
+// Package emit turns recorded programs, or segments cut out of them, into executables of an inner backend.
+//
+// What goes in is verified IR; what comes out computes the same values, op by op: nothing is rearranged here.
+package emit
+
+import (
+	"fmt"
+
+	"github.com/gomlx/compute"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// Program compiles the whole program: its parameters are the inputs of the executable, in order.
+func Program(backend compute.Backend, p *ir.Program) (compute.Executable, error) {
+	b := backend.Builder(p.Name)
+	e := newEmitter(b)
+	if err := e.body(p.Main, b.Main()); err != nil {
+		return nil, errors.WithMessagef(err, "epl: program %q", p.Name)
+	}
+	return b.Compile()
+}
+
+// Segment compiles a segment: the executable takes its inputs and returns its outputs, both in order.
+func Segment(backend compute.Backend, s *ir.Segment) (compute.Executable, error) {
+	b := backend.Builder(s.Name)
+	e := newEmitter(b)
+	main := b.Main()
+	for i, v := range s.Inputs {
+		p, err := main.Parameter(fmt.Sprintf("in%d", i), v.Shape, nil)
+		if err != nil {
+			return nil, errors.WithMessagef(err, "epl: segment %q: input %s", s.Name, v)
+		}
+		e.values[v] = p
+	}
+	for _, op := range s.Ops {
+		if err := e.op(op, main); err != nil {
+			return nil, errors.WithMessagef(err, "epl: segment %q", s.Name)
+		}
+	}
+	if err := e.ret(main, s.Outputs); err != nil {
+		return nil, errors.WithMessagef(err, "epl: segment %q", s.Name)
+	}
+	return b.Compile()
+}
+
+type emitter struct {
+	builder compute.Builder
+	values  map[*ir.Value]compute.Value
+	funcs   map[*ir.Func]compute.Function
+}
+
+func newEmitter(b compute.Builder) *emitter {
+	return &emitter{b, map[*ir.Value]compute.Value{}, map[*ir.Func]compute.Function{}}
+}
+
+func (e *emitter) body(f *ir.Func, to compute.Function) error {
+	for _, op := range f.Ops {
+		if err := e.op(op, to); err != nil {
+			return err
+		}
+	}
+	return e.ret(to, f.Outputs)
+}
+
+func (e *emitter) ret(to compute.Function, outputs []*ir.Value) error {
+	vs := make([]compute.Value, len(outputs))
+	for i, o := range outputs {
+		v, ok := e.values[o]
+		if !ok {
+			return errors.Errorf("output %s is not computed", o)
+		}
+		vs[i] = v
+	}
+	return to.Return(vs, nil)
+}
+
+func (e *emitter) op(op *ir.Op, to compute.Function) error {
+	in := ir.Operands{Values: make([]compute.Value, len(op.Inputs))}
+	for i, v := range op.Inputs {
+		if v == nil {
+			continue
+		}
+		x, ok := e.values[v]
+		if !ok {
+			return errors.Errorf("%s needs %s, which is not computed", op, v)
+		}
+		in.Values[i] = x
+	}
+	for _, f := range op.Funcs {
+		g, err := e.function(f, to)
+		if err != nil {
+			return errors.WithMessage(err, op.String())
+		}
+		in.Funcs = append(in.Funcs, g)
+	}
+	outs, err := op.Attrs.Emit(to, &in)
+	if err != nil {
+		return errors.WithMessage(err, op.String())
+	}
+	for i, o := range outs {
+		e.values[op.Outputs[i]] = o
+	}
+	return nil
+}
+
+// function emits a function once, where it is first used.
+func (e *emitter) function(f *ir.Func, user compute.Function) (g compute.Function, err error) {
+	if g, ok := e.funcs[f]; ok {
+		return g, nil
+	}
+	if f.Parent == nil {
+		g, err = e.builder.NewFunction(f.Name)
+	} else {
+		g, err = user.Closure()
+	}
+	if err != nil {
+		return nil, err
+	}
+	e.funcs[f] = g
+	return g, e.body(f, g)
+}

@@ -1,0 +1,28 @@
+module github.com/easyparallel/epl
+
+go 1.26.5
+
+require (
+	github.com/gomlx/compute v0.1.5
+	github.com/gomlx/gomlx v0.28.2
+	github.com/pkg/errors v0.9.1
+	github.com/spf13/cobra v1.10.2
+)
+
+require (
+	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
+	github.com/go-logr/logr v1.4.3 // indirect
+	github.com/google/go-cmp v0.7.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/spf13/pflag v1.0.9 // indirect
+	golang.org/x/exp v0.0.0-20260410095643-746e56fc9e2f // indirect
+	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
+	golang.org/x/mod v0.35.0 // indirect
+	golang.org/x/sync v0.20.0 // indirect
+	golang.org/x/tools v0.44.0 // indirect
+	honnef.co/go/tools v0.7.0 // indirect
+	k8s.io/klog/v2 v2.140.0 // indirect
+)
+
+tool honnef.co/go/tools/cmd/staticcheck

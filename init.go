@@ -1,0 +1,178 @@
+package epl
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/gomlx/compute"
+	_ "github.com/gomlx/compute/gobackend" // the default inner backend
+	"github.com/gomlx/gomlx/support/exceptions"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/internal/engine"
+	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/record"
+)
+
+// Environment variables that are not configuration keys.
+const (
+	// EnvDump names a directory in which every program is written down after every pass.
+	EnvDump = "EPL_DUMP"
+	// EnvPasses switches passes off and on, as [WithPasses] does.
+	EnvPasses = "EPL_PASSES"
+)
+
+// Option changes how [Init] sets EPL up.
+type Option func(*options) error
+
+type options struct {
+	localDevices int
+	inner        string
+	strategy     *record.Strategy
+	passes       string
+}
+
+// WithLocalDevices sets the number of devices in this worker. The default is the launcher's, else 1.
+//
+//	env, err := epl.Init(nil, epl.WithLocalDevices(1))
+func WithLocalDevices(n int) Option {
+	return func(o *options) error {
+		if n < 1 {
+			return errors.Errorf("epl: WithLocalDevices(%d): a worker needs at least one device", n)
+		}
+		o.localDevices = n
+		return nil
+	}
+}
+
+// WithInner chooses the GoMLX backend that programs run on, as GOMLX_BACKEND would: "go", "xla:cuda". The default is
+// $GOMLX_BACKEND, else "go". Backends other than "go" must be imported by the program.
+//
+//	env, err := epl.Init(nil, epl.WithInner("go"))
+func WithInner(backend string) Option {
+	return func(o *options) error {
+		o.inner = backend
+		return nil
+	}
+}
+
+// WithDefaultStrategy sets the strategy of ops outside every scope, in all programs. There is none by default; a
+// program without annotations is data parallel all the same.
+//
+//	env, err := epl.Init(nil, epl.WithDefaultStrategy(epl.Replicate(1)))
+func WithDefaultStrategy(s Strategy) Option {
+	return func(o *options) error {
+		if err := s.check("WithDefaultStrategy"); err != nil {
+			return err
+		}
+		o.strategy = &s.s
+		return nil
+	}
+}
+
+// WithPasses switches the passes that improve programs: "none" runs what GoMLX built op by op, and so gives the bits
+// of the inner backend; "-fused,-sum-dot" switches two off. It adds to EPL_PASSES of the environment.
+//
+//	env, err := epl.Init(nil, epl.WithPasses("none"))
+func WithPasses(spec string) Option {
+	return func(o *options) error {
+		o.passes = spec
+		return nil
+	}
+}
+
+// supported are the configuration keys whose feature exists.
+var supported = map[string]bool{
+	"cluster.device_place_prefer_intra_node": true,
+	"cluster.run_visible_devices":            true,
+	"cluster.colocate_split_and_replicate":   true,
+}
+
+// Init sets EPL up. A nil config means defaults and EPL_* variables of the environment.
+//
+//	env, err := epl.Init(nil)
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	defer env.Close()
+func Init(cfg *Config, opts ...Option) (*Env, error) {
+	var o options
+	for _, set := range opts {
+		if err := set(&o); err != nil {
+			return nil, err
+		}
+	}
+	if cfg == nil {
+		var err error
+		if cfg, err = NewConfig(nil); err != nil {
+			return nil, err
+		}
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := cfg.Unsupported(func(key string) bool { return supported[key] }); err != nil {
+		return nil, err
+	}
+	cl, err := newCluster(cfg, o.localDevices)
+	if err != nil {
+		return nil, err
+	}
+	inner, pureGo, err := newInner(o.inner)
+	if err != nil {
+		return nil, err
+	}
+	set, err := passes.Parse(os.Getenv(EnvPasses)+","+o.passes, pureGo)
+	if err != nil {
+		inner.Finalize()
+		return nil, err
+	}
+	eng := engine.New(inner, engine.Options{Config: cfg, Cluster: cl, Passes: set, Dump: os.Getenv(EnvDump)})
+	backend := record.NewBackend(inner, eng, record.Options{Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel})
+	eng.Owner = backend
+	return &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng}, nil
+}
+
+func newCluster(cfg *Config, localDevices int) (*cluster.Cluster, error) {
+	visible, err := cfg.Cluster.VisibleDevices()
+	if err != nil {
+		return nil, err
+	}
+	cl, err := cluster.FromEnvironment(os.LookupEnv, localDevices, visible)
+	if err != nil {
+		return nil, err
+	}
+	if n := cl.TotalDevices(); n != 1 {
+		return nil, errors.Errorf("epl: %d devices: running on more than one is not supported yet by this version; use one", n)
+	}
+	return cl, nil
+}
+
+// newInner makes the inner backend.
+func newInner(name string) (inner compute.Backend, pureGo bool, err error) {
+	if name == "" {
+		name = os.Getenv(compute.ConfigEnvVar)
+	}
+	if name == "" {
+		name = "go"
+	}
+	kind, options, _ := strings.Cut(name, ":")
+	pureGo = kind == "go"
+	if kind == "epl" {
+		return nil, false, errors.Errorf("epl: the inner backend cannot be EPL itself (%q)", name)
+	}
+	if pureGo && !strings.Contains(options, "ops_") {
+		// Ops one after the other, each on all cores: with ops in parallel the pure-Go backend can deadlock.
+		name = strings.TrimSuffix(fmt.Sprintf("go:ops_sequential,%s", options), ",")
+	}
+	if panicked := exceptions.TryCatch[error](func() { inner, err = compute.NewWithConfig(name) }); panicked != nil {
+		err = panicked
+	}
+	if err != nil {
+		return nil, false, errors.WithMessagef(err, "epl: the inner backend %q cannot be made; "+
+			"a backend other than \"go\" must be imported by the program", name)
+	}
+	return inner, pureGo, nil
+}

@@ -1,0 +1,165 @@
+package equiv
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"strings"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+)
+
+// Plain is the inner backend that EPL uses by default, by itself.
+func Plain() compute.Backend {
+	b, err := compute.NewWithConfig("go:ops_sequential")
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// Run is a finished training.
+type Run struct {
+	Losses []float32
+	Store  *model.Store
+}
+
+// Train trains a model for some steps, always from the same start.
+func Train(backend compute.Backend, m Model, opt optimizer.Interface, steps int) (*Run, error) {
+	store := model.NewStore()
+	store.SetParam(model.ParamInitialSeed, int64(42))
+	store.SetParam(optimizer.ParamLearningRate, 0.01)
+	trainer := train.NewTrainer(backend, store, m.Build, m.Loss, opt, nil, nil)
+	loop := train.NewLoop(trainer)
+	run := &Run{Store: store}
+	loop.OnStep("loss", 0, func(_ *train.Loop, metrics []*tensors.Tensor) error {
+		run.Losses = append(run.Losses, tensors.ToScalar[float32](metrics[0]))
+		return nil
+	})
+	if _, err := loop.RunSteps(Dataset{m.Batch}, steps); err != nil {
+		return nil, err
+	}
+	return run, nil
+}
+
+// Dataset yields the batches of step 0, 1, 2, … without end.
+type Dataset struct {
+	Batch func(step int) (inputs, labels []*tensors.Tensor)
+}
+
+// Name implements train.Dataset.
+func (d Dataset) Name() string { return "steps" }
+
+// Iter implements train.Dataset.
+func (d Dataset) Iter() iter.Seq2[train.Batch, error] {
+	return func(yield func(train.Batch, error) bool) {
+		for step := 0; ; step++ {
+			in, labels := d.Batch(step)
+			if !yield(train.Batch{Inputs: in, Labels: labels}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// SameBits compares two runs bit by bit: losses, and every variable at the end.
+func SameBits(a, b *Run) error {
+	for i := range a.Losses {
+		if math.Float32bits(a.Losses[i]) != math.Float32bits(b.Losses[i]) {
+			return fmt.Errorf("losses differ at step %d: %v and %v", i, a.Losses[i], b.Losses[i])
+		}
+	}
+	return eachVariable(a, b, func(path string, x, y []float64) error {
+		for i := range x {
+			if math.Float64bits(x[i]) != math.Float64bits(y[i]) {
+				return fmt.Errorf("variable %s differs at element %d: %v and %v", path, i, x[i], y[i])
+			}
+		}
+		return nil
+	})
+}
+
+// CloseLosses compares the losses of two runs, relative to their size.
+func CloseLosses(a, b *Run, tolerance float64) error {
+	for i := range a.Losses {
+		x, y := float64(a.Losses[i]), float64(b.Losses[i])
+		if !(math.Abs(x-y) <= tolerance*(math.Abs(x)+1e-3)) {
+			return fmt.Errorf("losses differ at step %d: %v and %v", i, x, y)
+		}
+	}
+	return nil
+}
+
+// CloseWeights compares every variable of two runs: ‖x-y‖ ≤ tolerance·(‖x‖+0.001).
+func CloseWeights(a, b *Run, tolerance float64) error {
+	return eachVariable(a, b, func(path string, x, y []float64) error {
+		var norm, diff float64
+		for i := range x {
+			norm += x[i] * x[i]
+			diff += (x[i] - y[i]) * (x[i] - y[i])
+		}
+		if norm, diff = math.Sqrt(norm), math.Sqrt(diff); !(diff <= tolerance*(norm+1e-3)) {
+			return fmt.Errorf("variable %s differs by %g at a norm of %g", path, diff, norm)
+		}
+		return nil
+	})
+}
+
+func eachVariable(a, b *Run, compare func(path string, x, y []float64) error) error {
+	n := 0
+	for v := range a.Store.IterVariables() {
+		n++
+		if strings.HasPrefix(v.Path(), "/metrics/") { // their paths are drawn at random
+			continue
+		}
+		w := b.Store.GetVariable(v.Path())
+		if w == nil {
+			return fmt.Errorf("variable %s exists in one run only", v.Path())
+		}
+		x, y := numbers(v.MustValue()), numbers(w.MustValue())
+		if len(x) != len(y) {
+			return fmt.Errorf("variable %s has %d and %d elements", v.Path(), len(x), len(y))
+		}
+		if err := compare(v.Path(), x, y); err != nil {
+			return err
+		}
+	}
+	if m := b.Store.NumVariables(); m != n {
+		return fmt.Errorf("the runs have %d and %d variables", n, m)
+	}
+	return nil
+}
+
+// numbers copies a tensor's elements out as float64, which holds float32 and the integers in use here exactly.
+func numbers(t *tensors.Tensor) []float64 {
+	var r []float64
+	t.MustConstFlatData(func(flat any) {
+		switch f := flat.(type) {
+		case []float32:
+			for _, x := range f {
+				r = append(r, float64(x))
+			}
+		case []float64:
+			r = append(r, f...)
+		case []int64:
+			for _, x := range f {
+				r = append(r, float64(x))
+			}
+		case []int32:
+			for _, x := range f {
+				r = append(r, float64(x))
+			}
+		case []uint64:
+			for _, x := range f { // two halves, to lose no bit
+				r = append(r, float64(x>>32), float64(x&0xffffffff))
+			}
+		default:
+			panic(fmt.Sprintf("equiv: variables of type %T are not compared yet", flat))
+		}
+	})
+	return r
+}

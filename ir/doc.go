@@ -1,0 +1,44 @@
+// Package ir holds the recorded program: what GoMLX asked EPL to compute, as plain data.
+//
+// It is the only language that the packages of EPL speak to each other. [record] writes a [Program] down while GoMLX
+// builds its graph; the planner reads it; every pass takes one and gives one; [emit] turns it, or a piece of it cut
+// out by [Cut], into a program of an inner backend. Package ir imports nothing of ours.
+//
+// # The parts of a program
+//
+// A [Program] has a main [Func], possibly named functions, and what EPL knows about the values of main:
+//
+//   - [TaskGraph]: the ops recorded under one annotation. An op's TaskGraph is nil when it lies outside every scope.
+//   - [Phase]: forward, backward, or apply (what the optimizer does with the gradients, once per step).
+//   - [Variable]: a parameter of main that is state of the model, with the value that replaces it, if any.
+//   - [Gradient]: which value is the gradient of which variable.
+//   - [Output]: what each output of main is: the new value of a variable, or a result (a loss, a metric, a prediction).
+//   - [Collection]: values the user named by AddToCollection.
+//
+// A [Func] is a list of ops in an order in which they can be computed. An [Op] is an operation with typed static
+// attributes ([Attrs], one generated struct per operation), inputs, outputs and, for control flow, functions. A
+// [Value] is one output of one op. A closure may use values of the functions around it.
+//
+// # Text
+//
+// [Program.String] prints a program and [Parse] reads it back to an equal one:
+//
+//	program "train"
+//	taskgraph 0 "stage_0" replicate(1) "model.go:12"
+//	variable "/w" %1 trainable update %5 taskgraph 0
+//	input "arg0" %0
+//	gradient %1 = %4
+//	output %5 update %1
+//	main {
+//	  %0 = Parameter() {Name: "arg0", Shape: float32[8,4]} -> float32[8,4] : forward
+//	  ...
+//	  return %5
+//	}
+//
+// A value is named after its op: %12 is the first output of op 12, %12.1 the second.
+//
+// [Program.Verify] checks every invariant that other packages rely on; it runs after recording and after every pass.
+//
+// [record]: https://pkg.go.dev/github.com/easyparallel/epl/record
+// [emit]: https://pkg.go.dev/github.com/easyparallel/epl/emit
+package ir

@@ -1,0 +1,192 @@
+package ir
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// String prints the whole program, as text that [Parse] reads back.
+func (p *Program) String() string {
+	var w strings.Builder
+	p.write(&w, false)
+	return w.String()
+}
+
+// Fprint prints the program for people: like [Program.String], but with long constants left out, so that it does not
+// parse back when there are any.
+func (p *Program) Fprint(w io.Writer) error {
+	var s strings.Builder
+	p.write(&s, true)
+	_, err := io.WriteString(w, s.String())
+	return err
+}
+
+// Text prints the op as one line of program text, with long constants and the bodies of closures left out.
+func (op *Op) Text() string {
+	w := printer{out: &strings.Builder{}, elide: true, outline: true}
+	w.op(op)
+	return strings.TrimSpace(w.out.String())
+}
+
+type printer struct {
+	out      *strings.Builder
+	elide    bool // leave out long constants
+	outline  bool // leave out bodies of closures
+	indent   int
+	closures map[*Func]int
+}
+
+func (w *printer) printf(format string, args ...any) { fmt.Fprintf(w.out, format, args...) }
+
+func (p *Program) write(out *strings.Builder, elide bool) {
+	w := printer{out: out, elide: elide, closures: map[*Func]int{}}
+	w.printf("program %q\n", p.Name)
+	for _, t := range p.TaskGraphs {
+		w.printf("taskgraph %d %q %s(%d)", t.ID, t.Name, t.Kind, t.Devices)
+		for _, pin := range t.Pins {
+			w.printf(" pin %q %d", pin.Variable, pin.Dim)
+		}
+		w.flag(" default", t.Default)
+		w.flag(" implicit", t.Implicit)
+		w.source(t.Source)
+		w.printf("\n")
+	}
+	for _, v := range p.Variables {
+		w.printf("variable %q %s", v.Path, v.Param)
+		w.flag(" trainable", v.Trainable)
+		if v.Update != nil {
+			w.printf(" update %s", v.Update)
+		}
+		if v.TaskGraph != nil {
+			w.printf(" taskgraph %d", v.TaskGraph.ID)
+		}
+		w.printf("\n")
+	}
+	for _, v := range p.Inputs {
+		w.printf("input %s\n", v)
+	}
+	for _, g := range p.Gradients {
+		w.printf("gradient %s = %s\n", g.Variable.Param, g.Value)
+	}
+	if p.Loss != nil {
+		w.printf("loss %s\n", p.Loss)
+	}
+	if p.OutputsKnown {
+		w.printf("outputs")
+		for _, o := range p.Outputs {
+			if o.Updates != nil {
+				w.printf(" update %s", o.Updates.Param)
+			} else {
+				w.printf(" result")
+			}
+		}
+		w.printf("\n")
+	}
+	for _, c := range p.Collections {
+		w.printf("collection %q", c.Key)
+		for _, v := range c.Values {
+			w.printf(" %s", v)
+		}
+		w.printf("\n")
+	}
+	for _, f := range p.Funcs {
+		w.printf("func %q ", f.Name)
+		w.body(f)
+		w.printf("\n")
+	}
+	w.printf("main ")
+	w.body(p.Main)
+	w.printf("\n")
+}
+
+func (w *printer) flag(word string, set bool) {
+	if set {
+		w.printf("%s", word)
+	}
+}
+
+func (w *printer) source(s Source) {
+	if s != "" {
+		w.printf(" %s", strconv.Quote(string(s)))
+	}
+}
+
+func (w *printer) body(f *Func) {
+	w.printf("{\n")
+	w.indent++
+	for _, op := range f.Ops {
+		w.op(op)
+	}
+	w.printf("%sreturn", strings.Repeat("  ", w.indent))
+	w.values(" ", f.Outputs)
+	w.indent--
+	w.printf("\n%s}", strings.Repeat("  ", w.indent))
+}
+
+func (w *printer) values(before string, vs []*Value) {
+	for i, v := range vs {
+		if i > 0 {
+			before = ", "
+		}
+		w.printf("%s%s", before, v)
+	}
+}
+
+func (w *printer) op(op *Op) {
+	w.printf("%s%%%d = %s(", strings.Repeat("  ", w.indent), op.ID, op.Type())
+	w.values("", op.Inputs)
+	w.printf(")")
+	if a := attrsText(op.Attrs, w.elide); a != "" {
+		w.printf(" %s", a)
+	}
+	if len(op.Funcs) > 0 {
+		w.printf(" [")
+		for i, f := range op.Funcs {
+			if i > 0 {
+				w.printf(", ")
+			}
+			w.function(f)
+		}
+		w.printf("]")
+	}
+	w.printf(" ->")
+	for i, v := range op.Outputs {
+		if i > 0 {
+			w.printf(",")
+		}
+		w.printf(" %s", ShapeText(v.Shape))
+	}
+	w.printf(" : %s", op.Phase)
+	if op.TaskGraph != nil {
+		w.printf(" taskgraph %d", op.TaskGraph.ID)
+	}
+	if op.Origin != Recorded {
+		w.printf(" by %s", op.Origin)
+	}
+	if op.Twin != nil {
+		w.printf(" twin")
+		w.values(" ", op.Twin)
+	}
+	w.source(op.Source)
+	w.printf("\n")
+}
+
+// function prints a reference to a named function, or a closure: its body where it is first used.
+func (w *printer) function(f *Func) {
+	if f.Parent == nil {
+		w.printf("func %q", f.Name)
+		return
+	}
+	n, seen := w.closures[f]
+	if !seen && !w.outline {
+		n = len(w.closures)
+		w.closures[f] = n
+	}
+	w.printf("closure %d", n)
+	if !seen && !w.outline {
+		w.printf(" ")
+		w.body(f)
+	}
+}

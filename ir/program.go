@@ -1,0 +1,274 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gomlx/compute/shapes"
+)
+
+// Program is a recorded program. Its parts are described in the package comment, its invariants at [Program.Verify].
+type Program struct {
+	Name string
+	Main *Func
+	// Funcs are the named functions that Call refers to, in the order they were created.
+	Funcs []*Func
+
+	TaskGraphs  []*TaskGraph
+	Variables   []*Variable
+	Inputs      []*Value // parameters of main that are not variables, in order
+	Gradients   []Gradient
+	Loss        *Value   // what was differentiated by the optimizer; nil if there is none
+	Outputs     []Output // one per output of main
+	Collections []Collection
+
+	// OutputsKnown is false when EPL never saw the GoMLX graph of this program (nothing in it is annotated), so that
+	// it cannot tell variable updates from results: all outputs then count as results.
+	OutputsKnown bool
+
+	nextID int
+}
+
+// Func is a function of a program: main, a named function, or a closure.
+type Func struct {
+	Name    string // "" for a closure
+	Parent  *Func  // the function around a closure; nil for main and named functions
+	Ops     []*Op
+	Params  []*Value // the outputs of its Parameter ops, in order
+	Outputs []*Value
+}
+
+// Op is one operation.
+type Op struct {
+	ID      int // unique in its program
+	Attrs   Attrs
+	Inputs  []*Value // nil where an optional input is absent
+	Funcs   []*Func  // closures, or the callee
+	Outputs []*Value
+	Func    *Func // the function that holds it
+	// Twin, for a fused op, are the values of the written-out version that GoMLX recorded in front of it and that
+	// gradients go through: one per output, or nil.
+	Twin []*Value
+
+	TaskGraph *TaskGraph // nil: outside every scope
+	Phase     Phase
+	Origin    Origin // how TaskGraph and Phase were found
+	Source    Source // the user's line
+}
+
+// Value is one output of an op.
+type Value struct {
+	Op    *Op
+	Index int
+	Shape shapes.Shape
+}
+
+// Phase is the part of a training step an op belongs to.
+type Phase uint8
+
+// The phases, in the order in which they run: an op never reads a value of a later phase.
+const (
+	Forward  Phase = iota // the model, its loss, and metrics that do not depend on gradients
+	Backward              // gradients, and what is recomputed for them
+	Apply                 // the optimizer, once per step
+)
+
+var phaseNames = [...]string{"forward", "backward", "apply"}
+
+// String returns "forward", "backward" or "apply".
+func (p Phase) String() string {
+	if int(p) < len(phaseNames) {
+		return phaseNames[p]
+	}
+	return fmt.Sprintf("phase(%d)", p)
+}
+
+// Origin tells how the TaskGraph and the phase of an op were found.
+type Origin uint8
+
+// Where an attribution comes from.
+const (
+	Recorded        Origin = iota // recorded in the scope and phase that were open
+	VJP                           // recorded while the gradient of a forward op was built: it follows that op
+	Rematerialised                // a clone of a forward op that GoMLX's Node.Checkpoint makes: it follows its original
+	FollowsInputs                 // between gradients (sums, custom gradients): the earliest TaskGraph of its inputs
+	FollowsVariable               // apply: follows the variable whose update it computes
+)
+
+var originNames = [...]string{"recorded", "vjp", "remat", "inputs", "variable"}
+
+// String returns the word used in program text.
+func (o Origin) String() string {
+	if int(o) < len(originNames) {
+		return originNames[o]
+	}
+	return fmt.Sprintf("origin(%d)", o)
+}
+
+// Source is a line of Go, "" if unknown.
+type Source string
+
+// StrategyKind says how a TaskGraph is parallelised.
+type StrategyKind uint8
+
+// The two strategies.
+const (
+	Replicate StrategyKind = iota // data parallel over its devices
+	Split                         // its ops are sharded over its devices
+)
+
+// String returns "replicate" or "split".
+func (k StrategyKind) String() string {
+	if k == Split {
+		return "split"
+	}
+	return "replicate"
+}
+
+// Pin is a user's wish: shard dim Dim of the variables whose path ends in Variable.
+type Pin struct {
+	Variable string
+	Dim      int
+}
+
+// TaskGraph is a unit of placement: the ops recorded under one annotation.
+type TaskGraph struct {
+	ID       int
+	Name     string // as the user gave it; may be empty and need not be unique
+	Kind     StrategyKind
+	Devices  int
+	Pins     []Pin
+	Default  bool   // opened by a default strategy, not by a scope
+	Implicit bool   // made by EPL for a program without any annotation
+	Source   Source // the line of the annotation
+}
+
+// Title is how people see the TaskGraph: its name, or "TaskGraph 3".
+func (t *TaskGraph) Title() string {
+	if t == nil {
+		return "outside"
+	}
+	if t.Name != "" {
+		return t.Name
+	}
+	return fmt.Sprintf("TaskGraph %d", t.ID)
+}
+
+// Strategy prints the annotation, as "replicate(1)".
+func (t *TaskGraph) Strategy() string { return fmt.Sprintf("%s(%d)", t.Kind, t.Devices) }
+
+// Variable is a parameter of main that is state of the model.
+type Variable struct {
+	Path      string
+	Param     *Value // its value at the start of the step
+	Trainable bool
+	Update    *Value // its value after the step; nil: unchanged
+	// TaskGraph is where the variable was first read; for optimizer state, that of the variable it belongs to.
+	TaskGraph *TaskGraph
+}
+
+// Gradient says that Value is the gradient of the loss with respect to Variable.
+type Gradient struct {
+	Variable *Variable
+	Value    *Value
+}
+
+// Output says what an output of main is.
+type Output struct {
+	Updates *Variable // the variable of which this is the new value; nil for a result
+}
+
+// Collection is a named list of values of main.
+type Collection struct {
+	Key    string
+	Values []*Value
+}
+
+// NewProgram returns a program with an empty main function.
+func NewProgram(name string) *Program {
+	return &Program{Name: name, Main: &Func{Name: "main"}}
+}
+
+// NewOp makes an op with fresh outputs of the given shapes. It does not add it to a function: see [Func.Append]
+// and [Func.InsertBefore].
+func (p *Program) NewOp(attrs Attrs, inputs []*Value, outputs ...shapes.Shape) *Op {
+	op := &Op{ID: p.nextID, Attrs: attrs, Inputs: inputs}
+	p.nextID++
+	for i, s := range outputs {
+		op.Outputs = append(op.Outputs, &Value{Op: op, Index: i, Shape: s})
+	}
+	return op
+}
+
+// Append adds the op at the end of the function.
+func (f *Func) Append(op *Op) {
+	op.Func = f
+	f.Ops = append(f.Ops, op)
+	if _, ok := op.Attrs.(*Parameter); ok {
+		f.Params = append(f.Params, op.Outputs[0])
+	}
+}
+
+// InsertBefore adds op in front of the op next, with next's TaskGraph, phase, origin and source.
+func (f *Func) InsertBefore(next, op *Op) {
+	op.Func, op.TaskGraph, op.Phase, op.Origin, op.Source = f, next.TaskGraph, next.Phase, next.Origin, next.Source
+	f.Ops = slices.Insert(f.Ops, slices.Index(f.Ops, next), op)
+}
+
+// Type names the operation.
+func (op *Op) Type() OpType { return op.Attrs.OpType() }
+
+// IsLeaf tells whether the op is a parameter or a constant: it computes nothing, so it lives wherever it is used.
+func (op *Op) IsLeaf() bool {
+	switch op.Attrs.(type) {
+	case *Parameter, *Constant:
+		return true
+	}
+	return false
+}
+
+// String returns a short description for messages, such as "DotGeneral %12 (model.go:40)".
+func (op *Op) String() string {
+	s := fmt.Sprintf("%s %%%d", op.Type(), op.ID)
+	if op.Source != "" {
+		s += " (" + string(op.Source) + ")"
+	}
+	return s
+}
+
+// String returns the name of the value in program text: "%12", or "%12.1" for a second output.
+func (v *Value) String() string {
+	switch {
+	case v == nil:
+		return "_"
+	case v.Index == 0:
+		return fmt.Sprintf("%%%d", v.Op.ID)
+	}
+	return fmt.Sprintf("%%%d.%d", v.Op.ID, v.Index)
+}
+
+// Variable returns the variable with the given parameter, or nil.
+func (p *Program) Variable(param *Value) *Variable {
+	for _, v := range p.Variables {
+		if v.Param == param {
+			return v
+		}
+	}
+	return nil
+}
+
+// Collection returns the values of a collection, nil if there is none of that name.
+func (p *Program) Collection(key string) []*Value {
+	for _, c := range p.Collections {
+		if c.Key == key {
+			return c.Values
+		}
+	}
+	return nil
+}
+
+// IsTraining tells whether the program has gradients that EPL knows of.
+func (p *Program) IsTraining() bool { return len(p.Gradients) > 0 }
+
+// NumOps counts the ops of main.
+func (p *Program) NumOps() int { return len(p.Main.Ops) }

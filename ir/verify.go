@@ -1,0 +1,294 @@
+package ir
+
+import (
+	"slices"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/pkg/errors"
+)
+
+// Verify checks what every other package takes for granted, and returns an error that names the first op, value or
+// variable that breaks it:
+//
+//  1. Op IDs are unique.
+//  2. An op knows the function that lists it, and its outputs know their op and index.
+//  3. A function's Params are the outputs of its Parameter ops, in order.
+//  4. Inputs are defined before they are used, in the same function or one around it; so are outputs of functions.
+//  5. An op has as many inputs and functions as its operation takes, and lacks only inputs that are optional.
+//  6. Closures belong to the function of the op that uses them; named functions are listed in the program.
+//  7. Every value has a valid shape.
+//  8. Every parameter of main is exactly one of variable and input, and paths of variables are unique.
+//  9. The new value of a variable has the variable's shape and lives in main.
+//  10. A gradient is that of a trainable variable, has its shape, is not computed in apply, and there is one per variable.
+//  11. The loss is a scalar of a float type, computed in forward.
+//  12. Outputs are described one by one; an update among them is the new value of its variable.
+//  13. No op reads a value of a later phase, parameters and constants aside.
+//  14. TaskGraphs of ops and variables are listed in the program, numbered by their place, with at least one device.
+//  15. Collections hold values of main.
+//  16. The twin of a fused op stands before it and has the shapes of its outputs.
+func (p *Program) Verify() error {
+	v := verifier{p: p, ids: map[int]*Op{}, defined: map[*Value]bool{}}
+	for _, check := range []func() error{v.taskGraphs, v.functions, v.parameters, v.variables, v.gradients, v.outputs, v.collections} {
+		if err := check(); err != nil {
+			return errors.WithMessagef(err, "epl: internal error: program %q is broken", p.Name)
+		}
+	}
+	return nil
+}
+
+type verifier struct {
+	p       *Program
+	ids     map[int]*Op
+	defined map[*Value]bool // values that the function being checked may use
+}
+
+func (v *verifier) taskGraphs() error {
+	for i, t := range v.p.TaskGraphs {
+		if t.ID != i {
+			return errors.Errorf("TaskGraph %q has number %d at place %d", t.Name, t.ID, i)
+		}
+		if t.Devices < 1 {
+			return errors.Errorf("TaskGraph %q has %d devices", t.Name, t.Devices)
+		}
+	}
+	return nil
+}
+
+func (v *verifier) functions() error {
+	if v.p.Main == nil {
+		return errors.New("there is no main function")
+	}
+	for _, f := range append(slices.Clone(v.p.Funcs), v.p.Main) {
+		if f.Parent != nil {
+			return errors.Errorf("function %q is listed in the program but is a closure", f.Name)
+		}
+		v.defined = map[*Value]bool{}
+		if err := v.function(f); err != nil {
+			return errors.WithMessagef(err, "function %q", f.Name)
+		}
+	}
+	return nil
+}
+
+func (v *verifier) function(f *Func) error {
+	var params []*Value
+	for _, op := range f.Ops {
+		if err := v.op(f, op); err != nil {
+			return errors.WithMessage(err, op.String())
+		}
+		if _, ok := op.Attrs.(*Parameter); ok {
+			params = append(params, op.Outputs...)
+		}
+		for _, o := range op.Outputs {
+			v.defined[o] = true
+		}
+	}
+	if !slices.Equal(params, f.Params) {
+		return errors.Errorf("it lists %d parameters, its ops define %d, or in another order", len(f.Params), len(params))
+	}
+	for i, o := range f.Outputs {
+		if !v.defined[o] {
+			return errors.Errorf("output %d, %s, is not defined in it", i, o)
+		}
+	}
+	return nil
+}
+
+func (v *verifier) op(f *Func, op *Op) error {
+	if op.Attrs == nil {
+		return errors.New("it has no attributes, hence no type")
+	}
+	if other := v.ids[op.ID]; other != nil {
+		return errors.Errorf("its ID is also that of %s", other)
+	}
+	v.ids[op.ID] = op
+	if op.Func != f {
+		return errors.New("it is listed in a function that is not its own")
+	}
+	for i, o := range op.Outputs {
+		if o.Op != op || o.Index != i {
+			return errors.Errorf("output %d does not know its op or index", i)
+		}
+		if !o.Shape.Ok() || o.Shape.IsTuple() {
+			return errors.Errorf("output %d has an invalid shape", i)
+		}
+	}
+	if op.TaskGraph != nil && !slices.Contains(v.p.TaskGraphs, op.TaskGraph) {
+		return errors.Errorf("its TaskGraph %q is not one of the program", op.TaskGraph.Name)
+	}
+	if op.Twin != nil && len(op.Twin) != len(op.Outputs) {
+		return errors.Errorf("its twin has %d values, it has %d", len(op.Twin), len(op.Outputs))
+	}
+	for i, t := range op.Twin {
+		if !v.defined[t] || !t.Shape.Equal(op.Outputs[i].Shape) {
+			return errors.Errorf("its twin %s is not defined before it, or has another shape", t)
+		}
+	}
+	if err := v.inputs(op); err != nil {
+		return err
+	}
+	return v.closures(op)
+}
+
+func (v *verifier) inputs(op *Op) error {
+	a := op.Attrs.arity()
+	n, fixed := len(op.Inputs), len(a.nilOK)
+	if n < fixed || n > fixed && !a.hasList {
+		return errors.Errorf("it has %d inputs, its operation takes %d", n, fixed)
+	}
+	for i, in := range op.Inputs {
+		if in == nil {
+			j := i // index among the fixed inputs, -1 inside the list
+			if a.hasList && i >= a.listAt {
+				if j = i - (n - fixed); j < a.listAt {
+					j = -1
+				}
+			}
+			if j < 0 || !a.nilOK[j] {
+				return errors.Errorf("input %d is missing", i)
+			}
+			continue
+		}
+		if !v.defined[in] {
+			return errors.Errorf("input %d, %s, is not defined before it", i, in)
+		}
+		if in.Op.Phase > op.Phase && !in.Op.IsLeaf() {
+			return errors.Errorf("it is in phase %s and reads %s of the later phase %s", op.Phase, in, in.Op.Phase)
+		}
+	}
+	return nil
+}
+
+func (v *verifier) closures(op *Op) error {
+	if want := op.Attrs.arity().funcs; len(op.Funcs) != want {
+		return errors.Errorf("it has %d functions, its operation takes %d", len(op.Funcs), want)
+	}
+	for _, f := range op.Funcs {
+		if f.Parent == nil {
+			if !slices.Contains(v.p.Funcs, f) {
+				return errors.Errorf("it calls function %q, which the program does not list", f.Name)
+			}
+			continue
+		}
+		if f.Parent != op.Func {
+			return errors.New("its closure belongs to another function")
+		}
+		if len(f.Ops) > 0 && v.ids[f.Ops[0].ID] == f.Ops[0] {
+			continue // used by an earlier op and checked there
+		}
+		outer := v.defined
+		v.defined = map[*Value]bool{}
+		for x := range outer {
+			v.defined[x] = true
+		}
+		err := v.function(f)
+		v.defined = outer
+		if err != nil {
+			return errors.WithMessage(err, "in its closure")
+		}
+	}
+	return nil
+}
+
+// parameters is called when v.defined holds the values of main, as are the checks after it.
+func (v *verifier) parameters() error {
+	kinds := map[*Value]int{}
+	paths := map[string]bool{}
+	for _, x := range v.p.Variables {
+		if x.Param == nil || x.Path == "" {
+			return errors.Errorf("variable %q lacks a parameter or a path", x.Path)
+		}
+		if paths[x.Path] {
+			return errors.Errorf("two variables have the path %q", x.Path)
+		}
+		paths[x.Path] = true
+		kinds[x.Param]++
+	}
+	for _, x := range v.p.Inputs {
+		kinds[x]++
+	}
+	for _, x := range v.p.Main.Params {
+		if kinds[x] != 1 {
+			return errors.Errorf("parameter %s of main is claimed %d times as variable or input", x, kinds[x])
+		}
+		delete(kinds, x)
+	}
+	for x := range kinds {
+		return errors.Errorf("%s is a variable or an input but not a parameter of main", x)
+	}
+	return nil
+}
+
+func (v *verifier) variables() error {
+	for _, x := range v.p.Variables {
+		if x.TaskGraph != nil && !slices.Contains(v.p.TaskGraphs, x.TaskGraph) {
+			return errors.Errorf("the TaskGraph %q of variable %q is not one of the program", x.TaskGraph.Name, x.Path)
+		}
+		if x.Update == nil {
+			continue
+		}
+		if !v.defined[x.Update] {
+			return errors.Errorf("the new value of variable %q is not in main", x.Path)
+		}
+		if !x.Update.Shape.Equal(x.Param.Shape) {
+			return errors.Errorf("variable %q is %s, its new value %s", x.Path, ShapeText(x.Param.Shape), ShapeText(x.Update.Shape))
+		}
+	}
+	return nil
+}
+
+func (v *verifier) gradients() error {
+	seen := map[*Variable]bool{}
+	for _, g := range v.p.Gradients {
+		switch {
+		case g.Variable == nil || !slices.Contains(v.p.Variables, g.Variable):
+			return errors.Errorf("gradient %s is that of no variable", g.Value)
+		case seen[g.Variable]:
+			return errors.Errorf("variable %q has two gradients", g.Variable.Path)
+		case !g.Variable.Trainable:
+			return errors.Errorf("variable %q has a gradient and is not trainable", g.Variable.Path)
+		case g.Value == nil || !v.defined[g.Value]:
+			return errors.Errorf("the gradient of %q is not in main", g.Variable.Path)
+		case !g.Value.Shape.Equal(g.Variable.Param.Shape):
+			return errors.Errorf("variable %q is %s, its gradient %s", g.Variable.Path, ShapeText(g.Variable.Param.Shape), ShapeText(g.Value.Shape))
+		case g.Value.Op.Phase == Apply && !g.Value.Op.IsLeaf():
+			return errors.Errorf("the gradient of %q is computed in apply", g.Variable.Path)
+		}
+		seen[g.Variable] = true
+	}
+	l := v.p.Loss
+	switch {
+	case l == nil:
+		return nil
+	case !v.defined[l]:
+		return errors.New("the loss is not in main")
+	case l.Shape.Rank() != 0 || !l.Shape.DType.IsFloat() && l.Shape.DType != dtypes.BFloat16:
+		return errors.Errorf("the loss is %s, not a float scalar", ShapeText(l.Shape))
+	case l.Op.Phase != Forward:
+		return errors.Errorf("the loss is computed in phase %s", l.Op.Phase)
+	}
+	return nil
+}
+
+func (v *verifier) outputs() error {
+	if len(v.p.Outputs) != len(v.p.Main.Outputs) {
+		return errors.Errorf("main has %d outputs, %d are described", len(v.p.Main.Outputs), len(v.p.Outputs))
+	}
+	for i, o := range v.p.Outputs {
+		if o.Updates != nil && o.Updates.Update != v.p.Main.Outputs[i] {
+			return errors.Errorf("output %d is not the new value of variable %q", i, o.Updates.Path)
+		}
+	}
+	return nil
+}
+
+func (v *verifier) collections() error {
+	for _, c := range v.p.Collections {
+		for _, x := range c.Values {
+			if !v.defined[x] {
+				return errors.Errorf("collection %q holds %s, which is not in main", c.Key, x)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package passes
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// common computes equal ops once. It does not merge ops of different TaskGraphs, since that would send a value where
+// it can be computed; nor an op into one of a later phase; nor barriers, which exist to keep copies apart.
+func common(p *ir.Program) int {
+	first := map[string][]*ir.Op{}
+	by := map[*ir.Value]*ir.Value{}
+	for _, op := range p.Main.Ops {
+		for i, in := range op.Inputs {
+			if to := by[in]; to != nil {
+				op.Inputs[i] = to
+			}
+		}
+		if !mergeable(op) {
+			continue
+		}
+		key := number(op)
+		merged := false
+		for _, o := range first[key] {
+			if (o.TaskGraph == op.TaskGraph || op.IsLeaf()) && o.Phase <= op.Phase && reflect.DeepEqual(o.Attrs, op.Attrs) {
+				for i, v := range op.Outputs {
+					by[v] = o.Outputs[i]
+				}
+				merged = true
+				break
+			}
+		}
+		if !merged {
+			first[key] = append(first[key], op)
+		}
+	}
+	return replace(p, by)
+}
+
+func mergeable(op *ir.Op) bool {
+	switch op.Attrs.(type) {
+	case *ir.Parameter, *ir.OptimizationBarrier, *ir.SchedulingBarrier, *ir.AllReduce:
+		return false
+	}
+	return len(op.Funcs) == 0
+}
+
+// number is equal for ops that may be equal.
+func number(op *ir.Op) string {
+	var k strings.Builder
+	k.WriteString(string(op.Type()))
+	if c, ok := op.Attrs.(*ir.Constant); ok {
+		fmt.Fprintf(&k, " %s %x", ir.ShapeText(c.Value.Shape), sha256.Sum256(dtypes.UnsafeByteSliceFromAny(c.Value.Flat)))
+	}
+	for _, in := range op.Inputs {
+		fmt.Fprintf(&k, " %s", in)
+	}
+	return k.String()
+}

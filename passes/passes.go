@@ -1,0 +1,115 @@
+// Package passes improves recorded programs. A pass takes verified IR and leaves verified IR that computes the same
+// values: bit for bit, or within rounding where the pass says so.
+//
+// [Table] lists every pass in the order in which they run, with the reason why it exists. [Run] runs those that are
+// switched on, and verifies the program after each.
+package passes
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// Pass is one transformation.
+type Pass struct {
+	Name string
+	Why  string // one sentence
+	// Exact tells whether results stay the same bit for bit.
+	Exact bool
+	// PureGo: the pass makes sense only where the inner backend is the pure-Go one.
+	PureGo bool
+	// Run changes the program in place and returns how many things it changed.
+	Run func(*ir.Program) int
+}
+
+// Table holds all passes in order.
+var Table = []Pass{
+	{Name: "fused", Run: fused,
+		Why: "gradients go through the written-out twin of a fused op, so that in training both would be computed: keep the twin"},
+	{Name: "dead-code", Exact: true, Run: deadCode,
+		Why: "GoMLX records alternatives that nobody uses: whatever no output needs is dropped"},
+	{Name: "common", Exact: true, Run: common,
+		Why: "equal ops on equal inputs, which automatic differentiation makes in numbers, are computed once"},
+	{Name: "transpose", Exact: true, Run: transposes,
+		Why: "transposes that change nothing, or undo each other, are dropped"},
+	{Name: "swap-dot", PureGo: true, Run: swapDots,
+		Why: "GoMLX writes a weight's gradient as the transpose of a dot: swapping the operands gives it directly"},
+	{Name: "dot-layout", PureGo: true, Run: dotLayout,
+		Why: "the pure-Go backend transposes both operands of a dot that contracts leading dims; one is enough"},
+	{Name: "sum-dot", PureGo: true, Run: sumDots,
+		Why: "sums over leading or trailing dims are much faster as a dot with ones on the pure-Go backend"},
+}
+
+// Set says which passes run.
+type Set map[string]bool
+
+// Parse reads a list such as "all", "none", "-fused", "none,common": words apply from left to right to what is on by
+// default; a name switches a pass on, -name off. pureGo tells whether the inner backend is the pure-Go one: passes
+// made for it are off by default elsewhere.
+func Parse(spec string, pureGo bool) (Set, error) {
+	s := Set{}
+	all := func(on bool) {
+		for _, p := range Table {
+			s[p.Name] = on && (!p.PureGo || pureGo)
+		}
+	}
+	all(true)
+	for word := range strings.SplitSeq(spec, ",") {
+		word = strings.ToLower(strings.TrimSpace(word))
+		name, off := strings.CutPrefix(word, "-")
+		switch {
+		case word == "":
+		case word == "all", word == "none":
+			all(word == "all")
+		case !slices.ContainsFunc(Table, func(p Pass) bool { return p.Name == name }):
+			return nil, errors.Errorf("epl: there is no pass %q (in %q); write all, none, or names, with - in front to switch off: %s",
+				name, spec, strings.Join(Names(), ", "))
+		default:
+			s[name] = !off
+		}
+	}
+	return s, nil
+}
+
+// Names lists the passes in order.
+func Names() []string {
+	var names []string
+	for _, p := range Table {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// Step is what one pass did.
+type Step struct {
+	Pass      string
+	Changes   int
+	OpsBefore int
+	OpsAfter  int
+}
+
+// Run applies the passes of the set, in the order of the table, and verifies the program after each. after, if not
+// nil, is called after every pass that ran.
+func Run(p *ir.Program, on Set, after func(Pass, *ir.Program)) ([]Step, error) {
+	var steps []Step
+	for _, pass := range Table {
+		if !on[pass.Name] {
+			continue
+		}
+		step := Step{Pass: pass.Name, OpsBefore: p.NumOps()}
+		step.Changes = pass.Run(p)
+		step.OpsAfter = p.NumOps()
+		steps = append(steps, step)
+		if err := p.Verify(); err != nil {
+			return steps, errors.WithMessagef(err, "after pass %q", pass.Name)
+		}
+		if after != nil {
+			after(pass, p)
+		}
+	}
+	return steps, nil
+}

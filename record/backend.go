@@ -1,0 +1,84 @@
+package record
+
+import (
+	"fmt"
+
+	"github.com/gomlx/compute"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// Engine runs recorded programs and owns the buffers.
+type Engine interface {
+	// Compile plans and prepares a program. The program is the engine's from then on.
+	Compile(*ir.Program) (compute.Executable, error)
+	// DataInterface moves data to and from devices.
+	compute.DataInterface
+	// Finalize releases what the engine holds.
+	Finalize()
+}
+
+// Backend is the compute.Backend that GoMLX programs are built against.
+type Backend struct {
+	inner  compute.Backend
+	engine Engine
+	Engine // the data interface
+	opts   Options
+	final  bool
+}
+
+var _ compute.Backend = (*Backend)(nil)
+
+// Options of a backend.
+type Options struct {
+	// Default is the strategy of ops outside every scope; nil: none.
+	Default *Strategy
+	// AutoParallel forbids annotations: EPL chooses the strategies.
+	AutoParallel bool
+}
+
+// NewBackend records programs for the engine. The inner backend is the one that the engine runs them on: it tells
+// shapes and capabilities.
+func NewBackend(inner compute.Backend, engine Engine, opts Options) *Backend {
+	return &Backend{inner: inner, engine: engine, Engine: engine, opts: opts}
+}
+
+// Name implements compute.Backend.
+func (b *Backend) Name() string { return "epl" }
+
+// String implements compute.Backend.
+func (b *Backend) String() string { return "epl" }
+
+// Description implements compute.Backend.
+func (b *Backend) Description() string {
+	return fmt.Sprintf("Easy Parallel Library over %s", b.inner.Description())
+}
+
+// NumDevices implements compute.Backend. GoMLX sees one device: EPL deals with the others.
+func (b *Backend) NumDevices() int { return 1 }
+
+// DeviceDescription implements compute.Backend.
+func (b *Backend) DeviceDescription(compute.DeviceNum) string { return b.Description() }
+
+// Capabilities implements compute.Backend: those of the inner backend, and what EPL lowers for it.
+func (b *Backend) Capabilities() compute.Capabilities {
+	c := b.inner.Capabilities().Clone()
+	for _, t := range lowered {
+		c.Operations[t] = true
+	}
+	return c
+}
+
+// Builder implements compute.Backend.
+func (b *Backend) Builder(name string) compute.Builder { return newBuilder(b, name) }
+
+// Finalize implements compute.Backend.
+func (b *Backend) Finalize() {
+	if !b.final {
+		b.final = true
+		b.engine.Finalize()
+	}
+}
+
+// IsFinalized implements compute.Backend.
+func (b *Backend) IsFinalized() bool { return b.final }

@@ -1,0 +1,105 @@
+package record
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// Here returns the innermost line of the user's code on the stack: outside GoMLX, EPL and the Go runtime. Where the
+// graph was built without any, the line of GoMLX's layers or losses that made the op, or "".
+func Here() ir.Source {
+	var pcs [64]uintptr
+	var fallback ir.Source
+	// Most user lines are near: look at a few frames before asking for all.
+	for _, depth := range []int{16, len(pcs)} {
+		fallback = ""
+		n := runtime.Callers(2, pcs[:depth])
+		for _, pc := range pcs[:n] {
+			for _, f := range framesAt(pc) {
+				switch f.kind {
+				case userFrame:
+					return f.source
+				case libraryFrame:
+					if fallback == "" {
+						fallback = f.source
+					}
+				case endFrame:
+					return fallback
+				}
+			}
+		}
+		if n < depth {
+			break
+		}
+	}
+	return fallback
+}
+
+type frameKind uint8
+
+const (
+	ownFrame     frameKind = iota // EPL, core of GoMLX, Go runtime: never what made the op
+	libraryFrame                  // GoMLX's layers, losses, optimizers
+	userFrame
+	endFrame // GoMLX starts to build a graph here: who asked for it did not write the op
+)
+
+type frame struct {
+	kind   frameKind
+	source ir.Source
+}
+
+// frames remembers what a program counter means: looking it up costs more than recording an op.
+var frames sync.Map // uintptr → []frame
+
+func framesAt(pc uintptr) []frame {
+	if fs, ok := frames.Load(pc); ok {
+		return fs.([]frame)
+	}
+	var fs []frame
+	it := runtime.CallersFrames([]uintptr{pc})
+	for {
+		f, more := it.Next()
+		fs = append(fs, frame{
+			kind:   kindOf(f.Function, f.File),
+			source: ir.Source(fmt.Sprintf("%s/%s:%d", filepath.Base(filepath.Dir(f.File)), filepath.Base(f.File), f.Line)),
+		})
+		if !more {
+			break
+		}
+	}
+	frames.Store(pc, fs)
+	return fs
+}
+
+const (
+	module = "github.com/easyparallel/epl"
+	gomlx  = "github.com/gomlx/gomlx/"
+)
+
+func kindOf(function, file string) frameKind {
+	pkg := function
+	if i := strings.Index(pkg[strings.LastIndexByte(pkg, '/')+1:], "."); i >= 0 {
+		pkg = pkg[:strings.LastIndexByte(pkg, '/')+1+i]
+	}
+	switch {
+	case strings.HasSuffix(file, "_test.go"):
+		return userFrame
+	case strings.HasPrefix(function, gomlx+"core/graph.(*Exec)"), strings.HasPrefix(function, gomlx+"core/graph.NewExec"):
+		return endFrame
+	case strings.HasPrefix(function, gomlx+"core/"), strings.HasPrefix(function, "github.com/gomlx/compute"),
+		strings.HasPrefix(function, gomlx+"support/"), strings.HasPrefix(function, gomlx+"ml/model."),
+		strings.HasPrefix(function, gomlx+"ml/train."):
+		return ownFrame
+	case strings.HasPrefix(function, gomlx):
+		return libraryFrame
+	case pkg == module, pkg == module+"/record", pkg == "runtime", pkg == "reflect", pkg == "testing", pkg == "slices", pkg == "sync":
+		return ownFrame
+	}
+	return userFrame
+}

@@ -1,0 +1,71 @@
+package record
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// findTwin returns the values of the written-out version of a fused op. GoMLX's InternalFusedOpCaller builds that
+// version first, so its results are the last values in front of the fused op that nothing uses yet; they must have
+// the shapes of the fused op's outputs and depend on exactly its inputs. A fused op that was not built there has no
+// twin, whatever stands before it.
+func findTwin(op *ir.Op) []*ir.Value {
+	if !strings.HasPrefix(string(op.Type()), "Fused") || !calledFrom(gomlx+"core/graph.InternalFusedOpCaller") {
+		return nil
+	}
+	var twin []*ir.Value
+	used := map[*ir.Value]bool{}
+	ops := op.Func.Ops
+	for i := len(ops) - 2; i >= 0 && len(twin) < len(op.Outputs); i-- { // the last is op itself
+		if ops[i].IsLeaf() {
+			continue
+		}
+		for j := len(ops[i].Outputs) - 1; j >= 0; j-- {
+			if v := ops[i].Outputs[j]; !used[v] {
+				twin = append(twin, v)
+			}
+		}
+		ops[i].Uses(func(v *ir.Value) { used[v] = true })
+	}
+	slices.Reverse(twin)
+	if len(twin) != len(op.Outputs) {
+		return nil
+	}
+	for i, v := range twin {
+		if !v.Shape.Equal(op.Outputs[i].Shape) {
+			return nil
+		}
+	}
+	var inputs []*ir.Value
+	op.Uses(func(v *ir.Value) { inputs = append(inputs, v) })
+	slice, ok := ir.Between(twin, inputs)
+	if !ok {
+		return nil
+	}
+	reached := map[*ir.Value]bool{}
+	for o := range slice {
+		o.Uses(func(v *ir.Value) { reached[v] = true })
+	}
+	if slices.ContainsFunc(inputs, func(v *ir.Value) bool { return !reached[v] }) {
+		return nil
+	}
+	return twin
+}
+
+// calledFrom tells whether a function whose name starts with prefix is on the stack.
+func calledFrom(prefix string) bool {
+	var pcs [32]uintptr
+	it := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for {
+		f, more := it.Next()
+		if strings.HasPrefix(f.Function, prefix) {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
