@@ -116,14 +116,14 @@ func OwnGradient(scope *model.Scope, x *Node) *Node {
 
 // CustomGradient starts each stage with ops whose gradient the user wrote, on checkpointed values.
 func CustomGradient(scope *model.Scope, x *Node) *Node {
-	for i := range 3 {
+	for i := range 4 {
 		epl.With(x, epl.Replicate(1, fmt.Sprintf("stage_%d", i)), func() {
 			s := scope.In("stage_%d", i)
 			x = x.Checkpoint()
 			x = IdentityWithCustomGradient(x, func(x, v *Node) *Node { return MulScalar(v, 2) })
 			x = IdentityWithCustomGradient(x, func(x, v *Node) *Node { return Mul(v, OnePlus(Abs(x))) })
 			x = activation.Gelu(norm.LayerNorm(s, layers.Dense(s, x, true, 16), -1).Done())
-			if i == 2 {
+			if i == 3 {
 				x = layers.Dense(scope.In("out"), x.StopCheckpoint(), true, 1)
 			}
 		})

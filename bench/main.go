@@ -1,0 +1,128 @@
+// Command bench measures EPL against its peers and prints a table of ratios.
+//
+//	go run ./bench                 # all rows
+//	go run ./bench -rows mlp -pairs 50 -json out/bench.json
+//
+// Every ratio comes from one run in which the two sides take turns, so that a noisy machine disturbs both alike. It
+// is the median of the ratios of the pairs, with a bootstrap 95% interval. Above 1: EPL is faster.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"runtime/debug"
+	"text/tabwriter"
+	"time"
+)
+
+func main() {
+	rows := flag.String("rows", ".", "regular expression: the rows to measure")
+	pairs := flag.Int("pairs", 0, "pairs of measurements per row (0: the row's own number)")
+	out := flag.String("json", "", "also write the results to this file")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fail(fmt.Errorf("unknown argument %q: see -h", flag.Arg(0)))
+	}
+	match, err := regexp.Compile(*rows)
+	if err != nil {
+		fail(fmt.Errorf("-rows: %w", err))
+	}
+	if *pairs < 0 {
+		fail(fmt.Errorf("-pairs %d: must be positive", *pairs))
+	}
+	report := Report{Go: runtime.Version(), CPUs: runtime.NumCPU(), SIMD: simd(), When: time.Now().UTC().Format(time.RFC3339)}
+	for _, row := range Rows {
+		if !match.MatchString(row.Name) {
+			continue
+		}
+		if *pairs > 0 {
+			row.Pairs = *pairs
+		}
+		fmt.Fprintf(os.Stderr, "%s: %d pairs …\n", row.Name, row.Pairs)
+		r, err := row.Measure()
+		if err != nil {
+			fail(fmt.Errorf("%s: %w", row.Name, err))
+		}
+		report.Results = append(report.Results, r)
+	}
+	if len(report.Results) == 0 {
+		fail(fmt.Errorf("no row matches %q", *rows))
+	}
+	report.print()
+	if *out != "" {
+		if err := report.write(*out); err != nil {
+			fail(err)
+		}
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "bench:", err)
+	os.Exit(1)
+}
+
+// Report is what one run of the command found.
+type Report struct {
+	Go      string   `json:"go"`
+	CPUs    int      `json:"cpus"`
+	SIMD    bool     `json:"simd"`
+	When    string   `json:"when"`
+	Results []Result `json:"results"`
+}
+
+// Result is one row of the table.
+type Result struct {
+	Row     string  `json:"row"`
+	Peer    string  `json:"peer"`
+	Ours    float64 `json:"ours_ms"` // medians
+	Theirs  float64 `json:"peer_ms"`
+	Ratio   float64 `json:"ratio"` // peer over ours: above 1, EPL is faster
+	Low     float64 `json:"low"`   // bootstrap 95% interval of Ratio
+	High    float64 `json:"high"`
+	Pairs   int     `json:"pairs"`
+	Skipped string  `json:"skipped,omitempty"` // why there is no number
+}
+
+func (r *Report) print() {
+	fmt.Printf("%s, %d CPUs, simd %v\n", r.Go, r.CPUs, r.SIMD)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "row\tpeer\tEPL ms\tpeer ms\tpeer/EPL\t95%\tpairs")
+	for _, x := range r.Results {
+		if x.Skipped != "" {
+			fmt.Fprintf(w, "%s\t%s\tskipped: %s\n", x.Row, x.Peer, x.Skipped)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.3f\t%.3f\t%.3f\t%.3f–%.3f\t%d\n", x.Row, x.Peer, x.Ours, x.Theirs, x.Ratio, x.Low, x.High, x.Pairs)
+	}
+	w.Flush()
+}
+
+func (r *Report) write(path string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// simd tells whether the binary was built with GOEXPERIMENT=simd, without which the pure-Go backend is much slower.
+func simd() bool {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return false
+	}
+	for _, s := range info.Settings {
+		if s.Key == "GOEXPERIMENT" {
+			return regexp.MustCompile(`\bsimd\b`).MatchString(s.Value)
+		}
+	}
+	return false
+}

@@ -1,0 +1,149 @@
+package epl_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/easyparallel/epl"
+
+// mayImport places every package of this module: it lists the packages of ours that it may import, without tests.
+// Imports point down the pipeline, so that a reader can understand a package without those above it, and so that the
+// planner, the simulator and the launcher can use the lower ones without GoMLX's trainer or a user's model.
+//
+// A package that is not in the table is an error: decide where a new one belongs, and write it down here. A name that
+// ends in "/..." stands for all packages below it.
+var mayImport = map[string][]string{
+	// What everybody may import, and what imports nothing of ours.
+	"ir":               {},
+	"config":           {},
+	"cluster":          {},
+	"runtime":          {},
+	"internal/version": {},
+	"internal/gen":     {},
+
+	// The pipeline. They meet in the IR and do not know each other.
+	"record": {"ir"},
+	"passes": {"ir"},
+	"emit":   {"ir"},
+
+	// Who puts the pipeline together, and the face of it.
+	"internal/engine": {"config", "cluster", "ir", "record", "passes", "emit", "runtime"},
+	"":                {"config", "cluster", "ir", "record", "passes", "internal/engine"},
+
+	// Users of the whole. Nobody else imports the root.
+	"internal/equiv": {"", "ir"},
+	"cmd/...":        {"", "config", "cluster", "ir", "passes", "internal/version"},
+	"examples/...":   {""},
+	"bench/...":      {"", "passes", "internal/equiv"},
+}
+
+// withCgo are the packages that may need cgo, because they link backends that do. All others build with CGO_ENABLED=0.
+var withCgo = []string{"bench/..."}
+
+type listedPackage struct {
+	ImportPath string
+	Standard   bool
+	Imports    []string
+	Deps       []string
+	CgoFiles   []string
+}
+
+// listPackages asks the go command for the packages of this module and all they need.
+func listPackages(t *testing.T) (all []listedPackage) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Imports,Deps,CgoFiles", "./...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, &stderr)
+	}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listedPackage
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// ours returns the name of a package within the module: "" for the root.
+func ours(path string) (name string, ok bool) {
+	if path == module {
+		return "", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+// matches tells whether a package is named by an entry of the table.
+func matches(entry, name string) bool {
+	above, tree := strings.CutSuffix(entry, "/...")
+	return name == above || tree && strings.HasPrefix(name, above+"/")
+}
+
+func show(name string) string {
+	if name == "" {
+		return "the root"
+	}
+	return name
+}
+
+func TestImportsPointDownThePipeline(t *testing.T) {
+	used := map[string]bool{}
+	for _, p := range listPackages(t) {
+		name, isOurs := ours(p.ImportPath)
+		if !isOurs {
+			continue
+		}
+		placed := false
+		var allowed []string
+		for entry, imports := range mayImport {
+			if matches(entry, name) {
+				placed, allowed = true, imports
+				used[entry] = true
+			}
+		}
+		if !placed {
+			t.Errorf("%s has no place yet: put it into the table mayImport, with what it may import", show(name))
+			continue
+		}
+		for _, path := range p.Imports {
+			if imported, isOurs := ours(path); isOurs && !slices.Contains(allowed, imported) {
+				t.Errorf("%s imports %s, which points up the pipeline: it may import %q", show(name), show(imported), allowed)
+			}
+		}
+	}
+	for entry := range mayImport {
+		if !used[entry] {
+			t.Errorf("the table has %s, but there is no such package", show(entry))
+		}
+	}
+}
+
+func TestTheCoreNeedsNoCgo(t *testing.T) {
+	all := listPackages(t)
+	needsCgo := map[string]bool{} // the standard library's cgo parts have substitutes in Go
+	for _, p := range all {
+		needsCgo[p.ImportPath] = !p.Standard && len(p.CgoFiles) > 0
+	}
+	for _, p := range all {
+		name, isOurs := ours(p.ImportPath)
+		if !isOurs || slices.ContainsFunc(withCgo, func(entry string) bool { return matches(entry, name) }) {
+			continue
+		}
+		for _, path := range append(p.Deps, p.ImportPath) {
+			if needsCgo[path] {
+				t.Errorf("%s needs %s, which needs cgo", show(name), path)
+			}
+		}
+	}
+}
