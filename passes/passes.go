@@ -35,7 +35,7 @@ var Table = []Pass{
 	{Name: "common", Exact: true, Run: common,
 		Why: "equal ops on equal inputs, which automatic differentiation makes in numbers, are computed once"},
 	{Name: "transpose", Exact: true, Run: transposes,
-		Why: "transposes that change nothing, or undo each other, are dropped"},
+		Why: "transposes that change nothing, or undo each other, are dropped; moving axes of size 1 is a reshape"},
 	{Name: "swap-dot", PureGo: true, Run: swapDots,
 		Why: "GoMLX writes a weight's gradient as the transpose of a dot: swapping the operands gives it directly"},
 	{Name: "dot-layout", PureGo: true, Run: dotLayout,

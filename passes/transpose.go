@@ -1,14 +1,16 @@
 package passes
 
 import (
+	"slices"
+
 	"github.com/easyparallel/epl/ir"
 )
 
 // transposes drops transposes that do nothing: identity permutations, and pairs that undo each other. Two that follow
-// each other become one.
+// each other become one. One that moves only axes of size 1 becomes a reshape, which costs nothing.
 func transposes(p *ir.Program) int {
 	by := map[*ir.Value]*ir.Value{}
-	composed := 0
+	changed := 0
 	for _, op := range p.Main.Ops {
 		t, ok := op.Attrs.(*ir.Transpose)
 		if !ok {
@@ -26,29 +28,27 @@ func transposes(p *ir.Program) int {
 				perm[i] = inner.Permutation[axis]
 			}
 			op.Attrs, op.Inputs[0] = &ir.Transpose{Permutation: perm}, in.Op.Inputs[0]
-			composed++
+			changed++
 		}
-		if moves(perm, op.Inputs[0].Shape.Dimensions) {
-			continue
+		shape := op.Inputs[0].Shape
+		switch {
+		case shape.IsDynamic() || moves(perm, shape.Dimensions):
+		case op.Outputs[0].Shape.Equal(shape):
+			by[op.Outputs[0]] = op.Inputs[0]
+		default:
+			op.Attrs = &ir.Reshape{Dimensions: slices.Clone(op.Outputs[0].Shape.Dimensions)}
+			changed++
 		}
-		by[op.Outputs[0]] = op.Inputs[0]
 	}
 	n := replace(p, by)
-	if n == 0 && composed > 0 {
+	if n == 0 && changed > 0 {
 		deadCode(p)
 	}
-	return n + composed
+	return n + changed
 }
 
-// moves tells whether a permutation changes the order of elements or the shape: axes of size 1 may go anywhere only
-// if the shape stays the same.
+// moves tells whether a permutation changes the order of elements: axes of size 1 may go anywhere.
 func moves(perm, dims []int) bool {
-	for i, axis := range perm {
-		if dims[i] != dims[axis] {
-			return true
-		}
-	}
-	// The shape stays: the order of the axes larger than 1 must, too.
 	last := -1
 	for _, axis := range perm {
 		if dims[axis] == 1 {

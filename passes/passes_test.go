@@ -1,0 +1,215 @@
+package passes_test
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/gomlx/compute"
+	_ "github.com/gomlx/compute/gobackend"
+
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/passes"
+)
+
+var update = flag.Bool("update", false, "rewrite the part after \"-- after --\" in testdata")
+
+// Every pass has a file in testdata with a program before and after it.
+func TestEachPassDoesWhatItsGoldenFileShows(t *testing.T) {
+	for _, pass := range passes.Table {
+		t.Run(pass.Name, func(t *testing.T) {
+			file := "testdata/" + pass.Name + ".txt"
+			before, after := golden(t, file)
+			p := parse(t, before)
+			steps, err := passes.Run(p, passes.Set{pass.Name: true}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if steps[0].Changes == 0 {
+				t.Error("the pass says that it changed nothing")
+			}
+			if *update {
+				text := "-- before --\n" + before + "-- after --\n" + p.String()
+				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				after = p.String()
+			}
+			if got := p.String(); got != after {
+				t.Errorf("run with -update if this is right:\n%s", got)
+			}
+			sameResults(t, pass, parse(t, before), p)
+		})
+	}
+}
+
+// A pass that finds nothing to do leaves the program as it is.
+func TestRunningAPassTwiceChangesNothingMore(t *testing.T) {
+	for _, pass := range passes.Table {
+		before, _ := golden(t, "testdata/"+pass.Name+".txt")
+		p := parse(t, before)
+		pass.Run(p)
+		once := p.String()
+		if n := pass.Run(p); n != 0 || p.String() != once {
+			t.Errorf("%s: the second run made %d changes", pass.Name, n)
+		}
+	}
+}
+
+func golden(t *testing.T, file string) (before, after string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(text), "-- before --\n")
+	before, after, ok2 := strings.Cut(rest, "-- after --\n")
+	if !ok || !ok2 {
+		t.Fatalf("%s has no -- before -- and -- after --", file)
+	}
+	return before, after
+}
+
+func parse(t *testing.T, text string) *ir.Program {
+	t.Helper()
+	p, err := ir.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Verify(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// sameResults runs both programs on the pure-Go backend with the same random inputs.
+func sameResults(t *testing.T, pass passes.Pass, a, b *ir.Program) {
+	t.Helper()
+	x, y := run(t, a), run(t, b)
+	for i := range x {
+		for j := range x[i] {
+			d := math.Abs(float64(x[i][j] - y[i][j]))
+			if pass.Exact && d != 0 || d > 1e-5*(1+math.Abs(float64(x[i][j]))) {
+				t.Errorf("output %d, element %d: %v before, %v after", i, j, x[i][j], y[i][j])
+			}
+		}
+	}
+}
+
+func run(t *testing.T, p *ir.Program) [][]float32 {
+	t.Helper()
+	backend, err := compute.NewWithConfig("go:ops_sequential")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec, err := emit.Program(backend, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewSource(1))
+	var ins []compute.Buffer
+	for _, v := range p.Main.Params {
+		flat := make([]float32, v.Shape.Size())
+		for i := range flat {
+			flat[i] = r.Float32()*2 - 1
+		}
+		in, err := backend.BufferFromFlatData(0, flat, v.Shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ins = append(ins, in)
+	}
+	outs, err := exec.Execute(ins, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results [][]float32
+	for i, o := range outs {
+		flat := make([]float32, p.Main.Outputs[i].Shape.Size())
+		if err := o.ToFlatData(flat); err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, flat)
+	}
+	return results
+}
+
+func TestPassesAreSwitchedByName(t *testing.T) {
+	for _, c := range []struct {
+		spec   string
+		pureGo bool
+		want   string
+	}{
+		{"", true, "fused dead-code common transpose swap-dot dot-layout sum-dot"},
+		{"", false, "fused dead-code common transpose"},
+		{"none", true, ""},
+		{"none,common", true, "common"},
+		{"-fused, -SUM-DOT", true, "dead-code common transpose swap-dot dot-layout"},
+		{"none,all,-common", false, "fused dead-code transpose"},
+		{"swap-dot", false, "fused dead-code common transpose swap-dot"},
+	} {
+		set, err := passes.Parse(c.spec, c.pureGo)
+		if err != nil {
+			t.Errorf("%q: %v", c.spec, err)
+			continue
+		}
+		var on []string
+		for _, name := range passes.Names() {
+			if set[name] {
+				on = append(on, name)
+			}
+		}
+		if got := strings.Join(on, " "); got != c.want {
+			t.Errorf("%q: %q, want %q", c.spec, got, c.want)
+		}
+	}
+	_, err := passes.Parse("-comon", true)
+	if want := `epl: there is no pass "comon" (in "-comon")`; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("an unknown pass gives %v", err)
+	}
+}
+
+// Names are unique, reasons are given: the table is documentation, too.
+func TestTheTableNamesAndExplainsEveryPass(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range passes.Table {
+		if seen[p.Name] || p.Name == "all" || p.Name == "none" || p.Name != strings.ToLower(p.Name) {
+			t.Errorf("%q is no good name", p.Name)
+		}
+		seen[p.Name] = true
+		if len(p.Why) < 20 {
+			t.Errorf("%s does not say why it exists", p.Name)
+		}
+	}
+}
+
+func ExampleRun() {
+	p, err := ir.Parse(`program "example"
+input %0
+outputs result
+main {
+  %0 = Parameter() {Name: "arg0", Shape: float32[4]} -> float32[4] : forward
+  %1 = Exp(%0) -> float32[4] : forward
+  %2 = Exp(%0) -> float32[4] : forward
+  %3 = Add(%1, %2) -> float32[4] : forward
+  return %3
+}`)
+	if err != nil {
+		panic(err)
+	}
+	on, err := passes.Parse("none,common", true)
+	if err != nil {
+		panic(err)
+	}
+	steps, err := passes.Run(p, on, nil)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("%s: %d → %d ops\n", steps[0].Pass, steps[0].OpsBefore, steps[0].OpsAfter)
+	// Output: common: 4 → 3 ops
+}
