@@ -5,6 +5,7 @@
 package runtime
 
 import (
+	"reflect"
 	"sync"
 
 	"github.com/gomlx/compute"
@@ -86,20 +87,21 @@ func (b *Buffer) Data() (any, error) {
 	return nil, errors.New("epl: buffers are not shared with the host: use ToFlatData")
 }
 
-// CopyToDevice implements compute.Buffer.
+// CopyToDevice implements compute.Buffer: a copy on the one device that GoMLX sees. It goes through the host, since
+// inner backends need not know how to copy to the device a buffer is on.
 func (b *Buffer) CopyToDevice(device compute.DeviceNum) (compute.Buffer, error) {
 	if err := b.data.check(device); err != nil {
 		return nil, err
 	}
-	s, err := b.shard(0)
-	if err != nil {
+	n := b.shape.Size()
+	if per := b.shape.DType.ValuesPerStorageUnit(); per > 1 {
+		n = (n + per - 1) / per
+	}
+	flat := reflect.MakeSlice(reflect.SliceOf(b.shape.DType.GoType()), n, n).Interface()
+	if err := b.ToFlatData(flat); err != nil {
 		return nil, err
 	}
-	c, err := s.CopyToDevice(0)
-	if err != nil {
-		return nil, err
-	}
-	return b.data.wrap(c)
+	return b.data.BufferFromFlatData(device, flat, b.shape)
 }
 
 // Data moves tensors to and from devices. It implements compute.DataInterface.
