@@ -20,6 +20,8 @@ import (
 const (
 	// EnvDump names a directory in which every program is written down after every pass.
 	EnvDump = "EPL_DUMP"
+	// EnvTrace names a file for the timeline of one training step, which Chrome's tracing page and Perfetto show.
+	EnvTrace = "EPL_TRACE"
 	// EnvPasses switches passes off and on, as [WithPasses] does.
 	EnvPasses = "EPL_PASSES"
 )
@@ -85,9 +87,19 @@ func WithPasses(spec string) Option {
 
 // supported are the configuration keys whose feature exists.
 var supported = map[string]bool{
+	"pipeline.num_micro_batch":               true,
 	"cluster.device_place_prefer_intra_node": true,
 	"cluster.run_visible_devices":            true,
 	"cluster.colocate_split_and_replicate":   true,
+	"cluster.device_memory":                  true,
+	"communication.num_communicators":        true,
+	"communication.sparse_as_dense":          true,
+	"communication.clip_after_allreduce":     true,
+	"communication.max_splits":               true,
+	"communication.fp16":                     true,
+	"communication.fp16_scale":               true,
+	"communication.gradients_reduce_method":  true,
+	"communication.timeout":                  true,
 }
 
 // Init sets EPL up. A nil config means defaults and EPL_* variables of the environment.
@@ -120,17 +132,25 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	inner, pureGo, err := newInner(o.inner)
+	name, pureGo, err := innerName(o.inner)
 	if err != nil {
 		return nil, err
 	}
 	set, err := passes.Parse(os.Getenv(EnvPasses)+","+o.passes, pureGo)
 	if err != nil {
-		inner.Finalize()
 		return nil, err
 	}
-	eng := engine.New(inner, engine.Options{Config: cfg, Cluster: cl, Passes: set, Dump: os.Getenv(EnvDump)})
-	backend := record.NewBackend(inner, eng, record.Options{Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel})
+	var devices []compute.Backend
+	for range cl.LocalDevices() {
+		d, err := newInner(name)
+		if err != nil {
+			return nil, err
+		}
+		devices = append(devices, d)
+	}
+	eng := engine.New(engine.Options{Config: cfg, Cluster: cl, Passes: set, Dump: os.Getenv(EnvDump), Trace: os.Getenv(EnvTrace)}, devices...)
+	backend := record.NewBackend(devices[0], eng, record.Options{
+		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce})
 	eng.Owner = backend
 	return &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng}, nil
 }
@@ -144,14 +164,14 @@ func newCluster(cfg *Config, localDevices int) (*cluster.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := cl.TotalDevices(); n != 1 {
-		return nil, errors.Errorf("epl: %d devices: running on more than one is not supported yet by this version; use one", n)
+	if n := cl.WorkerNum(); n != 1 {
+		return nil, errors.Errorf("epl: %d workers: running in more than one is not supported yet by this version; use one with several devices", n)
 	}
 	return cl, nil
 }
 
-// newInner makes the inner backend.
-func newInner(name string) (inner compute.Backend, pureGo bool, err error) {
+// innerName says which inner backend to make.
+func innerName(name string) (_ string, pureGo bool, err error) {
 	if name == "" {
 		name = os.Getenv(compute.ConfigEnvVar)
 	}
@@ -161,18 +181,23 @@ func newInner(name string) (inner compute.Backend, pureGo bool, err error) {
 	kind, options, _ := strings.Cut(name, ":")
 	pureGo = kind == "go"
 	if kind == "epl" {
-		return nil, false, errors.Errorf("epl: the inner backend cannot be EPL itself (%q)", name)
+		return "", false, errors.Errorf("epl: the inner backend cannot be EPL itself (%q)", name)
 	}
 	if pureGo && !strings.Contains(options, "ops_") {
 		// Ops one after the other, each on all cores: with ops in parallel the pure-Go backend can deadlock.
 		name = strings.TrimSuffix(fmt.Sprintf("go:ops_sequential,%s", options), ",")
 	}
+	return name, pureGo, nil
+}
+
+// newInner makes an inner backend: every device has one of its own.
+func newInner(name string) (inner compute.Backend, err error) {
 	if panicked := exceptions.TryCatch[error](func() { inner, err = compute.NewWithConfig(name) }); panicked != nil {
 		err = panicked
 	}
 	if err != nil {
-		return nil, false, errors.WithMessagef(err, "epl: the inner backend %q cannot be made; "+
+		return nil, errors.WithMessagef(err, "epl: the inner backend %q cannot be made; "+
 			"a backend other than \"go\" must be imported by the program", name)
 	}
-	return inner, pureGo, nil
+	return inner, nil
 }

@@ -57,6 +57,12 @@ func (w wrappedWithGradients) UpdateGraph(scope *model.Scope, g *graph.Graph, lo
 		panic(err)
 	}
 	nodes := scope.BuildTrainableVariablesGradientsGraph(loss)
+	apply := w.gradients
+	clip, clips := w.inner.(*clipped)
+	if clips && !b.ClipsAfterReduction() { // each instance clips its own
+		nodes = clip.clip(nodes)
+		apply = clip.inner
+	}
 	var paths []string
 	var values []*ir.Value
 	for v := range scope.IterVariables() { // the order of nodes
@@ -66,7 +72,7 @@ func (w wrappedWithGradients) UpdateGraph(scope *model.Scope, g *graph.Graph, lo
 		}
 	}
 	b.BeginApply(paths, values)
-	w.gradients.UpdateGraphWithGradients(scope, nodes, loss.DType())
+	apply.UpdateGraphWithGradients(scope, nodes, loss.DType())
 	b.EndApply()
 }
 

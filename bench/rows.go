@@ -54,7 +54,9 @@ func rows() []Row {
 	for _, batch := range []int{64, 256} {
 		all = append(all, torchRow(batch, wide(batch)))
 	}
-	return all
+	all = append(all, parallelRows()...)
+	all = append(all, allReduceRows()...)
+	return append(all, hiddenRow())
 }
 
 // problem is a model with data.

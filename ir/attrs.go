@@ -1,8 +1,11 @@
 package ir
 
 import (
+	"reflect"
+
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
 )
 
 // OpType names an operation, as the method of compute.Function that builds it.
@@ -84,6 +87,18 @@ func (a *Constant) Emit(f compute.Function, _ *Operands) ([]compute.Value, error
 type Literal struct {
 	Shape shapes.Shape
 	Flat  any
+}
+
+// check tells whether the elements are those of a tensor of the literal's shape.
+func (l Literal) check() error {
+	t := reflect.TypeOf(l.Flat)
+	if t == nil || t.Kind() != reflect.Slice || !l.Shape.DType.IsSupported() || t.Elem() != l.Shape.DType.GoType() && t.Elem() != reflect.TypeFor[int]() {
+		return errors.Errorf("its elements are %T, not a slice of %s", l.Flat, l.Shape.DType)
+	}
+	if n := reflect.ValueOf(l.Flat).Len(); l.Shape.IsDynamic() || int64(n)*int64(t.Elem().Size()) != l.Shape.ByteSize() {
+		return errors.Errorf("it has %d elements, not those of a %s", n, ShapeText(l.Shape))
+	}
+	return nil
 }
 
 // The two operations that are not methods of the op interfaces.

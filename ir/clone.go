@@ -6,6 +6,10 @@ import "slices"
 func (p *Program) Clone() *Program {
 	c := cloner{values: map[*Value]*Value{}, funcs: map[*Func]*Func{}, taskGraphs: map[*TaskGraph]*TaskGraph{}, variables: map[*Variable]*Variable{}}
 	q := &Program{Name: p.Name, OutputsKnown: p.OutputsKnown, nextID: p.nextID}
+	if p.Local != nil {
+		local := *p.Local
+		q.Local = &local
+	}
 	for _, t := range p.TaskGraphs {
 		d := *t
 		d.Pins = slices.Clone(t.Pins)

@@ -89,7 +89,7 @@ func (w *attrPrinter) value(v reflect.Value) {
 		first := true
 		for i := range v.NumField() {
 			f := v.Type().Field(i)
-			if f.Type == valueType || v.Field(i).IsZero() {
+			if f.Type == valueType || isZero(v.Field(i)) {
 				continue
 			}
 			if !first {
@@ -104,6 +104,14 @@ func (w *attrPrinter) value(v reflect.Value) {
 	default:
 		panic(errors.Errorf("ir: attributes of kind %s cannot be printed: teach ir/codec.go", v.Type()))
 	}
+}
+
+// isZero tells whether a field may be left out; -0 is not zero.
+func isZero(v reflect.Value) bool {
+	if v.CanFloat() {
+		return math.Float64bits(v.Float()) == 0
+	}
+	return v.IsZero()
 }
 
 // ShapeText prints a shape as "float32[8,20]"; a dynamic axis is "?", a named one "batch=8".

@@ -3,7 +3,7 @@ package ir
 // Segment is a piece of a function that can be compiled and run by itself: it takes Inputs and computes Outputs.
 type Segment struct {
 	Name string
-	// Inputs are parameters of the function, or values that another segment computes.
+	// Inputs are given to the function, or values that another segment computes.
 	Inputs []*Value
 	// Ops are what it computes, in order, constants included.
 	Ops     []*Op
@@ -24,10 +24,9 @@ func Cut(f *Func, name string, keep func(*Op) bool, outputs []*Value) *Segment {
 		if v.Op.Func != f {
 			return // local to a closure that comes along whole
 		}
-		_, isParam := v.Op.Attrs.(*Parameter)
 		_, isConst := v.Op.Attrs.(*Constant)
 		switch {
-		case isConst || !isParam && keep(v.Op):
+		case isConst || !v.Op.isGiven() && keep(v.Op):
 			needed[v.Op] = true
 		case !isInput[v]:
 			isInput[v] = true

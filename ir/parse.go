@@ -11,13 +11,7 @@ import (
 // Parse reads a program printed by [Program.String]. It checks the syntax and that names refer to something; whether
 // the program makes sense is for [Program.Verify] to say.
 func Parse(text string) (*Program, error) {
-	r := &reader{
-		scanner:  scanner{text: text},
-		values:   map[string]*Value{},
-		closures: map[int]*Func{},
-		funcs:    map[string]*Func{},
-		p:        &Program{},
-	}
+	r := &reader{scanner: scanner{text: text}, funcs: map[string]*Func{}, p: &Program{}}
 	if err := r.program(); err != nil {
 		return nil, err
 	}
@@ -26,12 +20,18 @@ func Parse(text string) (*Program, error) {
 
 type reader struct {
 	scanner
-	p        *Program
-	values   map[string]*Value
-	closures map[int]*Func
-	funcs    map[string]*Func
+	p     *Program
+	funcs map[string]*Func
+	scope
+	main scope
 	// later holds what refers to values that the text defines further down.
 	later []func() error
+}
+
+// scope is what main or a named function has defined so far, its closures included. None sees that of another.
+type scope struct {
+	values   map[string]*Value
+	closures map[int]*Func
 }
 
 func (r *reader) program() (err error) {
@@ -43,6 +43,8 @@ func (r *reader) program() (err error) {
 	}
 	for {
 		switch {
+		case r.accept("instances"):
+			err = r.local()
 		case r.accept("taskgraph"):
 			err = r.taskGraph()
 		case r.accept("variable"):
@@ -60,8 +62,7 @@ func (r *reader) program() (err error) {
 		case r.accept("func"):
 			err = r.namedFunction()
 		case r.accept("main"):
-			r.p.Main = &Func{Name: "main"}
-			err = r.body(r.p.Main)
+			err = r.mainFunction()
 		case r.peek() == 0:
 			return r.finish()
 		default:
@@ -82,6 +83,7 @@ func (r *reader) finish() error {
 			return r.errorf("function %q is called but not defined", name)
 		}
 	}
+	r.scope = r.main
 	for _, f := range r.later {
 		if err := f(); err != nil {
 			return err
@@ -138,6 +140,15 @@ func (r *reader) valueLater(use func(*Value)) error {
 		return err
 	})
 	return nil
+}
+
+func (r *reader) local() (err error) {
+	r.p.Local = &Local{}
+	if r.p.Local.Replicas, err = r.int(); err != nil {
+		return err
+	}
+	r.p.Local.MicroBatches, err = r.int()
+	return err
 }
 
 func (r *reader) taskGraph() (err error) {
@@ -288,6 +299,21 @@ func (r *reader) namedFunction() error {
 		return r.errorf("function %q is defined twice", name)
 	}
 	r.p.Funcs = append(r.p.Funcs, f)
+	return r.topLevel(f)
+}
+
+func (r *reader) mainFunction() error {
+	if r.p.Main != nil {
+		return r.errorf("main is defined twice")
+	}
+	r.p.Main = &Func{Name: "main"}
+	err := r.topLevel(r.p.Main)
+	r.main = r.scope
+	return err
+}
+
+func (r *reader) topLevel(f *Func) error {
+	r.scope = scope{values: map[string]*Value{}, closures: map[int]*Func{}}
 	return r.body(f)
 }
 
@@ -389,9 +415,6 @@ func (r *reader) op(f *Func) (err error) {
 		}
 		op.Outputs = append(op.Outputs, &Value{Op: op, Index: i, Shape: shape})
 	}
-	if err := r.opTail(op); err != nil {
-		return err
-	}
 	if _, isParam := op.Attrs.(*Parameter); isParam && len(op.Outputs) != 1 {
 		return r.errorf("a parameter has one output")
 	}
@@ -403,7 +426,7 @@ func (r *reader) op(f *Func) (err error) {
 		r.values[name] = v
 	}
 	f.Append(op)
-	return nil
+	return r.opTail(op)
 }
 
 // opTail reads what follows the shapes: phase, TaskGraph, origin, twin, source.
@@ -416,6 +439,7 @@ func (r *reader) opTail(op *Op) (err error) {
 		return err
 	}
 	op.Phase = Phase(phase)
+	op.Varying = r.accept("varying")
 	if op.TaskGraph, err = r.taskGraphRef(); err != nil {
 		return err
 	}

@@ -43,6 +43,9 @@ func (w *printer) printf(format string, args ...any) { fmt.Fprintf(w.out, format
 func (p *Program) write(out *strings.Builder, elide bool) {
 	w := printer{out: out, elide: elide, closures: map[*Func]int{}}
 	w.printf("program %q\n", p.Name)
+	if l := p.Local; l != nil {
+		w.printf("instances %d %d\n", l.Replicas, l.MicroBatches)
+	}
 	for _, t := range p.TaskGraphs {
 		w.printf("taskgraph %d %q %s(%d)", t.ID, t.Name, t.Kind, t.Devices)
 		for _, pin := range t.Pins {
@@ -159,6 +162,7 @@ func (w *printer) op(op *Op) {
 		w.printf(" %s", ShapeText(v.Shape))
 	}
 	w.printf(" : %s", op.Phase)
+	w.flag(" varying", op.Varying)
 	if op.TaskGraph != nil {
 		w.printf(" taskgraph %d", op.TaskGraph.ID)
 	}

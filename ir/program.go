@@ -22,6 +22,9 @@ type Program struct {
 	Outputs     []Output // one per output of main
 	Collections []Collection
 
+	// Local is the local view, nil for a program that simply runs once.
+	Local *Local
+
 	// OutputsKnown is false when EPL never saw the GoMLX graph of this program (nothing in it is annotated), so that
 	// it cannot tell variable updates from results: all outputs then count as results.
 	OutputsKnown bool
@@ -52,6 +55,7 @@ type Op struct {
 
 	TaskGraph *TaskGraph // nil: outside every scope
 	Phase     Phase
+	Varying   bool   // its results differ between instances; only in a program with a local view
 	Origin    Origin // how TaskGraph and Phase were found
 	Source    Source // the user's line
 }
@@ -216,15 +220,18 @@ func (f *Func) InsertBefore(next, op *Op) {
 }
 
 // Type names the operation.
-func (op *Op) Type() OpType { return op.Attrs.OpType() }
-
-// IsLeaf tells whether the op is a parameter or a constant: it computes nothing, so it lives wherever it is used.
-func (op *Op) IsLeaf() bool {
-	switch op.Attrs.(type) {
-	case *Parameter, *Constant:
-		return true
+func (op *Op) Type() OpType {
+	if op.Attrs == nil {
+		return "?" // in a broken program, for messages
 	}
-	return false
+	return op.Attrs.OpType()
+}
+
+// IsLeaf tells whether the op is given from outside or a constant: it computes nothing, so it lives wherever it is
+// used.
+func (op *Op) IsLeaf() bool {
+	_, isConst := op.Attrs.(*Constant)
+	return isConst || op.isGiven()
 }
 
 // String returns a short description for messages, such as "DotGeneral %12 (model.go:40)".

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 )
 
@@ -22,10 +23,13 @@ import (
 //  10. A gradient is that of a trainable variable, has its shape, is not computed in apply, and there is one per variable.
 //  11. The loss is a scalar of a float type, computed in forward.
 //  12. Outputs are described one by one; an update among them is the new value of its variable.
-//  13. No op reads a value of a later phase, parameters and constants aside.
+//  13. No op reads a value of a later phase, in its closures neither; parameters and constants aside.
 //  14. TaskGraphs of ops and variables are listed in the program, numbered by their place, with at least one device.
 //  15. Collections hold values of main.
 //  16. The twin of a fused op stands before it and has the shapes of its outputs.
+//  17. Only a program with a local view has varying ops and merges. In it an op is varying exactly if it is a data
+//     input, the number of an instance, or reads a varying value and is no merge; main returns invariant values.
+//  18. A parameter or a constant has one output, of the shape that its attributes say, and a constant its elements.
 func (p *Program) Verify() error {
 	v := verifier{p: p, ids: map[int]*Op{}, defined: map[*Value]bool{}}
 	for _, check := range []func() error{v.taskGraphs, v.functions, v.parameters, v.variables, v.gradients, v.outputs, v.collections} {
@@ -113,6 +117,9 @@ func (v *verifier) op(f *Func, op *Op) error {
 			return errors.Errorf("output %d has an invalid shape", i)
 		}
 	}
+	if err := leaf(op); err != nil {
+		return err
+	}
 	if op.TaskGraph != nil && !slices.Contains(v.p.TaskGraphs, op.TaskGraph) {
 		return errors.Errorf("its TaskGraph %q is not one of the program", op.TaskGraph.Name)
 	}
@@ -127,7 +134,61 @@ func (v *verifier) op(f *Func, op *Op) error {
 	if err := v.inputs(op); err != nil {
 		return err
 	}
-	return v.closures(op)
+	if err := v.closures(op); err != nil {
+		return err
+	}
+	if err := v.phases(op); err != nil {
+		return err
+	}
+	return v.varying(op)
+}
+
+func (v *verifier) varying(op *Op) error {
+	if op.Func != v.p.Main { // a closure is part of the op of main that has it
+		if op.Varying {
+			return errors.New("it counts as varying inside a function")
+		}
+		return nil
+	}
+	want := false
+	switch op.Attrs.(type) {
+	case *Instance, *InstanceCount, *Merge:
+		if v.p.Local == nil {
+			return errors.New("it is an op of the local view, which the program does not have")
+		}
+		_, want = op.Attrs.(*Instance)
+	case *Parameter:
+		want = v.p.Local != nil && slices.Contains(v.p.Inputs, op.Outputs[0])
+	default:
+		op.Uses(func(x *Value) { want = want || x.Op.Varying })
+	}
+	if op.Varying != want {
+		return errors.Errorf("it counts as varying: %v, but should: %v", op.Varying, want)
+	}
+	return nil
+}
+
+// leaf checks that a parameter or a constant is what its attributes say.
+func leaf(op *Op) error {
+	var want shapes.Shape
+	switch a := op.Attrs.(type) {
+	case *Parameter:
+		want = a.Shape
+	case *Constant:
+		want = a.Value.Shape
+	default:
+		return nil
+	}
+	if len(op.Outputs) != 1 {
+		return errors.Errorf("it has %d outputs, not one output", len(op.Outputs))
+	}
+	if got := op.Outputs[0].Shape; !got.Equal(want) {
+		return errors.Errorf("its output is %s, its attributes say %s", ShapeText(got), ShapeText(want))
+	}
+	if c, ok := op.Attrs.(*Constant); ok {
+		return c.Value.check()
+	}
+	return nil
 }
 
 func (v *verifier) inputs(op *Op) error {
@@ -152,11 +213,18 @@ func (v *verifier) inputs(op *Op) error {
 		if !v.defined[in] {
 			return errors.Errorf("input %d, %s, is not defined before it", i, in)
 		}
-		if in.Op.Phase > op.Phase && !in.Op.IsLeaf() {
-			return errors.Errorf("it is in phase %s and reads %s of the later phase %s", op.Phase, in, in.Op.Phase)
-		}
 	}
 	return nil
+}
+
+// phases checks what the op reads, its closures included.
+func (v *verifier) phases(op *Op) (err error) {
+	op.Uses(func(in *Value) {
+		if err == nil && in.Op.Phase > op.Phase && !in.Op.IsLeaf() {
+			err = errors.Errorf("it is in phase %s and reads %s of the later phase %s", op.Phase, in, in.Op.Phase)
+		}
+	})
+	return err
 }
 
 func (v *verifier) closures(op *Op) error {
@@ -261,11 +329,11 @@ func (v *verifier) gradients() error {
 	case l == nil:
 		return nil
 	case !v.defined[l]:
-		return errors.New("the loss is not in main")
+		return errors.Errorf("the loss %s is not in main", l)
 	case l.Shape.Rank() != 0 || !l.Shape.DType.IsFloat() && l.Shape.DType != dtypes.BFloat16:
-		return errors.Errorf("the loss is %s, not a float scalar", ShapeText(l.Shape))
+		return errors.Errorf("the loss %s is %s, not a float scalar", l, ShapeText(l.Shape))
 	case l.Op.Phase != Forward:
-		return errors.Errorf("the loss is computed in phase %s", l.Op.Phase)
+		return errors.Errorf("the loss %s is computed in phase %s", l, l.Op.Phase)
 	}
 	return nil
 }
@@ -275,6 +343,9 @@ func (v *verifier) outputs() error {
 		return errors.Errorf("main has %d outputs, %d are described", len(v.p.Main.Outputs), len(v.p.Outputs))
 	}
 	for i, o := range v.p.Outputs {
+		if x := v.p.Main.Outputs[i]; x.Op.Varying {
+			return errors.Errorf("output %d, %s, differs between instances", i, x)
+		}
 		if o.Updates != nil && o.Updates.Update != v.p.Main.Outputs[i] {
 			return errors.Errorf("output %d is not the new value of variable %q", i, o.Updates.Path)
 		}

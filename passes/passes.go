@@ -22,26 +22,45 @@ type Pass struct {
 	Exact bool
 	// PureGo: the pass makes sense only where the inner backend is the pure-Go one.
 	PureGo bool
+	// Needed passes make the program what the plan says; they cannot be switched off.
+	Needed bool
 	// Run changes the program in place and returns how many things it changed.
-	Run func(*ir.Program) int
+	Run func(*ir.Program, Options) (int, error)
+}
+
+// Options are what passes need to know of the plan.
+type Options struct {
+	// Local is how many instances a step has; nil or 1 instance: the program runs once.
+	Local *ir.Local
+	// SumGradients adds gradients of instances up; otherwise their mean is taken.
+	SumGradients bool
+	// DenseGradients merges gradients of gathers as dense tensors; otherwise as indices and rows.
+	DenseGradients bool
 }
 
 // Table holds all passes in order.
 var Table = []Pass{
-	{Name: "fused", Run: fused,
+	{Name: "fused", Run: always(fused),
 		Why: "gradients go through the written-out twin of a fused op, so that in training both would be computed: keep the twin"},
-	{Name: "dead-code", Exact: true, Run: deadCode,
+	{Name: "dead-code", Exact: true, Run: always(deadCode),
 		Why: "GoMLX records alternatives that nobody uses: whatever no output needs is dropped"},
-	{Name: "common", Exact: true, Run: common,
+	{Name: "common", Exact: true, Run: always(common),
 		Why: "equal ops on equal inputs, which automatic differentiation makes in numbers, are computed once"},
-	{Name: "transpose", Exact: true, Run: transposes,
+	{Name: "transpose", Exact: true, Run: always(transposes),
 		Why: "transposes that change nothing, or undo each other, are dropped; moving axes of size 1 is a reshape"},
-	{Name: "swap-dot", PureGo: true, Run: swapDots,
+	{Name: "swap-dot", PureGo: true, Run: always(swapDots),
 		Why: "GoMLX writes a weight's gradient as the transpose of a dot: swapping the operands gives it directly"},
-	{Name: "dot-layout", PureGo: true, Run: dotLayout,
+	{Name: "dot-layout", PureGo: true, Run: always(dotLayout),
 		Why: "the pure-Go backend transposes both operands of a dot that contracts leading dims; one is enough"},
-	{Name: "sum-dot", PureGo: true, Run: sumDots,
+	{Name: "sum-dot", PureGo: true, Run: always(sumDots),
 		Why: "sums over leading or trailing dims are much faster as a dot with ones on the pure-Go backend"},
+	{Name: "local-view", Needed: true, Run: localView,
+		Why: "model replicas and micro-batches are instances of the program: what must be the same everywhere is merged"},
+}
+
+// always makes a pass of a rewrite that needs no options and cannot fail.
+func always(rewrite func(*ir.Program) int) func(*ir.Program, Options) (int, error) {
+	return func(p *ir.Program, _ Options) (int, error) { return rewrite(p), nil }
 }
 
 // Set says which passes run.
@@ -54,7 +73,7 @@ func Parse(spec string, pureGo bool) (Set, error) {
 	s := Set{}
 	all := func(on bool) {
 		for _, p := range Table {
-			s[p.Name] = on && (!p.PureGo || pureGo)
+			s[p.Name] = p.Needed || on && (!p.PureGo || pureGo)
 		}
 	}
 	all(true)
@@ -65,9 +84,9 @@ func Parse(spec string, pureGo bool) (Set, error) {
 		case word == "":
 		case word == "all", word == "none":
 			all(word == "all")
-		case !slices.ContainsFunc(Table, func(p Pass) bool { return p.Name == name }):
+		case !slices.ContainsFunc(Table, func(p Pass) bool { return p.Name == name && !p.Needed }):
 			return nil, errors.Errorf("epl: there is no pass %q (in %q); write all, none, or names, with - in front to switch off: %s",
-				name, spec, strings.Join(Names(), ", "))
+				name, spec, strings.Join(optional(), ", "))
 		default:
 			s[name] = !off
 		}
@@ -84,6 +103,17 @@ func Names() []string {
 	return names
 }
 
+// optional lists the passes that can be switched off.
+func optional() []string {
+	var names []string
+	for _, p := range Table {
+		if !p.Needed {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
 // Step is what one pass did.
 type Step struct {
 	Pass      string
@@ -94,14 +124,17 @@ type Step struct {
 
 // Run applies the passes of the set, in the order of the table, and verifies the program after each. after, if not
 // nil, is called after every pass that ran.
-func Run(p *ir.Program, on Set, after func(Pass, *ir.Program)) ([]Step, error) {
+func Run(p *ir.Program, on Set, o Options, after func(Pass, *ir.Program)) ([]Step, error) {
 	var steps []Step
 	for _, pass := range Table {
 		if !on[pass.Name] {
 			continue
 		}
 		step := Step{Pass: pass.Name, OpsBefore: p.NumOps()}
-		step.Changes = pass.Run(p)
+		var err error
+		if step.Changes, err = pass.Run(p, o); err != nil {
+			return steps, err
+		}
 		step.OpsAfter = p.NumOps()
 		steps = append(steps, step)
 		if err := p.Verify(); err != nil {

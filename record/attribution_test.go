@@ -40,7 +40,7 @@ func newBackend(t testing.TB, opts record.Options) (*record.Backend, *engine.Eng
 		t.Fatal(err)
 	}
 	inner := equiv.Plain()
-	eng := engine.New(inner, engine.Options{Config: cfg, Cluster: cl})
+	eng := engine.New(engine.Options{Config: cfg, Cluster: cl}, inner)
 	b := record.NewBackend(inner, eng, opts)
 	eng.Owner = b
 	t.Cleanup(b.Finalize)
@@ -163,7 +163,7 @@ func TestValuesFlowForwardAndGradientsFlowBack(t *testing.T) {
 // live drops what nothing uses, such as gradients of constants that GoMLX shares between layers.
 func live(t *testing.T, p *ir.Program) *ir.Program {
 	t.Helper()
-	if _, err := passes.Run(p, passes.Set{"dead-code": true}, nil); err != nil {
+	if _, err := passes.Run(p, passes.Set{"dead-code": true}, passes.Options{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	return p

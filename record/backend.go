@@ -35,6 +35,8 @@ type Options struct {
 	Default *Strategy
 	// AutoParallel forbids annotations: EPL chooses the strategies.
 	AutoParallel bool
+	// ClipAfterReduction clips reduced gradients; otherwise those of each instance.
+	ClipAfterReduction bool
 }
 
 // NewBackend records programs for the engine. The inner backend is the one that the engine runs them on: it tells

@@ -46,6 +46,9 @@ func (b *Builder) BeginApply(paths []string, gradients []*ir.Value) {
 	b.gradientsOf(paths, gradients)
 }
 
+// ClipsAfterReduction tells when the optimizer wrapper is to clip gradients.
+func (b *Builder) ClipsAfterReduction() bool { return b.backend.opts.ClipAfterReduction }
+
 // EndApply is called when the optimizer is done. What is recorded later (metrics, hooks) is sorted out by finish.
 func (b *Builder) EndApply() { b.phase, b.done = ir.Forward, true }
 

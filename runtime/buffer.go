@@ -1,7 +1,8 @@
 // Package runtime runs compiled programs on devices and owns their data.
 //
-// A [Device] is an inner backend that runs one program at a time. A [Buffer] is what GoMLX holds for a tensor: its
-// logical shape, and the shards of it on the devices.
+// A device is an inner backend of its own, which runs one thing at a time. A [Buffer] is what GoMLX holds for a tensor:
+// its logical shape, and the data on the devices. An [Executable] runs a whole program on one device; a [Stepper] runs
+// a schedule on all of them.
 package runtime
 
 import (
@@ -13,14 +14,21 @@ import (
 	"github.com/pkg/errors"
 )
 
-// Buffer is a tensor on the devices. It implements compute.Buffer. GoMLX sees the logical shape; the data are shards,
-// buffers of the inner backends. With one device there is one shard, which is the whole.
+// Buffer is a tensor on the devices. It implements compute.Buffer. GoMLX sees the logical shape. The data are one of:
+//
+//   - one shard, on device 0: what programs that run once take and give;
+//   - one shard per device, all with the same data: variables, after their first training step;
+//   - a feed: the batches of a step, still on the host.
 type Buffer struct {
 	data  *Data
 	shape shapes.Shape
 
+	feed  *Feed // for data of a step
+	index int   // which tensor of its batches
+
 	mu     sync.Mutex // GoMLX may finalize from the garbage collector's goroutine
 	shards []compute.Buffer
+	gone   bool
 }
 
 var _ compute.Buffer = (*Buffer)(nil)
@@ -36,12 +44,30 @@ func (b *Buffer) Shape() (shapes.Shape, error) { return b.shape, nil }
 // DeviceNum implements compute.Buffer: GoMLX sees one device.
 func (b *Buffer) DeviceNum() (compute.DeviceNum, error) { return 0, nil }
 
-// shard returns the data of one device.
+// shard returns the data of one device, which gets its own copy if only device 0 has one.
 func (b *Buffer) shard(device int) (compute.Buffer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.shards == nil {
+	if b.gone {
 		return nil, errGone
+	}
+	if b.feed != nil && len(b.shards) == 0 {
+		s, err := b.feed.upload(b.data, 0, b.feed.head, b.index)
+		if err != nil {
+			return nil, err
+		}
+		b.shards = []compute.Buffer{s}
+	}
+	for len(b.shards) <= device {
+		flat, err := toHost(b.shards[0], b.shape)
+		if err != nil {
+			return nil, err
+		}
+		s, err := b.data.devices[len(b.shards)].BufferFromFlatData(0, flat, b.shape)
+		if err != nil {
+			return nil, err
+		}
+		b.shards = append(b.shards, s)
 	}
 	return b.shards[device], nil
 }
@@ -50,27 +76,29 @@ func (b *Buffer) shard(device int) (compute.Buffer, error) {
 func (b *Buffer) take() ([]compute.Buffer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.shards == nil {
+	if b.gone {
 		return nil, errGone
 	}
 	s := b.shards
-	b.shards = nil
+	b.shards, b.gone = nil, true
+	if b.feed != nil {
+		return s, b.feed.finalize(b.index)
+	}
 	return s, nil
 }
 
 // Finalize implements compute.Buffer. Doing it twice is harmless.
 func (b *Buffer) Finalize() error {
 	shards, err := b.take()
-	if err != nil {
+	if err == errGone {
 		return nil
 	}
-	var first error
 	for _, s := range shards {
-		if err := s.Finalize(); err != nil && first == nil {
-			first = err
+		if e := s.Finalize(); e != nil && err == nil {
+			err = e
 		}
 	}
-	return first
+	return err
 }
 
 // ToFlatData implements compute.Buffer.
@@ -87,32 +115,46 @@ func (b *Buffer) Data() (any, error) {
 	return nil, errors.New("epl: buffers are not shared with the host: use ToFlatData")
 }
 
-// CopyToDevice implements compute.Buffer: a copy on the one device that GoMLX sees. It goes through the host, since
-// inner backends need not know how to copy to the device a buffer is on.
+// CopyToDevice implements compute.Buffer: a copy on the one device that GoMLX sees.
 func (b *Buffer) CopyToDevice(device compute.DeviceNum) (compute.Buffer, error) {
 	if err := b.data.check(device); err != nil {
 		return nil, err
 	}
-	n := b.shape.Size()
-	if per := b.shape.DType.ValuesPerStorageUnit(); per > 1 {
-		n = (n + per - 1) / per
+	s, err := b.shard(0)
+	if err != nil {
+		return nil, err
 	}
-	flat := reflect.MakeSlice(reflect.SliceOf(b.shape.DType.GoType()), n, n).Interface()
-	if err := b.ToFlatData(flat); err != nil {
+	flat, err := toHost(s, b.shape)
+	if err != nil {
 		return nil, err
 	}
 	return b.data.BufferFromFlatData(device, flat, b.shape)
 }
 
+// toHost copies a buffer of an inner backend out, as a slice of its dtype's Go type.
+func toHost(b compute.Buffer, shape shapes.Shape) (any, error) {
+	flat := newFlat(shape)
+	return flat, b.ToFlatData(flat)
+}
+
+// newFlat makes a slice that holds a tensor.
+func newFlat(shape shapes.Shape) any {
+	n := shape.Size()
+	if per := shape.DType.ValuesPerStorageUnit(); per > 1 {
+		n = (n + per - 1) / per
+	}
+	return reflect.MakeSlice(reflect.SliceOf(shape.DType.GoType()), n, n).Interface()
+}
+
 // Data moves tensors to and from devices. It implements compute.DataInterface.
 type Data struct {
 	// Owner is the backend that GoMLX knows the buffers by.
-	Owner  compute.Backend
-	device compute.Backend
+	Owner   compute.Backend
+	devices []compute.Backend
 }
 
-// NewData keeps buffers on an inner backend.
-func NewData(device compute.Backend) *Data { return &Data{device: device} }
+// NewData keeps buffers on devices: one inner backend each.
+func NewData(devices ...compute.Backend) *Data { return &Data{devices: devices} }
 
 func (d *Data) check(device compute.DeviceNum) error {
 	if device != 0 {
@@ -121,12 +163,13 @@ func (d *Data) check(device compute.DeviceNum) error {
 	return nil
 }
 
-func (d *Data) wrap(shard compute.Buffer) (*Buffer, error) {
-	shape, err := shard.Shape()
+// wrap makes a buffer of data on device 0, or on all devices.
+func (d *Data) wrap(shards ...compute.Buffer) (*Buffer, error) {
+	shape, err := shards[0].Shape()
 	if err != nil {
 		return nil, err
 	}
-	return &Buffer{data: d, shape: shape, shards: []compute.Buffer{shard}}, nil
+	return &Buffer{data: d, shape: shape, shards: shards}, nil
 }
 
 // BufferFromFlatData implements compute.DataInterface.
@@ -134,7 +177,7 @@ func (d *Data) BufferFromFlatData(device compute.DeviceNum, flat any, shape shap
 	if err := d.check(device); err != nil {
 		return nil, err
 	}
-	b, err := d.device.BufferFromFlatData(0, flat, shape)
+	b, err := d.devices[0].BufferFromFlatData(0, flat, shape)
 	if err != nil {
 		return nil, err
 	}

@@ -6,18 +6,28 @@ import (
 	"github.com/pkg/errors"
 )
 
-// Executable runs a whole program on one device. It implements compute.Executable.
+// Executable runs a whole program once, on device 0. It implements compute.Executable.
 type Executable struct {
 	name  string
 	data  *Data
 	inner compute.Executable
+	stats *Stats
+	opts  OnceOptions
+}
+
+// OnceOptions say how a program is run as a whole.
+type OnceOptions struct {
+	Memory    int64 // bytes the device has; 0: not limited
+	Temporary int64 // bytes the program needs at most beyond its inputs
+	// NoFeed is why the program cannot take batches of a Feed; "": it can, one at a time.
+	NoFeed string
 }
 
 var _ compute.Executable = (*Executable)(nil)
 
-// NewExecutable wraps an executable of the inner backend that holds data's buffers. name is the program's.
-func NewExecutable(name string, data *Data, inner compute.Executable) *Executable {
-	return &Executable{name, data, inner}
+// NewExecutable wraps an executable of the inner backend of data's first device. name is the program's.
+func NewExecutable(name string, data *Data, inner compute.Executable, stats *Stats, opts OnceOptions) *Executable {
+	return &Executable{name, data, inner, stats, opts}
 }
 
 // Finalize implements compute.Executable.
@@ -43,15 +53,34 @@ func (e *Executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 		if !ok || b.data != e.data {
 			return nil, errors.Errorf("epl: program %q: input %d is a %T that does not belong to this backend", e.name, i, x)
 		}
+		if b.feed != nil && e.opts.NoFeed != "" {
+			return nil, errors.New(e.opts.NoFeed)
+		}
 		var err error
 		if ins[i], err = b.shard(0); err != nil {
 			return nil, errors.WithMessagef(err, "program %q, input %d", e.name, i)
 		}
 	}
+	m := meter{limit: e.opts.Memory, live: map[string]int64{}}
+	for _, b := range ins {
+		if err := m.add(forInputs, bytesOf(b)); err != nil {
+			return nil, errors.WithMessagef(err, "program %q", e.name)
+		}
+	}
+	if err := m.add(forTemporary, e.opts.Temporary); err != nil {
+		return nil, errors.WithMessagef(err, "program %q", e.name)
+	}
 	for i, d := range donate {
-		if d {
-			if _, err := inputs[i].(*Buffer).take(); err != nil {
-				return nil, errors.WithMessagef(err, "program %q, input %d is donated twice", e.name, i)
+		if !d {
+			continue
+		}
+		shards, err := inputs[i].(*Buffer).take()
+		if err != nil {
+			return nil, errors.WithMessagef(err, "program %q, input %d is donated twice", e.name, i)
+		}
+		for _, s := range shards[1:] { // on other devices: out of date soon
+			if err := s.Finalize(); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -59,6 +88,7 @@ func (e *Executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 	if err != nil {
 		return nil, errors.WithMessagef(err, "epl: program %q", e.name)
 	}
+	e.stats.ran(0, m.peak, nil)
 	for i, o := range outs {
 		if outs[i], err = e.data.wrap(o); err != nil {
 			return nil, err

@@ -39,7 +39,7 @@ func twice(t *testing.T) (*runtime.Executable, *runtime.Data) {
 		t.Fatal(err)
 	}
 	data := runtime.NewData(inner)
-	return runtime.NewExecutable("twice", data, exec), data
+	return runtime.NewExecutable("twice", data, exec, runtime.NewStats(1), runtime.OnceOptions{}), data
 }
 
 func upload(t *testing.T, d *runtime.Data, values ...float32) compute.Buffer {
@@ -123,7 +123,7 @@ func TestOneBufferDonatedTwiceInOneCallIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := runtime.NewData(inner)
-	exec := runtime.NewExecutable("add", data, inExec)
+	exec := runtime.NewExecutable("add", data, inExec, runtime.NewStats(1), runtime.OnceOptions{})
 	buf := upload(t, data, 1, 2, 3)
 	_, err = exec.Execute([]compute.Buffer{buf, buf}, []bool{true, true}, 0)
 	mustFail(t, err, "donated twice")

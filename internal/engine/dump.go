@@ -1,44 +1,99 @@
 package engine
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/ir"
 )
 
-// dump collects what a program looks like after every pass.
+// dump collects what a program looks like after every pass, for the directory that EPL_DUMP names. For program
+// number 3, "train", it writes
+//
+//	03-train-00-recorded.txt   the program as recorded
+//	03-train-01-fused.txt      the program after the first pass, and so on
+//	03-train.html              a page about all of it
 type dump struct {
 	dir    string // "": nothing is collected
 	base   string
-	title  string
-	stages []dumpStage
+	number int
+	c      *Compiled
+	cfg    *config.Config
+	stages []stage
 }
 
-type dumpStage struct {
+// stage is the program at one point of its way.
+type stage struct {
 	name, why string
 	program   *ir.Program
 }
 
+// newDump makes the directory, so that a wrong one is reported before any work is done.
+func newDump(opts Options, number int, c *Compiled) (*dump, error) {
+	d := &dump{dir: opts.Dump, number: number, c: c, cfg: opts.Config}
+	if d.dir == "" {
+		return d, nil
+	}
+	if info, err := os.Stat(d.dir); err == nil && !info.IsDir() {
+		return nil, errors.Errorf("epl: EPL_DUMP=%q is not a directory; name one, it is made if it does not exist", d.dir)
+	}
+	if err := os.MkdirAll(d.dir, 0o755); err != nil {
+		return nil, errors.Wrapf(err, "epl: EPL_DUMP=%q: cannot make this directory", d.dir)
+	}
+	d.base = claimName(d.dir, fmt.Sprintf("%02d-%s", number, fileName(c.Recorded.Name)))
+	return d, nil
+}
+
 var unfriendly = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-func newDump(dir string, number int, p *ir.Program) *dump {
-	name := strings.Trim(unfriendly.ReplaceAllString(p.Name, "_"), "_")
+// fileName makes a part of a file name from the name of a program.
+func fileName(name string) string {
+	name = unfriendly.ReplaceAllString(name, "_")
 	if len(name) > 60 {
 		name = name[len(name)-60:]
 	}
-	return &dump{dir: dir, base: fmt.Sprintf("%02d-%s", number, name), title: p.Name}
+	if name = strings.Trim(name, "_"); name == "" {
+		name = "program"
+	}
+	return name
 }
 
+var claimed = struct {
+	sync.Mutex
+	names map[string]int
+}{names: map[string]int{}}
+
+// claimName returns a name that no other program of this process uses in dir. Engines number their programs from 1
+// each; without this a second engine would overwrite what the first wrote.
+func claimName(dir, base string) string {
+	claimed.Lock()
+	defer claimed.Unlock()
+	path := filepath.Join(dir, base)
+	claimed.names[path]++
+	if n := claimed.names[path]; n > 1 {
+		return fmt.Sprintf("%s-again%d", base, n)
+	}
+	return base
+}
+
+// add notes what the program looks like now.
 func (d *dump) add(name, why string, p *ir.Program) {
 	if d.dir != "" {
-		d.stages = append(d.stages, dumpStage{name, why, p.Clone()})
+		d.stages = append(d.stages, stage{name, why, p.Clone()})
 	}
+}
+
+// textName is the file of a stage.
+func (d *dump) textName(i int) string {
+	return fmt.Sprintf("%s-%02d-%s.txt", d.base, i, d.stages[i].name)
 }
 
 // write makes one text file per stage, and one page.
@@ -46,14 +101,24 @@ func (d *dump) write() error {
 	if d.dir == "" {
 		return nil
 	}
-	if err := os.MkdirAll(d.dir, 0o755); err != nil {
-		return errors.Wrap(err, "epl: EPL_DUMP")
-	}
 	for i, s := range d.stages {
-		path := filepath.Join(d.dir, fmt.Sprintf("%s-%02d-%s.txt", d.base, i, s.name))
-		if err := os.WriteFile(path, []byte(s.program.String()), 0o644); err != nil {
-			return errors.Wrap(err, "epl: EPL_DUMP")
+		if err := d.file(d.textName(i), []byte(s.program.String())); err != nil {
+			return err
 		}
 	}
+	var page bytes.Buffer
+	if err := d.page(&page); err != nil {
+		return err
+	}
+	name := d.base + ".html"
+	if err := d.file(name, page.Bytes()); err != nil {
+		return err
+	}
+	d.c.page = filepath.Join(d.dir, name)
 	return nil
+}
+
+func (d *dump) file(name string, content []byte) error {
+	err := os.WriteFile(filepath.Join(d.dir, name), content, 0o644)
+	return errors.Wrapf(err, "epl: EPL_DUMP=%q: cannot write a program down", d.dir)
 }

@@ -3,6 +3,8 @@
 package engine
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/gomlx/compute"
@@ -15,16 +17,19 @@ import (
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/record"
 	"github.com/easyparallel/epl/runtime"
+	"github.com/easyparallel/epl/schedule"
 )
 
-// Engine implements record.Engine on one device.
+// Engine implements record.Engine on the devices of one worker.
 type Engine struct {
 	*runtime.Data
-	opts  Options
-	inner compute.Backend
+	opts    Options
+	devices []compute.Backend
+	stats   *runtime.Stats
+	trace   timeline
 
 	mu       sync.Mutex
-	programs []*Compiled
+	programs []*Compiled // nil while one is being compiled
 }
 
 var _ record.Engine = (*Engine)(nil)
@@ -36,6 +41,8 @@ type Options struct {
 	Passes  passes.Set
 	// Dump is a directory for what every program looks like after every pass; "": none.
 	Dump string
+	// Trace is a file for the timeline of one training step; "": none.
+	Trace string
 }
 
 // Compiled is what became of one program.
@@ -43,58 +50,111 @@ type Compiled struct {
 	Recorded  *ir.Program // as GoMLX built it
 	Final     *ir.Program // as it runs
 	Placement *cluster.Placement
+	Schedule  *schedule.Program // how it runs, if not once on one device
 	Steps     []passes.Step
 	Err       error // why it was refused, if it was
+
+	page string // the page of EPL_DUMP about it; "" if there is none
 }
 
-// New makes an engine that runs programs on the inner backend.
-func New(inner compute.Backend, opts Options) *Engine {
-	return &Engine{Data: runtime.NewData(inner), opts: opts, inner: inner}
+// New makes an engine that runs programs on devices, an inner backend each: those of the cluster's local worker.
+func New(opts Options, devices ...compute.Backend) *Engine {
+	return &Engine{Data: runtime.NewData(devices...), opts: opts, devices: devices, stats: runtime.NewStats(len(devices)),
+		trace: timeline{file: opts.Trace}}
 }
 
 // Programs lists what was compiled so far, in order.
 func (e *Engine) Programs() []*Compiled {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]*Compiled(nil), e.programs...)
+	return slices.DeleteFunc(slices.Clone(e.programs), func(c *Compiled) bool { return c == nil })
 }
 
+// Stats tells what the devices did since it was last asked.
+func (e *Engine) Stats() []runtime.DeviceStats { return e.stats.Take() }
+
+// MicroBatches is how many micro-batches a model replica takes per training step.
+func (e *Engine) MicroBatches() int { return e.opts.Config.Pipeline.NumMicroBatch }
+
 // Finalize implements record.Engine.
-func (e *Engine) Finalize() { e.inner.Finalize() }
+func (e *Engine) Finalize() {
+	for _, d := range e.devices {
+		d.Finalize()
+	}
+}
 
 // Compile implements record.Engine.
 func (e *Engine) Compile(p *ir.Program) (compute.Executable, error) {
 	c := &Compiled{Recorded: p}
 	e.mu.Lock()
-	e.programs = append(e.programs, c)
+	e.programs = append(e.programs, nil)
 	number := len(e.programs)
 	e.mu.Unlock()
 	exec, err := e.compile(c, number)
-	c.Err = err
+	e.mu.Lock()
+	e.programs[number-1] = c
+	e.mu.Unlock()
 	return exec, err
 }
 
-func (e *Engine) compile(c *Compiled, number int) (compute.Executable, error) {
-	var err error
+// compile makes c's program run. Whatever comes of it, what it looked like on the way is dumped.
+func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err error) {
+	d, err := newDump(e.opts, number, c)
+	if err != nil {
+		return nil, err
+	}
+	d.add("recorded", "what GoMLX built", c.Recorded)
+	defer func() {
+		c.Err = err
+		if dumpErr := d.write(); dumpErr != nil && exec != nil {
+			exec.Finalize()
+			exec, err = nil, dumpErr
+		}
+	}()
 	if c.Placement, err = e.place(c.Recorded); err != nil {
 		return nil, errors.WithMessagef(err, "program %q", c.Recorded.Name)
 	}
 	final := c.Recorded.Clone()
-	d := newDump(e.opts.Dump, number, c.Recorded)
-	d.add("recorded", "what GoMLX built", final)
-	c.Steps, err = passes.Run(final, e.opts.Passes, func(pass passes.Pass, p *ir.Program) { d.add(pass.Name, pass.Why, p) })
+	comm := e.opts.Config.Communication
+	c.Steps, err = passes.Run(final, e.opts.Passes, passes.Options{
+		Local:        &ir.Local{Replicas: c.Placement.Replicas, MicroBatches: e.MicroBatches()},
+		SumGradients: comm.GradientsReduceMethod == config.ReduceSum, DenseGradients: comm.SparseAsDense,
+	}, func(pass passes.Pass, p *ir.Program) { d.add(pass.Name, pass.Why, p) })
 	if err != nil {
-		return nil, err
-	}
-	if err := d.write(); err != nil {
-		return nil, err
-	}
-	inner, err := emit.Program(e.inner, final)
-	if err != nil {
-		return nil, err
+		return nil, errors.WithMessagef(err, "program %q", c.Recorded.Name)
 	}
 	c.Final = final
-	return runtime.NewExecutable(c.Recorded.Name, e.Data, inner), nil
+	if final.Local == nil {
+		return e.once(c)
+	}
+	if c.Schedule, err = schedule.Build(final, schedule.Options{MaxSplits: comm.MaxSplits}); err != nil {
+		return nil, err
+	}
+	o := runtime.StepOptions{Communicators: comm.NumCommunicators, Timeout: comm.Timeout, Memory: e.opts.Config.Cluster.DeviceMemory,
+		Trace: e.trace.begin, Traced: e.trace.end}
+	if comm.FP16 {
+		o.FP16Scale = float64(comm.FP16Scale)
+	}
+	return runtime.NewStepper(final, c.Schedule, e.Data, e.stats, o)
+}
+
+// once runs a program as a whole, on the first device.
+func (e *Engine) once(c *Compiled) (compute.Executable, error) {
+	inner, err := emit.Program(e.devices[0], c.Final)
+	if err != nil {
+		return nil, err
+	}
+	o := runtime.OnceOptions{Memory: e.opts.Config.Cluster.DeviceMemory, Temporary: schedule.Temporary(&ir.Segment{Ops: c.Final.Main.Ops, Outputs: c.Final.Main.Outputs})}
+	if instances := c.Placement.Replicas * e.MicroBatches(); instances > 1 {
+		for _, v := range c.Final.Variables {
+			if v.Trainable && v.Update != nil {
+				o.NoFeed = fmt.Sprintf("epl: program %q updates the trainable variable %q from batches of env.Dataset, but EPL knows no gradients to reduce: "+
+					"wrap the optimizer in epl.Optimizer", c.Recorded.Name, v.Path)
+				break
+			}
+		}
+	}
+	return runtime.NewExecutable(c.Recorded.Name, e.Data, inner, e.stats, o), nil
 }
 
 // place finds the virtual devices of the program's TaskGraphs.
@@ -104,9 +164,17 @@ func (e *Engine) place(p *ir.Program) (*cluster.Placement, error) {
 		requests = append(requests, cluster.TaskGraph{Name: t.Name, Devices: t.Devices})
 	}
 	cfg := e.opts.Config
-	return cluster.Place(e.opts.Cluster, requests, cluster.Options{
+	placed, err := cluster.Place(e.opts.Cluster, requests, cluster.Options{
 		PreferIntraNode: cfg.Cluster.DevicePlacePreferIntraNode,
 		Colocate:        cfg.Cluster.ColocateSplitAndReplicate,
 		StagesPerDevice: cfg.Pipeline.StagesPerDevice,
 	})
+	if err != nil {
+		return nil, err
+	}
+	if total := e.opts.Cluster.TotalDevices(); placed.Replicas != total {
+		return nil, errors.Errorf("epl: a model replica needs %d devices: model replicas of more than one device "+
+			"(pipelines, and replicate or split over several devices) are not supported yet by this version", total/placed.Replicas)
+	}
+	return placed, nil
 }

@@ -1,19 +1,188 @@
 package engine
 
 import (
+	"fmt"
 	"io"
+	"slices"
 	"strings"
+
+	"github.com/easyparallel/epl/ir"
 )
 
-// Explain prints how every program was understood.
+// maxVariables is how many variables Explain lists one by one; of more it prints groups.
+const maxVariables = 40
+
+// Explain prints how every program was understood, and what was done with it.
 func (e *Engine) Explain(w io.Writer) error {
 	var s strings.Builder
-	for i, c := range e.Programs() {
+	programs := e.Programs()
+	if len(programs) == 0 {
+		s.WriteString("no program was compiled yet\n")
+	}
+	for i, c := range programs {
 		if i > 0 {
 			s.WriteString("\n")
 		}
-		c.explain(&s, i+1)
+		final := c.Final
+		if final == nil {
+			final = c.Recorded
+		}
+		newReport(c, i+1, final, e.opts.Config).write(&s, c.page)
 	}
 	_, err := io.WriteString(w, s.String())
 	return err
+}
+
+// write prints the report as text. page is the file that shows more; "" if there is none.
+func (r *report) write(w *strings.Builder, page string) {
+	fmt.Fprintf(w, "program %d %q: %s\n", r.Number, r.Name, r.Kind)
+	if r.Refused != "" {
+		paragraph(w, "REFUSED: "+r.Refused)
+	}
+	paragraph(w, r.counts())
+	for _, n := range r.Notes {
+		paragraph(w, n)
+	}
+	if page != "" {
+		fmt.Fprintf(w, "  page: %s\n", page)
+	}
+	r.writeTaskGraphs(w)
+	for i, s := range r.Placement {
+		if i == 0 {
+			w.WriteString("\n  placement\n")
+		}
+		for _, line := range wrap(s, textWidth-4) {
+			fmt.Fprintf(w, "    %s\n", line)
+		}
+	}
+	r.writeSchedule(w)
+	r.writeVariables(w, page)
+	r.writeCollections(w)
+	r.writeSteps(w)
+}
+
+// paragraph prints wrapped text, indented.
+func paragraph(w *strings.Builder, text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		for _, part := range wrap(line, textWidth-2) {
+			fmt.Fprintf(w, "  %s\n", part)
+		}
+	}
+}
+
+func (r *report) counts() string {
+	ops := count(r.OpsRecorded, "op")
+	if slices.ContainsFunc(r.Steps, func(s stepReport) bool { return s.Changes > 0 }) {
+		ops += fmt.Sprintf(", %d after passes", r.OpsFinal)
+	}
+	s := fmt.Sprintf("%s; %s; %s of %s", ops, count(r.Inputs, "input"), count(len(r.Variables), "variable"), bytesText(r.VariableBytes))
+	if r.Gradients > 0 {
+		s += "; " + count(r.Gradients, "gradient")
+	}
+	s += "; " + count(r.Updates+r.Results, "output")
+	if r.Updates > 0 {
+		s += fmt.Sprintf(" (%s, %s)", count(r.Updates, "update"), count(r.Results, "result"))
+	}
+	return s
+}
+
+func (r *report) writeTaskGraphs(w *strings.Builder) {
+	w.WriteString("\n  TaskGraphs, with ops as recorded (parameters and constants not counted)\n")
+	t := table{head: []string{">#", "name", "strategy", ">forward", ">backward", ">apply", ">variables", ">bytes", "annotated at"}}
+	for _, g := range r.TaskGraphs {
+		id := "-"
+		if g.ID >= 0 {
+			id = fmt.Sprint(g.ID)
+		}
+		t.row(id, plain(g.Title), g.Strategy, dash(g.Ops[ir.Forward]), dash(g.Ops[ir.Backward]), dash(g.Ops[ir.Apply]),
+			dash(g.Variables), bytesText(g.Bytes), g.AnnotatedAt)
+	}
+	t.write(w, "    ")
+}
+
+func (r *report) writeVariables(w *strings.Builder, page string) {
+	if len(r.Variables) == 0 {
+		return
+	}
+	if len(r.Variables) > maxVariables {
+		r.writeVariableGroups(w, page)
+		return
+	}
+	w.WriteString("\n  variables\n")
+	t := table{head: []string{"path", "shape", ">bytes", "TaskGraph", "gradient", "new value"}}
+	for _, v := range r.Variables {
+		gradient := "-"
+		if v.Gradient != nil {
+			gradient = v.Gradient.String()
+		}
+		t.row(pathText(v.Path), v.Shape, bytesText(v.Bytes), plain(v.TaskGraph.Title()), gradient, v.NewValue)
+	}
+	t.write(w, "    ")
+}
+
+func (r *report) writeVariableGroups(w *strings.Builder, page string) {
+	all := "the page that EPL_DUMP=directory writes lists each"
+	if page != "" {
+		all = "the page lists each"
+	}
+	fmt.Fprintf(w, "\n  variables, in groups (%s)\n", all)
+	t := table{head: []string{"path", "TaskGraph", ">variables", ">bytes", ">trainable", ">gradients", ">updated"}}
+	for _, g := range groupVariables(r.Variables) {
+		t.row(g.path, g.taskGraphText(), fmt.Sprint(g.variables), bytesText(g.bytes), dash(g.trainable), dash(g.gradients), dash(g.updated))
+	}
+	t.write(w, "    ")
+}
+
+func (r *report) writeCollections(w *strings.Builder) {
+	if len(r.Collections) == 0 {
+		return
+	}
+	const most = 4 // values shown of each
+	w.WriteString("\n  collections\n")
+	t := table{head: []string{"key", ">values", "which"}}
+	for _, c := range r.Collections {
+		var which []string
+		for _, v := range c.Values[:min(most, len(c.Values))] {
+			text := v.String() + " " + ir.ShapeText(v.Shape)
+			if v.Op.Source != "" {
+				text += " (" + string(v.Op.Source) + ")"
+			}
+			which = append(which, text)
+		}
+		if more := len(c.Values) - most; more > 0 {
+			which = append(which, fmt.Sprintf("and %d more", more))
+		}
+		t.row(plain(c.Key), fmt.Sprint(len(c.Values)), strings.Join(which, ", "))
+	}
+	t.write(w, "    ")
+}
+
+func (r *report) writeSteps(w *strings.Builder) {
+	if len(r.Steps) == 0 {
+		if r.Refused == "" {
+			w.WriteString("\n  passes: none; it runs op by op as GoMLX built it\n")
+		}
+		return
+	}
+	w.WriteString("\n  passes\n")
+	t := table{head: []string{"name", ">changes", ">ops", "why"}}
+	var idle []string
+	for _, s := range r.Steps {
+		if s.Changes == 0 && s.OpsBefore == s.OpsAfter {
+			idle = append(idle, s.Pass)
+			continue
+		}
+		t.row(s.Pass, fmt.Sprint(s.Changes), fmt.Sprintf("%d → %d", s.OpsBefore, s.OpsAfter), s.Why)
+	}
+	if len(t.rows) > 0 {
+		t.write(w, "    ")
+	}
+	for _, l := range []struct {
+		what  string
+		names []string
+	}{{"found nothing to change", idle}, {"switched off", r.Off}} {
+		if len(l.names) > 0 {
+			fmt.Fprintf(w, "    %s: %s\n", l.what, strings.Join(l.names, ", "))
+		}
+	}
 }

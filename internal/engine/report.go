@@ -2,119 +2,249 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/gomlx/compute/support/humanize"
 
+	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/schedule"
 )
 
-func (c *Compiled) explain(w *strings.Builder, number int) {
+// report is what there is to say about a compiled program. [Engine.Explain] prints it and the page of EPL_DUMP shows
+// it, so that the two never disagree.
+type report struct {
+	Schedule *schedule.Program // nil: it runs once, on one device
+	Number   int
+	Name     string
+	Kind     string   // "training step"
+	Notes    []string // sentences about what EPL does not know
+	Refused  string   // why the program does not run; "" if it does
+
+	OpsRecorded, OpsFinal int // OpsFinal is that after the last pass that ran
+	Inputs                int
+	VariableBytes         int64
+	Gradients             int
+	Updates, Results      int // outputs of the program
+	Loss                  *ir.Value
+
+	TaskGraphs  []taskGraphReport // the last has ID -1 if anything lies outside every TaskGraph
+	Variables   []variableReport
+	Collections []ir.Collection
+	Placement   []string // sentences; none if the program was not placed
+	Steps       []stepReport
+	Off         []string // passes that are switched off
+}
+
+// taskGraphReport counts ops without parameters and constants, which compute nothing.
+type taskGraphReport struct {
+	ID          int // -1: outside every TaskGraph
+	Title       string
+	Strategy    string
+	Ops, Final  [3]int // per phase, as recorded and after the last pass
+	Variables   int
+	Bytes       int64 // of the variables
+	AnnotatedAt string
+}
+
+type variableReport struct {
+	*ir.Variable
+	Shape    string
+	Bytes    int64
+	Gradient *ir.Value // nil: none
+	NewValue string    // for people: a value, "unchanged" or "unknown"
+}
+
+type stepReport struct {
+	passes.Step
+	Why string
+}
+
+// newReport describes c, number of its engine. final is the program after the last pass that ran.
+func newReport(c *Compiled, number int, final *ir.Program, cfg *config.Config) *report {
 	p := c.Recorded
-	kind := "no gradients marked by epl.Optimizer"
-	if p.IsTraining() {
-		kind = fmt.Sprintf("training, %d gradients", len(p.Gradients))
+	r := &report{Schedule: c.Schedule,
+		Number: number, Name: p.Name, Kind: "training step",
+		OpsRecorded: p.NumOps(), OpsFinal: final.NumOps(),
+		Inputs: len(p.Inputs), Gradients: len(p.Gradients), Loss: p.Loss, Collections: p.Collections,
 	}
-	fmt.Fprintf(w, "program %d %q: %s, %d ops, %d inputs, %d variables, %d outputs\n",
-		number, p.Name, kind, p.NumOps(), len(p.Inputs), len(p.Variables), len(p.Outputs))
-	c.explainTaskGraphs(w)
-	c.explainVariables(w)
-	for _, l := range p.Collections {
-		fmt.Fprintf(w, "  collection %s:", l.Key)
-		for _, v := range l.Values {
-			fmt.Fprintf(w, " %s %s", v, ir.ShapeText(v.Shape))
+	switch {
+	case !p.OutputsKnown:
+		r.Kind = "not annotated"
+		r.Notes = append(r.Notes, "EPL did not see the GoMLX graph of this program, because nothing in it is annotated: "+
+			"all its outputs count as results, and all of it is one TaskGraph.")
+	case !p.IsTraining():
+		r.Kind = "no gradients"
+		r.Notes = append(r.Notes, "EPL knows of no gradients: this evaluates or predicts, or its optimizer is not wrapped by epl.Optimizer.")
+	}
+	for _, o := range p.Outputs {
+		if o.Updates != nil {
+			r.Updates++
+		} else {
+			r.Results++
 		}
-		w.WriteString("\n")
 	}
 	if c.Err != nil {
-		fmt.Fprintf(w, "  refused: %s\n", c.Err)
-		return
+		r.Refused = strings.TrimPrefix(c.Err.Error(), fmt.Sprintf("program %q: ", p.Name))
 	}
+	r.taskGraphs(p, final)
+	r.variables(p)
 	if c.Placement != nil {
-		fmt.Fprintf(w, "  placement: %s, %s\n", count(c.Placement.Replicas, "model replica"), c.Placement)
+		r.Placement = placementSentences(c.Placement, cfg)
 	}
-	if len(c.Steps) == 0 {
-		w.WriteString("  passes: none; it runs op by op as GoMLX built it\n")
-		return
-	}
-	w.WriteString("  passes:\n")
-	t := table(w)
-	for _, s := range c.Steps {
-		fmt.Fprintf(t, "    %s\t%s\t%d → %d ops\n", s.Pass, count(s.Changes, "change"), s.OpsBefore, s.OpsAfter)
-	}
-	t.Flush()
+	r.steps(c)
+	return r
 }
 
-func (c *Compiled) explainTaskGraphs(w *strings.Builder) {
-	p := c.Recorded
-	type load struct {
-		ops   [3]int
-		vars  int
-		bytes int64
+func (r *report) taskGraphs(p, final *ir.Program) {
+	at := func(t *ir.TaskGraph) *taskGraphReport {
+		if t == nil {
+			return &r.TaskGraphs[len(p.TaskGraphs)]
+		}
+		return &r.TaskGraphs[t.ID]
 	}
-	loads := map[*ir.TaskGraph]*load{nil: {}}
 	for _, t := range p.TaskGraphs {
-		loads[t] = &load{}
+		r.TaskGraphs = append(r.TaskGraphs, taskGraphReport{ID: t.ID, Title: t.Title(), Strategy: strategyText(t), AnnotatedAt: annotatedAt(t)})
 	}
+	outside := taskGraphReport{ID: -1, Title: "outside", Strategy: "-", AnnotatedAt: "nowhere, or shared by several"}
+	r.TaskGraphs = append(r.TaskGraphs, outside)
 	for _, op := range p.Main.Ops {
 		if !op.IsLeaf() {
-			loads[op.TaskGraph].ops[op.Phase]++
+			at(op.TaskGraph).Ops[op.Phase]++
+		}
+	}
+	for _, op := range final.Main.Ops {
+		if !op.IsLeaf() {
+			at(op.TaskGraph).Final[op.Phase]++
 		}
 	}
 	for _, v := range p.Variables {
-		loads[v.TaskGraph].vars++
-		loads[v.TaskGraph].bytes += byteSize(v.Param)
+		t := at(v.TaskGraph)
+		t.Variables++
+		t.Bytes += byteSize(v.Param)
+		r.VariableBytes += byteSize(v.Param)
 	}
-	t := table(w)
-	fmt.Fprintf(t, "    TaskGraph\tstrategy\tforward\tbackward\tapply\tvariables\tbytes\twhere\n")
-	row := func(tg *ir.TaskGraph, name, strategy, where string) {
-		l := loads[tg]
-		fmt.Fprintf(t, "    %s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", name, strategy, l.ops[ir.Forward], l.ops[ir.Backward], l.ops[ir.Apply],
-			l.vars, humanize.Bytes(l.bytes), where)
+	if *at(nil) == outside {
+		r.TaskGraphs = r.TaskGraphs[:len(p.TaskGraphs)]
 	}
-	for _, tg := range p.TaskGraphs {
-		where := string(tg.Source)
-		switch {
-		case tg.Implicit:
-			where = "no annotation: all of it"
-		case tg.Default:
-			where = strings.TrimSpace("default " + where)
-		}
-		row(tg, tg.Title(), tg.Strategy(), where)
-	}
-	if *loads[nil] != (load{}) {
-		row(nil, "outside", "-", "outside every scope, or shared")
-	}
-	t.Flush()
 }
 
-func (c *Compiled) explainVariables(w *strings.Builder) {
-	p := c.Recorded
-	if len(p.Variables) == 0 {
-		return
-	}
-	grads := map[*ir.Variable]*ir.Value{}
+func (r *report) variables(p *ir.Program) {
+	gradients := map[*ir.Variable]*ir.Value{}
 	for _, g := range p.Gradients {
-		grads[g.Variable] = g.Value
+		gradients[g.Variable] = g.Value
 	}
-	t := table(w)
-	fmt.Fprintf(t, "    variable\tshape\tTaskGraph\tgradient\tnew value\n")
 	for _, v := range p.Variables {
-		update := "unchanged"
+		x := variableReport{Variable: v, Shape: ir.ShapeText(v.Param.Shape), Bytes: byteSize(v.Param), Gradient: gradients[v]}
 		switch {
 		case v.Update != nil:
-			update = v.Update.String()
-		case !p.OutputsKnown:
-			update = "unknown"
+			x.NewValue = v.Update.String()
+		case p.OutputsKnown:
+			x.NewValue = "unchanged"
+		default:
+			x.NewValue = "unknown"
 		}
-		grad := "-"
-		if g := grads[v]; g != nil {
-			grad = g.String()
-		}
-		fmt.Fprintf(t, "    %s\t%s\t%s\t%s\t%s\n", v.Path, ir.ShapeText(v.Param.Shape), v.TaskGraph.Title(), grad, update)
+		r.Variables = append(r.Variables, x)
 	}
-	t.Flush()
+}
+
+func (r *report) steps(c *Compiled) {
+	for _, s := range c.Steps {
+		r.Steps = append(r.Steps, stepReport{Step: s, Why: whyPass(s.Pass)})
+	}
+	if c.Err != nil {
+		return // passes that did not run may be on
+	}
+	for _, name := range passes.Names() {
+		if !slices.ContainsFunc(c.Steps, func(s passes.Step) bool { return s.Pass == name }) {
+			r.Off = append(r.Off, name)
+		}
+	}
+}
+
+func whyPass(name string) string {
+	for _, p := range passes.Table {
+		if p.Name == name {
+			return p.Why
+		}
+	}
+	return ""
+}
+
+func strategyText(t *ir.TaskGraph) string {
+	s := t.Strategy()
+	for _, pin := range t.Pins {
+		s += fmt.Sprintf(" shard %s at dim %d", plain(pin.Variable), pin.Dim)
+	}
+	return s
+}
+
+func annotatedAt(t *ir.TaskGraph) string {
+	switch {
+	case t.Implicit:
+		return "nowhere: it is all of the program"
+	case t.Default && t.Source == "":
+		return "default strategy of Init"
+	case t.Default:
+		return string(t.Source) + " (default)"
+	}
+	return string(t.Source)
+}
+
+// placementSentences say how many replicas there are, and why; which TaskGraphs share devices; and who is where.
+func placementSentences(p *cluster.Placement, cfg *config.Config) []string {
+	all, replica := map[cluster.Device]bool{}, map[cluster.Device]bool{}
+	groups := 0 // devices of one replica, those that are shared counted again
+	for _, v := range p.Virtual {
+		for i, group := range v.Groups {
+			for _, d := range group {
+				all[d] = true
+				if i == 0 {
+					replica[d] = true
+					groups++
+				}
+			}
+		}
+	}
+	s := []string{"1 model replica, on " + count(len(all), "device")}
+	if p.Replicas > 1 {
+		s[0] = fmt.Sprintf("%d devices hold %d model replicas of %s each", len(all), p.Replicas, count(len(replica), "device"))
+	}
+	if groups > len(replica) {
+		setting := "cluster.colocate_split_and_replicate"
+		if cfg != nil && cfg.Pipeline.StagesPerDevice > 1 {
+			setting = fmt.Sprintf("pipeline.stages_per_device = %d", cfg.Pipeline.StagesPerDevice)
+		}
+		s = append(s, "TaskGraphs share devices ("+setting+")")
+	}
+	return append(s, devicesText(p))
+}
+
+// devicesText is the placement's own text, with neighbours on the same devices taken together: "VD0…VD3=[g0] VD4=[g1]".
+func devicesText(p *cluster.Placement) string {
+	var text []string
+	first, last, devices := "", "", ""
+	flush := func() {
+		switch {
+		case first != last:
+			text = append(text, fmt.Sprintf("VD%s…VD%s=%s", first, last, devices))
+		case first != "":
+			text = append(text, fmt.Sprintf("VD%s=%s", first, devices))
+		}
+	}
+	for part := range strings.SplitSeq(strings.TrimPrefix(p.String(), "VD"), " VD") {
+		name, where, _ := strings.Cut(part, "=")
+		if where != devices {
+			flush()
+			first, devices = name, where
+		}
+		last = name
+	}
+	flush()
+	return strings.Join(text, " ")
 }
 
 func byteSize(v *ir.Value) int64 {
@@ -124,11 +254,14 @@ func byteSize(v *ir.Value) int64 {
 	return v.Shape.ByteSize()
 }
 
-func table(w *strings.Builder) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+func bytesText(n int64) string { return humanize.Bytes(n) }
 
-func count(n int, what string) string {
+func count(n int, what string) string { return fmt.Sprintf("%d %s%s", n, what, plural(n)) }
+
+// plural is the ending of a noun that is counted.
+func plural(n int) string {
 	if n == 1 {
-		return "1 " + what
+		return ""
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return "s"
 }

@@ -83,6 +83,16 @@ func Transformer(checkpoint bool) func(scope *model.Scope, x *Node) *Node {
 	}
 }
 
+// Transformer0 is GoMLX's language model without dropout, which would make one large batch differ from several small
+// ones.
+func Transformer0(scope *model.Scope, x *Node) *Node {
+	epl.With(x, epl.Replicate(1, "all"), func() {
+		x = transformer.New(scope).WithVocabSize(32).WithEmbedDim(16).WithNumLayers(1).WithNumHeads(2).WithHeadDim(8).
+			WithMaxPosEmbed(16).WithCausalMask(true).Logits(x, transformer.CallOptions{})
+	})
+	return x
+}
+
 // Skip has a connection from the first stage to the third, past the second.
 func Skip(scope *model.Scope, x *Node) *Node {
 	var first, second *Node

@@ -28,11 +28,22 @@ type Run struct {
 	Store  *model.Store
 }
 
-// Train trains a model for some steps, always from the same start.
-func Train(backend compute.Backend, m Model, opt optimizer.Interface, steps int) (*Run, error) {
+// newStore makes every run start from the same weights.
+func newStore() *model.Store {
 	store := model.NewStore()
 	store.SetParam(model.ParamInitialSeed, int64(42))
 	store.SetParam(optimizer.ParamLearningRate, 0.01)
+	return store
+}
+
+// Train trains a model for some steps, always from the same start.
+func Train(backend compute.Backend, m Model, opt optimizer.Interface, steps int) (*Run, error) {
+	return TrainOn(backend, Dataset{m.Batch}, m, opt, steps)
+}
+
+// TrainOn trains on a dataset other than the model's batches one by one.
+func TrainOn(backend compute.Backend, ds train.Dataset, m Model, opt optimizer.Interface, steps int) (*Run, error) {
+	store := newStore()
 	trainer := train.NewTrainer(backend, store, m.Build, m.Loss, opt, nil, nil)
 	loop := train.NewLoop(trainer)
 	run := &Run{Store: store}
@@ -40,7 +51,7 @@ func Train(backend compute.Backend, m Model, opt optimizer.Interface, steps int)
 		run.Losses = append(run.Losses, tensors.ToScalar[float32](metrics[0]))
 		return nil
 	})
-	if _, err := loop.RunSteps(Dataset{m.Batch}, steps); err != nil {
+	if _, err := loop.RunSteps(ds, steps); err != nil {
 		return nil, err
 	}
 	return run, nil

@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"html/template"
+	"io"
+	"strings"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// The page is one file without anything from outside. Its summary and its picture are HTML and SVG, made here; the
+// columns, which would be too much for a browser at once, are a JSON value ([pageModel]) of which page.js shows the
+// part that is in view.
+//
+// Names in a program are the user's, so nothing here is trusted: html/template escapes the summary, encoding/json
+// writes "<" as \u003c, page.js makes text nodes only, and the page's content security policy runs no script but
+// page.js itself.
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed page.css
+	pageCSS string
+	//go:embed page.js
+	pageJS string
+
+	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+		"bytes": bytesText,
+		"count": count,
+		"dash":  dash,
+		"s":     plural,
+		"id":    func(v *ir.Value) string { return strings.TrimPrefix(v.String(), "%") },
+		"shape": func(v *ir.Value) string { return ir.ShapeText(v.Shape) },
+		"class": colourClass,
+	}).Parse(pageHTML))
+)
+
+// colours is how many colours TaskGraphs have; further ones get them again, paler.
+const colours = 8
+
+// colourClass is the class that gives things the colour of a TaskGraph; -1 is outside.
+func colourClass(taskGraph int) string {
+	if taskGraph < 0 {
+		return "tg outside"
+	}
+	class := "tg c" + string(rune('0'+taskGraph%colours))
+	if taskGraph/colours%2 == 1 {
+		class += " again"
+	}
+	return class
+}
+
+// pageModel is what page.js reads. Lines are short, since there are many: strings are indices into Words and Shapes,
+// and what is zero is left out.
+type pageModel struct {
+	Stages     []pageStage `json:"stages"`
+	TaskGraphs []string    `json:"taskGraphs"` // titles, by ID
+	Classes    []string    `json:"classes"`    // classes for the colour, by ID; the last is that of outside
+	Words      []string    `json:"words"`
+	Shapes     []pageShape `json:"shapes"`
+	// Slots holds, for every height in the columns, the lines shown there.
+	Slots [][]pageLine `json:"slots"`
+}
+
+type pageStage struct {
+	Name    string `json:"name"`
+	Why     string `json:"why"`
+	File    string `json:"file"`
+	Ops     int    `json:"ops"` // of main
+	Added   int    `json:"added"`
+	Changed int    `json:"changed"`
+	Removed int    `json:"removed"`
+}
+
+type pageShape struct {
+	Text  string `json:"text"`
+	Bytes int64  `json:"bytes"`
+}
+
+type pageLine struct {
+	Kind      lineKind `json:"k,omitempty"` // 0: op, 1: a function begins, 2: return
+	From      int      `json:"a,omitempty"` // the first stage that shows the line
+	Until     int      `json:"z,omitempty"` // the first that does not any more; 0: all the others show it
+	ID        int      `json:"i"`
+	Op        int      `json:"o,omitempty"` // word
+	Inputs    string   `json:"n,omitempty"`
+	Attrs     int      `json:"x,omitempty"` // word
+	Outputs   []int    `json:"s,omitempty"` // shapes
+	Twin      string   `json:"w,omitempty"`
+	TaskGraph int      `json:"t,omitempty"` // ID+1; 0: outside
+	Phase     int      `json:"p,omitempty"`
+	Origin    int      `json:"g,omitempty"` // word
+	Source    int      `json:"l,omitempty"` // word
+	Depth     int      `json:"d,omitempty"`
+	Leaf      bool     `json:"f,omitempty"`
+}
+
+// newPageModel puts slots into the form of the page.
+func newPageModel(d *dump, slots []*slot, sizes map[string]int64) *pageModel {
+	m := &pageModel{Words: []string{""}}
+	words, shapes := map[string]int{"": 0}, map[string]int{}
+	word := func(s string) int {
+		if _, ok := words[s]; !ok {
+			words[s] = len(m.Words)
+			m.Words = append(m.Words, s)
+		}
+		return words[s]
+	}
+	for i, s := range d.stages {
+		m.Stages = append(m.Stages, pageStage{Name: s.name, Why: s.why, File: d.textName(i), Ops: s.program.NumOps()})
+	}
+	for _, t := range d.c.Recorded.TaskGraphs {
+		m.TaskGraphs = append(m.TaskGraphs, t.Title())
+		m.Classes = append(m.Classes, colourClass(t.ID))
+	}
+	m.Classes = append(m.Classes, colourClass(-1))
+	for _, s := range slots {
+		var lines []pageLine
+		for n, l := range s.lines {
+			p := pageLine{
+				Kind: l.Kind, From: l.from, Until: l.until % len(d.stages), ID: l.ID, Op: word(l.Op), Inputs: l.Inputs, Attrs: word(l.Attrs),
+				Twin: l.Twin, TaskGraph: l.TaskGraph + 1, Phase: int(l.Phase), Origin: word(l.Origin), Source: word(l.Source), Depth: l.Depth, Leaf: l.Leaf,
+			}
+			if l.Outputs != "" {
+				for text := range strings.SplitSeq(l.Outputs, ";") {
+					if _, ok := shapes[text]; !ok {
+						shapes[text] = len(m.Shapes)
+						m.Shapes = append(m.Shapes, pageShape{text, sizes[text]})
+					}
+					p.Outputs = append(p.Outputs, shapes[text])
+				}
+			}
+			lines = append(lines, p)
+			if l.Kind != opLine {
+				continue
+			}
+			follows := n > 0 && s.lines[n-1].until == l.from
+			goesOn := n+1 < len(s.lines) && s.lines[n+1].from == l.until
+			switch {
+			case follows:
+				m.Stages[l.from].Changed++
+			case l.from > 0:
+				m.Stages[l.from].Added++
+			}
+			if !goesOn && l.until < len(d.stages) {
+				m.Stages[l.until].Removed++
+			}
+		}
+		m.Slots = append(m.Slots, lines)
+	}
+	return m
+}
+
+// page writes the page.
+func (d *dump) page(w io.Writer) error {
+	slots, sizes := align(d.stages)
+	model := newPageModel(d, slots, sizes)
+	encoded, err := json.Marshal(model)
+	if err != nil {
+		return errors.Wrap(err, "epl: internal error: the page's model")
+	}
+	last := len(d.stages) - 1
+	pictures := []*picture{drawPicture(slots, sizes, last, d.c.Recorded.TaskGraphs)}
+	if last > 0 {
+		pictures = append(pictures, drawPicture(slots, sizes, 0, d.c.Recorded.TaskGraphs))
+	}
+	hash := sha256.Sum256([]byte(pageJS))
+	return errors.Wrap(pageTemplate.Execute(w, map[string]any{
+		"Report":   newReport(d.c, d.number, d.stages[last].program, d.cfg),
+		"Phases":   []ir.Phase{ir.Forward, ir.Backward, ir.Apply},
+		"Stages":   model.Stages,
+		"Pictures": pictures,
+		"CSS":      template.CSS(pageCSS),
+		"Script":   template.JS(pageJS),
+		"Hash":     "sha256-" + base64.StdEncoding.EncodeToString(hash[:]),
+		"Model":    template.JS(encoded),
+	}), "epl: internal error: the page")
+}

@@ -1,0 +1,96 @@
+package equiv
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+
+	"github.com/easyparallel/epl"
+)
+
+// newCluster makes EPL on several devices, with all TaskGraphs of a model replica on one.
+func newCluster(t testing.TB, devices, micro int, params map[string]any, opts ...epl.Option) *epl.Env {
+	t.Helper()
+	all := map[string]any{"cluster.colocate_split_and_replicate": true, "pipeline.num_micro_batch": micro}
+	for k, v := range params {
+		all[k] = v
+	}
+	cfg, err := epl.NewConfig(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, err := epl.Init(cfg, append(opts, epl.WithLocalDevices(devices))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = env.Close() })
+	return env
+}
+
+// joined makes one large batch of the k batches of a step.
+func joined(batch func(int) (in, labels []*tensors.Tensor), k int) func(int) (in, labels []*tensors.Tensor) {
+	return func(step int) (in, labels []*tensors.Tensor) {
+		var ins, labs [][]*tensors.Tensor
+		for i := range k {
+			a, b := batch(step*k + i)
+			ins, labs = append(ins, a), append(labs, b)
+		}
+		return concat(ins), concat(labs)
+	}
+}
+
+func concat(parts [][]*tensors.Tensor) []*tensors.Tensor {
+	var out []*tensors.Tensor
+	for j := range parts[0] {
+		dims := append([]int(nil), parts[0][j].Shape().Dimensions...)
+		dims[0] *= len(parts)
+		switch parts[0][j].Value().(type) {
+		case [][]float32:
+			out = append(out, tensors.FromFlatDataAndDimensions(flatten[float32](parts, j), dims...))
+		default:
+			out = append(out, tensors.FromFlatDataAndDimensions(flatten[int32](parts, j), dims...))
+		}
+	}
+	return out
+}
+
+func flatten[T float32 | int32](parts [][]*tensors.Tensor, j int) (all []T) {
+	for _, p := range parts {
+		p[j].MustConstFlatData(func(flat any) { all = append(all, flat.([]T)...) })
+	}
+	return all
+}
+
+func sgd() optimizer.Interface { return optimizer.StochasticGradientDescent().WithDecay(false) }
+
+func TestDataParallelTrainingGivesTheWeightsOfOneDeviceOnTheSameSamples(t *testing.T) {
+	models := []Model{
+		{"mlp", MLP(2, 16, false), Models()[0].Loss, Regression(8, 8)},
+		{"transformer", Transformer0, Models()[1].Loss, Tokens(2, 16, 32)},
+	}
+	for _, m := range models {
+		for _, devices := range []int{1, 2, 3, 4, 8} {
+			for _, micro := range []int{1, 2, 5} {
+				t.Run(fmt.Sprintf("%s/%dx%d", m.Name, devices, micro), func(t *testing.T) {
+					t.Parallel()
+					single := m
+					single.Batch = joined(m.Batch, devices*micro)
+					want := train1(t, single, sgd(), 5, nil)
+					env := newCluster(t, devices, micro, nil)
+					got, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 5)
+					if err != nil {
+						t.Fatalf("%+v", err)
+					}
+					if err := CloseWeights(want, got, 1e-5); err != nil {
+						t.Error(err)
+					}
+					if err := CloseLosses(want, got, 1e-5); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+	}
+}

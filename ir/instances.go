@@ -1,0 +1,108 @@
+package ir
+
+import (
+	"fmt"
+
+	"github.com/gomlx/compute"
+	"github.com/pkg/errors"
+)
+
+// Local is the local view of a program: what GoMLX traced is one instance of it. A step runs one instance per model
+// replica and micro-batch, each on its own batch, and merges what must be the same everywhere.
+//
+// In a program with a local view every op is varying, its results differ between instances, or invariant. Data inputs
+// and the instance's number are varying, and so is what is computed from varying values; a [Merge] makes an invariant
+// value of a varying one. Everything that leaves the program is invariant.
+type Local struct {
+	Replicas     int
+	MicroBatches int
+}
+
+// Instances is how many instances a full step has.
+func (l *Local) Instances() int { return l.Replicas * l.MicroBatches }
+
+// Instance is the number of the instance, a uint64 scalar: replica + replicas·micro-batch. It is varying.
+type Instance struct{}
+
+// InstanceCount is how many instances the step at hand has, a float32 scalar. The last step of a dataset may have
+// fewer than the others.
+type InstanceCount struct{}
+
+// Merge turns the values of all instances into one.
+type Merge struct {
+	How How
+	// Pad, with Concat: instances that the step lacks count as zeros, so that the shape stays the same.
+	Pad bool
+}
+
+// How says how the values of instances are merged.
+type How int
+
+// The ways to merge.
+const (
+	Mean   How = iota + 1 // arithmetic mean
+	Sum                   // sum
+	Concat                // concatenated along dim 0, in the order of instances
+	First                 // that of instance 0, which computes what a program without instances would
+	Agree                 // that of any instance, after checking that all have the same
+)
+
+var howNames = [...]string{"", "mean", "sum", "concat", "first", "agree"}
+
+// String returns the word used in program text.
+func (h How) String() string {
+	if int(h) < len(howNames) {
+		return howNames[h]
+	}
+	return fmt.Sprintf("how(%d)", int(h))
+}
+
+// The operations of the local view.
+const (
+	OpInstance      OpType = "Instance"
+	OpInstanceCount OpType = "InstanceCount"
+	OpMerge         OpType = "Merge"
+)
+
+func init() {
+	newAttrs[OpInstance] = func() Attrs { return &Instance{} }
+	newAttrs[OpInstanceCount] = func() Attrs { return &InstanceCount{} }
+	newAttrs[OpMerge] = func() Attrs { return &Merge{} }
+}
+
+// OpType implements Attrs.
+func (*Instance) OpType() OpType { return OpInstance }
+
+// OpType implements Attrs.
+func (*InstanceCount) OpType() OpType { return OpInstanceCount }
+
+// OpType implements Attrs.
+func (*Merge) OpType() OpType { return OpMerge }
+
+func (*Instance) arity() arity      { return arity{} }
+func (*InstanceCount) arity() arity { return arity{} }
+func (*Merge) arity() arity         { return arity{}.required(1) }
+
+// Emit implements Attrs, by an error: a segment takes it as an input.
+func (*Instance) Emit(compute.Function, *Operands) ([]compute.Value, error) {
+	return nil, errors.New("the number of an instance is an input of its segment")
+}
+
+// Emit implements Attrs, by an error: a segment takes it as an input.
+func (*InstanceCount) Emit(compute.Function, *Operands) ([]compute.Value, error) {
+	return nil, errors.New("the number of instances is an input of its segment")
+}
+
+// Emit implements Attrs, by an error: instances are merged between segments.
+func (*Merge) Emit(compute.Function, *Operands) ([]compute.Value, error) {
+	return nil, errors.New("instances are merged between segments, not inside one")
+}
+
+// isGiven tells whether the value of the op comes from outside the program.
+func (op *Op) isGiven() bool {
+	switch op.Attrs.(type) {
+	case *Parameter, *Instance, *InstanceCount:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,286 @@
+package passes
+
+import (
+	"slices"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// localView makes a training program that of one instance among several: it marks what differs between instances,
+// gives each its own random bits, and merges gradients, results and state where instances meet.
+func localView(p *ir.Program, o Options) (int, error) {
+	if o.Local == nil || o.Local.Instances() == 1 || !p.IsTraining() {
+		return 0, nil
+	}
+	l := &localiser{p: p, sum: o.SumGradients, dense: o.DenseGradients, merged: map[*ir.Value]*ir.Value{}}
+	// Something to insert before that comes after everything; dropped when all is done.
+	l.end = p.NewOp(&ir.Constant{Value: ir.Literal{Shape: shapes.Make(dtypes.Bool), Flat: []bool{false}}}, nil, shapes.Make(dtypes.Bool))
+	p.Main.Append(l.end)
+	defer func() { p.Main.Ops = p.Main.Ops[:len(p.Main.Ops)-1] }()
+	local := *o.Local
+	p.Local = &local
+	if err := l.readCollections(); err != nil {
+		return 0, err
+	}
+	l.mark()
+	if err := l.weigh(); err != nil {
+		return 0, err
+	}
+	l.gradients()
+	if err := l.apply(); err != nil {
+		return 0, err
+	}
+	if err := l.outputs(); err != nil {
+		return 0, err
+	}
+	return len(l.merged), nil
+}
+
+type localiser struct {
+	p        *ir.Program
+	end      *ir.Op
+	sum      bool
+	dense    bool
+	instance *ir.Value               // the instance's number, once it is needed
+	how      map[*ir.Value]ir.How    // what collections say
+	weight   *ir.Value               // the InstanceWeight, if there is one
+	total    *ir.Value               // its sum over instances
+	merged   map[*ir.Value]*ir.Value // local → merged
+}
+
+// ways maps collections to the way they merge. With one worker, local and global are the same.
+var ways = []struct {
+	key string
+	how ir.How
+}{
+	{"GlobalMean", ir.Mean}, {"GlobalSum", ir.Sum}, {"GlobalConcat", ir.Concat},
+	{"LocalMean", ir.Mean}, {"LocalSum", ir.Sum}, {"LocalConcat", ir.Concat},
+}
+
+func (l *localiser) readCollections() error {
+	l.how = map[*ir.Value]ir.How{}
+	in := map[*ir.Value]string{}
+	for _, w := range ways {
+		for _, v := range l.p.Collection(w.key) {
+			if other, twice := in[v]; twice && other != w.key {
+				return errors.Errorf("epl: %s is in the collections %s and %s: say one way to merge it", v.Op, other, w.key)
+			}
+			in[v], l.how[v] = w.key, w.how
+			if w.how == ir.Concat && v.Shape.Rank() == 0 {
+				return errors.Errorf("epl: %s is a scalar and cannot be concatenated, as its collection %s says; use GlobalMean or GlobalSum, or reshape it to [1]", v.Op, w.key)
+			}
+		}
+	}
+	switch w := l.p.Collection("InstanceWeight"); len(w) {
+	case 0:
+	case 1:
+		l.weight = w[0]
+		if l.sum {
+			return errors.New("epl: InstanceWeight makes a weighted mean of instances; " +
+				"it does not go with communication.gradients_reduce_method = \"sum\"")
+		}
+	default:
+		return errors.Errorf("epl: InstanceWeight has %d values, a program has one weight per instance", len(w))
+	}
+	return nil
+}
+
+// mark finds the varying ops, and gives random ops the state of their instance.
+func (l *localiser) mark() {
+	for _, op := range slices.Clone(l.p.Main.Ops) {
+		switch op.Attrs.(type) {
+		case *ir.Parameter:
+			op.Varying = slices.Contains(l.p.Inputs, op.Outputs[0])
+			continue
+		case *ir.RNGBitGenerator:
+			if op.Phase != ir.Apply && !op.Inputs[0].Op.Varying {
+				op.Inputs[0] = l.fold(op, op.Inputs[0])
+			}
+		}
+		setVarying(op)
+	}
+}
+
+func setVarying(op *ir.Op) {
+	op.Varying = false
+	op.Uses(func(v *ir.Value) { op.Varying = op.Varying || v.Op.Varying })
+}
+
+// insert puts a new op in front of another, in the phase given.
+func (l *localiser) insert(next *ir.Op, phase ir.Phase, a ir.Attrs, shape shapes.Shape, in ...*ir.Value) *ir.Value {
+	op := l.p.NewOp(a, in, shape)
+	l.p.Main.InsertBefore(next, op)
+	op.Phase = phase
+	if _, isMerge := a.(*ir.Merge); !isMerge {
+		setVarying(op)
+	}
+	return op.Outputs[0]
+}
+
+// folding is what the number of an instance is multiplied by before it goes into the state of the random number
+// generator: odd numbers without a pattern.
+var folding = []uint64{0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb}
+
+// fold mixes the instance's number into a state that all instances share. Instance 0 keeps it as it is.
+func (l *localiser) fold(next *ir.Op, state *ir.Value) *ir.Value {
+	if l.instance == nil {
+		op := l.p.NewOp(&ir.Instance{}, nil, shapes.Make(dtypes.Uint64))
+		l.p.Main.InsertBefore(l.p.Main.Ops[0], op)
+		op.TaskGraph, op.Phase, op.Origin, op.Source, op.Varying = nil, ir.Forward, ir.Recorded, "", true
+		l.instance = op.Outputs[0]
+	}
+	s := state.Shape
+	factors := make([]uint64, s.Size())
+	for i := range factors {
+		factors[i] = folding[i%len(folding)]
+	}
+	c := l.insert(next, next.Phase, &ir.Constant{Value: ir.Literal{Shape: s, Flat: factors}}, s)
+	n := l.insert(next, next.Phase, &ir.BroadcastInDim{OutputShape: s}, s, l.instance)
+	return l.insert(next, next.Phase, &ir.BitwiseXor{}, s, state, l.insert(next, next.Phase, &ir.Mul{}, s, n, c))
+}
+
+// weigh sums the weights of all instances.
+func (l *localiser) weigh() error {
+	if l.weight == nil {
+		return nil
+	}
+	if !l.weight.Op.Varying {
+		return errors.Errorf("epl: the InstanceWeight %s does not depend on the data: leave it out", l.weight.Op)
+	}
+	first := l.firstApply()
+	l.total = l.insert(first, ir.Forward, &ir.Merge{How: ir.Sum}, l.weight.Shape, l.weight)
+	return nil
+}
+
+// firstApply is the op in front of which merged values are defined: what needs them comes after.
+func (l *localiser) firstApply() *ir.Op {
+	for _, op := range l.p.Main.Ops {
+		if op.Phase == ir.Apply && !op.IsLeaf() {
+			return op
+		}
+	}
+	return l.end
+}
+
+// merge makes one value of those of all instances, in front of next.
+func (l *localiser) merge(next *ir.Op, v *ir.Value, how ir.How) *ir.Value {
+	if m := l.merged[v]; m != nil {
+		return m
+	}
+	phase, s := v.Op.Phase, v.Shape
+	var m *ir.Value
+	switch {
+	case how == ir.Mean && l.weight != nil:
+		weighted := l.insert(next, phase, &ir.Mul{}, s, v, l.spread(next, phase, l.weight, s))
+		sum := l.insert(next, phase, &ir.Merge{How: ir.Sum}, s, weighted)
+		m = l.insert(next, phase, &ir.Div{}, s, sum, l.spread(next, phase, l.total, s))
+	case how == ir.Concat:
+		s = s.Clone()
+		s.Dimensions[0] *= l.p.Local.Instances()
+		m = l.insert(next, phase, &ir.Merge{How: how}, s, v)
+	default:
+		m = l.insert(next, phase, &ir.Merge{How: how}, s, v)
+	}
+	l.merged[v] = m
+	return m
+}
+
+// gradients merges the gradients, in their order.
+func (l *localiser) gradients() {
+	how := ir.Mean
+	if l.sum {
+		how = ir.Sum
+	}
+	next := l.firstApply()
+	used := users(l.p)
+	for i, g := range l.p.Gradients {
+		if s, ok := sparseGradient(g.Value, used); ok && !l.dense && l.merged[g.Value] == nil {
+			l.p.Gradients[i].Value = l.mergeSparse(next, g.Value, s, how)
+			continue
+		}
+		l.p.Gradients[i].Value = l.merge(next, g.Value, how)
+	}
+}
+
+// apply lets what runs once per step read merged values.
+func (l *localiser) apply() error {
+	for _, op := range slices.Clone(l.p.Main.Ops) {
+		if op.Phase != ir.Apply || op.IsLeaf() {
+			continue
+		}
+		for i, in := range op.Inputs {
+			if in == nil || !in.Op.Varying {
+				if m := l.merged[in]; m != nil {
+					op.Inputs[i] = m // the gradient of a variable that no data reaches
+				}
+				continue
+			}
+			how, err := l.defaultWay(in)
+			if err != nil {
+				return err
+			}
+			op.Inputs[i] = l.merge(op, in, how)
+		}
+		if setVarying(op); op.Varying {
+			return errors.Errorf("epl: %s, in the optimizer, has a function that captures a value which differs between model replicas; "+
+				"pass it as an operand", op)
+		}
+	}
+	return nil
+}
+
+// outputs merges what leaves the program.
+func (l *localiser) outputs() error {
+	for i, v := range l.p.Main.Outputs {
+		x := l.p.Outputs[i].Updates
+		if m := l.merged[v]; m != nil {
+			l.p.Main.Outputs[i] = m
+		} else if v.Op.Varying {
+			if x != nil && x.Trainable {
+				return errors.Errorf("epl: the new value of the trainable variable %q (%s) differs between model replicas: "+
+					"wrap the optimizer in epl.Optimizer, and do not update trainable variables outside it", x.Path, v.Op)
+			}
+			how, err := l.defaultWay(v)
+			if err != nil {
+				return err
+			}
+			if x != nil && how == ir.Concat {
+				return errors.Errorf("epl: the new value of variable %q cannot be concatenated over instances, as its collection says", x.Path)
+			}
+			l.p.Main.Outputs[i] = l.merge(l.end, v, how)
+		}
+		if x != nil {
+			x.Update = l.p.Main.Outputs[i]
+		}
+	}
+	return nil
+}
+
+// defaultWay is how a varying value is merged if it is no gradient.
+func (l *localiser) defaultWay(v *ir.Value) (ir.How, error) {
+	if how, ok := l.how[v]; ok {
+		return how, nil
+	}
+	if isRandomState(v) {
+		return ir.First, nil
+	}
+	if d := v.Shape.DType; d.IsFloat() || d.IsComplex() {
+		return ir.Mean, nil
+	}
+	return ir.Agree, nil
+}
+
+// isRandomState tells whether the value is the state that a random op left behind.
+func isRandomState(v *ir.Value) bool {
+	switch v.Op.Attrs.(type) {
+	case *ir.RNGBitGenerator:
+		return v.Index == 0
+	case *ir.Identity, *ir.OptimizationBarrier, *ir.SchedulingBarrier:
+		return isRandomState(v.Op.Inputs[v.Index])
+	}
+	return false
+}

@@ -1,0 +1,74 @@
+package passes
+
+import (
+	"slices"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// sparseGradient recognises the gradient of a gather: rows added to zeros, at indices. Both must have the instances'
+// batch as their first dim, so that those of all instances can be put one after the other.
+func sparseGradient(g *ir.Value, used map[*ir.Value]int) (*ir.ScatterSum, bool) {
+	s, ok := g.Op.Attrs.(*ir.ScatterSum)
+	if !ok || !g.Op.Varying || used[g] < 1 || !isZeros(g.Op.Inputs[0]) {
+		return nil, false
+	}
+	indices, updates := g.Op.Inputs[1], g.Op.Inputs[2]
+	if indices.Shape.Rank() == 0 || updates.Shape.Rank() == 0 || s.IndexVectorAxis == 0 || slices.Contains(s.UpdateWindowAxes, 0) ||
+		indices.Shape.Dimensions[0] != updates.Shape.Dimensions[0] {
+		return nil, false
+	}
+	return s, true
+}
+
+// isZeros tells whether a value is zero everywhere because it was written so.
+func isZeros(v *ir.Value) bool {
+	switch a := v.Op.Attrs.(type) {
+	case *ir.BroadcastInDim:
+		return isZeros(v.Op.Inputs[0])
+	case *ir.Constant:
+		return !slices.ContainsFunc(dtypes.UnsafeByteSliceFromAny(a.Value.Flat), func(b byte) bool { return b != 0 })
+	}
+	return false
+}
+
+// mergeSparse merges the gradient of a gather without making it dense: the indices and rows of all instances are put
+// one after the other and added to zeros once.
+func (l *localiser) mergeSparse(next *ir.Op, g *ir.Value, s *ir.ScatterSum, how ir.How) *ir.Value {
+	zeros, indices, updates := g.Op.Inputs[0], g.Op.Inputs[1], g.Op.Inputs[2]
+	const phase = ir.Backward
+	if how == ir.Mean && l.weight != nil {
+		updates = l.insert(next, phase, &ir.Mul{}, updates.Shape, updates, l.spread(next, phase, l.weight, updates.Shape))
+	}
+	concat := func(v *ir.Value) *ir.Value {
+		shape := v.Shape.Clone()
+		shape.Dimensions[0] *= l.p.Local.Instances()
+		return l.insert(next, phase, &ir.Merge{How: ir.Concat, Pad: true}, shape, v)
+	}
+	indices, updates = concat(indices), concat(updates)
+	if how == ir.Mean {
+		by := l.total
+		if l.weight == nil {
+			by = l.insert(next, phase, &ir.InstanceCount{}, shapes.Make(dtypes.Float32))
+		}
+		updates = l.insert(next, phase, &ir.Div{}, updates.Shape, updates, l.spread(next, phase, by, updates.Shape))
+	}
+	m := l.insert(next, phase, &ir.ScatterSum{IndexVectorAxis: s.IndexVectorAxis, UpdateWindowAxes: s.UpdateWindowAxes,
+		InsertedWindowAxes: s.InsertedWindowAxes, ScatterAxesToOperandAxes: s.ScatterAxesToOperandAxes}, g.Shape, zeros, indices, updates)
+	l.merged[g] = m
+	return m
+}
+
+// spread makes a scalar a tensor of the given shape and dtype.
+func (l *localiser) spread(next *ir.Op, phase ir.Phase, v *ir.Value, s shapes.Shape) *ir.Value {
+	if v.Shape.DType != s.DType {
+		v = l.insert(next, phase, &ir.ConvertDType{DType: s.DType}, shapes.Make(s.DType), v)
+	}
+	if s.Rank() == 0 {
+		return v
+	}
+	return l.insert(next, phase, &ir.BroadcastInDim{OutputShape: s}, s, v)
+}

@@ -1,0 +1,111 @@
+package runtime
+
+import (
+	"slices"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// Feed is where the batches of a step come from. The batch that GoMLX got gave the program its shapes; the step takes
+// as many more as it has instances.
+type Feed struct {
+	head train.Batch
+	more func(n int) ([]train.Batch, error)
+	all  []train.Batch // once taken
+}
+
+// NewFeed makes the feed of the step that starts with head. more gets up to n batches after it; fewer, and no error, at
+// the end of the data.
+func NewFeed(head train.Batch, more func(n int) ([]train.Batch, error)) *Feed {
+	return &Feed{head: head, more: more}
+}
+
+// take returns the batches of a step of n instances: fewer at the end of the data.
+func (f *Feed) take(n int) ([]train.Batch, error) {
+	if f.all != nil {
+		return nil, errors.New("epl: a batch of Env.Dataset was used for two steps")
+	}
+	rest, err := f.more(n - 1)
+	if err != nil {
+		return nil, err
+	}
+	f.all = append([]train.Batch{f.head}, rest...)
+	for i, b := range rest {
+		if err := sameShapes(f.head, b); err != nil {
+			return nil, errors.WithMessagef(err, "epl: batch %d of the %d of one step differs from the first: "+
+				"all model replicas and micro-batches of a step run the same program; "+
+				"let the dataset drop or pad its last, smaller batch", i+1, len(f.all))
+		}
+	}
+	return f.all, nil
+}
+
+func sameShapes(a, b train.Batch) error {
+	if a.Spec != b.Spec {
+		return errors.Errorf("its spec is %v, not %v", b.Spec, a.Spec)
+	}
+	for _, x := range []struct {
+		what string
+		a, b []*tensors.Tensor
+	}{{"input", a.Inputs, b.Inputs}, {"label", a.Labels, b.Labels}} {
+		if len(x.a) != len(x.b) {
+			return errors.Errorf("it has %d %ss, not %d", len(x.b), x.what, len(x.a))
+		}
+		for i := range x.a {
+			if s, t := x.a[i].Shape(), x.b[i].Shape(); !s.Equal(t) {
+				return errors.Errorf("%s %d is %s, not %s", x.what, i, ir.ShapeText(t), ir.ShapeText(s))
+			}
+		}
+	}
+	return nil
+}
+
+// Batch returns what to give to GoMLX: tensors that report the shapes of one batch and stand for those of the step.
+func (f *Feed) Batch(d *Data) (train.Batch, error) {
+	out := train.Batch{Spec: f.head.Spec}
+	for i := range f.tensors(f.head) {
+		t, err := tensors.FromBuffer(&Buffer{data: d, shape: f.tensors(f.head)[i].Shape(), feed: f, index: i})
+		if err != nil {
+			return out, err
+		}
+		if i < len(f.head.Inputs) {
+			out.Inputs = append(out.Inputs, t)
+		} else {
+			out.Labels = append(out.Labels, t)
+		}
+	}
+	return out, nil
+}
+
+// tensors are the inputs and labels of a batch, in the order in which the program takes them.
+func (f *Feed) tensors(b train.Batch) []*tensors.Tensor { return slices.Concat(b.Inputs, b.Labels) }
+
+// upload puts one tensor of a batch on a device.
+func (f *Feed) upload(d *Data, device int, b train.Batch, index int) (compute.Buffer, error) {
+	t := f.tensors(b)[index]
+	var buf compute.Buffer
+	var err error
+	if readErr := t.ConstFlatData(func(flat any) { buf, err = d.devices[device].BufferFromFlatData(0, flat, t.Shape()) }); readErr != nil {
+		return nil, readErr
+	}
+	return buf, err
+}
+
+// finalize lets go of one tensor of every batch.
+func (f *Feed) finalize(index int) error {
+	all := f.all
+	if all == nil {
+		all = []train.Batch{f.head}
+	}
+	for _, b := range all {
+		if err := f.tensors(b)[index].FinalizeAll(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+package runtime
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/dtypes/float16"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule"
+	"github.com/easyparallel/epl/trace"
+)
+
+// merging is a bucket on its way. Its parts are queued on a communicator; finish waits for them and keeps the results.
+type merging struct {
+	parts  []*part
+	traced chan struct{} // closed when the communicator's bar in the timeline is drawn; nil if nobody draws
+}
+
+// part is one value of a bucket.
+type part struct {
+	op     *ir.Op
+	buffer compute.Buffer // what is merged in place; nil: the result is flat
+	flat   any
+	shape  shapes.Shape // of flat
+	calls  []*comm.Handle
+	finish func() error // after the calls, before the result is kept
+}
+
+// startMerge queues the merges of a bucket.
+func (r *run) startMerge(bucket int) error {
+	b := r.schedule.Buckets[bucket]
+	c := r.comms[r.id][bucket%r.opts.Communicators]
+	start := time.Now()
+	m := &merging{}
+	r.pending[bucket] = m
+	for _, op := range b.Merges {
+		p := &part{op: op, shape: op.Outputs[0].Shape}
+		m.parts = append(m.parts, p)
+		var err error
+		switch b.How {
+		case ir.Mean, ir.Sum:
+			err = r.reduce(c, p, b.How)
+		case ir.First:
+			err = r.first(c, p)
+		case ir.Concat:
+			err = r.concat(c, p)
+		case ir.Agree:
+			err = r.agree(c, p)
+		default:
+			err = errors.Errorf("%s: unknown way %s", op, b.How)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if r.trace != nil {
+		m.traced = make(chan struct{})
+		go func() {
+			defer close(m.traced)
+			for _, p := range m.parts {
+				for _, h := range p.calls {
+					_ = h.Wait()
+				}
+			}
+			r.trace.Add(r.id, 1+bucket%r.opts.Communicators, trace.Communicate, fmt.Sprintf("bucket %d", bucket), start, b.Bytes())
+		}()
+	}
+	return nil
+}
+
+// waitMerge waits for a bucket and keeps what came of it.
+func (r *run) waitMerge(bucket int) error {
+	m := r.pending[bucket]
+	for _, p := range m.parts {
+		for _, h := range p.calls {
+			if err := h.Wait(); err != nil {
+				return err
+			}
+		}
+		if p.finish != nil {
+			if err := p.finish(); err != nil {
+				return errors.WithMessage(err, p.op.String())
+			}
+		}
+		if p.buffer == nil {
+			var err error
+			if p.buffer, err = r.device.backend.BufferFromFlatData(0, p.flat, p.shape); err != nil {
+				return err
+			}
+		}
+		if err := r.keep(slot{p.op.Outputs[0], schedule.Once}, p.buffer, forMerging); err != nil {
+			return err
+		}
+	}
+	if m.traced != nil {
+		<-m.traced
+	}
+	r.pending[bucket] = nil
+	return nil
+}
+
+func (r *run) start(c *comm.Communicator, p *part, call comm.Call) {
+	call.Program = r.program.Name
+	p.calls = append(p.calls, c.Start(call))
+}
+
+// local takes what the device has to contribute off the books: the sum over its micro-batches, or zeros if the step
+// has no instance for it.
+func (r *run) local(op *ir.Op) (compute.Buffer, error) {
+	v := op.Inputs[0]
+	at := slot{v, schedule.Once}
+	if _, ok := r.values[at]; !ok {
+		at.micro = 0
+	}
+	h, ok := r.values[at]
+	if !ok {
+		return r.device.backend.BufferFromFlatData(0, newFlat(v.Shape), v.Shape)
+	}
+	r.forget(at)
+	return h.Buffer, nil
+}
+
+// reduce adds up over devices, and divides for the mean.
+func (r *run) reduce(c *comm.Communicator, p *part, how ir.How) error {
+	b, err := r.local(p.op)
+	if err != nil {
+		return err
+	}
+	flat, shared, err := hostView(r.device.backend, b, p.shape)
+	if err != nil {
+		return err
+	}
+	scale := 1.0
+	if how == ir.Mean {
+		scale = 1 / float64(len(r.batches))
+	}
+	if x, ok := flat.([]float32); ok && r.opts.FP16Scale > 0 && p.op.Phase == ir.Backward && c.Size() > 1 {
+		r.reduceHalf(c, p, x, scale)
+	} else {
+		r.start(c, p, comm.Call{Op: comm.AllReduce, Buf: flat, Reduction: comm.Sum, Scale: scale})
+	}
+	if shared {
+		p.buffer = b
+		return nil
+	}
+	p.flat = flat
+	return b.Finalize()
+}
+
+// reduceHalf lets float32 values travel as float16. They are divided by the number of instances before, so that a sum
+// of many cannot overflow, and multiplied by the scale, so that small ones are not lost.
+func (r *run) reduceHalf(c *comm.Communicator, p *part, x []float32, scale float64) {
+	n := float32(len(r.batches))
+	half := make([]float16.Float16, len(x))
+	up := float32(r.opts.FP16Scale) / n
+	for i, v := range x {
+		half[i] = float16.FromFloat32(v * up)
+	}
+	r.start(c, p, comm.Call{Op: comm.AllReduce, Buf: half, Reduction: comm.Sum})
+	down := float32(scale) * n / float32(r.opts.FP16Scale)
+	p.finish = func() error {
+		for i, v := range half {
+			x[i] = v.Float32() * down
+		}
+		return nil
+	}
+}
+
+// first takes the value of instance 0, which is on device 0.
+func (r *run) first(c *comm.Communicator, p *part) error {
+	b, err := r.local(p.op)
+	if err != nil {
+		return err
+	}
+	if p.flat, err = toHost(b, p.shape); err != nil {
+		return err
+	}
+	r.start(c, p, comm.Call{Op: comm.Broadcast, Buf: p.flat, Root: 0})
+	return b.Finalize()
+}
+
+// gather collects the values of all instances on every device: result is [micro-batch][device], without those that
+// the step lacks.
+func (r *run) gather(c *comm.Communicator, p *part) (result func() []any, err error) {
+	v := p.op.Inputs[0]
+	n := reflect.ValueOf(newFlat(v.Shape)).Len()
+	var all []any
+	for m := range r.schedule.Local.MicroBatches {
+		present := 0
+		counts := make([]int, c.Size())
+		for d := range counts {
+			if r.exists(d, m) {
+				counts[d] = n
+				present++
+			}
+		}
+		if present == 0 {
+			break
+		}
+		mine := reflect.MakeSlice(reflect.SliceOf(v.Shape.DType.GoType()), 0, 0).Interface()
+		if r.exists(r.id, m) {
+			b := r.values[slot{v, m}]
+			if mine, err = toHost(b, v.Shape); err != nil {
+				return nil, err
+			}
+			if err := r.free(slot{v, m}); err != nil {
+				return nil, err
+			}
+		}
+		out := reflect.MakeSlice(reflect.SliceOf(v.Shape.DType.GoType()), n*present, n*present).Interface()
+		r.start(c, p, comm.Call{Op: comm.AllGather, In: mine, Out: out, OutCounts: counts})
+		all = append(all, out)
+	}
+	return func() []any { return all }, nil
+}
+
+// concat puts the values of all instances one after the other.
+func (r *run) concat(c *comm.Communicator, p *part) error {
+	gathered, err := r.gather(c, p)
+	if err != nil {
+		return err
+	}
+	one := p.op.Inputs[0].Shape
+	pad := p.op.Attrs.(*ir.Merge).Pad
+	if !pad {
+		p.shape = one.Clone()
+		p.shape.Dimensions[0] *= len(r.batches)
+	}
+	p.finish = func() error {
+		parts := gathered()
+		out := reflect.ValueOf(parts[0])
+		for _, x := range parts[1:] {
+			out = reflect.AppendSlice(out, reflect.ValueOf(x))
+		}
+		if missing := r.schedule.Local.Instances() - len(r.batches); pad && missing > 0 {
+			zeros := reflect.ValueOf(newFlat(one))
+			for range missing {
+				out = reflect.AppendSlice(out, zeros)
+			}
+		}
+		p.flat = out.Interface()
+		return nil
+	}
+	return nil
+}
+
+// agree checks that all instances have the same value.
+func (r *run) agree(c *comm.Communicator, p *part) error {
+	gathered, err := r.gather(c, p)
+	if err != nil {
+		return err
+	}
+	v := p.op.Inputs[0]
+	size := int(v.Shape.ByteSize())
+	p.finish = func() error {
+		var first []byte
+		instance := 0
+		for _, x := range gathered() {
+			raw := dtypes.UnsafeByteSliceFromAny(x)
+			for ; len(raw) > 0; raw = raw[size:] {
+				if first == nil {
+					first = raw[:size]
+				} else if string(first) != string(raw[:size]) {
+					return errors.Errorf("%s, %s, differs between instances 0 and %d, and integers have no mean: "+
+						"say what to do by epl.AddToCollection, with GlobalSum or GlobalConcat", r.whose(p.op), v.Op, instance)
+				}
+				instance++
+			}
+		}
+		flat := newFlat(v.Shape)
+		copy(dtypes.UnsafeByteSliceFromAny(flat), first)
+		p.flat = flat
+		return nil
+	}
+	return nil
+}
+
+// whose says what a merged value is for.
+func (r *run) whose(op *ir.Op) string {
+	for i, o := range r.program.Main.Outputs {
+		if o == op.Outputs[0] {
+			if x := r.program.Outputs[i].Updates; x != nil {
+				return fmt.Sprintf("the new value of variable %q", x.Path)
+			}
+			return fmt.Sprintf("output %d", i)
+		}
+	}
+	return "a value that the optimizer reads"
+}
+
+// hostView is the memory of a buffer where the inner backend shares it, else a copy.
+func hostView(backend compute.Backend, b compute.Buffer, shape shapes.Shape) (flat any, shared bool, err error) {
+	if backend.HasSharedBuffers() {
+		flat, err = b.Data()
+		return flat, true, err
+	}
+	flat, err = toHost(b, shape)
+	return flat, false, err
+}

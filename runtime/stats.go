@@ -1,0 +1,50 @@
+package runtime
+
+import "sync"
+
+// Stats counts what the devices do.
+type Stats struct {
+	mu      sync.Mutex
+	devices []DeviceStats
+}
+
+// DeviceStats is what one device did.
+type DeviceStats struct {
+	Runs      int              // programs, or steps of one
+	PeakBytes int64            // most bytes that lived on it at once
+	Sent      map[string]int64 // bytes by "all-reduce", "all-gather", …
+}
+
+// NewStats counts for n devices.
+func NewStats(n int) *Stats {
+	return &Stats{devices: make([]DeviceStats, n)}
+}
+
+// ran notes that a device ran a program, or took part in a step, and what it sent meanwhile.
+func (s *Stats) ran(device int, peak int64, sent map[string]int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := &s.devices[device]
+	d.Runs++
+	d.PeakBytes = max(d.PeakBytes, peak)
+	for name, bytes := range sent {
+		if d.Sent == nil {
+			d.Sent = map[string]int64{}
+		}
+		d.Sent[name] += bytes
+	}
+}
+
+// Take returns the counts since it was last called.
+func (s *Stats) Take() []DeviceStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.devices
+	s.devices = make([]DeviceStats, len(out))
+	for i := range out {
+		if out[i].Sent == nil {
+			out[i].Sent = map[string]int64{}
+		}
+	}
+	return out
+}
