@@ -162,6 +162,56 @@ func TestInstanceWeightMakesAMaskedLossThatOfOneLargeBatch(t *testing.T) {
 	}
 }
 
+// A language model on padded sequences: attention and loss look at the tokens only, and sequences of a batch have
+// different numbers of them.
+func TestATransformerWithMasksTrainsAsOnOneLargeBatch(t *testing.T) {
+	build := func(weighted bool) func(scope *model.Scope, inputs []*Node) []*Node {
+		return func(scope *model.Scope, inputs []*Node) []*Node {
+			tokens, next, mask := inputs[0], inputs[1], inputs[2]
+			logits := Transformer0(scope, tokens)
+			logProbabilities := LogSoftmax(logits)
+			picked := ReduceSum(Mul(logProbabilities, OneHot(next, 32, dtypes.Float32)), -1)
+			count := ReduceAllSum(mask)
+			train.AddLoss(Neg(Div(ReduceAllSum(Mul(picked, mask)), count)))
+			if weighted {
+				epl.AddToCollection(epl.InstanceWeight, count)
+			}
+			return []*Node{logits}
+		}
+	}
+	batch := func(step int) (inputs, labels []*tensors.Tensor) {
+		in, next := Tokens(2, 16, 32)(step)
+		mask := make([]float32, 2*16)
+		for i := range mask {
+			if i%16 < 3+(5*step+7*(i/16))%13 {
+				mask[i] = 1
+			}
+		}
+		flat := make([]int32, 2*16)
+		next[0].MustConstFlatData(func(x any) { copy(flat, x.([]int32)) })
+		return []*tensors.Tensor{in[0], tensors.FromFlatDataAndDimensions(flat, 2, 16), tensors.FromFlatDataAndDimensions(mask, 2, 16)}, nil
+	}
+	run := func(env *epl.Env, weighted bool, batch func(int) (in, labels []*tensors.Tensor)) *Run {
+		backend, ds, opt := Plain(), train.Dataset(Dataset{batch}), sgd()
+		if env != nil {
+			backend, ds, opt = env.Backend(), env.Dataset(ds), epl.Optimizer(opt)
+		}
+		r := &Run{Store: newStore()}
+		loop := train.NewLoop(train.NewTrainer(backend, r.Store, build(weighted), nil, opt, nil, nil))
+		if _, err := loop.RunSteps(ds, 5); err != nil {
+			t.Fatalf("%+v", err)
+		}
+		return r
+	}
+	for _, c := range [][2]int{{2, 1}, {3, 2}, {4, 1}, {1, 5}} {
+		want := run(nil, false, joined(batch, c[0]*c[1]))
+		got := run(newCluster(t, c[0], c[1], nil), true, batch)
+		if err := CloseWeights(want, got, 1e-5); err != nil {
+			t.Errorf("%d devices, %d micro-batches: %v", c[0], c[1], err)
+		}
+	}
+}
+
 func TestGradientsAreSummedIfAskedTo(t *testing.T) {
 	m := Model{"mlp", MLP(2, 16, false), Models()[0].Loss, Regression(8, 8)}
 	single := m

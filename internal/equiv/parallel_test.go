@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 
@@ -46,8 +47,8 @@ func concat(parts [][]*tensors.Tensor) []*tensors.Tensor {
 	for j := range parts[0] {
 		dims := append([]int(nil), parts[0][j].Shape().Dimensions...)
 		dims[0] *= len(parts)
-		switch parts[0][j].Value().(type) {
-		case [][]float32:
+		switch parts[0][j].DType() {
+		case dtypes.Float32:
 			out = append(out, tensors.FromFlatDataAndDimensions(flatten[float32](parts, j), dims...))
 		default:
 			out = append(out, tensors.FromFlatDataAndDimensions(flatten[int32](parts, j), dims...))

@@ -248,7 +248,7 @@ func (p *pool) dot() {
 		return
 	}
 	what := fmt.Sprintf("dot %v %v with %v %v", c.aContract, c.aBatch, c.bContract, c.bBatch)
-	if c.a.DType() == dtypes.Float32 && p.IntN(5) == 0 {
+	if c.a.DType() == dtypes.Float32 && p.IntN(3) == 0 {
 		c.a, c.b = p.half(c.a), p.half(c.b)
 	}
 	builder := Dot(c.a.Node, c.b.Node)
