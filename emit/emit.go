@@ -99,8 +99,19 @@ func (e *emitter) op(op *ir.Op, to compute.Function) error {
 	if err != nil {
 		return errors.WithMessage(err, op.String())
 	}
+	if len(outs) != len(op.Outputs) {
+		return errors.Errorf("%s has %d outputs, the backend gives %d", op, len(op.Outputs), len(outs))
+	}
 	for i, o := range outs {
-		e.values[op.Outputs[i]] = o
+		v := op.Outputs[i]
+		shape, err := to.Shape(o)
+		if err != nil {
+			return errors.WithMessage(err, op.String())
+		}
+		if shape.DType != v.Shape.DType || !shape.EqualDimensions(v.Shape) {
+			return errors.Errorf("%s: %s is %s, the backend makes it %s", op, v, ir.ShapeText(v.Shape), ir.ShapeText(shape))
+		}
+		e.values[v] = o
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (c *cloner) list(vs []*Value) []*Value {
 }
 
 func (c *cloner) body(f, g *Func) {
-	g.Ops = make([]*Op, 0, len(f.Ops))
+	g.Ops = slices.Grow(g.Ops, len(f.Ops))
 	for _, op := range f.Ops {
 		d := *op
 		d.Func, d.TaskGraph, d.Inputs = g, c.taskGraphs[op.TaskGraph], c.list(op.Inputs)

@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -244,6 +245,38 @@ func TestLiteralsOfEveryTypeSurviveTheirText(t *testing.T) {
 		if !slices.Equal(raw, again) || !b.(*Constant).Value.Shape.Equal(l.Shape) || reflect.TypeOf(b.(*Constant).Value.Flat) != reflect.TypeOf(l.Flat) {
 			t.Errorf("%s gives %#v, not %#v", text, b, a)
 		}
+	}
+}
+
+// Values inside attributes become inputs of the op, by code for each type that has them: see hiding in internal/gen.
+func TestOnlyKnownTypesOfAttributesHideValues(t *testing.T) {
+	hiding := map[string]bool{}
+	seen := map[reflect.Type]bool{}
+	var look func(reflect.Type)
+	look = func(typ reflect.Type) {
+		if seen[typ] {
+			return
+		}
+		seen[typ] = true
+		switch typ.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Array:
+			look(typ.Elem())
+		case reflect.Struct:
+			for i := range typ.NumField() {
+				if f := typ.Field(i).Type; f == valueType || f.Kind() == reflect.Slice && f.Elem() == valueType {
+					hiding[typ.Name()] = true
+				} else {
+					look(f)
+				}
+			}
+		}
+	}
+	for _, make := range newAttrs {
+		look(reflect.TypeOf(make()))
+	}
+	want := []string{"DynamicDimensionSpec", "DynamicPadAxis", "Quantization", "ScaledDotProductAttentionConfig"}
+	if got := slices.Sorted(maps.Keys(hiding)); !slices.Equal(got, want) {
+		t.Errorf("values hide in %v, not in %v", got, want)
 	}
 }
 

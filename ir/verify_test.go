@@ -232,6 +232,7 @@ func TestVerifyNamesWhatBreaksAnInvariant(t *testing.T) {
 		{16, "a twin has too many values", "", func(p *ir.Program) { op(p, 5).Twin = append(op(p, 5).Twin, val(p, 4)) }, []string{"FusedGelu %5", "twin"}},
 
 		{17, "an op varies without a local view", "", func(p *ir.Program) { op(p, 4).Varying = true }, []string{"Erf %4", "varying"}},
+		{17, "an op belongs to a local view that there is not", "", func(p *ir.Program) { appendOp(p, ir.Forward, &ir.InstanceCount{}, shapes.Make(dtypes.Float32)) }, []string{"InstanceCount %31", "local view"}},
 		{17, "there is no local view to merge in", instances, func(p *ir.Program) { p.Local = nil }, []string{"%0", "varying"}},
 		{17, "an input does not vary", instances, func(p *ir.Program) { op(p, 0).Varying = false }, []string{"Parameter %0", "varying"}},
 		{17, "a variable varies", instances, func(p *ir.Program) { op(p, 1).Varying = true }, []string{"Parameter %1", "varying"}},

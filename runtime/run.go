@@ -193,7 +193,7 @@ func (r *run) batch(v *ir.Value, in schedule.Instr) (compute.Buffer, error) {
 		return h.Buffer, nil
 	}
 	start := time.Now()
-	index := r.param[v] - r.param[r.program.Inputs[0]]
+	index := r.tensor[v]
 	b, err := r.feed.upload(r.data, r.id, r.batches[r.instance(r.id, in.Micro)], index)
 	if err != nil {
 		return nil, err

@@ -171,6 +171,8 @@ type step struct {
 	feed    *Feed
 	shards  [][]compute.Buffer // of variables: by parameter, by device
 	donated []bool             // by parameter: its shards are the step's
+	fed     []*Buffer          // data that the step was given to keep
+	tensor  map[*ir.Value]int  // which tensor of a batch an input is
 	comms   [][]*comm.Communicator
 	trace   *trace.Step
 	runs    []*run
@@ -186,7 +188,7 @@ func (x *Stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 	if len(inputs) != len(x.program.Main.Params) || len(donate) != 0 && len(donate) != len(inputs) {
 		return nil, errors.Errorf("epl: program %q takes %d inputs, not %d (donation given for %d)", x.program.Name, len(x.program.Main.Params), len(inputs), len(donate))
 	}
-	s := &step{Stepper: x, shards: make([][]compute.Buffer, len(inputs)), donated: make([]bool, len(inputs))}
+	s := &step{Stepper: x, shards: make([][]compute.Buffer, len(inputs)), donated: make([]bool, len(inputs)), tensor: map[*ir.Value]int{}}
 	if err := s.takeInputs(inputs, donate); err != nil {
 		return nil, errors.WithMessagef(err, "program %q", x.program.Name)
 	}
@@ -233,6 +235,7 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 		case s.feed != b.feed:
 			return errors.Errorf("epl: input %d comes from another batch of env.Dataset than input 0", i)
 		}
+		s.tensor[v] = b.index
 	}
 	var err error
 	if s.batches, err = s.feed.take(s.schedule.Local.Instances()); err != nil {
@@ -254,8 +257,8 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 		if !d {
 			continue
 		}
-		if buffers[i].feed != nil { // its batches are needed until they are on the devices: finalized after the step
-			s.donated[i] = true
+		if buffers[i].feed != nil { // its batches are needed until they are on the devices: let go after the step
+			s.fed = append(s.fed, buffers[i])
 			continue
 		}
 		if _, err := buffers[i].take(); err != nil {
@@ -388,12 +391,8 @@ func (s *step) letGo() {
 	for _, r := range s.runs {
 		r.letGo()
 	}
-	if s.feed != nil {
-		for _, v := range s.program.Inputs {
-			if i := s.param[v]; s.donated[i] {
-				_ = s.feed.finalize(i - s.param[s.program.Inputs[0]])
-			}
-		}
+	for _, b := range s.fed {
+		_ = b.Finalize()
 	}
 }
 

@@ -155,6 +155,23 @@ func TestWithoutPassesEveryBitIsThatOfPlainGoMLX(t *testing.T) {
 	}
 }
 
+func TestTwoDevicesLearnWhatOneLearnsFromTwiceTheBatch(t *testing.T) {
+	want, err := fit(newEnv(t).Backend(), asItIs, flags{steps: 50, batch: 20})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	env := newEnv(t, epl.WithLocalDevices(2))
+	got, err := fit(env.Backend(), env.Dataset, flags{steps: 50, batch: 10})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	for i := range want.losses {
+		if d := math.Abs(float64(want.losses[i] - got.losses[i])); !(d < 1e-4*float64(want.losses[i])) {
+			t.Fatalf("step %d: the loss is %v on one device, %v on two", i, want.losses[i], got.losses[i])
+		}
+	}
+}
+
 func sameBits(t *testing.T, what string, want, got []float32) {
 	t.Helper()
 	if len(want) != len(got) {

@@ -44,7 +44,7 @@ func noLeak(t *testing.T) {
 // custom is a dataset made of a function.
 type custom func(yield func(train.Batch, error) bool)
 
-func (custom) Name() string                           { return "custom" }
+func (custom) Name() string                          { return "custom" }
 func (d custom) Iter() iter.Seq2[train.Batch, error] { return iter.Seq2[train.Batch, error](d) }
 
 func batchOf(m Model, i int) train.Batch {
@@ -228,6 +228,40 @@ func TestNaNGradientsAreSkippedIfTheOptimizerIsToldTo(t *testing.T) {
 		}
 	}
 	if !math.IsNaN(losses[1]) || math.IsNaN(losses[3]) {
+		t.Errorf("the losses are %v", losses)
+	}
+}
+
+// The order in which a program takes the tensors of a batch is its own.
+func TestTheTensorsOfABatchMayBePassedInAnyOrder(t *testing.T) {
+	m := regression()
+	env := newCluster(t, 2, 2, nil)
+	step := func(scope *model.Scope, x, y *Node) *Node {
+		loss := ReduceAllMean(Square(Sub(m.Build(scope, x), y)))
+		epl.Optimizer(sgd()).UpdateGraph(scope, x.Graph(), loss)
+		return loss
+	}
+	straight := model.MustNewExec(env.Backend(), newStore(), step)
+	swapped := model.MustNewExec(env.Backend(), newStore(), func(scope *model.Scope, y, x *Node) *Node { return step(scope, x, y) })
+	var losses [2]float32
+	for k, exec := range []*model.Exec{straight, swapped} {
+		for batch, err := range env.Dataset(Dataset{m.Batch}).Iter() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			args := []any{batch.Inputs[0], batch.Labels[0]}
+			if k == 1 {
+				args[0], args[1] = args[1], args[0]
+			}
+			results, err := exec.Call(args...)
+			if err != nil {
+				t.Fatalf("%+v", err)
+			}
+			losses[k] = tensors.ToScalar[float32](results[0])
+			break
+		}
+	}
+	if losses[0] != losses[1] {
 		t.Errorf("the losses are %v", losses)
 	}
 }

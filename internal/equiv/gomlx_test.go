@@ -33,11 +33,10 @@ func TestGoMLXIsPinnedToTheVersionsThatWereLookedAt(t *testing.T) {
 
 // record.ValueOf finds our value behind a node by graph.InternalBackendOutputs.
 func TestEveryNodeOfAGraphLeadsToTheValueRecordedForIt(t *testing.T) {
-	backend, recorder := NewRecorder(nil)
+	backend, _ := NewRecorder(nil)
 	defer backend.Finalize()
-	var g *graph.Graph
 	_, err := graph.ExecOnceN(backend, func(x *graph.Node) []*graph.Node {
-		g = x.Graph()
+		g := x.Graph()
 		state, bits := graph.RandomUniform(graph.RNGStateFromSeedForGraph(g, 1), x.Shape())
 		sorted := graph.Sort(graph.Tanh(x), 0, true)
 		for _, c := range []struct {
@@ -60,20 +59,15 @@ func TestEveryNodeOfAGraphLeadsToTheValueRecordedForIt(t *testing.T) {
 				t.Errorf("%s leads to another builder than its graph", c.node)
 			}
 		}
+		for _, n := range g.Nodes() {
+			if outs := graph.InternalBackendOutputs(n); len(outs) != n.NumOutputs() {
+				t.Errorf("%s has %d values for %d outputs", n, len(outs), n.NumOutputs())
+			}
+		}
 		return []*graph.Node{bits, sorted}
 	}, []float32{3, 1, 2})
 	if err != nil {
 		t.Fatalf("%+v", err)
-	}
-	values := map[*graph.Node]int{}
-	for _, n := range g.Nodes() {
-		values[n] = len(graph.InternalBackendOutputs(n))
-		if values[n] != n.NumOutputs() {
-			t.Errorf("%s has %d values for %d outputs", n, values[n], n.NumOutputs())
-		}
-	}
-	if len(values) == 0 || len(recorder.Programs) != 1 {
-		t.Errorf("%d nodes, %d programs", len(values), len(recorder.Programs))
 	}
 }
 
@@ -99,11 +93,11 @@ func TestModelExecReturnsChangedVariablesFirstInTheOrderOfTheStore(t *testing.T)
 	backend, recorder := NewRecorder(nil)
 	defer backend.Finalize()
 	store := model.NewStore()
-	root := store.RootScope()
+	scope := store.RootScope().In("scope")
 	names := []string{"delta", "alpha", "charlie", "bravo", "echo"}
 	vars := map[string]*model.Variable{}
 	for i, name := range names {
-		vars[name] = root.In("scope").VariableWithValue(name, float32(i))
+		vars[name] = scope.VariableWithValue(name, float32(i))
 	}
 	exec, err := model.NewExec(backend, store, func(_ *model.Scope, x, y *graph.Node) []*graph.Node {
 		record.Of(x) // as an annotation does

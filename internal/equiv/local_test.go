@@ -109,7 +109,7 @@ func masked(weighted bool) func(scope *model.Scope, inputs []*Node) []*Node {
 		y := layers.Dense(scope.In("dense"), x, true, 1)
 		count := ReduceAllSum(mask)
 		loss := Div(ReduceAllSum(Mul(Square(y), mask)), count)
-		train.AddLoss(loss)
+		train.AddMainLoss(loss)
 		if weighted {
 			epl.AddToCollection(epl.InstanceWeight, count)
 		}
@@ -172,7 +172,7 @@ func TestATransformerWithMasksTrainsAsOnOneLargeBatch(t *testing.T) {
 			logProbabilities := LogSoftmax(logits)
 			picked := ReduceSum(Mul(logProbabilities, OneHot(next, 32, dtypes.Float32)), -1)
 			count := ReduceAllSum(mask)
-			train.AddLoss(Neg(Div(ReduceAllSum(Mul(picked, mask)), count)))
+			train.AddMainLoss(Neg(Div(ReduceAllSum(Mul(picked, mask)), count)))
 			if weighted {
 				epl.AddToCollection(epl.InstanceWeight, count)
 			}

@@ -1,0 +1,95 @@
+package comm
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/pkg/errors"
+)
+
+// disagreement says how the calls of two ranks differ that have to be one collective; empty if they do not.
+// The parts of AllToAll are not compared.
+func disagreement(a, b *call) string {
+	switch {
+	case a.Seq != b.Seq:
+		return fmt.Sprintf("they have made %d and %d calls", a.Seq, b.Seq)
+	case a.Op != b.Op:
+		return "the operations differ"
+	case a.Program != b.Program:
+		return "the programs differ"
+	case a.DType != b.DType:
+		return "the element types differ"
+	case a.Reduction != b.Reduction || a.Scale != b.Scale:
+		return "the reductions differ"
+	case a.peer != b.peer:
+		return "the roots differ"
+	case a.Op == ReduceScatter && !slices.Equal(a.inCounts, b.inCounts):
+		return fmt.Sprintf("the elements of the parts differ, %d and %d", a.inCounts, b.inCounts)
+	case a.Op == AllGather && !slices.Equal(a.outCounts, b.outCounts):
+		return fmt.Sprintf("the elements of the parts differ, %d and %d", a.outCounts, b.outCounts)
+	case (a.Op == AllReduce || a.Op == Broadcast) && a.Bytes != b.Bytes:
+		return "the sizes differ"
+	}
+	return ""
+}
+
+// checkAgreement compares the calls of all ranks of a group, by position.
+func checkAgreement(g *Group, calls []*call) error {
+	mismatch := func(i, j int, detail string) error {
+		return &MismatchError{Ranks: [2]int{g.ranks[i], g.ranks[j]}, Calls: [2]Header{calls[i].Header, calls[j].Header}, Detail: detail}
+	}
+	for i := 1; i < len(calls); i++ {
+		if d := disagreement(calls[0], calls[i]); d != "" {
+			return mismatch(0, i, d)
+		}
+	}
+	if calls[0].Op != AllToAll {
+		return nil
+	}
+	for i, a := range calls {
+		for j, b := range calls {
+			if give, take := a.inCounts[j], b.outCounts[i]; give != take {
+				return mismatch(i, j, fmt.Sprintf("rank %d gives %d elements, rank %d expects %d", g.ranks[i], give, g.ranks[j], take))
+			}
+		}
+	}
+	return nil
+}
+
+// checkPair compares a send and the receive that it meets.
+func checkPair(g *Group, send, recv *call) error {
+	detail := ""
+	switch {
+	case send.Program != recv.Program:
+		detail = "the programs differ"
+	case send.DType != recv.DType:
+		detail = "the element types differ"
+	case send.Bytes != recv.Bytes:
+		detail = "the sizes differ"
+	default:
+		return checkApart(g, []*call{send, recv})
+	}
+	return &MismatchError{Ranks: [2]int{g.ranks[send.pos], g.ranks[recv.pos]}, Calls: [2]Header{send.Header, recv.Header}, Detail: detail}
+}
+
+// writes returns what a call overwrites, of the rank's own memory.
+func (c *call) writes() buffer {
+	if c.Op == Send || c.Op == Broadcast && c.peer == c.pos {
+		return buffer{}
+	}
+	return c.out
+}
+
+// checkApart refuses memory that one rank writes and another reads or writes. Only ranks that share an address space
+// can have such.
+func checkApart(g *Group, calls []*call) error {
+	for i, a := range calls {
+		for _, b := range calls[:i] {
+			if a.writes().overlaps(b.in) || a.writes().overlaps(b.out) || b.writes().overlaps(a.in) {
+				return errors.Errorf("epl: rank %d and rank %d gave memory that overlaps to %s; give every rank a buffer of its own",
+					g.ranks[b.pos], g.ranks[a.pos], a.Header)
+			}
+		}
+	}
+	return nil
+}

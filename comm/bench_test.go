@@ -1,0 +1,146 @@
+package comm
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// together runs f(rank) for all ranks at once, n times each, and returns how long it took.
+func together(ranks int, f func(rank int)) time.Duration {
+	var ready, over sync.WaitGroup
+	start := make(chan struct{})
+	for r := range ranks {
+		ready.Add(1)
+		over.Add(1)
+		go func() {
+			ready.Done()
+			<-start
+			f(r)
+			over.Done()
+		}()
+	}
+	ready.Wait()
+	t := time.Now()
+	close(start)
+	over.Wait()
+	return time.Since(t)
+}
+
+func sizeName(bytes int) string {
+	if bytes < 1<<20 {
+		return fmt.Sprintf("%dKB", bytes>>10)
+	}
+	return fmt.Sprintf("%dMB", bytes>>20)
+}
+
+// BenchmarkAllReduce measures all-reduce in place of float32. Its peer is copy(): every rank copies a buffer of the same
+// size, at the same time, which moves as many bytes in memory. GB/s are buffer bytes per time, of both; ratio above 1
+// means that the all-reduce is faster. The two alternate, in rounds of some milliseconds.
+func BenchmarkAllReduce(b *testing.B) {
+	for _, ranks := range []int{2, 4} {
+		for size := 4 << 10; size <= 64<<20; size *= 4 {
+			b.Run(fmt.Sprintf("ranks=%d/size=%s", ranks, sizeName(size)), func(b *testing.B) { benchmarkAllReduce(b, ranks, size) })
+		}
+	}
+}
+
+func benchmarkAllReduce(b *testing.B, ranks, size int) {
+	w, err := NewInProcess(ranks, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.Close()
+	comms := make([]*Communicator, ranks)
+	bufs, copies := make([][]float32, ranks), make([][]float32, ranks)
+	flat := make([]any, ranks)
+	for r := range ranks {
+		comms[r], _ = w.All().Communicator(r, 0)
+		bufs[r], copies[r] = make([]float32, size/4), make([]float32, size/4)
+		for i := range bufs[r] {
+			bufs[r][i], copies[r][i] = 1, 2
+		}
+		flat[r] = bufs[r]
+	}
+	runtime.GC()
+	var reducing, copying time.Duration
+	round := max(1, 16<<20/size)
+	total := 0
+	b.ResetTimer()
+	for left := b.N; left > 0; left -= round {
+		n := min(left, round)
+		total += n
+		copying += together(ranks, func(r int) {
+			for range n {
+				copy(copies[r], bufs[r])
+			}
+		})
+		reducing += together(ranks, func(r int) {
+			for range n {
+				if err := comms[r].AllReduceScaled(flat[r], Sum, 0.5); err != nil {
+					panic(err)
+				}
+			}
+		})
+	}
+	b.StopTimer()
+	speed := func(d time.Duration) float64 { return float64(size) * float64(total) / d.Seconds() / 1e9 }
+	b.ReportMetric(speed(reducing), "GB/s")
+	b.ReportMetric(speed(copying), "copy-GB/s")
+	b.ReportMetric(copying.Seconds()/reducing.Seconds(), "ratio")
+	b.ReportMetric(float64(reducing.Nanoseconds())/float64(total), "ns/op")
+}
+
+// BenchmarkKernel measures summing inputs that are in the second-level cache into as many outputs, on one core. GB/s are
+// bytes of one input per time.
+func BenchmarkKernel(b *testing.B) {
+	const n = 16 << 10
+	kernels := []struct {
+		name string
+		size int
+		sum  func(dst, src []unsafe.Pointer, acc *scratch)
+	}{
+		{"float32", 4, func(dst, src []unsafe.Pointer, acc *scratch) {
+			reduceOrdered(Sum, float32(1), dst, src, sumFloat32(dst, src, n, 1), n, acc)
+		}},
+		{"float32-scaled", 4, func(dst, src []unsafe.Pointer, acc *scratch) {
+			reduceOrdered(Sum, float32(0.5), dst, src, sumFloat32(dst, src, n, 0.5), n, acc)
+		}},
+		{"float32-portable", 4, func(dst, src []unsafe.Pointer, acc *scratch) {
+			reduceOrdered(Sum, float32(1), dst, src, 0, n, acc)
+		}},
+		{"float64", 8, func(dst, src []unsafe.Pointer, acc *scratch) {
+			reduceOrdered(Sum, 1.0, dst, src, sumFloat64(dst, src, n, 1), n, acc)
+		}},
+		{"bfloat16", 2, func(dst, src []unsafe.Pointer, acc *scratch) {
+			reduceHalf(bfloat16Format, Sum, 1, dst, src, sumBFloat16(dst, src, n, 1), n, acc)
+		}},
+		{"bfloat16-portable", 2, func(dst, src []unsafe.Pointer, acc *scratch) {
+			reduceHalf(bfloat16Format, Sum, 1, dst, src, 0, n, acc)
+		}},
+		{"float16", 2, func(dst, src []unsafe.Pointer, acc *scratch) {
+			reduceHalf(float16Format, Sum, 1, dst, src, sumFloat16(dst, src, n, 1), n, acc)
+		}},
+		{"float16-portable", 2, func(dst, src []unsafe.Pointer, acc *scratch) {
+			reduceHalf(float16Format, Sum, 1, dst, src, 0, n, acc)
+		}},
+	}
+	for _, k := range kernels {
+		for _, inputs := range []int{2, 3, 4, 8} {
+			b.Run(fmt.Sprintf("%s/inputs=%d", k.name, inputs), func(b *testing.B) {
+				var acc scratch
+				var src []unsafe.Pointer
+				for range inputs {
+					src = append(src, unsafe.Pointer(unsafe.SliceData(make([]float64, n*k.size/8))))
+				}
+				b.SetBytes(int64(n * k.size))
+				for b.Loop() {
+					k.sum(src, src, &acc)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,283 @@
+package comm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// cases calls f for all element types, numbers of ranks and sizes.
+func cases(t *testing.T, f func(t *testing.T, e element, n, size int, rng *rand.Rand, cs []*Communicator)) {
+	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
+		for _, n := range []int{1, 2, 3, 4, 5, 8} {
+			cs := ends(t, newWorld(t, n, Options{Timeout: time.Minute}).All(), 0)
+			for _, e := range elements {
+				t.Run(fmt.Sprintf("%s/n=%d", e.dtype, n), func(t *testing.T) {
+					for _, size := range []int{0, 1, 2, 3, 7, n - 1, n, n + 1, 1000, 65537} {
+						f(t, e, n, size, seedOf(t.Name(), size), cs)
+					}
+				})
+			}
+		}
+	})
+}
+
+// inputs are random slices, one for each rank.
+func inputs(e element, rng *rand.Rand, n, size int) (in []any) {
+	for range n {
+		in = append(in, e.fill(rng, size))
+	}
+	return in
+}
+
+func TestAllReduceIsTheReductionInRankOrderOnEveryRank(t *testing.T) {
+	cases(t, func(t *testing.T, e element, n, size int, rng *rand.Rand, cs []*Communicator) {
+		in := inputs(e, rng, n, size)
+		scales := []float64{1}
+		if scalable(e.dtype) {
+			scales = append(scales, 1/float64(n))
+		}
+		for _, r := range e.ops {
+			for _, scale := range scales {
+				want := e.reduce(r, scale, in)
+				mustAll(t, cs, func(c *Communicator) error {
+					buf := clone(in[c.Position()])
+					if err := c.AllReduceScaled(buf, r, scale); err != nil {
+						return err
+					}
+					if !sameBits(buf, want) {
+						return fmt.Errorf("%d elements, %s·%g: the result is wrong", size, r, scale)
+					}
+					return nil
+				})
+			}
+		}
+	})
+}
+
+func TestReduceScatterGivesEachRankItsPart(t *testing.T) {
+	cases(t, func(t *testing.T, e element, n, size int, rng *rand.Rand, cs []*Communicator) {
+		in := inputs(e, rng, n, size)
+		counts := parts(rng, size, n)
+		for _, r := range e.ops {
+			want := e.reduce(r, 1, in)
+			for _, inPlace := range []bool{false, true} {
+				mustAll(t, cs, func(c *Communicator) error {
+					p := c.Position()
+					from, to := sum(counts[:p]), sum(counts[:p+1])
+					mine := clone(in[p])
+					out := makeLike(mine, counts[p])
+					if inPlace {
+						out = slice(mine, from, to)
+					}
+					if err := c.ReduceScatter(mine, out, counts, r); err != nil {
+						return err
+					}
+					if !sameBits(out, slice(want, from, to)) {
+						return fmt.Errorf("parts %d, %s: the result is wrong", counts, r)
+					}
+					return nil
+				})
+			}
+		}
+	})
+}
+
+func TestAllGatherJoinsTheParts(t *testing.T) {
+	cases(t, func(t *testing.T, e element, n, size int, rng *rand.Rand, cs []*Communicator) {
+		counts := parts(rng, size, n)
+		want := e.fill(rng, size)
+		for _, inPlace := range []bool{false, true} {
+			mustAll(t, cs, func(c *Communicator) error {
+				p := c.Position()
+				from, to := sum(counts[:p]), sum(counts[:p+1])
+				in, out := slice(want, from, to), makeLike(want, size)
+				if inPlace {
+					out = clone(want)
+					in = slice(out, from, to)
+				}
+				if err := c.AllGather(in, out, counts); err != nil {
+					return err
+				}
+				if !sameBits(out, want) {
+					return fmt.Errorf("parts %d: the result is wrong", counts)
+				}
+				return nil
+			})
+		}
+	})
+}
+
+func TestAllToAllTransposesTheParts(t *testing.T) {
+	cases(t, func(t *testing.T, e element, n, size int, rng *rand.Rand, cs []*Communicator) {
+		counts := make([][]int, n) // from i to j
+		pieces := make([][]any, n)
+		for i := range n {
+			counts[i] = parts(rng, size, n)
+			for j := range n {
+				pieces[i] = append(pieces[i], e.fill(rng, counts[i][j]))
+			}
+		}
+		mustAll(t, cs, func(c *Communicator) error {
+			p := c.Position()
+			var outCounts []int
+			var wants []any
+			for i := range n {
+				outCounts = append(outCounts, counts[i][p])
+				wants = append(wants, pieces[i][p])
+			}
+			want := concat(wants...)
+			out := makeLike(want, sum(outCounts))
+			if err := c.AllToAll(concat(pieces[p]...), out, counts[p], outCounts); err != nil {
+				return err
+			}
+			if !sameBits(out, want) {
+				return fmt.Errorf("parts %d: the result is wrong", counts)
+			}
+			return nil
+		})
+	})
+}
+
+func TestBroadcastCopiesTheRoot(t *testing.T) {
+	cases(t, func(t *testing.T, e element, n, size int, rng *rand.Rand, cs []*Communicator) {
+		in := inputs(e, rng, n, size)
+		root := rng.IntN(n)
+		mustAll(t, cs, func(c *Communicator) error {
+			buf := clone(in[c.Position()])
+			if err := c.Broadcast(buf, root); err != nil {
+				return err
+			}
+			if !sameBits(buf, in[root]) {
+				return fmt.Errorf("%d elements: the result is wrong", size)
+			}
+			return nil
+		})
+	})
+}
+
+func TestSendAndRecvCarryABuffer(t *testing.T) {
+	cases(t, func(t *testing.T, e element, n, size int, rng *rand.Rand, cs []*Communicator) {
+		if n == 1 {
+			return
+		}
+		in := inputs(e, rng, n, size)
+		mustAll(t, cs, func(c *Communicator) error { // round a ring
+			p := c.Position()
+			from := (p + n - 1) % n
+			sent := c.Start(Call{Op: Send, Buf: in[p], Peer: (p + 1) % n, Tag: size})
+			buf := makeLike(in[p], size)
+			if err := c.Recv(buf, from, size); err != nil {
+				return err
+			}
+			if !sameBits(buf, in[from]) {
+				return fmt.Errorf("%d elements: the result is wrong", size)
+			}
+			return sent.Wait()
+		})
+	})
+}
+
+func TestEqualPartsNeedNoCounts(t *testing.T) {
+	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
+		cs := ends(t, newWorld(t, 3, Options{}).All(), 0)
+		mustAll(t, cs, func(c *Communicator) error {
+			p := int32(c.Position())
+			out := make([]int32, 2)
+			if err := c.ReduceScatter([]int32{1, 2, 3, 4, 5, 6}, out, nil, Sum); err != nil {
+				return err
+			}
+			if want := []int32{3 * (2*p + 1), 3 * (2*p + 2)}; !slices.Equal(out, want) {
+				return fmt.Errorf("reduce-scatter gave %d, want %d", out, want)
+			}
+			all := make([]int32, 6)
+			if err := c.AllGather(out, all, nil); err != nil {
+				return err
+			}
+			if want := []int32{3, 6, 9, 12, 15, 18}; !slices.Equal(all, want) {
+				return fmt.Errorf("all-gather gave %d, want %d", all, want)
+			}
+			swapped := make([]int32, 6)
+			if err := c.AllToAll(all, swapped, nil, nil); err != nil {
+				return err
+			}
+			if want := []int32{6*p + 3, 6*p + 6, 6*p + 3, 6*p + 6, 6*p + 3, 6*p + 6}; !slices.Equal(swapped, want) {
+				return fmt.Errorf("all-to-all gave %d, want %d", swapped, want)
+			}
+			return nil
+		})
+	})
+}
+
+func TestNobodyLeavesABarrierBeforeAllHaveCome(t *testing.T) {
+	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
+		const n, rounds = 5, 200
+		cs := ends(t, newWorld(t, n, Options{}).All(), 0)
+		var came [rounds]atomic.Int32
+		mustAll(t, cs, func(c *Communicator) error {
+			for i := range rounds {
+				came[i].Add(1)
+				if err := c.Barrier(); err != nil {
+					return err
+				}
+				if k := came[i].Load(); k != n {
+					return fmt.Errorf("round %d: left with %d of %d", i, k, n)
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// Float sums depend on their order, so these bits change if the order does.
+func TestResultsDoNotDependOnSegmentsArrivalOrRepetition(t *testing.T) {
+	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
+		for _, n := range []int{3, 4, 7} {
+			cs := ends(t, newWorld(t, n, Options{}).All(), 0)
+			for _, e := range elements[:4] { // floats
+				const size = 200_001
+				in := inputs(e, seedOf("bits", n), n, size)
+				want := e.reduce(Sum, 1, in)
+				for range 3 {
+					cut := rand.IntN(size) // a sum of two halves is the same as one of the whole
+					mustAll(t, cs, func(c *Communicator) error {
+						buf := clone(in[c.Position()])
+						for _, part := range []any{slice(buf, 0, cut), slice(buf, cut, size)} {
+							if err := c.AllReduce(part, Sum); err != nil {
+								return err
+							}
+						}
+						if !sameBits(buf, want) {
+							return fmt.Errorf("%s cut at %d: other bits", e.dtype, cut)
+						}
+						return nil
+					})
+				}
+			}
+		}
+	})
+}
+
+func TestGroupsReduceInTheOrderOfTheirRanks(t *testing.T) {
+	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
+		w := newWorld(t, 4, Options{})
+		g, err := w.Group([]int{3, 0, 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := []any{[]float32{1e8}, []float32{-1e8}, []float32{1}} // (1e8 − 1e8) + 1, in this order only
+		mustAll(t, ends(t, g, 0), func(c *Communicator) error {
+			buf := clone(in[c.Position()]).([]float32)
+			if err := c.AllReduce(buf, Sum); err != nil {
+				return err
+			}
+			if buf[0] != 1 {
+				return fmt.Errorf("the sum is %g", buf[0])
+			}
+			return nil
+		})
+	})
+}

@@ -1,0 +1,32 @@
+package comm
+
+import "sync/atomic"
+
+// Counter is how often a rank completed an operation, and how many bytes it gave.
+type Counter struct {
+	Calls, Bytes int64
+}
+
+// counters are one rank's, by operation.
+type counters [opEnd]struct {
+	calls, bytes atomic.Int64
+}
+
+// add counts a call that succeeded.
+func (c *counters) add(k *call, groupSize int) {
+	c[k.Op].calls.Add(1)
+	if groupSize > 1 && !(k.Op == Broadcast && k.peer != k.pos) {
+		c[k.Op].bytes.Add(k.Bytes)
+	}
+}
+
+// read returns the operations that were used.
+func (c *counters) read() map[string]Counter {
+	m := map[string]Counter{}
+	for op := Op(1); op < opEnd; op++ {
+		if calls := c[op].calls.Load(); calls > 0 {
+			m[op.String()] = Counter{Calls: calls, Bytes: c[op].bytes.Load()}
+		}
+	}
+	return m
+}

@@ -1,0 +1,85 @@
+package comm
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pkg/errors"
+)
+
+// ErrClosed is why calls fail after [World.Close].
+var ErrClosed = errors.New("epl: the world of communicators is closed; make calls before Close, or make a new world")
+
+// TimeoutError says who did not come. All ranks that waited get the same one.
+type TimeoutError struct {
+	Header           // the call that those who came wait in
+	Timeout          time.Duration
+	Waiting, Missing []int  // ranks
+	Recorders        string // the last calls of the missing and the waiting ranks, as tables
+}
+
+// Error implements error.
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("epl: %s did not arrive within %s in %s, where %s waited; see what %s did last, "+
+		"or raise communication.timeout\n%s", theRanks(e.Missing), e.Timeout, e.Header, theRanks(e.Waiting),
+		theRanks(e.Missing), strings.TrimSuffix(e.Recorders, "\n"))
+}
+
+// MismatchError says which two ranks made different calls where they had to make the same. All ranks of the group get
+// the same one.
+type MismatchError struct {
+	Ranks  [2]int
+	Calls  [2]Header
+	Detail string // what differs
+}
+
+// Error implements error.
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("epl: rank %d and rank %d do not agree: rank %d makes %s, rank %d makes %s: %s; "+
+		"all ranks of a group must make the same calls in the same order", e.Ranks[0], e.Ranks[1],
+		e.Ranks[0], e.Calls[0], e.Ranks[1], e.Calls[1], e.Detail)
+}
+
+// CallError says which call of which rank was stopped, or not begun, and why: the world was aborted or closed, or
+// another call of the same communicator failed.
+type CallError struct {
+	Rank int
+	Header
+	Cause error
+}
+
+// Error implements error.
+func (e *CallError) Error() string {
+	return fmt.Sprintf("epl: rank %d stopped in %s: %s", e.Rank, e.Header, strings.TrimPrefix(e.Cause.Error(), "epl: "))
+}
+
+// Unwrap returns the cause.
+func (e *CallError) Unwrap() error { return e.Cause }
+
+// concerns tells whether an error is about this very call, so that it needs no more words.
+func concerns(err error, c *call) bool {
+	switch e := err.(type) {
+	case *TimeoutError:
+		return sameCall(e.Header, c)
+	case *MismatchError:
+		return sameCall(e.Calls[0], c) || sameCall(e.Calls[1], c)
+	}
+	return err == c.bad
+}
+
+// sameCall tells whether a header is of the call, or of another rank's part in it.
+func sameCall(h Header, c *call) bool {
+	if h.Op.pointToPoint() && (h.Op != c.Op || h.Peer != c.Peer) {
+		return false
+	}
+	return h.Group == c.Group && h.Seq == c.Seq && h.Op.pointToPoint() == c.Op.pointToPoint()
+}
+
+// theRanks is "rank 2" or "ranks 1, 2".
+func theRanks(ranks []int) string {
+	if len(ranks) == 1 {
+		return fmt.Sprintf("rank %d", ranks[0])
+	}
+	return "ranks " + strings.Trim(strings.ReplaceAll(fmt.Sprint(ranks), " ", ", "), "[]")
+}

@@ -1,0 +1,136 @@
+package comm
+
+// lane is a queue of calls of one rank that run one after the other: the collectives of a communicator, or its sends to
+// one peer with one tag. It has no goroutine while it is empty.
+type lane struct {
+	exchange exchange
+	busy     bool // somebody runs calls of it
+	call     call // memory for the call that its caller runs
+	queue    []*Handle
+}
+
+// exchange names a lane of sends or receives.
+type exchange struct {
+	op        Op
+	peer, tag int
+}
+
+// Handle is a call that was started.
+type Handle struct {
+	call call
+	done chan struct{}
+	err  error
+}
+
+// Wait returns when the call is over, with its error. It may be called often.
+func (h *Handle) Wait() error {
+	<-h.done
+	return h.err
+}
+
+// Do makes a call and returns when it is over. It waits for its turn behind those that were started before.
+func (c *Communicator) Do(from Call) error {
+	c.mu.Lock()
+	l := c.lane(&from)
+	if l.busy {
+		h := c.push(l, &from)
+		c.mu.Unlock()
+		return h.Wait()
+	}
+	l.busy = true
+	k := &l.call
+	c.prepare(k, &from)
+	c.mu.Unlock()
+	k.began = c.group.world.now()
+	k.ticket = c.local.recorder.add(&k.Header, Started, k.began)
+	err := c.run(k)
+	k.reset()
+
+	c.mu.Lock()
+	more := c.next(l)
+	c.mu.Unlock()
+	if more {
+		c.group.world.goDo(func() { c.drain(l) })
+	}
+	return err
+}
+
+// Start queues a call and returns. Its buffers are lent until the handle's Wait returns.
+func (c *Communicator) Start(from Call) *Handle {
+	c.mu.Lock()
+	l := c.lane(&from)
+	h := c.push(l, &from)
+	idle := !l.busy
+	l.busy = true
+	c.mu.Unlock()
+	switch {
+	case !idle:
+	case c.Size() == 1: // nobody to wait for
+		c.drain(l)
+	default:
+		c.group.world.goDo(func() { c.drain(l) })
+	}
+	return h
+}
+
+// lane returns where a call belongs. The lock is held.
+func (c *Communicator) lane(from *Call) *lane {
+	if !from.Op.pointToPoint() {
+		return &c.collectives
+	}
+	key := exchange{from.Op, from.Peer, from.Tag}
+	l, ok := c.exchanges[key]
+	if !ok {
+		if n := len(c.idle); n > 0 {
+			l, c.idle = c.idle[n-1], c.idle[:n-1]
+		} else {
+			l = &lane{}
+		}
+		l.exchange = key
+		c.exchanges[key] = l
+	}
+	return l
+}
+
+// push puts a call at the end of a lane. The lock is held.
+func (c *Communicator) push(l *lane, from *Call) *Handle {
+	h := &Handle{done: make(chan struct{})}
+	h.call.async = true
+	c.prepare(&h.call, from)
+	h.call.ticket = c.local.recorder.add(&h.call.Header, Queued, c.group.world.now())
+	l.queue = append(l.queue, h)
+	return h
+}
+
+// next tells whether calls are waiting. If not, the lane becomes idle. The lock is held.
+func (c *Communicator) next(l *lane) bool {
+	if len(l.queue) > 0 {
+		return true
+	}
+	l.busy = false
+	if l != &c.collectives {
+		delete(c.exchanges, l.exchange)
+		c.idle = append(c.idle, l)
+	}
+	return false
+}
+
+// drain runs the calls of a lane until there are none.
+func (c *Communicator) drain(l *lane) {
+	for {
+		c.mu.Lock()
+		if !c.next(l) {
+			c.mu.Unlock()
+			return
+		}
+		h := l.queue[0]
+		l.queue[0] = nil
+		l.queue = l.queue[1:]
+		c.mu.Unlock()
+		h.call.began = c.group.world.now()
+		c.local.recorder.set(h.call.ticket, Started, h.call.began)
+		h.err = c.run(&h.call)
+		h.call.reset()
+		close(h.done)
+	}
+}

@@ -1,0 +1,222 @@
+package epl_test
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	. "github.com/gomlx/gomlx/core/graph" //nolint:all // the way GoMLX models are written
+	"github.com/gomlx/gomlx/ml/model"
+
+	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/passes"
+)
+
+// outputs makes what documents show between <!-- output: NAME --> and <!-- end -->, by name.
+func outputs(t *testing.T) map[string]string {
+	t.Helper()
+	made := map[string]string{"passes": passTable(), "placements": placements()}
+	tour(t, made)
+	messages(t, made)
+	for name, text := range made {
+		made[name] = checkout.ReplaceAllString(text, "epl/$1")
+	}
+	return made
+}
+
+// checkout matches the folder that sources of this package show: it depends on where the repository was cloned to.
+var checkout = regexp.MustCompile(`\b[\w.-]+/(\w+_test\.go:\d+)`)
+
+func fenced(language, text string) string {
+	return fmt.Sprintf("```%s\n%s\n```\n", language, strings.TrimRight(text, "\n"))
+}
+
+// passTable lists the passes as Markdown.
+func passTable() string {
+	var b strings.Builder
+	b.WriteString("| pass | why | results | where |\n|---|---|---|---|\n")
+	for _, p := range passes.Table {
+		results, where := "within rounding", "every backend"
+		if p.Exact {
+			results = "the same bits"
+		}
+		if p.PureGo {
+			where = "pure-Go backend"
+		}
+		if p.Needed {
+			where += "; cannot be switched off"
+		}
+		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s |\n", p.Name, p.Name, p.Why, results, where)
+	}
+	return b.String()
+}
+
+// placements shows how devices are dealt to TaskGraphs, as Markdown.
+func placements() string {
+	var b strings.Builder
+	b.WriteString("| devices of each worker | devices of each TaskGraph | model replicas | virtual devices |\n|---|---|---|---|\n")
+	for _, row := range []struct {
+		workers, taskGraphs []int
+		colocate            bool
+	}{
+		{[]int{4}, []int{1}, false},
+		{[]int{4}, []int{1, 1}, false},
+		{[]int{4, 4}, []int{2, 2}, false},
+		{[]int{4}, []int{1, 1, 1}, false},
+		{[]int{1}, []int{1, 1}, true},
+	} {
+		c, err := cluster.New(cluster.Spec{Devices: row.workers})
+		if err != nil {
+			panic(err)
+		}
+		var tgs []cluster.TaskGraph
+		for _, k := range row.taskGraphs {
+			tgs = append(tgs, cluster.TaskGraph{Devices: k})
+		}
+		asks := strings.Trim(fmt.Sprint(row.taskGraphs), "[]")
+		if row.colocate {
+			asks += ", colocated"
+		}
+		p, err := cluster.Place(c, tgs, cluster.Options{PreferIntraNode: true, Colocate: row.colocate})
+		replicas, where := "", fmt.Sprint(err)
+		if err == nil {
+			replicas, where = fmt.Sprint(p.Replicas), "`"+p.String()+"`"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", strings.Trim(fmt.Sprint(row.workers), "[]"), asks, replicas, where)
+	}
+	return b.String()
+}
+
+// tour compiles the worked example of docs/architecture.md and shows what became of it.
+func tour(t *testing.T, made map[string]string) {
+	t.Helper()
+	compile := func() *epl.Env {
+		env := newEnv(t, nil)
+		exec, err := model.NewExec(env.Backend(), model.NewStore(), tourStep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, y := [][]float32{{1, 0, 0, 0}, {0, 1, 0, 0}}, [][]float32{{1, 2, 3}, {4, 5, 6}}
+		if _, err := exec.WithName("step").Call(x, y); err != nil {
+			t.Fatal(err)
+		}
+		return env
+	}
+	first, _, _ := strings.Cut(explained(t, compile()), "\nprogram 2 ")
+	made["tour explained"] = fenced("text", first)
+	dir := dumpDir(t)
+	compile()
+	t.Setenv(epl.EnvDump, "")
+
+	files, err := filepath.Glob(filepath.Join(dir, "01-*.txt")) // sorted: the order of the passes
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before []string
+	var changes strings.Builder
+	for i, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		if i == 0 {
+			made["tour recorded"] = fenced("text", string(text))
+		} else if d := difference(before, lines); d != "" {
+			fmt.Fprintf(&changes, "@@ %s @@\n%s", stageName.FindStringSubmatch(file)[1], d)
+		}
+		before = lines
+	}
+	made["tour passes"] = fenced("diff", changes.String())
+}
+
+// stageName finds the pass in the name of a dumped file.
+var stageName = regexp.MustCompile(`-\d\d-([a-z-]+)\.txt$`)
+
+// difference lists the lines that went and those that came. Lines keep their order from pass to pass.
+func difference(before, after []string) string {
+	var b strings.Builder
+	for _, line := range before {
+		if !slices.Contains(after, line) {
+			b.WriteString("- " + strings.TrimSpace(line) + "\n")
+		}
+	}
+	for _, line := range after {
+		if !slices.Contains(before, line) {
+			b.WriteString("+ " + strings.TrimSpace(line) + "\n")
+		}
+	}
+	return b.String()
+}
+
+var lineHere = regexp.MustCompile(`\b[\w.-]+/docs_outputs_test\.go:(\d+)`)
+
+// asInAModel writes the lines of this file in a message as those of a model, so that documents stay the same when
+// something changes above them.
+func asInAModel(message string) string {
+	least := math.MaxInt
+	number := func(found string) int {
+		n, _ := strconv.Atoi(lineHere.FindStringSubmatch(found)[1])
+		return n
+	}
+	for _, found := range lineHere.FindAllString(message, -1) {
+		least = min(least, number(found))
+	}
+	return lineHere.ReplaceAllStringFunc(message, func(found string) string {
+		return fmt.Sprintf("mymodel/model.go:%d", 12+number(found)-least)
+	})
+}
+
+// messages provokes the errors that docs/errors.md explains.
+func messages(t *testing.T, made map[string]string) {
+	t.Helper()
+	message := func(name string, err error) {
+		if err == nil {
+			t.Fatalf("%s is no error", name)
+		}
+		made["error "+name] = fenced("text", asInAModel(err.Error()))
+	}
+	backend := newEnv(t, nil).Backend()
+	message("nesting", build(backend, func(x *Node) *Node {
+		epl.With(x, epl.Replicate(1, "encoder"), func() {
+			epl.With(x, epl.Replicate(1, "layer_0"), func() { x = Tanh(x) })
+		})
+		return x
+	}))
+	message("placement", build(backend, func(x *Node) *Node {
+		epl.With(x, epl.Replicate(1, "stage_0"), func() { x = Tanh(x) })
+		epl.With(x, epl.Replicate(1, "stage_1"), func() { x = Tanh(x) })
+		return x
+	}))
+	message("optimizer", step(trainer(backend, epl.Optimizer(fromLoss{sgd()}), nil)))
+	tr := trainer(backend, epl.Optimizer(sgd()), nil)
+	if err := tr.AccumulateGradients(4); err != nil {
+		t.Fatal(err)
+	}
+	message("accumulate", step(tr))
+	_, err := epl.Init(nil, epl.WithPasses("-commn"))
+	message("passes", err)
+	_, err = epl.NewConfig(map[string]any{"pipeline.num_microbatch": 4})
+	message("key", err)
+	cfg, err := epl.NewConfig(map[string]any{"zero.level": "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = epl.Init(cfg)
+	message("unsupported", err)
+	message("replica", build(newEnv(t, nil, epl.WithLocalDevices(2)).Backend(), func(x *Node) *Node {
+		epl.With(x, epl.Split(2, "head"), func() { x = Tanh(x) })
+		return x
+	}))
+	t.Setenv(cluster.EnvNumWorkers, "2")
+	t.Setenv(cluster.EnvWorkerIndex, "0")
+	_, err = epl.Init(nil)
+	message("workers", err)
+}

@@ -1,0 +1,197 @@
+package epl_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	. "github.com/gomlx/gomlx/core/graph" //nolint:all // the way GoMLX models are written
+
+	"github.com/easyparallel/epl"
+)
+
+func TestInitRefusesWhatItCannotSetUp(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		env  map[string]string
+		opt  epl.Option
+		want string // a message that ends in … goes on with what GoMLX says
+	}{
+		{"an unknown inner backend", nil, epl.WithInner("nope"),
+			`epl: the inner backend "nope" cannot be made; a backend other than "go" must be imported by the program: …`},
+		{"an unknown inner backend of the environment", map[string]string{"GOMLX_BACKEND": "nope:x"}, nil,
+			`epl: the inner backend "nope:x" cannot be made; a backend other than "go" must be imported by the program: …`},
+		{"itself as the inner backend", nil, epl.WithInner("epl"), `epl: the inner backend cannot be EPL itself ("epl")`},
+		{"no device", nil, epl.WithLocalDevices(0), "epl: WithLocalDevices(0): a worker needs at least one device"},
+		{"a negative number of devices", nil, epl.WithLocalDevices(-1), "epl: WithLocalDevices(-1): a worker needs at least one device"},
+		{"two workers", map[string]string{"EPL_NUM_WORKERS": "2", "EPL_WORKER_INDEX": "0"}, nil,
+			"epl: 2 workers: running in more than one is not supported yet by this version; use one with several devices"},
+		{"a device that does not exist", map[string]string{"EPL_CLUSTER_RUN_VISIBLE_DEVICES": "1"}, nil,
+			"epl: cluster.run_visible_devices names device 1, but worker 0 has 1 device; use 0"},
+		{"a split as default", nil, epl.WithDefaultStrategy(epl.Split(1)),
+			"epl: WithDefaultStrategy: a split cannot be the default strategy: give it its own scope by epl.With"},
+		{"an unknown pass", map[string]string{"EPL_PASSES": "-commn"}, nil,
+			`epl: there is no pass "commn" (in "-commn,"); write all, none, or names, with - in front to switch off: …`},
+		{"an unknown pass in code", nil, epl.WithPasses("fast"),
+			`epl: there is no pass "fast" (in ",fast"); write all, none, or names, with - in front to switch off: …`},
+		{"an unknown configuration variable", map[string]string{"EPL_ZERO_LEVL": "v1"}, nil,
+			"epl: unknown configuration variable EPL_ZERO_LEVL in the environment (did you mean EPL_ZERO_LEVEL?)"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for name, value := range test.env {
+				t.Setenv(name, value)
+			}
+			var opts []epl.Option
+			if test.opt != nil {
+				opts = append(opts, test.opt)
+			}
+			_, err := epl.Init(nil, opts...)
+			if want, open := strings.CutSuffix(test.want, "…"); open && err != nil && strings.HasPrefix(err.Error(), want) {
+				return
+			}
+			wantError(t, err, test.want)
+		})
+	}
+}
+
+func TestInitTakesOnlyAConfigThatNewConfigBuilt(t *testing.T) {
+	_, err := epl.Init(&epl.Config{})
+	wantError(t, err, "epl: this Config was not built by NewConfig, so its empty fields are not defaults; "+
+		"build it with NewConfig, then change its fields")
+}
+
+// Every key stands in one of these lists, first in its row, with a value that is not its default and what else it
+// needs. A key moves from the second to the first when its feature arrives.
+type setting struct {
+	key    string
+	params map[string]any
+}
+
+var (
+	works = []setting{
+		{"pipeline.num_micro_batch", map[string]any{"pipeline.num_micro_batch": 4}},
+		{"cluster.device_place_prefer_intra_node", map[string]any{"cluster.device_place_prefer_intra_node": false}},
+		{"cluster.run_visible_devices", map[string]any{"cluster.run_visible_devices": "0"}},
+		{"cluster.colocate_split_and_replicate", map[string]any{"cluster.colocate_split_and_replicate": true}},
+		{"cluster.device_memory", map[string]any{"cluster.device_memory": "1GiB"}},
+		{"communication.num_communicators", map[string]any{"communication.num_communicators": 4}},
+		{"communication.sparse_as_dense", map[string]any{"communication.sparse_as_dense": true}},
+		{"communication.max_splits", map[string]any{"communication.max_splits": 8}},
+		{"communication.fp16", map[string]any{"communication.fp16": true}},
+		{"communication.fp16_scale", map[string]any{"communication.fp16_scale": 64, "communication.fp16": true}},
+		{"communication.clip_after_allreduce", map[string]any{"communication.clip_after_allreduce": true}},
+		{"communication.gradients_reduce_method", map[string]any{"communication.gradients_reduce_method": "sum"}},
+		{"communication.timeout", map[string]any{"communication.timeout": "10s"}},
+	}
+	refused = []setting{
+		{"pipeline.num_stages", map[string]any{"pipeline.num_stages": 2, "auto.auto_parallel": true}},
+		{"pipeline.strategy", map[string]any{"pipeline.strategy": "PreferForward"}},
+		{"pipeline.stages_per_device", map[string]any{"pipeline.stages_per_device": 2, "pipeline.strategy": "Interleaved"}},
+		{"gradient_checkpoint.type", map[string]any{"gradient_checkpoint.type": "auto"}},
+		{"gradient_checkpoint.end_taskgraph", map[string]any{"gradient_checkpoint.end_taskgraph": 0, "gradient_checkpoint.type": "auto"}},
+		{"gradient_checkpoint.check_gradients", map[string]any{"gradient_checkpoint.check_gradients": true, "gradient_checkpoint.type": "auto"}},
+		{"zero.level", map[string]any{"zero.level": "v1"}},
+		{"offload.level", map[string]any{"offload.level": "v0"}},
+		{"amp.level", map[string]any{"amp.level": "O1"}},
+		{"amp.debug_log", map[string]any{"amp.debug_log": true, "amp.level": "O1"}},
+		{"amp.loss_scale", map[string]any{"amp.loss_scale": 128, "amp.level": "O1"}},
+		{"amp.dtype", map[string]any{"amp.dtype": "bfloat16", "amp.level": "O1"}},
+		{"optimizer.num_apply_group", map[string]any{"optimizer.num_apply_group": 30}},
+		{"communication.backend", map[string]any{"communication.backend": "mpi"}},
+		{"io.slicing", map[string]any{"io.slicing": true}},
+		{"io.unbalanced_io_slicing", map[string]any{"io.unbalanced_io_slicing": true, "io.slicing": true}},
+		{"io.drop_last_files", map[string]any{"io.drop_last_files": true, "io.slicing": true}},
+		{"auto.auto_parallel", map[string]any{"auto.auto_parallel": true}},
+	}
+)
+
+func TestEveryKeyWhoseFeatureIsMissingIsRefusedByName(t *testing.T) {
+	listed := map[string]bool{}
+	for _, ask := range works {
+		listed[ask.key] = true
+		if env, err := initWith(t, ask.params); err != nil {
+			t.Errorf("%s is refused: %v", ask.key, err)
+		} else {
+			_ = env.Close()
+		}
+	}
+	for _, ask := range refused {
+		listed[ask.key] = true
+		_, err := initWith(t, ask.params)
+		if err == nil {
+			t.Errorf("%s is not refused", ask.key)
+			continue
+		}
+		if n := strings.Count(err.Error(), "\n") + 1; n != len(ask.params) {
+			t.Errorf("%d sentences for %d keys: %v", n, len(ask.params), err)
+		}
+		for sentence := range strings.SplitSeq(err.Error(), "\n") {
+			key, rest, _ := strings.Cut(strings.TrimPrefix(sentence, "epl: "), " = ")
+			if _, asked := ask.params[key]; !asked || !strings.Contains(rest, " (set by code) is not supported yet by this version; leave it at its default ") {
+				t.Errorf("%s: %s", ask.key, sentence)
+			}
+		}
+	}
+	defaults, err := epl.NewConfig(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range defaults.Entries() {
+		if !listed[entry.Key] {
+			t.Errorf("%s is in neither list", entry.Key)
+		}
+	}
+}
+
+func initWith(t *testing.T, params map[string]any) (*epl.Env, error) {
+	t.Helper()
+	cfg, err := epl.NewConfig(params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return epl.Init(cfg)
+}
+
+func TestARefusalNamesTheKeyItsValueAndWhereItWasSet(t *testing.T) {
+	t.Setenv("EPL_ZERO_LEVEL", "V1")
+	_, err := epl.Init(nil)
+	wantError(t, err, `epl: zero.level = "v1" (set by environment EPL_ZERO_LEVEL) is not supported yet by this version; leave it at its default ""`)
+}
+
+func TestPassesOfTheEnvironmentAndOfCodeAddUp(t *testing.T) {
+	t.Setenv(epl.EnvPasses, "none,common")
+	dir := filepath.Join(dumpDir(t), "made", "by", "EPL")
+	t.Setenv(epl.EnvDump, dir)
+	env := newEnv(t, nil, epl.WithPasses("dead-code"))
+	if err := build(env.Backend(), func(x *Node) *Node { return Add(Sin(x), Sin(x)) }); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, stage := range []string{"00-recorded.txt", "01-dead-code.txt", "02-common.txt"} {
+		if len(files) < 3 || !strings.HasSuffix(files[i], stage) {
+			t.Fatalf("stage %d is not %s: %q", i, stage, files)
+		}
+	}
+	text, err := os.ReadFile(files[2])
+	if err != nil || strings.Count(string(text), " = Sin(") != 1 {
+		t.Errorf("after the last pass (%v):\n%s", err, text)
+	}
+}
+
+func TestADumpThatCannotBeWrittenIsAnError(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(epl.EnvDump, filepath.Join(file, "dump"))
+	err := run(newEnv(t, nil).Backend(), func(x *Node) *Node { return Sin(x) })
+	for _, want := range []string{"epl: EPL_DUMP", file} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got:  %v\nwant: …%s…", err, want)
+		}
+	}
+}
