@@ -76,7 +76,7 @@ func (s Strategy) check(where string) error {
 // Only the forward part is annotated: gradients and updates follow it by themselves. On other backends With just runs
 // body.
 func With(at graph.GraphProvider, s Strategy, body func()) {
-	b := record.Of(at)
+	b := builderOf("With", at)
 	if b == nil {
 		body()
 		return
@@ -93,6 +93,14 @@ func With(at graph.GraphProvider, s Strategy, body func()) {
 	body()
 }
 
+// builderOf finds what records the graph, nil on other backends.
+func builderOf(what string, at graph.GraphProvider) *record.Builder {
+	if at == nil || at.Graph() == nil {
+		panic(errors.Errorf("epl: %s at %s: there is no graph to annotate: give a node of it, or the graph", what, record.Here()))
+	}
+	return record.Of(at)
+}
+
 // SetDefaultStrategy opens a TaskGraph for the ops outside every scope that are recorded from now on. at is any node
 // of the graph, or the graph. On other backends it does nothing.
 //
@@ -101,7 +109,7 @@ func With(at graph.GraphProvider, s Strategy, body func()) {
 //	epl.SetDefaultStrategy(x, epl.Replicate(1))
 //	x = stage1(scope, x)
 func SetDefaultStrategy(at graph.GraphProvider, s Strategy) {
-	b := record.Of(at)
+	b := builderOf("SetDefaultStrategy", at)
 	if b == nil {
 		return
 	}
@@ -154,7 +162,9 @@ func AddToCollection(key Collection, nodes ...*graph.Node) {
 		if err := checkCollection(key, n); err != nil {
 			panic(err)
 		}
-		b.AddToCollection(string(key), record.ValueOf(n).Value)
+		if err := b.AddToCollection(string(key), key == InstanceWeight, record.ValueOf(n).Value, record.Here()); err != nil {
+			panic(err)
+		}
 	}
 }
 

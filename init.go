@@ -111,7 +111,10 @@ var supported = map[string]bool{
 //	defer env.Close()
 func Init(cfg *Config, opts ...Option) (*Env, error) {
 	var o options
-	for _, set := range opts {
+	for i, set := range opts {
+		if set == nil {
+			return nil, errors.Errorf("epl: option %d of Init is nil: leave it out", i)
+		}
 		if err := set(&o); err != nil {
 			return nil, err
 		}
@@ -136,7 +139,7 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := passes.Parse(os.Getenv(EnvPasses)+","+o.passes, pureGo)
+	set, err := passes.Parse(strings.Trim(os.Getenv(EnvPasses)+","+o.passes, ","), pureGo)
 	if err != nil {
 		return nil, err
 	}

@@ -32,9 +32,9 @@ func TestInitRefusesWhatItCannotSetUp(t *testing.T) {
 		{"a split as default", nil, epl.WithDefaultStrategy(epl.Split(1)),
 			"epl: WithDefaultStrategy: a split cannot be the default strategy: give it its own scope by epl.With"},
 		{"an unknown pass", map[string]string{"EPL_PASSES": "-commn"}, nil,
-			`epl: there is no pass "commn" (in "-commn,"); write all, none, or names, with - in front to switch off: …`},
+			`epl: there is no pass "commn" (in "-commn"); write all, none, or names, with - in front to switch off: …`},
 		{"an unknown pass in code", nil, epl.WithPasses("fast"),
-			`epl: there is no pass "fast" (in ",fast"); write all, none, or names, with - in front to switch off: …`},
+			`epl: there is no pass "fast" (in "fast"); write all, none, or names, with - in front to switch off: …`},
 		{"an unknown configuration variable", map[string]string{"EPL_ZERO_LEVL": "v1"}, nil,
 			"epl: unknown configuration variable EPL_ZERO_LEVL in the environment (did you mean EPL_ZERO_LEVEL?)"},
 	} {

@@ -20,6 +20,10 @@ import (
 //
 //	opt := epl.Optimizer(optimizer.Adam().LearningRate(1e-3).Done())
 func Optimizer(inner optimizer.Interface) optimizer.Interface {
+	switch inner.(type) {
+	case wrapped, wrappedWithGradients:
+		return inner
+	}
 	w := wrapped{inner}
 	if withGradients, ok := inner.(train.OptimizeWithGradients); ok {
 		return wrappedWithGradients{w, withGradients}

@@ -1,13 +1,6 @@
 package comm
 
-import (
-	"runtime"
-	"sync"
-	"sync/atomic"
-	"time"
-
-	"github.com/pkg/errors"
-)
+import "runtime"
 
 // NewInProcess returns a world of n ranks that are goroutines of this process. They lend each other their slices, so
 // that nothing is copied on the way. The world has no goroutines of its own, except for calls that were started.
@@ -16,8 +9,7 @@ func NewInProcess(n int, opts Options) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &inprocFabric{world: w, procs: runtime.GOMAXPROCS(0), meetings: map[string]map[int]*meeting{}}
-	w.fabric = f
+	w.fabric = &inprocFabric{world: w, procs: runtime.GOMAXPROCS(0), meetings: map[meetingKey]*meeting{}}
 	return w, nil
 }
 
@@ -25,19 +17,20 @@ func NewInProcess(n int, opts Options) (*World, error) {
 type inprocFabric struct {
 	world    *World
 	procs    int // GOMAXPROCS
-	meetings map[string]map[int]*meeting
+	meetings map[meetingKey]*meeting
+}
+
+type meetingKey struct {
+	group   *Group
+	channel int
 }
 
 func (f *inprocFabric) connect(g *Group, channel, pos int) transport {
-	channels := f.meetings[g.name]
-	if channels == nil {
-		channels = map[int]*meeting{}
-		f.meetings[g.name] = channels
-	}
-	m := channels[channel]
+	key := meetingKey{g, channel}
+	m := f.meetings[key]
 	if m == nil {
 		m = newMeeting(f, g)
-		channels[channel] = m
+		f.meetings[key] = m
 	}
 	return &inprocEnd{meeting: m, seat: m.seats[pos]}
 }
@@ -56,252 +49,3 @@ func (e *inprocEnd) run(k *call) error {
 }
 
 func (e *inprocEnd) fail(err error) { e.meeting.fail(err) }
-
-// cacheLine keeps what different ranks write apart.
-type cacheLine [64]byte
-
-// meeting is where the ranks of one communicator meet, one collective (round) after the other.
-//
-// In a round, each rank takes its seat: it puts its call there. The last to come checks the calls, divides the work into
-// pieces, and opens the round. Then whoever is awake takes pieces, each of which reads the memory of all ranks and writes
-// the results of all; the one that finishes the last piece closes the round. A rank that wakes up late finds the work
-// done. A small round is one piece, done by the last to come: the others wait only once.
-//
-// From the moment that the last rank has come until the round closes, nobody can leave, since others look at his call
-// and his memory. All that happens then is work in memory: it needs no deadline, and is not interrupted.
-type meeting struct {
-	fabric *inprocFabric
-	group  *Group
-	seats  []*seat
-
-	// What the last to come writes, before it opens a round, and others read until it closes.
-	calls     []*call // by position
-	pieces    int64   // into which the work is divided
-	pieceSize int     // in elements
-	total     int     // elements
-
-	_ cacheLine
-	// state is 4·(rounds that are closed), plus checking or open for the next one, plus broken when the meeting failed.
-	state  atomic.Uint64
-	_      cacheLine
-	seated atomic.Uint64 // ranks that have come, over all rounds
-	_      cacheLine
-	taken  atomic.Int64 // pieces that somebody took
-	done   atomic.Int64 // pieces that are done
-	_      cacheLine
-
-	mu      sync.Mutex
-	err     error                 // why it is broken
-	pending map[exchangeKey]*post // sends and receives that wait for the other end
-	idle    []*post               // for reuse
-}
-
-// What a meeting's state is made of.
-const (
-	checking = 1 // the last rank has come, and looks at the calls
-	open     = 2 // the calls agree, and the work is going on
-	closed   = 4 // this many for each round
-	broken   = 1 << 63
-)
-
-// seat is a rank's place.
-type seat struct {
-	pos   int
-	call  *call
-	round atomic.Uint64 // the last one it came to
-	since atomic.Int64  // when it came, in world time
-	*waiter
-	piece worker
-	_     cacheLine
-}
-
-func newMeeting(f *inprocFabric, g *Group) *meeting {
-	n := g.Size()
-	m := &meeting{fabric: f, group: g, calls: make([]*call, n), pending: map[exchangeKey]*post{}}
-	for pos := range n {
-		m.seats = append(m.seats, &seat{pos: pos, waiter: newWaiter(), piece: newWorker(n)})
-	}
-	return m
-}
-
-// patience returns how a call should wait.
-func (m *meeting) patience(k *call) patience {
-	if k.async || m.fabric.world.Size() > m.fabric.procs {
-		return crowded
-	}
-	return alone
-}
-
-// collective takes part in a round.
-func (m *meeting) collective(s *seat, k *call) error {
-	round := k.Seq
-	before := (round - 1) * closed
-	s.call = k
-	s.since.Store(int64(k.began))
-	s.round.Store(round)
-	if m.seated.Add(1) == round*uint64(len(m.seats)) {
-		if err := m.open(s, before); err != nil {
-			return err
-		}
-		m.work(s, 0)
-	} else {
-		if err := m.gather(s, k, before); err != nil {
-			return err
-		}
-		if m.state.Load()&^broken == before+open {
-			m.work(s, m.taken.Add(1)-1)
-		}
-	}
-	s.wait(m.patience(k), func() bool { return m.state.Load()&^broken >= before+closed }, nil)
-	return nil
-}
-
-// open checks and divides the work, if the meeting is not broken: what the last rank does.
-func (m *meeting) open(s *seat, before uint64) error {
-	if !m.state.CompareAndSwap(before, before+checking) {
-		return m.failure()
-	}
-	err := m.divide()
-	if err != nil {
-		m.fail(err)
-		m.state.Store(before + broken) // now the others can leave
-		m.wakeAll(s)
-		return m.failure()
-	}
-	m.state.Add(open - checking)
-	if m.pieces > 1 {
-		m.wakeAll(s)
-	}
-	return nil
-}
-
-// gather waits until the round is open.
-func (m *meeting) gather(s *seat, k *call, before uint64) error {
-	failed := func(state uint64) bool { return state&broken != 0 && state&^broken <= before }
-	decided := func() bool {
-		state := m.state.Load()
-		return state&^broken >= before+open || failed(state)
-	}
-	left := func() time.Duration { return m.deadline(k.Seq) - m.fabric.world.now() }
-	for !s.wait(m.patience(k), decided, left) {
-		m.expire(k)
-	}
-	if failed(m.state.Load()) {
-		return m.failure()
-	}
-	return nil
-}
-
-// deadline returns when a round must be open: the clock starts with the first rank that came.
-func (m *meeting) deadline(round uint64) time.Duration {
-	first := m.fabric.world.now()
-	for _, s := range m.seats {
-		if s.round.Load() == round {
-			first = min(first, time.Duration(s.since.Load()))
-		}
-	}
-	return first + m.fabric.world.timeout
-}
-
-// expire breaks a meeting to which some did not come in time.
-func (m *meeting) expire(k *call) {
-	var waiting, missing []int
-	for _, o := range m.seats {
-		if r := m.group.ranks[o.pos]; o.round.Load() < k.Seq {
-			missing = append(missing, r)
-		} else {
-			waiting = append(waiting, r)
-		}
-	}
-	if missing != nil { // else they just came
-		m.fail(m.timeoutError(k, waiting, missing))
-	}
-}
-
-// timeoutError names who did not come, and quotes the recorders of those concerned.
-func (m *meeting) timeoutError(k *call, waiting, missing []int) error {
-	const ranks, calls = 8, 5
-	e := &TimeoutError{Header: k.Header, Timeout: m.fabric.world.timeout, Waiting: waiting, Missing: missing}
-	for i, r := range append(missing[:len(missing):len(missing)], waiting...) {
-		if i < ranks {
-			e.Recorders += m.fabric.world.FlightRecorder(r).table(calls)
-		}
-	}
-	return e
-}
-
-// work does pieces of the open round, beginning with one that was taken already, until none is left.
-func (m *meeting) work(s *seat, piece int64) {
-	for ; piece < m.pieces; piece = m.taken.Add(1) - 1 {
-		from := int(piece) * m.pieceSize
-		s.piece.do(m.calls, from, min(from+m.pieceSize, m.total))
-		if m.done.Add(1) == m.pieces {
-			m.state.Add(closed - open)
-			m.wakeAll(s)
-			return
-		}
-	}
-}
-
-// wakeAll wakes the other ranks.
-func (m *meeting) wakeAll(me *seat) {
-	for _, s := range m.seats {
-		if s != me {
-			s.wake()
-		}
-	}
-}
-
-// divide checks the calls of all ranks and divides the work.
-func (m *meeting) divide() error {
-	for i, s := range m.seats {
-		m.calls[i] = s.call
-	}
-	if err := checkAgreement(m.group, m.calls); err != nil {
-		return err
-	}
-	if err := checkApart(m.group, m.calls); err != nil {
-		return err
-	}
-	elements, size := workOf(m.calls)
-	m.total = elements
-	m.pieceSize = max(1, m.pieceBytes(elements*size)/max(1, size))
-	m.pieces = max(1, int64((elements+m.pieceSize-1)/m.pieceSize))
-	m.done.Store(0)
-	m.taken.Store(1) // the first is mine
-	return nil
-}
-
-// pieceBytes returns how large pieces should be: a few for each processor, so that none has to wait for another; but a
-// piece must be worth taking, since memory then moves between processors, and it should not fall out of their caches.
-func (m *meeting) pieceBytes(total int) int {
-	const least, most, each, align = 16 << 10, 256 << 10, 4, 1 << 10
-	want := total / (each * min(len(m.seats), m.fabric.procs))
-	return min(max(want, least), most) &^ (align - 1)
-}
-
-// fail breaks the meeting, and wakes all who wait in it.
-func (m *meeting) fail(err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.err != nil {
-		return
-	}
-	m.err = err
-	m.state.Or(broken)
-	m.wakeAll(nil)
-	for _, p := range m.pending {
-		p.finish(err)
-	}
-	clear(m.pending)
-}
-
-// failure returns why the meeting is broken.
-func (m *meeting) failure() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.err == nil {
-		return errors.New("epl: a communicator stopped without a reason; this is a bug of EPL")
-	}
-	return m.err
-}

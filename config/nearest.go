@@ -14,6 +14,9 @@ func nearest(name string) (best *key, likely bool) {
 		k := &keys[i]
 		// The right attribute under the wrong category, or under none, is a likely mistake: it counts as one letter.
 		d := min(distance(whole, letters(k.name)), 1+distance(attribute, letters(attributeOf(k.name))))
+		if len(whole) >= shortestStart && strings.HasPrefix(string(letters(k.name)), string(whole)) {
+			d = 1 // the start of a key, which someone was too lazy to finish
+		}
 		if best == nil || d < least {
 			best, least = k, d
 		}
@@ -28,6 +31,9 @@ func attributeOf(name string) string {
 	}
 	return name
 }
+
+// shortestStart is how many letters the start of a key must have to count for it: more than a category.
+const shortestStart = 10
 
 // comparedLetters bounds the work on absurdly long names; it is more than the longest key has.
 const comparedLetters = 64

@@ -254,6 +254,14 @@ func (v *Value) String() string {
 	return fmt.Sprintf("%%%d.%d", v.Op.ID, v.Index)
 }
 
+// Bytes is how much memory the value takes; 0 if a dimension is known only when the program runs.
+func (v *Value) Bytes() int64 {
+	if v.Shape.IsDynamic() {
+		return 0
+	}
+	return v.Shape.ByteSize()
+}
+
 // Variable returns the variable with the given parameter, or nil.
 func (p *Program) Variable(param *Value) *Variable {
 	for _, v := range p.Variables {

@@ -52,6 +52,9 @@ func (b *Builder) finish() error {
 	for _, v := range p.Variables {
 		v.TaskGraph = v.Param.Op.TaskGraph
 	}
+	if err := b.checkPins(); err != nil {
+		return err
+	}
 	return p.Verify()
 }
 

@@ -1,6 +1,8 @@
 package record
 
 import (
+	"strings"
+
 	"github.com/gomlx/gomlx/core/graph"
 	"github.com/pkg/errors"
 
@@ -61,9 +63,12 @@ func (b *Builder) Enter(s Strategy, at ir.Source) (leave func(), err error) {
 		return nil, err
 	}
 	if in := b.inScope; in != nil {
-		return nil, errors.Errorf("epl: %s at %s is inside %s, opened at %s: annotations do not nest; "+
-			"end the outer scope first, or make the outer one the default by epl.SetDefaultStrategy",
-			describe(s.Kind, s.Devices, s.Name), at, describe(in.Kind, in.Devices, in.Name), in.Source)
+		way := "end the outer scope first"
+		if in.Kind == ir.Replicate {
+			way += ", or make the outer one the default by epl.SetDefaultStrategy"
+		}
+		return nil, errors.Errorf("epl: %s at %s is inside %s, opened at %s: annotations do not nest; %s",
+			describe(s.Kind, s.Devices, s.Name), at, describe(in.Kind, in.Devices, in.Name), in.Source, way)
 	}
 	b.openDefault()
 	before := b.current
@@ -98,6 +103,9 @@ func (b *Builder) mayAnnotate(s Strategy, at ir.Source) error {
 	case b.backend.opts.AutoParallel:
 		return errors.Errorf("epl: %s at %s: with auto.auto_parallel EPL chooses the strategies; "+
 			"remove the annotation, or turn auto.auto_parallel off", what, at)
+	case b.graph != nil && !b.graph.IsMainFunc():
+		return errors.Errorf("epl: %s at %s is inside a closure or a function, which belongs to the TaskGraph of the op that uses it; "+
+			"annotate the main program", what, at)
 	case s.Devices < 1:
 		return errors.Errorf("epl: %s at %s: a TaskGraph needs at least one device", what, at)
 	case b.phase != ir.Forward || b.done:
@@ -134,13 +142,44 @@ func describe(kind ir.StrategyKind, devices int, name string) string {
 	return t.Strategy() + " \"" + name + "\""
 }
 
-// AddToCollection adds values to a collection of the program.
-func (b *Builder) AddToCollection(key string, values ...*ir.Value) {
+// AddToCollection adds a value to a collection of the program; single collections hold one.
+func (b *Builder) AddToCollection(key string, single bool, v *ir.Value, at ir.Source) error {
+	if v.Op.Func != b.program.Main {
+		return errors.Errorf("epl: AddToCollection(%s) at %s: %s belongs to a closure or a function; only values of the main program can be collected", key, at, v.Op)
+	}
 	for i := range b.program.Collections {
 		if c := &b.program.Collections[i]; c.Key == key {
-			c.Values = append(c.Values, values...)
-			return
+			if single && c.Values[0] != v {
+				return errors.Errorf("epl: AddToCollection(%s) at %s: the program has one already, %s", key, at, c.Values[0].Op)
+			}
+			c.Values = append(c.Values, v)
+			return nil
 		}
 	}
-	b.program.Collections = append(b.program.Collections, ir.Collection{Key: key, Values: clone(values)})
+	b.program.Collections = append(b.program.Collections, ir.Collection{Key: key, Values: []*ir.Value{v}})
+	return nil
+}
+
+// checkPins makes sure that what the user pinned exists.
+func (b *Builder) checkPins() error {
+	for _, t := range b.program.TaskGraphs {
+		for _, pin := range t.Pins {
+			found := false
+			for _, v := range b.program.Variables {
+				if v.TaskGraph != t || v.Path != pin.Variable && !strings.HasSuffix(v.Path, "/"+pin.Variable) {
+					continue
+				}
+				found = true
+				if rank := v.Param.Shape.Rank(); pin.Dim >= rank {
+					return errors.Errorf("epl: Shard(%q, %d) of %s at %s: variable %q has dims 0 to %d", pin.Variable, pin.Dim,
+						describe(t.Kind, t.Devices, t.Name), t.Source, v.Path, rank-1)
+				}
+			}
+			if !found {
+				return errors.Errorf("epl: Shard(%q, %d) of %s at %s: no variable that is first read there has a path that ends so",
+					pin.Variable, pin.Dim, describe(t.Kind, t.Devices, t.Name), t.Source)
+			}
+		}
+	}
+	return nil
 }

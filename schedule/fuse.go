@@ -10,7 +10,7 @@ import (
 // is closed as soon as it holds its share of the bytes.
 func fuse(merges []*ir.Op, maxSplits int) [][]*ir.Op {
 	total := map[dtypes.DType]int64{}
-	size := func(m *ir.Op) int64 { return max(m.Inputs[0].Shape.ByteSize(), 1) }
+	size := func(m *ir.Op) int64 { return max(m.Inputs[0].Bytes(), 1) }
 	kind := func(m *ir.Op) dtypes.DType { return m.Inputs[0].Shape.DType }
 	for _, m := range merges {
 		total[kind(m)] += size(m)

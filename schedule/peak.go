@@ -16,7 +16,7 @@ func Temporary(s *ir.Segment) int64 {
 	var live, peak int64
 	for i, op := range s.Ops {
 		for _, v := range op.Outputs {
-			live += v.Shape.ByteSize()
+			live += v.Bytes()
 			at, used := last[v]
 			if !used {
 				at = i
@@ -25,7 +25,7 @@ func Temporary(s *ir.Segment) int64 {
 		}
 		peak = max(peak, live)
 		for _, v := range dies[i] {
-			live -= v.Shape.ByteSize()
+			live -= v.Bytes()
 		}
 	}
 	return peak

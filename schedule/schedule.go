@@ -35,7 +35,7 @@ type Bucket struct {
 func (b Bucket) Bytes() int64 {
 	var n int64
 	for _, m := range b.Merges {
-		n += m.Inputs[0].Shape.ByteSize()
+		n += m.Inputs[0].Bytes()
 	}
 	return n
 }

@@ -57,8 +57,11 @@ var unfriendly = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 // fileName makes a part of a file name from the name of a program.
 func fileName(name string) string {
 	name = unfriendly.ReplaceAllString(name, "_")
-	if len(name) > 60 {
+	if len(name) > 60 { // the end tells more than the start; begin with a whole word
 		name = name[len(name)-60:]
+		if i := strings.IndexAny(name, "_.-"); i >= 0 && i < 30 {
+			name = name[i+1:]
+		}
 	}
 	if name = strings.Trim(name, "_"); name == "" {
 		name = "program"

@@ -210,7 +210,7 @@ func (t *texter) op(op *ir.Op, depth int) line {
 	shapes := make([]string, len(op.Outputs))
 	for i, v := range op.Outputs {
 		shapes[i] = strings.ReplaceAll(ir.ShapeText(v.Shape), ";", ",") // an axis may have a ";" in its name
-		t.sizes[shapes[i]] = byteSize(v)
+		t.sizes[shapes[i]] = v.Bytes()
 	}
 	l.Outputs = strings.Join(shapes, ";")
 	if op.TaskGraph != nil {

@@ -124,8 +124,8 @@ func (r *report) taskGraphs(p, final *ir.Program) {
 	for _, v := range p.Variables {
 		t := at(v.TaskGraph)
 		t.Variables++
-		t.Bytes += byteSize(v.Param)
-		r.VariableBytes += byteSize(v.Param)
+		t.Bytes += v.Param.Bytes()
+		r.VariableBytes += v.Param.Bytes()
 	}
 	if *at(nil) == outside {
 		r.TaskGraphs = r.TaskGraphs[:len(p.TaskGraphs)]
@@ -138,7 +138,7 @@ func (r *report) variables(p *ir.Program) {
 		gradients[g.Variable] = g.Value
 	}
 	for _, v := range p.Variables {
-		x := variableReport{Variable: v, Shape: ir.ShapeText(v.Param.Shape), Bytes: byteSize(v.Param), Gradient: gradients[v]}
+		x := variableReport{Variable: v, Shape: ir.ShapeText(v.Param.Shape), Bytes: v.Param.Bytes(), Gradient: gradients[v]}
 		switch {
 		case v.Update != nil:
 			x.NewValue = v.Update.String()
@@ -245,13 +245,6 @@ func devicesText(p *cluster.Placement) string {
 	}
 	flush()
 	return strings.Join(text, " ")
-}
-
-func byteSize(v *ir.Value) int64 {
-	if v.Shape.IsDynamic() {
-		return 0
-	}
-	return v.Shape.ByteSize()
 }
 
 func bytesText(n int64) string { return humanize.Bytes(n) }

@@ -1,0 +1,232 @@
+package comm
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/pkg/errors"
+)
+
+// call is a Call that was checked: what a transport gets.
+type call struct {
+	Header
+	pos, peer           int    // positions in the group: the caller's; the root's or the other end's
+	in, out             buffer // in-place operations have the same in both
+	inCounts, outCounts []int
+	even                []int // memory for equal counts
+	async               bool  // runs beside the rank's own goroutine
+	bad                 error // why it must not run
+	ticket              ticket
+	began               time.Duration // when its turn came, in world time
+}
+
+// field is a set of Call's fields.
+type field uint16
+
+const (
+	fBuf field = 1 << iota
+	fIn
+	fOut
+	fInCounts
+	fOutCounts
+	fReduction
+	fScale
+	fRoot
+	fPeer
+	fTag
+)
+
+var fieldNames = []string{"Buf", "In", "Out", "InCounts", "OutCounts", "Reduction", "Scale", "Root", "Peer", "Tag"}
+
+// usedBy lists the fields of each operation.
+var usedBy = [opEnd]field{
+	AllReduce:     fBuf | fReduction | fScale,
+	ReduceScatter: fIn | fOut | fInCounts | fReduction | fScale,
+	AllGather:     fIn | fOut | fOutCounts,
+	AllToAll:      fIn | fOut | fInCounts | fOutCounts,
+	Broadcast:     fBuf | fRoot,
+	Send:          fBuf | fPeer | fTag,
+	Recv:          fBuf | fPeer | fTag,
+	Barrier:       0,
+}
+
+// given lists the fields that are set.
+func (c *Call) given() (f field) {
+	for i, set := range [...]bool{
+		c.Buf != nil, c.In != nil, c.Out != nil, c.InCounts != nil, c.OutCounts != nil,
+		c.Reduction != Sum, c.Scale != 0, c.Root != 0, c.Peer != 0, c.Tag != 0,
+	} {
+		if set {
+			f |= 1 << i
+		}
+	}
+	return f
+}
+
+// check turns a Call of the rank at position pos, one of n, into a call. Of the header it fills in what follows from
+// the Call. The error is a sentence's end: it does not name the rank and the call.
+func (c *call) check(from *Call, pos int, ranks []int) error {
+	n := len(ranks)
+	c.pos, c.peer = pos, -1
+	c.Program, c.Op, c.Peer = from.Program, from.Op, -1
+	if from.Op == 0 || from.Op >= opEnd {
+		return errors.Errorf("%s is no operation", from.Op)
+	}
+	if extra := from.given() &^ usedBy[from.Op]; extra != 0 {
+		for i, name := range fieldNames {
+			if extra&(1<<i) != 0 {
+				return errors.Errorf("%s has no %s; leave the field empty", from.Op, name)
+			}
+		}
+	}
+	switch from.Op {
+	case Broadcast, Send, Recv:
+		c.peer = from.Root + from.Peer // one of them is 0
+		if c.peer < 0 || c.peer >= n {
+			return errors.Errorf("position %d is outside the group of %d ranks; use 0 to %d", c.peer, n, n-1)
+		}
+		c.Peer, c.Tag = ranks[c.peer], from.Tag
+		if from.Op != Broadcast && c.peer == pos {
+			return errors.Errorf("a rank cannot exchange with itself; copy instead")
+		}
+	}
+	if err := c.checkBuffers(from); err != nil {
+		return err
+	}
+	if err := c.checkCounts(from, n); err != nil {
+		return err
+	}
+	return c.checkReduction(from)
+}
+
+func (c *call) checkBuffers(from *Call) error {
+	switch {
+	case usedBy[c.Op]&fBuf != 0:
+		b, err := givenBuffer("Buf", from.Buf)
+		if err != nil {
+			return err
+		}
+		c.in, c.out = b, b
+	case usedBy[c.Op]&fIn != 0:
+		var err error
+		if c.in, err = givenBuffer("In", from.In); err != nil {
+			return err
+		}
+		if c.out, err = givenBuffer("Out", from.Out); err != nil {
+			return err
+		}
+		if c.in.dtype != c.out.dtype {
+			return errors.Errorf("In holds %s and Out %s; they must be the same", c.in.dtype, c.out.dtype)
+		}
+	}
+	c.DType, c.Bytes = c.in.dtype, c.in.bytes()
+	return nil
+}
+
+func givenBuffer(name string, flat any) (buffer, error) {
+	if flat == nil {
+		return buffer{}, errors.Errorf("%s is missing; give a slice", name)
+	}
+	b, ok := bufferOf(flat)
+	if !ok {
+		return buffer{}, errors.Errorf("%s is a %T; give a flat slice of one of GoMLX's element types", name, flat)
+	}
+	return b, nil
+}
+
+func (c *call) checkCounts(from *Call, n int) (err error) {
+	uses := usedBy[c.Op]
+	if uses&(fInCounts|fOutCounts) == 0 {
+		return nil
+	}
+	c.even = slices.Grow(c.even[:0], 2*n)
+	if uses&fInCounts != 0 {
+		if c.inCounts, err = c.parts("In", c.in, from.InCounts, n); err != nil {
+			return err
+		}
+	}
+	if uses&fOutCounts != 0 {
+		if c.outCounts, err = c.parts("Out", c.out, from.OutCounts, n); err != nil {
+			return err
+		}
+	}
+	var whole, part buffer
+	switch c.Op {
+	case ReduceScatter:
+		if want := c.inCounts[c.pos]; c.out.len != want {
+			return errors.Errorf("Out has %d elements, but this rank's part of In has %d", c.out.len, want)
+		}
+		whole, part = c.in.part(sum(c.inCounts[:c.pos]), c.out.len), c.out
+	case AllGather:
+		if want := c.outCounts[c.pos]; c.in.len != want {
+			return errors.Errorf("In has %d elements, but this rank's part of Out has %d", c.in.len, want)
+		}
+		whole, part = c.out.part(sum(c.outCounts[:c.pos]), c.in.len), c.in
+	case AllToAll:
+		if a, b := c.inCounts[c.pos], c.outCounts[c.pos]; a != b {
+			return errors.Errorf("this rank gives itself %d elements and expects %d", a, b)
+		}
+	}
+	if c.in.overlaps(c.out) && !(c.Op != AllToAll && part.same(whole)) {
+		return errors.Errorf("In and Out share memory; use separate buffers")
+	}
+	return nil
+}
+
+// parts checks the counts of a buffer, or makes equal ones.
+func (c *call) parts(name string, b buffer, counts []int, n int) ([]int, error) {
+	if counts == nil {
+		if b.len%n != 0 {
+			return nil, errors.Errorf("the %d elements of %s do not divide into %d equal parts; give %sCounts", b.len, name, n, name)
+		}
+		from := len(c.even)
+		for range n {
+			c.even = append(c.even, b.len/n)
+		}
+		return c.even[from:], nil
+	}
+	if len(counts) != n {
+		return nil, errors.Errorf("%sCounts has %d parts for %d ranks; give one for each", name, len(counts), n)
+	}
+	for _, k := range counts {
+		if k < 0 {
+			return nil, errors.Errorf("%sCounts %d has a negative part", name, counts)
+		}
+	}
+	if total := sum(counts); total != b.len {
+		return nil, errors.Errorf("%s has %d elements, but %sCounts %d adds up to %d", name, b.len, name, counts, total)
+	}
+	return counts, nil
+}
+
+func (c *call) checkReduction(from *Call) error {
+	if !c.Op.reduces() {
+		return nil
+	}
+	c.Reduction, c.Scale = from.Reduction, from.Scale
+	if c.Scale == 0 {
+		c.Scale = 1
+	}
+	switch {
+	case c.Reduction >= reductionEnd:
+		return errors.Errorf("%s is no reduction", c.Reduction)
+	case !c.Reduction.definedFor(c.DType):
+		return errors.Errorf("%s has no %s; use sum or prod", c.DType, c.Reduction)
+	case math.IsNaN(c.Scale) || math.IsInf(c.Scale, 0):
+		return errors.Errorf("the scale %g is not finite", c.Scale)
+	case c.Scale != 1 && !scalable(c.DType):
+		return errors.Errorf("%s cannot be scaled by %g; convert to a float type, or use no scale", c.DType, c.Scale)
+	}
+	return nil
+}
+
+// reset forgets the buffers, so that they can be collected, and keeps the memory.
+func (c *call) reset() { *c = call{even: c.even[:0]} }
+
+func sum(counts []int) (total int) {
+	for _, k := range counts {
+		total += k
+	}
+	return total
+}
