@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// together runs f(rank) for all ranks at once, n times each, and returns how long it took.
+// together runs f for all ranks at once and returns how long it took.
 func together(ranks int, f func(rank int)) time.Duration {
 	var ready, over sync.WaitGroup
 	start := make(chan struct{})

@@ -29,9 +29,7 @@ func reduceHalf(format halfFormat, r Reduction, scale float32, dst, src []unsafe
 			fold(r, a, x)
 		}
 		if scale != 1 {
-			for i := range a {
-				a[i] *= scale
-			}
+			multiply(a, scale)
 		}
 		format.narrow(halves[:k], a)
 		writeAll(dst, from, halves[:k])

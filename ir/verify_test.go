@@ -15,7 +15,7 @@ import (
 
 // everything is a valid program that has one of everything but a local view.
 const everything = `program "everything"
-taskgraph 0 "first" replicate(1) "model.go:10"
+taskgraph 0 "first" replicate(1) default "model.go:10"
 taskgraph 1 "head" split(2) pin "weights" 1 "model.go:20"
 variable "/w" %1 trainable update %14 taskgraph 0
 variable "/step" %2 update %16

@@ -28,7 +28,7 @@ main {
     }] -> float32[2] : forward
     return %5
   }, closure 3 {
-    return %0
+    return %1
   }] -> float32[2] : forward
   %7 = While(%3, %2) [closure 4 {
     %8 = Parameter() {Name: "x", Shape: float32[2]} -> float32[2] : forward

@@ -160,14 +160,16 @@ func (r *run) reduceHalf(c *comm.Communicator, p *part, x []float32, scale float
 	n := float32(len(r.batches))
 	half := make([]float16.Float16, len(x))
 	up := float32(r.opts.FP16Scale) / n
-	for i, v := range x {
-		half[i] = float16.FromFloat32(v * up)
+	for i := range x {
+		x[i] *= up
 	}
+	comm.ToFloat16(half, x)
 	r.start(c, p, comm.Call{Op: comm.AllReduce, Buf: half, Reduction: comm.Sum})
 	down := float32(scale) * n / float32(r.opts.FP16Scale)
 	p.finish = func() error {
-		for i, v := range half {
-			x[i] = v.Float32() * down
+		comm.FromFloat16(x, half)
+		for i := range x {
+			x[i] *= down
 		}
 		return nil
 	}
