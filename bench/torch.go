@@ -29,7 +29,7 @@ func torch(batch int) (side, error) {
 		python = "/usr/bin/python3"
 	}
 	if err := exec.Command(python, "-c", "import torch").Run(); err != nil {
-		return side{}, missing(fmt.Sprintf("%s has no PyTorch (Debian: apt-get install python3-torch)", python))
+		return side{}, missing(fmt.Sprintf("%s has no PyTorch (Debian: apt-get install python3-torch libopenblas0-pthread)", python))
 	}
 	cmd := exec.Command(python, "-u", "-c", torchMLP, strconv.Itoa(batch))
 	cmd.Stderr = os.Stderr

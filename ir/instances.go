@@ -57,6 +57,9 @@ func (h How) String() string {
 	return fmt.Sprintf("how(%d)", int(h))
 }
 
+// Adds tells whether merging adds values up, so that those of micro-batches can be added as they come.
+func (h How) Adds() bool { return h == Mean || h == Sum }
+
 // The operations of the local view.
 const (
 	OpInstance      OpType = "Instance"

@@ -228,7 +228,7 @@ func (r *run) free(at slot) error {
 // accumulate adds the values of a micro-batch to those of the micro-batches before.
 func (r *run) accumulate(in schedule.Instr) error {
 	bucket := r.schedule.Buckets[in.Bucket]
-	if !accumulates(bucket.How) {
+	if !bucket.How.Adds() {
 		return nil // all are kept, until they are merged
 	}
 	if in.Micro == 0 {

@@ -90,7 +90,7 @@ func (x *Stepper) compile(b compute.Backend) (*device, error) {
 	}
 	for _, bucket := range x.schedule.Buckets {
 		var e compute.Executable
-		if x.schedule.Local.MicroBatches > 1 && accumulates(bucket.How) {
+		if x.schedule.Local.MicroBatches > 1 && bucket.How.Adds() {
 			var err error
 			if e, err = adder(b, bucket); err != nil {
 				return nil, err
@@ -100,9 +100,6 @@ func (x *Stepper) compile(b compute.Backend) (*device, error) {
 	}
 	return dev, nil
 }
-
-// accumulates tells whether micro-batches are added up as they come.
-func accumulates(how ir.How) bool { return how == ir.Mean || how == ir.Sum }
 
 // adder adds a bucket's values to those before, which it replaces.
 func adder(b compute.Backend, bucket schedule.Bucket) (compute.Executable, error) {

@@ -29,8 +29,12 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 	b.buckets(max(o.MaxSplits, 1))
 	b.segments()
 	list := b.list()
-	for range p.Local.Replicas {
-		b.s.Devices = append(b.s.Devices, list)
+	for d := range p.Local.Replicas {
+		l := list
+		if results := b.results(); d > 0 && len(results) > 0 {
+			l = append(slices.Clone(list), Instr{Kind: Free, Micro: Once, Frees: results})
+		}
+		b.s.Devices = append(b.s.Devices, l)
 	}
 	return b.s, b.s.Check()
 }
@@ -49,7 +53,7 @@ func (b *builder) buckets(maxSplits int) {
 		m, ok := op.Attrs.(*ir.Merge)
 		switch {
 		case !ok:
-		case op.Phase == ir.Backward && accumulative(m.How):
+		case op.Phase == ir.Backward && m.How.Adds():
 			gradients = append(gradients, op)
 		default:
 			others = append(others, op)
@@ -100,7 +104,7 @@ func (b *builder) segments() {
 		for _, m := range bucket.Merges {
 			in = append(in, m.Inputs[0])
 		}
-		if b.p.Local.Replicas == 1 || bucket.Merges[0].Phase != ir.Backward || !accumulative(bucket.How) {
+		if b.p.Local.Replicas == 1 || bucket.Merges[0].Phase != ir.Backward || !bucket.How.Adds() {
 			bucket.After = -1 // the last, which is not known yet
 			rest = append(rest, in...)
 			continue
@@ -142,9 +146,6 @@ func (b *builder) segments() {
 	outs := slices.DeleteFunc(slices.Clone(b.p.Main.Outputs), func(v *ir.Value) bool { return isMerge(v.Op) })
 	b.s.Segments = append(b.s.Segments, ir.Cut(b.p.Main, "once", func(op *ir.Op) bool { return !isMerge(op) && !op.Varying }, dedupe(outs)))
 }
-
-// accumulative tells whether merging adds up.
-func accumulative(how ir.How) bool { return how == ir.Mean || how == ir.Sum }
 
 // delayBuckets lets a bucket wait for the last segment that reads one of its values: merging overwrites them.
 func (b *builder) delayBuckets(computed map[*ir.Op]int) {
@@ -199,6 +200,17 @@ func (b *builder) list() []Instr {
 		l = append(l, Instr{Kind: Run, Segment: segments, Micro: Once})
 	}
 	return b.frees(l)
+}
+
+// results are what the program returns besides variables: device 0 hands them over, the others let go of theirs.
+func (b *builder) results() []*ir.Value {
+	updates := map[*ir.Value]bool{}
+	for i, o := range b.p.Outputs {
+		if o.Updates != nil {
+			updates[b.p.Main.Outputs[i]] = true
+		}
+	}
+	return dedupe(slices.DeleteFunc(slices.Clone(b.p.Main.Outputs), func(v *ir.Value) bool { return updates[v] }))
 }
 
 // frees finds the last use of everything that instances compute.

@@ -109,6 +109,11 @@ func (d *dump) write() error {
 			return err
 		}
 	}
+	if s := d.c.Schedule; s != nil {
+		if err := d.file(d.base+"-schedule.txt", []byte(s.String())); err != nil {
+			return err
+		}
+	}
 	var page bytes.Buffer
 	if err := d.page(&page); err != nil {
 		return err

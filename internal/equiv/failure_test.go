@@ -325,6 +325,25 @@ func TestTheTimelineShowsEveryDeviceRunningWaitingAndCommunicating(t *testing.T)
 	mustFail(t, err, "EPL_TRACE")
 }
 
+func TestTheScheduleIsWrittenDownNextToTheProgram(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("EPL_DUMP", dir)
+	trainParallel(t, newCluster(t, 2, 2, nil), regression(), sgd(), 1)
+	files, err := filepath.Glob(filepath.Join(dir, "*-schedule.txt"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"2 model replicas, 2 micro-batches", "device 0:", "device 1:", "accumulate bucket 0 micro-batch 1", "run once", "free"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
+		}
+	}
+}
+
 func TestStatsTellWhatEveryDeviceDid(t *testing.T) {
 	env := newCluster(t, 2, 1, nil)
 	trainParallel(t, env, regression(), sgd(), 4)

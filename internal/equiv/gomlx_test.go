@@ -35,7 +35,7 @@ func TestGoMLXIsPinnedToTheVersionsThatWereLookedAt(t *testing.T) {
 func TestEveryNodeOfAGraphLeadsToTheValueRecordedForIt(t *testing.T) {
 	backend, _ := NewRecorder(nil)
 	defer backend.Finalize()
-	_, err := graph.ExecOnceN(backend, func(x *graph.Node) []*graph.Node {
+	_, err := graph.CallOnceN(backend, func(x *graph.Node) []*graph.Node {
 		g := x.Graph()
 		state, bits := graph.RandomUniform(graph.RNGStateFromSeedForGraph(g, 1), x.Shape())
 		sorted := graph.Sort(graph.Tanh(x), 0, true)
@@ -75,7 +75,7 @@ func TestEveryNodeOfAGraphLeadsToTheValueRecordedForIt(t *testing.T) {
 func TestOutputsOfAnOpAreSplitIntoNodesWithTheirOwnValues(t *testing.T) {
 	backend, _ := NewRecorder(nil)
 	defer backend.Finalize()
-	_, err := graph.ExecOnceN(backend, func(x *graph.Node) []*graph.Node {
+	_, err := graph.CallOnceN(backend, func(x *graph.Node) []*graph.Node {
 		one, two := graph.RNGStateSplit(graph.RNGStateFromSeedForGraph(x.Graph(), 1))
 		if a, b := record.ValueOf(one), record.ValueOf(two); a.Op != b.Op || a.Index != 0 || b.Index != 1 {
 			t.Errorf("the outputs are recorded as %s and %s", a, b)
@@ -111,7 +111,7 @@ func TestModelExecReturnsChangedVariablesFirstInTheOrderOfTheStore(t *testing.T)
 	if err != nil {
 		t.Fatal(err)
 	}
-	results, err := exec.Exec(float32(10), float32(20))
+	results, err := exec.Call(float32(10), float32(20))
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -172,7 +172,7 @@ func TestGradientsAreBuiltByTheRegisteredFunctions(t *testing.T) {
 	}
 	plain := Plain()
 	defer plain.Finalize()
-	if _, err := graph.ExecOnce(plain, func(x *graph.Node) *graph.Node {
+	if _, err := graph.CallOnce(plain, func(x *graph.Node) *graph.Node {
 		return graph.Gradient(graph.ReduceAllSum(graph.Tanh(x)), x)[0]
 	}, []float32{1, 2}); err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func TestGradientsAreBuiltByTheRegisteredFunctions(t *testing.T) {
 func TestAFusedOpFollowsItsWrittenOutVersion(t *testing.T) {
 	backend, recorder := NewRecorder(nil)
 	defer backend.Finalize()
-	if _, err := graph.ExecOnce(backend, func(x *graph.Node) *graph.Node { return graph.Softmax(x, 0) }, []float32{1, 2}); err != nil {
+	if _, err := graph.CallOnce(backend, func(x *graph.Node) *graph.Node { return graph.Softmax(x, 0) }, []float32{1, 2}); err != nil {
 		t.Fatal(err)
 	}
 	for _, op := range recorder.Programs[0].Main.Ops {

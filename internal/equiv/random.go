@@ -65,7 +65,7 @@ func (r *Random) Run(backend compute.Backend) ([]*tensors.Tensor, error) {
 	for i, t := range args {
 		in[i] = t
 	}
-	return exec.WithName(fmt.Sprintf("random %d", r.Seed)).Exec(in...)
+	return exec.WithName(fmt.Sprintf("random %d", r.Seed)).Call(in...)
 }
 
 // Record returns the program as EPL records it.

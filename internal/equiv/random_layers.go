@@ -19,7 +19,7 @@ func (p *pool) indices(n int) (value, bool) {
 	}
 	size := v.Shape().Size()
 	x := Mod(Abs(Reshape(v.Node, size, 1)), Scalar(p.g, dtypes.Int32, n))
-	return p.put(fmt.Sprintf("indices below %d", n), float64(n), x, v), true
+	return p.put(fmt.Sprintf("indices below %d", n), float64(n), StopGradient(x), v), true
 }
 
 func (p *pool) gather() {
