@@ -28,10 +28,10 @@ import (
 //  15. Collections hold values of main.
 //  16. The twin of a fused op stands before it and has the shapes of its outputs.
 //  17. Only a program with a local view has varying ops and merges. In it an op is varying exactly if it is a data
-//     input, the number of an instance, or reads a varying value and is no merge; main returns invariant values.
+//     input, the number of an instance, or reads a varying value and is no merge; main returns invariant values; a value is merged once.
 //  18. A parameter or a constant has one output, of the shape that its attributes say, and a constant its elements.
 func (p *Program) Verify() error {
-	v := verifier{p: p, ids: map[int]*Op{}, defined: map[*Value]bool{}}
+	v := verifier{p: p, ids: map[int]*Op{}, defined: map[*Value]bool{}, merged: map[*Value]*Op{}}
 	for _, check := range []func() error{v.taskGraphs, v.functions, v.parameters, v.variables, v.gradients, v.outputs, v.collections} {
 		if err := check(); err != nil {
 			return errors.WithMessagef(err, "epl: internal error: program %q is broken", p.Name)
@@ -44,6 +44,7 @@ type verifier struct {
 	p       *Program
 	ids     map[int]*Op
 	defined map[*Value]bool // values that the function being checked may use
+	merged  map[*Value]*Op  // values of main, by the op that merges them
 }
 
 func (v *verifier) taskGraphs() error {
@@ -155,6 +156,12 @@ func (v *verifier) varying(op *Op) error {
 	case *Instance, *InstanceCount, *Merge:
 		if v.p.Local == nil {
 			return errors.New("it is an op of the local view, which the program does not have")
+		}
+		if _, merges := op.Attrs.(*Merge); merges {
+			if other := v.merged[op.Inputs[0]]; other != nil {
+				return errors.Errorf("its input is merged by %s, too", other)
+			}
+			v.merged[op.Inputs[0]] = op
 		}
 		_, want = op.Attrs.(*Instance)
 	case *Parameter:

@@ -16,7 +16,7 @@ func localView(p *ir.Program, o Options) (int, error) {
 	if o.Local == nil || o.Local.Instances() == 1 || !p.IsTraining() {
 		return 0, nil
 	}
-	l := &localiser{p: p, sum: o.SumGradients, dense: o.DenseGradients, merged: map[*ir.Value]*ir.Value{}}
+	l := &localiser{p: p, sum: o.SumGradients, dense: o.DenseGradients, merged: map[*ir.Value]*ir.Value{}, joined: map[*ir.Value]*ir.Value{}}
 	// Something to insert before that comes after everything; dropped when all is done.
 	l.end = p.NewOp(&ir.Constant{Value: ir.Literal{Shape: shapes.Make(dtypes.Bool), Flat: []bool{false}}}, nil, shapes.Make(dtypes.Bool))
 	p.Main.Append(l.end)
@@ -50,6 +50,7 @@ type localiser struct {
 	weight   *ir.Value               // the InstanceWeight, if there is one
 	total    *ir.Value               // its sum over instances
 	merged   map[*ir.Value]*ir.Value // local → merged
+	joined   map[*ir.Value]*ir.Value // local → concatenated, for sparse gradients
 }
 
 // ways maps collections to the way they merge. With one worker, local and global are the same.

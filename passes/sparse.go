@@ -43,12 +43,7 @@ func (l *localiser) mergeSparse(next *ir.Op, g *ir.Value, s *ir.ScatterSum, how 
 	if how == ir.Mean && l.weight != nil {
 		updates = l.insert(next, phase, &ir.Mul{}, updates.Shape, updates, l.spread(next, phase, l.weight, updates.Shape))
 	}
-	concat := func(v *ir.Value) *ir.Value {
-		shape := v.Shape.Clone()
-		shape.Dimensions[0] *= l.p.Local.Instances()
-		return l.insert(next, phase, &ir.Merge{How: ir.Concat, Pad: true}, shape, v)
-	}
-	indices, updates = concat(indices), concat(updates)
+	indices, updates = l.concat(next, indices), l.concat(next, updates)
 	if how == ir.Mean {
 		by := l.total
 		if l.weight == nil {
@@ -60,6 +55,19 @@ func (l *localiser) mergeSparse(next *ir.Op, g *ir.Value, s *ir.ScatterSum, how 
 		InsertedWindowAxes: s.InsertedWindowAxes, ScatterAxesToOperandAxes: s.ScatterAxesToOperandAxes}, g.Shape, zeros, indices, updates)
 	l.merged[g] = m
 	return m
+}
+
+// concat puts the values of all instances one after the other. Gradients may share indices; and a value may also be
+// merged in another way, so that what is merged here is a copy of its own.
+func (l *localiser) concat(next *ir.Op, v *ir.Value) *ir.Value {
+	if c := l.joined[v]; c != nil {
+		return c
+	}
+	shape := v.Shape.Clone()
+	shape.Dimensions[0] *= l.p.Local.Instances()
+	own := l.insert(next, ir.Backward, &ir.Identity{}, v.Shape, v)
+	l.joined[v] = l.insert(next, ir.Backward, &ir.Merge{How: ir.Concat, Pad: true}, shape, own)
+	return l.joined[v]
 }
 
 // spread makes a scalar a tensor of the given shape and dtype.

@@ -279,6 +279,29 @@ func TestSparseAndDenseGradientsOfAnEmbeddingGiveTheSameWeights(t *testing.T) {
 	}
 }
 
+// Two embeddings of the same tokens have gradients with the same indices.
+func TestSparseGradientsMayShareIndices(t *testing.T) {
+	m := Model{"two embeddings", func(scope *model.Scope, x *Node) *Node {
+		a := layers.Embedding(scope.In("a"), x, dtypes.Float32, 32, 16, false)
+		b := layers.Embedding(scope.In("b"), x, dtypes.Float32, 32, 16, false)
+		return layers.Dense(scope.In("out"), Mul(Tanh(a), b), true, 32)
+	}, Models()[1].Loss, Tokens(2, 16, 32)}
+	single := m
+	single.Batch = joined(m.Batch, 4)
+	want := train1(t, single, sgd(), 5, nil)
+	got := trainParallel(t, newCluster(t, 2, 2, nil), m, sgd(), 5)
+	if err := CloseWeights(want, got, 1e-5); err != nil {
+		t.Error(err)
+	}
+}
+
+// Every model runs on several devices, also those whose random bits make them differ from one device.
+func TestEveryModelTrainsOnSeveralDevices(t *testing.T) {
+	for _, m := range Models() {
+		trainParallel(t, newCluster(t, 3, 2, nil), m, sgd(), 3)
+	}
+}
+
 // clipping optimizers that clip hard: at a norm far below that of the gradients.
 func TestGradientsAreClippedPerInstanceOrAfterReduction(t *testing.T) {
 	m := Model{"mlp", MLP(2, 16, false), Models()[0].Loss, Regression(8, 8)}

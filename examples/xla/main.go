@@ -1,0 +1,99 @@
+// Command xla runs EPL over XLA, on a GPU or a CPU, and compares it with XLA by itself: the losses and weights of small
+// models must be the same, bit for bit, on one device; and two devices must end where one ends that takes the same
+// batches one after the other.
+//
+//	cd examples/xla && go build . && ./xla -backend xla:cuda
+//
+// It is a module of its own, since XLA needs cgo and a PJRT plugin, and EPL needs neither. Some kernels of CUDA add up in
+// an order that changes from run to run; XLA_FLAGS=--xla_gpu_deterministic_ops=true makes plain XLA repeat itself, and so
+// makes the comparison fair.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/gomlx/compute"
+	_ "github.com/gomlx/go-xla/compute/xla"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+
+	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/internal/equiv"
+)
+
+const steps = 10
+
+func main() {
+	backend := flag.String("backend", "xla:cuda", "the GoMLX backend to run on")
+	flag.Parse()
+	failed := 0
+	for _, m := range equiv.Models() {
+		for _, c := range []struct {
+			what    string
+			compare func(string, equiv.Model) error
+		}{
+			{"one device, no passes: bits of plain XLA", func(b string, m equiv.Model) error { return oneDevice(b, m, "none", equiv.SameBits) }},
+			{"one device, all passes: losses of plain XLA", func(b string, m equiv.Model) error { return oneDevice(b, m, "all", closeLosses) }},
+			{"two devices: weights of two micro-batches", twoDevices},
+		} {
+			verdict := "ok"
+			if err := c.compare(*backend, m); err != nil {
+				verdict = err.Error()
+				failed++
+			}
+			fmt.Printf("%-24s %-46s %s\n", m.Name, c.what, verdict)
+		}
+	}
+	if failed > 0 {
+		fmt.Printf("%d comparisons failed\n", failed)
+		os.Exit(1)
+	}
+}
+
+func sgd() optimizer.Interface { return optimizer.StochasticGradientDescent().WithDecay(false) }
+
+func closeLosses(a, b *equiv.Run) error { return equiv.CloseLosses(a, b, 1e-4) }
+
+// oneDevice compares EPL on one device with the backend by itself.
+func oneDevice(backend string, m equiv.Model, passes string, compare func(a, b *equiv.Run) error) error {
+	plain, err := compute.NewWithConfig(backend)
+	if err != nil {
+		return err
+	}
+	want, err := equiv.Train(plain, m, sgd(), steps)
+	if err != nil {
+		return err
+	}
+	got, err := onEPL(backend, m, 1, 1, passes)
+	if err != nil {
+		return err
+	}
+	return compare(want, got)
+}
+
+// twoDevices compares two devices, which share the hardware, with one that takes the same batches one by one.
+func twoDevices(backend string, m equiv.Model) error {
+	one, err := onEPL(backend, m, 1, 2, "all")
+	if err != nil {
+		return err
+	}
+	two, err := onEPL(backend, m, 2, 1, "all")
+	if err != nil {
+		return err
+	}
+	return equiv.CloseWeights(one, two, 1e-4)
+}
+
+func onEPL(backend string, m equiv.Model, devices, micro int, passes string) (*equiv.Run, error) {
+	cfg, err := epl.NewConfig(map[string]any{"cluster.colocate_split_and_replicate": true, "pipeline.num_micro_batch": micro})
+	if err != nil {
+		return nil, err
+	}
+	env, err := epl.Init(cfg, epl.WithInner(backend), epl.WithLocalDevices(devices), epl.WithPasses(passes))
+	if err != nil {
+		return nil, err
+	}
+	// The environment stays open: the weights that are compared live on its devices.
+	return equiv.TrainOn(env.Backend(), env.Dataset(equiv.Dataset{Batch: m.Batch}), m, epl.Optimizer(sgd()), steps)
+}
