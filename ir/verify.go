@@ -28,7 +28,8 @@ import (
 //  15. Collections hold values of main.
 //  16. The twin of a fused op stands before it and has the shapes of its outputs.
 //  17. Only a program with a local view has varying ops and merges. In it an op is varying exactly if it is a data
-//     input, the number of an instance, or reads a varying value and is no merge; main returns invariant values; a value is merged once.
+//     input, the number of an instance, or reads a varying value and is no merge; main returns invariant values; a
+//     value is merged once.
 //  18. A parameter or a constant has one output, of the shape that its attributes say, and a constant its elements.
 func (p *Program) Verify() error {
 	v := verifier{p: p, ids: map[int]*Op{}, defined: map[*Value]bool{}, merged: map[*Value]*Op{}}

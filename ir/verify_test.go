@@ -238,6 +238,9 @@ func TestVerifyNamesWhatBreaksAnInvariant(t *testing.T) {
 		{17, "a variable varies", instances, func(p *ir.Program) { op(p, 1).Varying = true }, []string{"Parameter %1", "varying"}},
 		{17, "an op of varying values does not", instances, func(p *ir.Program) { op(p, 4).Varying = false }, []string{"Mul %4", "varying"}},
 		{17, "a merge varies", instances, func(p *ir.Program) { op(p, 5).Varying = true }, []string{"Merge %5", "varying"}},
+		{17, "a value is merged twice", instances, func(p *ir.Program) {
+			appendOp(p, ir.Backward, &ir.Merge{How: ir.Sum}, val(p, 4).Shape, val(p, 4))
+		}, []string{"Merge %8", "Merge %5"}},
 		{17, "an op of a function varies", "", func(p *ir.Program) { op(p, 21).Varying = true }, []string{"Add %21", "varying"}},
 		{17, "what leaves the program varies", instances, func(p *ir.Program) {
 			p.Main.Outputs = append(p.Main.Outputs, val(p, 4))
