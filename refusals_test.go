@@ -67,6 +67,18 @@ func TestAProgramHasOneInstanceWeight(t *testing.T) {
 	}, "AddToCollection(InstanceWeight)", "the program has one already")
 }
 
+func TestAddingAValueToACollectionTwiceIsAddingItOnce(t *testing.T) {
+	env := newEnv(t, colocated)
+	exec := model.MustNewExec(env.Backend(), model.NewStore(), func(_ *model.Scope, x *Node) *Node {
+		w := ReduceAllSum(x)
+		epl.AddToCollection(epl.InstanceWeight, w, w)
+		return w
+	})
+	if _, err := exec.Call([][]float32{{1, 2, 3}}); err != nil {
+		t.Errorf("%+v", err)
+	}
+}
+
 func TestClosuresAreNotAnnotated(t *testing.T) {
 	branch := func(use func(x *Node)) func(*model.Scope, *Node) *Node {
 		return func(_ *model.Scope, x *Node) *Node {

@@ -2,17 +2,11 @@ package main
 
 import (
 	"encoding/json"
-	"iter"
 	"os"
 	"path/filepath"
 
-	"github.com/gomlx/gomlx/ml/train"
 	"github.com/gomlx/gomlx/ml/train/loss"
 )
-
-func iterPull(ds train.Dataset) (func() (train.Batch, error, bool), func()) {
-	return iter.Pull2(ds.Iter())
-}
 
 // hiddenRow measures how much of the time that gradients need to be reduced passes while backward goes on.
 func hiddenRow() Row {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ func parallelRows() []Row {
 	for _, x := range []struct {
 		name        string
 		whole, half problem
-	}{{"mlp-7M/512", mlp(512), mlp(256)}, {"transformer-1M/16", lm(16), lm(8)}} {
+	}{{"mlp-7M/128", mlp(128), mlp(64)}, {"mlp-7M/512", mlp(512), mlp(256)}, {"transformer-1M/16", lm(16), lm(8)}} {
 		for _, passes := range []string{"none", "all"} {
 			all = append(all, Row{Name: "2-devices/" + x.name + "/passes-" + passes, Peer: "plain GoMLX, all cores", Pairs: 15, Warm: 2,
 				Ours: func() (side, error) { return x.half.onDevices(2, passes) }, Theirs: x.whole.onPlain})
@@ -151,7 +152,7 @@ func memoryCopy(size int) (side, error) {
 
 // pull gives the batches of a dataset one by one.
 func pull(ds train.Dataset) (next func() (train.Batch, error), stop func()) {
-	nextBatch, stop := iterPull(ds)
+	nextBatch, stop := iter.Pull2(ds.Iter())
 	return func() (train.Batch, error) {
 		b, err, ok := nextBatch()
 		if !ok {

@@ -197,9 +197,8 @@ func (l *localiser) gradients() {
 		how = ir.Sum
 	}
 	next := l.firstApply()
-	used := users(l.p)
 	for i, g := range l.p.Gradients {
-		if s, ok := sparseGradient(g.Value, used); ok && !l.dense && l.merged[g.Value] == nil {
+		if s, ok := sparseGradient(g.Value); ok && !l.dense && l.merged[g.Value] == nil {
 			l.p.Gradients[i].Value = l.mergeSparse(next, g.Value, s, how)
 			continue
 		}

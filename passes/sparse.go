@@ -11,9 +11,9 @@ import (
 
 // sparseGradient recognises the gradient of a gather: rows added to zeros, at indices. Both must have the instances'
 // batch as their first dim, so that those of all instances can be put one after the other.
-func sparseGradient(g *ir.Value, used map[*ir.Value]int) (*ir.ScatterSum, bool) {
+func sparseGradient(g *ir.Value) (*ir.ScatterSum, bool) {
 	s, ok := g.Op.Attrs.(*ir.ScatterSum)
-	if !ok || !g.Op.Varying || used[g] < 1 || !isZeros(g.Op.Inputs[0]) {
+	if !ok || !g.Op.Varying || !isZeros(g.Op.Inputs[0]) {
 		return nil, false
 	}
 	indices, updates := g.Op.Inputs[1], g.Op.Inputs[2]

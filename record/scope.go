@@ -1,6 +1,7 @@
 package record
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/gomlx/gomlx/core/graph"
@@ -149,10 +150,13 @@ func (b *Builder) AddToCollection(key string, single bool, v *ir.Value, at ir.So
 	}
 	for i := range b.program.Collections {
 		if c := &b.program.Collections[i]; c.Key == key {
-			if single && c.Values[0] != v {
+			switch {
+			case slices.Contains(c.Values, v): // said twice, meant once
+			case single:
 				return errors.Errorf("epl: AddToCollection(%s) at %s: the program has one already, %s", key, at, c.Values[0].Op)
+			default:
+				c.Values = append(c.Values, v)
 			}
-			c.Values = append(c.Values, v)
 			return nil
 		}
 	}
