@@ -1,0 +1,156 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/pkg/errors"
+)
+
+// Agree returns when all workers have given their text for the same subject. If the texts differ all get the same error,
+// which names the subject, two workers, and the first line that differs.
+func (m *Member) Agree(ctx context.Context, subject, text string) error {
+	hash := sha256.Sum256([]byte(text))
+	a := &agreement{text: text, over: make(chan string, 1), missing: make(chan []int, 1)}
+	m.mu.Lock()
+	if m.agreeing[subject] != nil {
+		m.mu.Unlock()
+		return errors.Errorf("epl: internal error: worker %d is asked twice at the same time to agree on %s", m.index, subject)
+	}
+	m.agreeing[subject] = a
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		delete(m.agreeing, subject)
+		m.mu.Unlock()
+	}()
+	m.link.send(&message{kind: msgAgree, Subject: subject, Hash: hex.EncodeToString(hash[:])})
+	var why error
+	select {
+	case wrong := <-a.over:
+		return errorOf(wrong)
+	case <-m.done:
+		return m.Err()
+	case <-m.stop:
+		return m.hasLeft()
+	case <-ctx.Done():
+		why = context.Cause(ctx)
+	}
+	m.link.send(&message{kind: msgWithdraw, Subject: subject})
+	missing := ""
+	select {
+	case wrong := <-a.over: // just in time
+		return errorOf(wrong)
+	case <-m.done:
+		return m.Err()
+	case <-m.cut:
+	case workers := <-a.missing:
+		if len(workers) > 0 {
+			missing = ", where " + theWorkers(workers) + " did not arrive"
+		}
+	}
+	return errors.Errorf("epl: worker %d waits no longer to agree on %s%s: %v", m.index, subject, missing, why)
+}
+
+func errorOf(text string) error {
+	if text == "" {
+		return nil
+	}
+	return errors.New(text)
+}
+
+func (m *Member) hasLeft() error {
+	return errors.Errorf("epl: worker %d has left the job; make no calls after Leave", m.index)
+}
+
+// handleAgreement takes what the server says about a subject.
+func (m *Member) handleAgreement(msg *message) {
+	m.mu.Lock()
+	a := m.agreeing[msg.Subject]
+	m.mu.Unlock()
+	switch {
+	case msg.kind == msgWantText && a == nil: // it has given up, but the others want an answer
+		m.link.send(&message{kind: msgText, Subject: msg.Subject})
+	case msg.kind == msgWantText:
+		m.link.send(&message{kind: msgText, Subject: msg.Subject, body: a.text[:min(len(a.text), maxText)]})
+	case a == nil:
+	case msg.kind == msgAgreed:
+		offer(a.over, msg.body)
+	case msg.kind == msgMissing:
+		offer(a.missing, msg.Workers)
+	}
+}
+
+// offer puts a value into a channel with room for one, unless there is one.
+func offer[T any](c chan T, v T) {
+	select {
+	case c <- v:
+	default:
+	}
+}
+
+// Answer sets how this worker answers questions. The function is called on goroutines of its own.
+func (m *Member) Answer(f func(question string) string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.answer = f
+}
+
+// Query asks a worker, and returns what its Answer function says. It works also after the job has failed, as long as
+// both workers and the server are there.
+func (m *Member) Query(ctx context.Context, worker int, question string) (string, error) {
+	if worker < 0 || worker >= len(m.workers) {
+		return "", errors.Errorf("epl: internal error: there is no worker %d to ask, the job has %d", worker, len(m.workers))
+	}
+	if len(question) > maxText {
+		return "", errors.Errorf("epl: internal error: a question of %d bytes, the limit is %d", len(question), maxText)
+	}
+	reply := make(chan *message, 1)
+	m.mu.Lock()
+	m.lastQuery++
+	id := m.lastQuery
+	m.queries[id] = reply
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		delete(m.queries, id)
+		m.mu.Unlock()
+	}()
+	m.link.send(&message{kind: msgQuery, Worker: worker, ID: id, body: question})
+	var why error
+	select {
+	case msg := <-reply:
+		if !msg.Bad {
+			return msg.body, nil
+		}
+		why = errors.New(msg.body)
+	case <-m.cut:
+		why = errors.New("there is no connection to the rendezvous any more")
+	case <-m.stop:
+		return "", m.hasLeft()
+	case <-ctx.Done():
+		why = context.Cause(ctx)
+	}
+	return "", errors.Errorf("epl: %s does not answer: %v", m.workers[worker], why)
+}
+
+// handleQuestion answers without holding up what else the server says.
+func (m *Member) handleQuestion(msg *message) {
+	m.mu.Lock()
+	answer := m.answer
+	m.mu.Unlock()
+	reply := &message{kind: msgAnswer, Worker: msg.Worker, ID: msg.ID}
+	if answer == nil {
+		reply.Bad, reply.body = true, "it is not ready to answer questions yet"
+		m.link.send(reply)
+		return
+	}
+	go func() {
+		reply.body = answer(msg.body)
+		if n := len(reply.body); n > maxText {
+			reply.body = reply.body[:maxText]
+		}
+		m.link.send(reply)
+	}()
+}

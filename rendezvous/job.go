@@ -1,0 +1,61 @@
+package rendezvous
+
+import (
+	"time"
+
+	"github.com/easyparallel/epl/wire"
+)
+
+// Job is what a worker knows when it joins.
+type Job struct {
+	URL      string        // where the workers meet: see the package comment
+	Security wire.Security // the job's secrets
+	Version  string        // EPL's; empty: this one's
+	Workers  int           // how many must come
+	Index    int           // this worker's; -1: to be handed out
+	Host     string        // the machine's name, as the cluster names it
+	Facts    []Fact        // what must be equal on all workers before the first step
+	Timeout  time.Duration // for all workers to come; 0: 5 minutes
+	Beat     time.Duration // between two signs of life; 0: 1 second
+	Logf     func(format string, args ...any)
+
+	network network // nil: TCP
+}
+
+// Fact is something that must be equal on all workers.
+type Fact struct{ Name, Value string }
+
+// Worker is a member of the job, as the others see it.
+type Worker struct {
+	Index  int
+	Host   string // the machine's name, for people
+	HostID string // equal for workers that can share memory
+	Addr   string // where it listens for the others
+	PID    int
+}
+
+// State is what a worker was last known to do.
+type State struct {
+	Busy    string    // what it is busy with: "compiling", "evaluating", "saving"; empty: nothing that takes long
+	Since   time.Time // when Busy became so, by the local clock
+	Seen    time.Time // when it last gave a sign of life, by the local clock
+	Step    int64
+	Samples int64
+	Left    bool // it has finished, and is well
+}
+
+// WorkerStatus is what the server knows about a worker.
+type WorkerStatus struct {
+	Index   int
+	Joined  bool // false: it has not come yet, and the rest is empty
+	Host    string
+	PID     int
+	Step    int64
+	Samples int64
+	Busy    string    // what it is busy with; empty: nothing that takes long
+	Since   time.Time // when Busy became so
+	Seen    time.Time // its last sign of life
+	Silent  bool      // it is overdue
+	Left    bool      // it has finished, and is well
+	Failed  string    // why it failed the job; empty: it did not
+}

@@ -1,0 +1,246 @@
+package rendezvous
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/wire"
+)
+
+// place is where the workers meet, as a URL says.
+type place struct {
+	scheme     string // tcp, first or file
+	host, port string
+	path       string // of a file
+}
+
+func parseURL(text string) (place, error) {
+	wrong := func(what string) (place, error) {
+		return place{}, errors.Errorf("epl: %s=%q: %s; expected tcp://host:port, first://host:port or file:///path", EnvURL, text, what)
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return wrong("it is no URL")
+	}
+	p := place{scheme: u.Scheme, host: u.Hostname(), port: u.Port(), path: u.Path}
+	switch p.scheme {
+	case "tcp", "first":
+		if port, err := strconv.Atoi(p.port); p.host == "" || err != nil || port < 1 || port > 65535 {
+			return wrong("it needs a host and a port from 1 to 65535")
+		}
+		if p.path != "" && p.path != "/" {
+			return wrong("it has a path")
+		}
+	case "file":
+		if p.path == "" || p.path == "/" {
+			return wrong("it has no path")
+		}
+		if ip := net.ParseIP(p.host); p.port != "" || p.host != "" && (ip == nil || !ip.IsUnspecified()) {
+			return wrong("a file's host is nothing, for workers on one machine, or 0.0.0.0")
+		}
+	default:
+		return wrong("it begins with none of these schemes")
+	}
+	return p, nil
+}
+
+// meeting is a connection to the server, and what belongs to it.
+type meeting struct {
+	conn     *wire.Conn
+	security wire.Security
+	server   *Server // if this worker serves
+	local    bool    // all workers are on this machine
+	file     string  // written by this worker, for the others to find the server
+}
+
+// forget removes the file: those who need it have read it.
+func (at *meeting) forget() {
+	if at.file != "" {
+		os.Remove(at.file)
+	}
+}
+
+func (at *meeting) close() {
+	if at.server != nil {
+		at.server.Close()
+	}
+}
+
+// listenAt returns the host to listen at for other workers: the address by which this worker reaches the server, so that
+// who reaches the server reaches it.
+func (at *meeting) listenAt() string {
+	host, _, err := net.SplitHostPort(at.conn.LocalAddr().String())
+	if err == nil && isLoopback(host) && !at.local {
+		return "" // others come from other machines: everywhere
+	}
+	return host
+}
+
+// reachedAt returns the address of a listener, with the host of a connection if it listens everywhere.
+func reachedAt(listener, conn net.Addr) string {
+	host, port, err := net.SplitHostPort(listener.String())
+	if err != nil {
+		return listener.String()
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		if local, _, err := net.SplitHostPort(conn.String()); err == nil {
+			host = local
+		}
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// meet connects this worker to the server, and if the URL says so makes the server first.
+func (j *Job) meet(ctx context.Context) (*meeting, error) {
+	where, err := parseURL(j.URL)
+	if err != nil {
+		return nil, err
+	}
+	if where.scheme != "tcp" && j.Index < 0 {
+		return nil, errors.Errorf("epl: %s=%q: the worker with index 0 has to serve, but this worker has no index; set EPL_WORKER_INDEX, or use epl-launch",
+			EnvURL, j.URL)
+	}
+	at := &meeting{security: j.Security, local: isLoopback(where.host)}
+	find := func() ([]string, error) { return []string{net.JoinHostPort(where.host, where.port)}, nil }
+	serving := j.Index == 0 && where.scheme != "tcp"
+	switch {
+	case where.scheme == "file":
+		at.local = where.host == ""
+		if serving {
+			err = at.serveFile(*j, where)
+		} else {
+			find = func() ([]string, error) { return at.readFile(where) }
+		}
+	case serving:
+		err = at.serve(*j, net.JoinHostPort(listenHost(where.host), where.port))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if at.server != nil {
+		find = func() ([]string, error) { return []string{ownAddress(at.server.Addr())}, nil }
+	}
+	if err := at.reach(ctx, *j, where, find); err != nil {
+		at.forget()
+		at.close()
+		return nil, err
+	}
+	return at, nil
+}
+
+// serve makes the server in this process.
+func (at *meeting) serve(j Job, addr string) (err error) {
+	at.server, err = NewServer(addr, ServerOptions{Workers: j.Workers, Security: at.security, Version: j.Version, Beat: j.Beat, Logf: j.Logf})
+	if err != nil {
+		return errors.Errorf("%v; another job may be using the port: choose another one in %s", err, EnvURL)
+	}
+	return nil
+}
+
+// reach connects to the server, which may not be there yet.
+func (at *meeting) reach(ctx context.Context, j Job, where place, find func() ([]string, error)) error {
+	patience, cancel := context.WithTimeout(ctx, j.Timeout)
+	defer cancel()
+	var last error
+	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, time.Second) {
+		addrs, err := find()
+		if unsafe := new(unsafeError); errors.As(err, &unsafe) {
+			return err
+		}
+		for _, addr := range addrs {
+			if at.conn, err = j.network.dial(patience, addr, controlPurpose(j.Index), at.security, j.Version); err == nil {
+				return nil
+			}
+			if final(err) && where.scheme != "file" { // a file may be of an earlier job
+				return err
+			}
+		}
+		if patience.Err() == nil || last == nil {
+			last = err
+		}
+		select {
+		case <-patience.Done():
+			if err := context.Cause(ctx); err != nil {
+				return errors.Errorf("epl: worker %d gave up while it looked for the rendezvous at %s (%s): %v", j.Index, j.URL, inner(last.Error()), err)
+			}
+			return errors.Errorf("epl: worker %d found no rendezvous at %s within %s: %s; see whether %s runs, and can be reached from %s",
+				j.Index, j.URL, j.Timeout, inner(last.Error()), where.servedBy(), j.Host)
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (p place) servedBy() string {
+	if p.scheme == "tcp" {
+		return "the launcher"
+	}
+	return "worker 0"
+}
+
+// final tells whether an error of a connection will not pass.
+func final(err error) bool {
+	var token *wire.TokenError
+	var version *wire.VersionError
+	return errors.As(err, &token) || errors.As(err, &version)
+}
+
+// listenHost returns where to serve that others know by a name: there, if the name is an address of this machine that
+// means the same everywhere, else everywhere.
+func listenHost(host string) string {
+	if isLoopback(host) {
+		return host
+	}
+	names, err := net.LookupHost(host)
+	if err != nil {
+		return ""
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return ""
+	}
+	for _, name := range names {
+		ip := net.ParseIP(name)
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && ip != nil && n.IP.Equal(ip) && !ip.IsLoopback() {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// ownAddress returns how this process reaches its own server.
+func ownAddress(a net.Addr) string {
+	if t, ok := a.(*net.TCPAddr); ok && t.IP.IsUnspecified() {
+		return fmt.Sprintf("127.0.0.1:%d", t.Port)
+	}
+	return a.String()
+}
+
+// network makes connections: TCP's, except in tests.
+type network interface {
+	dial(ctx context.Context, addr, purpose string, s wire.Security, version string) (*wire.Conn, error)
+	listen(host string, s wire.Security, version string, logf func(string, ...any)) (*wire.Listener, error)
+}
+
+type tcp struct{}
+
+func (tcp) dial(ctx context.Context, addr, purpose string, s wire.Security, version string) (*wire.Conn, error) {
+	return wire.Dial(ctx, "tcp", addr, purpose, s, version)
+}
+
+func (tcp) listen(host string, s wire.Security, version string, logf func(string, ...any)) (*wire.Listener, error) {
+	return wire.Listen("tcp", net.JoinHostPort(host, "0"), s, version, logf)
+}

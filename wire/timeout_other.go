@@ -1,0 +1,11 @@
+//go:build !linux
+
+package wire
+
+import (
+	"net"
+	"time"
+)
+
+// setUserTimeout does nothing: here, unacknowledged data makes a connection fail when the system's own patience ends.
+func setUserTimeout(net.Conn, time.Duration) {}
