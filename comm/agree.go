@@ -33,23 +33,23 @@ func disagreement(a, b *call) string {
 	return ""
 }
 
-// checkAgreement compares the calls of all ranks of a group, by position.
+// checkAgreement compares calls of ranks of a group, in the order of their positions.
 func checkAgreement(g *Group, calls []*call) error {
-	mismatch := func(i, j int, detail string) error {
-		return &MismatchError{Ranks: [2]int{g.ranks[i], g.ranks[j]}, Calls: [2]Header{calls[i].Header, calls[j].Header}, Detail: detail}
+	mismatch := func(a, b *call, detail string) error {
+		return &MismatchError{Ranks: [2]int{g.ranks[a.pos], g.ranks[b.pos]}, Calls: [2]Header{a.Header, b.Header}, Detail: detail}
 	}
-	for i := 1; i < len(calls); i++ {
-		if d := disagreement(calls[0], calls[i]); d != "" {
-			return mismatch(0, i, d)
+	for _, c := range calls[1:] {
+		if d := disagreement(calls[0], c); d != "" {
+			return mismatch(calls[0], c, d)
 		}
 	}
 	if calls[0].Op != AllToAll {
 		return nil
 	}
-	for i, a := range calls {
-		for j, b := range calls {
-			if give, take := a.inCounts[j], b.outCounts[i]; give != take {
-				return mismatch(i, j, fmt.Sprintf("rank %d gives %d elements, rank %d expects %d", g.ranks[i], give, g.ranks[j], take))
+	for _, a := range calls {
+		for _, b := range calls {
+			if give, take := a.inCounts[b.pos], b.outCounts[a.pos]; give != take {
+				return mismatch(a, b, fmt.Sprintf("rank %d gives %d elements, rank %d expects %d", g.ranks[a.pos], give, g.ranks[b.pos], take))
 			}
 		}
 	}

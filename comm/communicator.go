@@ -1,7 +1,6 @@
 package comm
 
 import (
-	"fmt"
 	"sync"
 
 	"github.com/pkg/errors"
@@ -15,13 +14,13 @@ import (
 //
 // A call that fails breaks the communicator for all its ranks: pending and later calls return the error.
 type Communicator struct {
-	group     *Group
-	channel   int
-	pos       int
-	rank      int
-	name      string // of group and channel, in headers
-	transport transport
-	local     *rank
+	group   *Group
+	channel int
+	pos     int
+	rank    int
+	name    string // of group and channel, in headers
+	end     end
+	local   *rank
 
 	mu          sync.Mutex
 	collectives lane
@@ -35,16 +34,14 @@ type Communicator struct {
 // newCommunicator makes a rank's end. The world's lock is held.
 func newCommunicator(g *Group, channel, pos int) *Communicator {
 	w := g.world
+	key := meetingKey{g, channel}
 	c := &Communicator{
-		group: g, channel: channel, pos: pos, rank: g.ranks[pos], name: g.name,
-		transport: w.fabric.connect(g, channel, pos),
+		group: g, channel: channel, pos: pos, rank: g.ranks[pos], name: key.name(),
+		end:       w.connect(key, pos),
 		local:     w.ranks[g.ranks[pos]],
 		exchanges: map[exchange]*lane{},
 		sent:      make([]uint64, g.Size()),
 		received:  make([]uint64, g.Size()),
-	}
-	if channel > 0 {
-		c.name = fmt.Sprintf("%s/%d", g.name, channel)
 	}
 	return c
 }
@@ -70,7 +67,7 @@ func (c *Communicator) AllReduce(buf any, r Reduction) error {
 func (c *Communicator) AllReduceScaled(buf any, r Reduction, factor float64) error {
 	if factor == 0 {
 		err := errors.Errorf("epl: rank %d cannot scale an all-reduce of group %s by 0; use a factor that is not 0", c.rank, c.name)
-		c.transport.fail(err)
+		c.fail(err)
 		return err
 	}
 	return c.Do(Call{Op: AllReduce, Buf: buf, Reduction: r, Scale: factor})
@@ -132,13 +129,23 @@ func (c *Communicator) prepare(to *call, from *Call) {
 	}
 }
 
+// fail breaks the communicator on all ranks. Between workers, where a call that went wrong leaves nobody in a known state,
+// it breaks the world.
+func (c *Communicator) fail(err error) {
+	c.end.meeting.fail(err)
+	if c.end.meeting.engine != nil {
+		c.group.world.Abort(err)
+	}
+}
+
 // run makes a call that was prepared and is in the flight recorder as started.
 func (c *Communicator) run(k *call) error {
 	err := k.bad
+	if err == nil {
+		err = c.end.run(k)
+	}
 	if err != nil {
-		c.transport.fail(err)
-	} else {
-		err = c.transport.run(k)
+		c.fail(err)
 	}
 	state := Done
 	if err != nil {

@@ -10,8 +10,12 @@
 // no slices.) Results are written into the callers' slices.
 //
 // Everything blocks until it is over; [Communicator.Start] queues a [Call] and returns a [Handle] to wait for. The
-// slices of a call are lent to it until then. Ranks are goroutines of this process, see [NewInProcess]; they read and
-// write each other's slices directly. Other transports come behind the same types.
+// slices of a call are lent to it until then.
+//
+// Ranks of one worker are goroutines of its process, see [NewInProcess]; they read and write each other's slices directly.
+// Between workers, see [New], data moves through shared memory on one host and over connections between hosts; where
+// several hosts have several workers, one worker of each host speaks for it. Or MPI moves it all. [Mesh] is what connects
+// workers otherwise, and package rendezvous has one.
 //
 // # What it assumes
 //
@@ -20,6 +24,10 @@
 // who wait get the same [TimeoutError], with the last calls of those concerned from their [FlightRecorder]. A call that
 // fails breaks its communicator on all ranks. [World.Abort] breaks all of them at once.
 //
+// Between workers a call that fails breaks the worlds of all workers: what was under way on a connection, or in shared
+// memory, cannot be taken up again. Who notices names what it sees; the others hear of it through the mesh, in this call
+// or, if they have got all they need, in the next. A worker that says that it is busy may be late, see [Mesh].
+//
 // # Reductions
 //
 // Each element is reduced in the order of the group's positions, ((x₀ + x₁) + x₂) + …, once, and copied to whoever needs
@@ -27,6 +35,11 @@
 // comes out is not promised). A scale is applied to the reduced element, in the same pass. Float16 and bfloat16 are
 // accumulated, and scaled, in float32, and rounded once, to nearest even. For booleans, sum and max are "or", prod and
 // min are "and". Integers wrap around.
+//
+// Workers with one rank each keep that order, on one host or on one host each. A worker with several ranks in the group
+// first reduces those, by position, and rounds to the element type; then the workers are reduced, in the order of their
+// first positions. Where some workers of the group share a host and others do not, those of a host are reduced in
+// between, and rounded likewise. The order depends on the group and on where its ranks live, on nothing else.
 //
 // Sums of floats use vector instructions in programs that are built with GOEXPERIMENT=simd, for amd64, on machines that
 // have AVX2 or AVX-512: same bits, several times the speed.

@@ -1,51 +1,55 @@
 package comm
 
-import "runtime"
+import "fmt"
 
-// NewInProcess returns a world of n ranks that are goroutines of this process. They lend each other their slices, so
-// that nothing is copied on the way. The world has no goroutines of its own, except for calls that were started.
-func NewInProcess(n int, opts Options) (*World, error) {
-	w, err := newWorld(n, opts)
-	if err != nil {
-		return nil, err
-	}
-	w.fabric = &inprocFabric{world: w, procs: runtime.GOMAXPROCS(0), meetings: map[meetingKey]*meeting{}}
-	return w, nil
+// end is a rank's end of a communicator: its seat in the meeting of the worker's ranks.
+type end struct {
+	meeting *meeting
+	seat    *seat
 }
 
-// inprocFabric finds the place where the ranks of a communicator meet. It is guarded by the world's lock.
-type inprocFabric struct {
-	world    *World
-	procs    int // GOMAXPROCS
-	meetings map[meetingKey]*meeting
-}
-
+// meetingKey names a communicator.
 type meetingKey struct {
 	group   *Group
 	channel int
 }
 
-func (f *inprocFabric) connect(g *Group, channel, pos int) transport {
-	key := meetingKey{g, channel}
-	m := f.meetings[key]
+// name returns the communicator as headers call it.
+func (k meetingKey) name() string {
+	if k.channel > 0 {
+		return fmt.Sprintf("%s/%d", k.group.name, k.channel)
+	}
+	return k.group.name
+}
+
+// connect returns the end of a communicator that belongs to the local rank at a position of the group. The lock is held.
+func (w *World) connect(key meetingKey, pos int) end {
+	m := w.meetings[key]
 	if m == nil {
-		m = newMeeting(f, g)
-		f.meetings[key] = m
+		m = newMeeting(w, newTeam(key.group, key.name()))
+		w.meetings[key] = m
 	}
-	return &inprocEnd{meeting: m, seat: m.seats[pos]}
+	return end{m, m.seatOf(pos)}
 }
 
-// inprocEnd is a rank's end of a meeting.
-type inprocEnd struct {
-	meeting *meeting
-	seat    *seat
-}
-
-func (e *inprocEnd) run(k *call) error {
-	if k.Op.pointToPoint() {
-		return e.meeting.exchange(k)
+// meetingNamed finds a communicator. The lock is held.
+func (w *World) meetingNamed(name string) *meeting {
+	for key, m := range w.meetings {
+		if key.name() == name {
+			return m
+		}
 	}
-	return e.meeting.collective(e.seat, k)
+	return nil
 }
 
-func (e *inprocEnd) fail(err error) { e.meeting.fail(err) }
+// run makes a call.
+func (e end) run(k *call) error {
+	m := e.meeting
+	switch {
+	case !k.Op.pointToPoint():
+		return m.collective(e.seat, k)
+	case m.team.memberOf[k.peer] == m.team.me:
+		return m.exchange(k)
+	}
+	return m.engine.exchange(k)
+}

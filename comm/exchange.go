@@ -43,7 +43,7 @@ func (m *meeting) exchange(k *call) error {
 	m.pending[key] = p
 	m.mu.Unlock()
 
-	left := func() time.Duration { return k.began + m.fabric.world.timeout - m.fabric.world.now() }
+	left := func() time.Duration { return k.began + m.world.timeout - m.world.now() }
 	for !p.wait(m.patience(k), p.over.Load, left) {
 		m.mu.Lock()
 		missing := m.pending[key] == p

@@ -64,6 +64,10 @@ func (g *Group) Communicator(rank, channel int) (*Communicator, error) {
 	if pos < 0 {
 		return nil, errors.Errorf("epl: rank %d is not in group %s; ask for one of its own ranks", rank, g.name)
 	}
+	if !g.world.isLocal(rank) {
+		return nil, errors.Errorf("epl: rank %d lives in worker %d, not in worker %d; a worker has the ends of its own ranks",
+			rank, g.world.workerOf[rank], g.world.layout.Worker)
+	}
 	if channel < 0 {
 		return nil, errors.Errorf("epl: channel %d of group %s is impossible; count from 0", channel, g.name)
 	}
@@ -75,7 +79,7 @@ func (g *Group) Communicator(rank, channel int) (*Communicator, error) {
 	if !ok {
 		c = newCommunicator(g, channel, pos)
 		if w.broken != nil {
-			c.transport.fail(w.broken)
+			c.end.meeting.fail(w.broken)
 		}
 		g.communicators[key] = c
 	}

@@ -25,7 +25,19 @@ var transports = []struct {
 	make func(n int, opts Options) (*World, error)
 }{
 	{"in-process", NewInProcess},
+	{"shared memory", newWorlds(func(int) string { return "a" }, one)},
+	{"TCP", newWorlds(func(i int) string { return fmt.Sprint("host", i) }, one)},
+	{"both", newWorlds(func(i int) string { return fmt.Sprint("host", i/2) }, one)},
+	{"shared memory, two ranks each", newWorlds(func(int) string { return "a" }, two)},
+	{"TCP, two ranks each", newWorlds(func(i int) string { return fmt.Sprint("host", i) }, two)},
+	{"both, two ranks each", newWorlds(func(i int) string { return fmt.Sprint("host", i/2) }, two)},
+	{"TCP, opaque", newOpaqueWorlds},
+	{"both, uneven", newWorlds(func(i int) string { return []string{"a", "a", "b", "a"}[i%4] }, func(i int) int { return []int{2, 1, 3}[i%3] })},
 }
+
+// severalWorkers tells whether a world is one of a job with several. There an error breaks the whole job, and only those
+// who see its cause have it from the source: others are told by the mesh.
+func severalWorkers(w *World) bool { return len(w.layout.Workers) > 1 }
 
 // forEachTransport runs a test with all of them.
 func forEachTransport(t *testing.T, f func(t *testing.T, newWorld func(t *testing.T, n int, opts Options) *World)) {
@@ -37,11 +49,7 @@ func forEachTransport(t *testing.T, f func(t *testing.T, newWorld func(t *testin
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(func() {
-					if err := w.Close(); err != nil {
-						t.Error(err)
-					}
-				})
+				t.Cleanup(func() { closeAll(t, w) })
 				return w
 			})
 		})
@@ -52,6 +60,10 @@ func forEachTransport(t *testing.T, f func(t *testing.T, newWorld func(t *testin
 func ends(t testing.TB, g *Group, channel int) (cs []*Communicator) {
 	t.Helper()
 	for _, r := range g.Ranks() {
+		g, err := worldOf(g.world, r).Group(g.ranks)
+		if err != nil {
+			t.Fatal(err)
+		}
 		c, err := g.Communicator(r, channel)
 		if err != nil {
 			t.Fatal(err)
@@ -126,6 +138,41 @@ func reference[T, A any](dtype dtypes.DType, ops []Reduction, random func(*rand.
 			return out
 		},
 	}
+}
+
+// reduction is what a group has to compute: the inputs in the order of positions if they are all in one worker; else over
+// the ranks of each worker, then, if some but not all workers share a host, over those of each host, then over all.
+func (e element) reduction(g *Group, r Reduction, scale float64, in []any) any {
+	places := g.world.layout.Workers
+	order, parts := []int{}, map[int][]any{}
+	for pos, rank := range g.ranks {
+		worker := g.world.workerOf[rank]
+		if parts[worker] == nil {
+			order = append(order, worker)
+		}
+		parts[worker] = append(parts[worker], in[pos])
+	}
+	if len(order) == 1 {
+		return e.reduce(r, scale, in)
+	}
+	hosts, onHost := []string{}, map[string][]any{}
+	var all []any
+	for _, worker := range order {
+		x := e.reduce(r, 1, parts[worker])
+		host := places[worker].Host
+		if onHost[host] == nil {
+			hosts = append(hosts, host)
+		}
+		onHost[host] = append(onHost[host], x)
+		all = append(all, x)
+	}
+	if len(hosts) > 1 && len(hosts) < len(order) {
+		all = nil
+		for _, host := range hosts {
+			all = append(all, e.reduce(r, 1, onHost[host]))
+		}
+	}
+	return e.reduce(r, scale, all)
 }
 
 func same[T any](x T) T { return x }

@@ -1,6 +1,8 @@
 package comm
 
 import (
+	"encoding/json"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,9 +23,11 @@ type cacheLine [64]byte
 // From the moment that the last rank has come until the round closes, nobody can leave, since others look at his call
 // and his memory. All that happens then is work in memory: it needs no deadline, and is not interrupted.
 type meeting struct {
-	fabric *inprocFabric
+	world  *World
+	team   *team
 	group  *Group
-	seats  []*seat
+	seats  []*seat // of this worker's ranks
+	engine engine  // between workers; nil if the group has only ranks of this one
 
 	// What the last to come writes, before it opens a round, and others read until it closes.
 	calls     []*call // by position
@@ -45,6 +49,9 @@ type meeting struct {
 	err     error                 // why it is broken
 	pending map[exchangeKey]*post // sends and receives that wait for the other end
 	idle    []*post               // for reuse
+	round   *round                // that the engine is in
+	memory  round                 // for it
+	failed  []told                // the calls of the round in which it failed
 }
 
 // What a meeting's state is made of.
@@ -66,18 +73,24 @@ type seat struct {
 	_     cacheLine
 }
 
-func newMeeting(f *inprocFabric, g *Group) *meeting {
-	n := g.Size()
-	m := &meeting{fabric: f, group: g, calls: make([]*call, n), pending: map[exchangeKey]*post{}}
-	for pos := range n {
+func newMeeting(w *World, t *team) *meeting {
+	n := len(t.local())
+	m := &meeting{world: w, team: t, group: t.group, calls: make([]*call, n), pending: map[exchangeKey]*post{}}
+	for _, pos := range t.local() {
 		m.seats = append(m.seats, &seat{pos: pos, waiter: newWaiter(), piece: newWorker(n)})
+	}
+	if len(t.members) > 1 {
+		m.engine = w.newEngine(t)
 	}
 	return m
 }
 
+// seatOf returns the seat of a position.
+func (m *meeting) seatOf(pos int) *seat { return m.seats[slices.Index(m.team.local(), pos)] }
+
 // patience returns how a call should wait.
 func (m *meeting) patience(k *call) patience {
-	if k.async || m.fabric.world.Size() > m.fabric.procs {
+	if k.async || len(m.world.local) > m.world.procs {
 		return crowded
 	}
 	return alone
@@ -133,7 +146,10 @@ func (m *meeting) gather(s *seat, k *call, before uint64) error {
 		state := m.state.Load()
 		return state&^broken >= before+open || failed(state)
 	}
-	left := func() time.Duration { return m.deadline(k.Seq) - m.fabric.world.now() }
+	left := func() time.Duration { return m.deadline(k.Seq) - m.world.now() }
+	if m.engine != nil {
+		left = func() time.Duration { return max(m.deadline(k.Seq)-m.world.now(), time.Second) } // then the engine keeps the time
+	}
 	for !s.wait(m.patience(k), decided, left) {
 		m.expire(k)
 	}
@@ -145,13 +161,13 @@ func (m *meeting) gather(s *seat, k *call, before uint64) error {
 
 // deadline returns when a round must be open: the clock starts with the first rank that came.
 func (m *meeting) deadline(round uint64) time.Duration {
-	first := m.fabric.world.now()
+	first := m.world.now()
 	for _, s := range m.seats {
 		if s.round.Load() == round {
 			first = min(first, time.Duration(s.since.Load()))
 		}
 	}
-	return first + m.fabric.world.timeout
+	return first + m.world.timeout
 }
 
 // expire breaks a meeting to which some did not come in time.
@@ -172,10 +188,10 @@ func (m *meeting) expire(k *call) {
 // timeoutError names who did not come, and quotes the recorders of those concerned.
 func (m *meeting) timeoutError(k *call, waiting, missing []int) error {
 	const ranks, calls = 8, 5
-	e := &TimeoutError{Header: k.Header, Timeout: m.fabric.world.timeout, Waiting: waiting, Missing: missing}
+	e := &TimeoutError{Header: k.Header, Timeout: m.world.timeout, Waiting: waiting, Missing: missing}
 	for i, r := range append(missing[:len(missing):len(missing)], waiting...) {
 		if i < ranks {
-			e.Recorders += m.fabric.world.FlightRecorder(r).table(calls)
+			e.Recorders += m.world.FlightRecorder(r).table(calls)
 		}
 	}
 	return e
@@ -214,20 +230,56 @@ func (m *meeting) divide() error {
 	if err := checkApart(m.group, m.calls); err != nil {
 		return err
 	}
+	m.done.Store(0)
+	m.taken.Store(1) // the first is mine
+	if m.engine != nil {
+		m.total, m.pieces = 0, 1 // nothing is left to do
+		return m.meetWorkers()
+	}
 	elements, size := workOf(m.calls)
 	m.total = elements
 	m.pieceSize = max(1, m.pieceBytes(elements*size)/max(1, size))
 	m.pieces = max(1, int64((elements+m.pieceSize-1)/m.pieceSize))
-	m.done.Store(0)
-	m.taken.Store(1) // the first is mine
 	return nil
+}
+
+// meetWorkers lets the engine do the collective, for all ranks of this worker.
+func (m *meeting) meetWorkers() error {
+	r := &m.memory
+	*r = round{calls: m.calls, digest: m.calls[0].digest()}
+	m.mu.Lock()
+	m.round = r
+	m.mu.Unlock()
+	err := m.engine.collective(r)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.failed = r.tell()
+	}
+	m.round = nil
+	return err
+}
+
+// now tells other workers which collective the ranks of this one are in, or failed in.
+func (m *meeting) now() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	calls := m.failed
+	if m.round != nil {
+		calls = m.round.tell()
+	}
+	text, err := json.Marshal(calls)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
 // pieceBytes returns how large pieces should be: a few for each processor, so that none has to wait for another; but a
 // piece must be worth taking, since memory then moves between processors, and it should not fall out of their caches.
 func (m *meeting) pieceBytes(total int) int {
 	const least, most, each, align = 16 << 10, 256 << 10, 4, 1 << 10
-	want := total / (each * min(len(m.seats), m.fabric.procs))
+	want := total / (each * min(len(m.seats), m.world.procs))
 	return min(max(want, least), most) &^ (align - 1)
 }
 
@@ -245,6 +297,9 @@ func (m *meeting) fail(err error) {
 		p.finish(err)
 	}
 	clear(m.pending)
+	if m.engine != nil {
+		m.engine.fail(err)
+	}
 }
 
 // failure returns why the meeting is broken.

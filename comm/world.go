@@ -1,6 +1,8 @@
 package comm
 
 import (
+	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +23,10 @@ type Options struct {
 
 	// RecorderCalls is how many calls the flight recorder of each rank remembers. 0: DefaultRecorderCalls.
 	RecorderCalls int
+
+	// MPI lets ranks of different workers communicate by MPI, in programs that are built with the tag "mpi" and started by
+	// its mpirun, worker by worker in the order of MPI's ranks.
+	MPI bool
 }
 
 // World is the ranks of a job and what connects them. Its methods may be called from any goroutine.
@@ -29,14 +35,22 @@ type World struct {
 	start   time.Time
 	ranks   []*rank
 	all     *Group
-	fabric  fabric
+	procs   int // GOMAXPROCS
 
-	mu     sync.Mutex
-	groups map[string]*Group
-	broken error // set once by Abort or Close: no call can succeed any more
-	closed bool
+	layout   Layout
+	workerOf []int // by rank
+	local    []int // this worker's ranks
+	mesh     Mesh  // nil if there is one worker
+	mpi      bool
+
+	mu       sync.Mutex
+	groups   map[string]*Group
+	meetings map[meetingKey]*meeting
+	broken   error // set once by Abort or Close: no call can succeed any more
+	closed   bool
 
 	running sync.WaitGroup // goroutines of calls that were started
+	stop    chan struct{}  // ends the goroutine that watches the mesh
 }
 
 // rank is what the communicators of a rank share.
@@ -45,11 +59,27 @@ type rank struct {
 	counters counters
 }
 
-// newWorld makes a world of n ranks without a fabric.
-func newWorld(n int, opts Options) (*World, error) {
-	switch {
-	case n < 1:
+// NewInProcess returns a world of n ranks that are goroutines of this process. They lend each other their slices, so
+// that nothing is copied on the way. The world has no goroutines of its own, except for calls that were started.
+func NewInProcess(n int, opts Options) (*World, error) {
+	if n < 1 {
 		return nil, errors.Errorf("epl: a world of %d ranks is impossible; use at least 1", n)
+	}
+	return New(Layout{Workers: []Place{{Ranks: n}}}, nil, opts)
+}
+
+// New returns the world of a job with several workers, as this one sees it: it has the ends of the worker's own ranks.
+// All workers make one with the same options, and the same layout but for their index. The mesh connects them; a layout
+// of one worker needs none. When the mesh is done, so is the world, and the other way round if a call fails.
+func New(layout Layout, mesh Mesh, opts Options) (*World, error) {
+	if err := layout.check(); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(layout.Workers) > 1 && mesh == nil:
+		return nil, errors.Errorf("epl: %d workers need a mesh that connects them", len(layout.Workers))
+	case opts.MPI && !hasMPI:
+		return nil, errors.New(`epl: this program was built without MPI; build it with "-tags mpi" and cgo, or set communication.backend to auto`)
 	case opts.Timeout < 0:
 		return nil, errors.Errorf("epl: a timeout of %s is impossible; use a positive one, or 0 for %s", opts.Timeout, DefaultTimeout)
 	case opts.RecorderCalls < 0:
@@ -62,18 +92,47 @@ func newWorld(n int, opts Options) (*World, error) {
 	if opts.RecorderCalls == 0 {
 		opts.RecorderCalls = DefaultRecorderCalls
 	}
-	w := &World{timeout: opts.Timeout, start: time.Now(), groups: map[string]*Group{}}
-	everybody := make([]int, n)
-	for r := range n {
-		everybody[r] = r
-		w.ranks = append(w.ranks, &rank{
-			recorder: FlightRecorder{rank: r, now: w.now, entries: make([]Entry, opts.RecorderCalls)},
+	w := &World{timeout: opts.Timeout, start: time.Now(), procs: runtime.GOMAXPROCS(0), layout: layout, mpi: opts.MPI,
+		groups: map[string]*Group{}, meetings: map[meetingKey]*meeting{}}
+	var everybody []int
+	for i, place := range layout.Workers {
+		for range place.Ranks {
+			r := len(everybody)
+			everybody = append(everybody, r)
+			w.workerOf = append(w.workerOf, i)
+			w.ranks = append(w.ranks, &rank{recorder: FlightRecorder{rank: r, now: w.now}})
+			if i == layout.Worker {
+				w.local = append(w.local, r)
+				w.ranks[r].recorder.entries = make([]Entry, opts.RecorderCalls)
+			}
+		}
+	}
+	if len(layout.Workers) > 1 {
+		if w.mesh = mesh; w.mpi {
+			if err := w.joinMPI(); err != nil {
+				return nil, err
+			}
+		}
+		mesh.Answer(w.answer)
+		w.stop = make(chan struct{})
+		w.running.Go(func() {
+			select {
+			case <-mesh.Done():
+				w.Abort(mesh.Err())
+			case <-w.stop:
+			}
 		})
 	}
 	var err error
 	w.all, err = w.Group(everybody)
 	return w, err
 }
+
+// isLocal tells whether a rank is one of this worker's.
+func (w *World) isLocal(rank int) bool { return w.workerOf[rank] == w.layout.Worker }
+
+// LocalRanks returns the ranks of this worker.
+func (w *World) LocalRanks() []int { return slices.Clone(w.local) }
 
 // now is the world's time: what recorders write and deadlines count.
 func (w *World) now() time.Duration { return time.Since(w.start) }
@@ -84,18 +143,19 @@ func (w *World) Size() int { return len(w.ranks) }
 // All returns the group of all ranks.
 func (w *World) All() *Group { return w.all }
 
-// FlightRecorder returns the memory of a rank's last calls. The rank must be in the world.
+// FlightRecorder returns the memory of a rank's last calls, which is empty for ranks of other workers. The rank must be in
+// the world.
 func (w *World) FlightRecorder(rank int) *FlightRecorder { return &w.ranks[rank].recorder }
 
 // Counters returns what a rank has communicated since the world was made, by the name of the operation; operations
 // that it never completed are left out. Bytes are those that the rank gives: the whole buffer of an all-reduce, In of a
 // reduce-scatter, all-gather or all-to-all (its own part included), the root's buffer of a broadcast (0 for the
 // others), the buffer of a send; only recv counts what it takes. In a group of one nothing is communicated: its calls
-// count, with 0 bytes. The rank must be in the world.
+// count, with 0 bytes. The rank must be one of this worker's.
 func (w *World) Counters(rank int) map[string]Counter { return w.ranks[rank].counters.read() }
 
-// Abort ends all communication: calls that wait for other ranks return at once with an error that wraps err, and so
-// does every later call. Calls in which all ranks have met still complete. The first error stays.
+// Abort ends all communication, on all workers: calls that wait for other ranks return at once with an error that wraps
+// err, and so does every later call. Calls in which all ranks have met still complete. The first error stays.
 //
 // To let a context do it: stop := context.AfterFunc(ctx, func() { w.Abort(context.Cause(ctx)) }).
 func (w *World) Abort(err error) {
@@ -103,8 +163,12 @@ func (w *World) Abort(err error) {
 		err = errors.New("epl: the communication was aborted without a reason")
 	}
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	first := w.broken == nil
 	w.fail(err)
+	w.mu.Unlock()
+	if first && w.mesh != nil {
+		w.mesh.Fail(err)
+	}
 }
 
 // fail breaks all communicators. The lock is held.
@@ -113,21 +177,33 @@ func (w *World) fail(err error) {
 		return
 	}
 	w.broken = err
-	for _, g := range w.groups {
-		for _, c := range g.communicators {
-			c.transport.fail(err)
-		}
+	for _, m := range w.meetings {
+		m.fail(err)
 	}
 }
 
-// Close ends all communication as Abort does, with [ErrClosed], and waits for the goroutines of started calls to end.
-// What the flight recorders and counters hold stays readable.
+// Close ends all communication of this worker, with [ErrClosed], and waits for the goroutines of started calls to end.
+// What the flight recorders and counters hold stays readable. Other workers are not told: they close by themselves.
 func (w *World) Close() error {
 	w.mu.Lock()
 	w.fail(ErrClosed)
+	again := w.closed
 	w.closed = true
 	w.mu.Unlock()
+	if w.stop != nil && !again {
+		close(w.stop)
+	}
 	w.running.Wait()
+	if !again {
+		for _, m := range w.meetings { // nobody makes more
+			if m.engine != nil {
+				m.engine.close()
+			}
+		}
+		if w.mpi && w.mesh != nil {
+			w.leaveMPI()
+		}
+	}
 	return nil
 }
 

@@ -1,0 +1,215 @@
+package comm
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pkg/errors"
+)
+
+// engine moves data between the workers of a communicator. There is one for each communicator in each worker, made when
+// the first of the worker's ranks asks for its end. What ranks of one worker have to tell each other is not its business:
+// they meet in memory, and one of them calls the engine for all.
+//
+// It gets calls whose own arguments were checked. What it has to promise:
+//   - A call returns when its buffers belong to the caller again, also when it returns an error: from then on nobody reads
+//     or writes them.
+//   - Collectives come one at a time, in the order of their sequence numbers. Sends and receives come beside them and
+//     beside each other, one at a time and in order for each peer and tag.
+//   - After an error nothing works any more, on any worker: whoever gets one tells the others, see World.Abort.
+//   - A reduction combines the elements in an order that depends on the layout only, so that the result has the same bits
+//     on all ranks and in all runs: first over the ranks of a worker by position, then over the workers in the team's order.
+//   - It connects when it is first used, not before.
+//   - Waits end when fail is called, and are checked for lateness now and then, see team.overdue.
+//   - Workers whose calls differ in their digest do not agree: see team.disagree.
+type engine interface {
+	// collective does a collective for the ranks of this worker, whose calls agree with each other.
+	collective(*round) error
+	// exchange sends to a rank of another worker, or receives from it.
+	exchange(*call) error
+	// fail lets all who wait return with the error, and later calls. The first error stays.
+	fail(error)
+	// close lets go of connections and memory. Nobody is in a call any more.
+	close()
+}
+
+// round is one collective of one worker.
+type round struct {
+	calls  []*call // of the worker's ranks, in the order of their positions: never empty
+	digest uint64  // of what all workers must agree in
+}
+
+// first returns the call of the worker's first rank, which has everything that is equal in all.
+func (r *round) first() *call { return r.calls[0] }
+
+// digest condenses what the calls of a collective must agree in, as disagreement compares it. Parts of all-to-all are not
+// in it: pairs compare theirs.
+func (c *call) digest() uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %d %q %d %d %x %d", c.Seq, c.Op, c.Program, c.DType, c.Reduction, math.Float64bits(c.Scale), c.peer)
+	switch c.Op {
+	case AllReduce, Broadcast:
+		fmt.Fprint(h, c.Bytes)
+	case ReduceScatter:
+		fmt.Fprint(h, c.inCounts)
+	case AllGather:
+		fmt.Fprint(h, c.outCounts)
+	}
+	return h.Sum64()
+}
+
+// span is some elements of a vector that a whole group knows.
+type span struct{ from, to int }
+
+// spans returns the elements of each member in a vector whose parts belong to positions, in order.
+func (t *team) spans(counts []int) [][]span {
+	all := make([][]span, len(t.members))
+	at := 0
+	for pos, n := range counts {
+		if m := t.memberOf[pos]; n > 0 {
+			if k := len(all[m]); k > 0 && all[m][k-1].to == at {
+				all[m][k-1].to += n
+			} else {
+				all[m] = append(all[m], span{at, at + n})
+			}
+		}
+		at += n
+	}
+	return all
+}
+
+// overdue is asked by an engine that waits for members, every second or so. It returns nil while they may be late: the
+// timeout has not passed since the call began, or since a missing worker said that it was busy. Else it says who is late.
+func (t *team) overdue(k *call, missing []int) error {
+	if t.whole != nil {
+		return t.whole.overdue(missing)
+	}
+	w := t.world
+	since := k.began
+	for _, m := range missing {
+		if _, at := w.mesh.Busy(t.members[m].worker); !at.IsZero() {
+			since = max(since, at.Sub(w.start))
+		}
+	}
+	if w.now() < since+w.timeout {
+		return nil
+	}
+	var waiting []int
+	for m := range t.members {
+		if !slices.Contains(missing, m) {
+			waiting = append(waiting, m)
+		}
+	}
+	e := &TimeoutError{Header: k.Header, Timeout: w.timeout, Waiting: t.ranksOf(waiting), Missing: t.ranksOf(missing)}
+	const ranks, calls = 8, 5
+	for i, r := range append(slices.Clone(e.Missing), e.Waiting...) {
+		if i < ranks {
+			e.Recorders += w.recorderOf(r, calls)
+		}
+	}
+	return e
+}
+
+// disagree says how the calls of another member differ from this worker's. Both sides find the same words.
+func (t *team) disagree(r *round, member int) error {
+	if t.whole != nil {
+		return t.whole.disagree(member)
+	}
+	theirs, err := t.callsOf(member)
+	if err != nil {
+		mine := r.first()
+		rank, worker := t.group.ranks[mine.pos], t.members[member].worker
+		return errors.Errorf("epl: rank %d and worker %d do not agree: rank %d makes %s, and worker %d another call, which it does not tell: %s; "+
+			"all ranks of a group must make the same calls in the same order", rank, worker, rank, mine.Header, worker, err)
+	}
+	all := append(slices.Clone(r.calls), theirs...)
+	slices.SortFunc(all, func(a, b *call) int { return cmp.Compare(a.pos, b.pos) })
+	return checkAgreement(t.group, all)
+}
+
+// told is a call as a worker tells another about it.
+type told struct {
+	Header
+	Pos, Root           int // positions
+	InCounts, OutCounts []int
+}
+
+// tell describes the calls of a round.
+func (r *round) tell() (calls []told) {
+	for _, c := range r.calls {
+		calls = append(calls, told{c.Header, c.pos, c.peer, slices.Clone(c.inCounts), slices.Clone(c.outCounts)})
+	}
+	return calls
+}
+
+// callsOf asks another member which collective it makes.
+func (t *team) callsOf(member int) (calls []*call, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
+	defer cancel()
+	answer, err := t.world.mesh.Query(ctx, t.members[member].worker, questionCall+t.name)
+	if err != nil {
+		return nil, err
+	}
+	var all []told
+	if err := json.Unmarshal([]byte(answer), &all); err != nil || len(all) == 0 {
+		return nil, errors.Errorf("it answers %q", answer)
+	}
+	n := t.group.Size()
+	for _, c := range all {
+		if c.Pos < 0 || c.Pos >= n || c.Op == AllToAll && (len(c.InCounts) != n || len(c.OutCounts) != n) {
+			return nil, errors.Errorf("it answers %q", answer)
+		}
+		calls = append(calls, &call{Header: c.Header, pos: c.Pos, peer: c.Root, inCounts: c.InCounts, outCounts: c.OutCounts})
+	}
+	return calls, nil
+}
+
+// What workers ask each other.
+const (
+	questionCall     = "call "     // of a communicator, by name
+	questionRecorder = "recorder " // of a rank
+	queryTimeout     = 2 * time.Second
+)
+
+// answer is what this worker says to others.
+func (w *World) answer(question string) string {
+	if name, ok := strings.CutPrefix(question, questionCall); ok {
+		w.mu.Lock()
+		m := w.meetingNamed(name)
+		w.mu.Unlock()
+		if m == nil {
+			return "nothing: it has no such communicator"
+		}
+		return m.now()
+	}
+	var rank, calls int
+	if _, err := fmt.Sscanf(question, questionRecorder+"%d %d", &rank, &calls); err == nil && rank >= 0 && rank < w.Size() && w.isLocal(rank) {
+		return w.ranks[rank].recorder.table(calls)
+	}
+	return fmt.Sprintf("nothing: the question %q is not understood", question)
+}
+
+// recorderOf returns the last calls of a rank, wherever it lives.
+func (w *World) recorderOf(rank, calls int) string {
+	if w.isLocal(rank) {
+		return w.ranks[rank].recorder.table(calls)
+	}
+	worker := w.workerOf[rank]
+	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
+	defer cancel()
+	answer, err := w.mesh.Query(ctx, worker, fmt.Sprintf(questionRecorder+"%d %d", rank, calls))
+	if err != nil {
+		return fmt.Sprintf("rank %d: worker %d does not say: %s\n", rank, worker, strings.TrimPrefix(err.Error(), "epl: "))
+	}
+	if what, at := w.mesh.Busy(worker); what != "" {
+		answer += fmt.Sprintf("  worker %d was %s until %s ago\n", worker, what, time.Since(at).Round(100*time.Millisecond))
+	}
+	return answer
+}

@@ -1,0 +1,320 @@
+//go:build mpi
+
+package comm
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/pkg/errors"
+)
+
+// mpiEngine lets MPI move the data of a team, and reduce it where MPI knows how. Sums of floats are then in the order that
+// MPI chooses: the same in all runs of a layout, but not that of the ranks. The rest is reduced by us, in that order.
+//
+// A collective begins with what MPI does not do: members compare what they are about to make. So MPI sees only collectives
+// to which all members have come, with the same sizes.
+type mpiEngine struct {
+	team    *team
+	thread  *mpiThread
+	key     mpiKey
+	workers []int // by member
+
+	agreed       bool      // the members have compared their calls of this round
+	mine, theirs []mpiHead // by member
+	scratch      scratch
+	memory       []complex128 // see space
+
+	mu     sync.Mutex
+	err    error
+	failed chan struct{} // closed when err is set
+}
+
+// mpiHead is what a member tells another before a collective.
+type mpiHead struct {
+	digest uint64
+	give   uint64 // of the elements that go to the other in an all-to-all, ...
+	take   uint64 // ... and come from it
+	doubts int64  // in a second round, which only all-to-all has: the member whose elements differ, or -1
+}
+
+// mpiDispute is what ends an operation of members that do not agree.
+type mpiDispute struct{ a, b int } // members
+
+func (mpiDispute) Error() string { return "epl: the calls of two workers differ" } // a better one takes its place
+
+func newMPIEngine(t *team) engine {
+	mpiShared.mu.Lock()
+	defer mpiShared.mu.Unlock()
+	h := fnv.New64a()
+	fmt.Fprint(h, mpiShared.worlds[t.world], t.name)
+	n := len(t.members)
+	e := &mpiEngine{team: t, thread: mpiShared.thread, key: mpiKey(h.Sum64()),
+		mine: make([]mpiHead, n), theirs: make([]mpiHead, n), failed: make(chan struct{})}
+	for _, m := range t.members {
+		e.workers = append(e.workers, m.worker)
+	}
+	return e
+}
+
+// fail implements engine. Called after Close, it is about nothing; otherwise MPI cannot end well.
+func (e *mpiEngine) fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err != nil {
+		return
+	}
+	if err != ErrClosed {
+		e.thread.broken.Store(true)
+	}
+	e.err = err
+	close(e.failed)
+}
+
+// close implements engine. MPI keeps the communicator until it ends: freeing it would need all members.
+func (e *mpiEngine) close() {}
+
+// collective implements engine.
+func (e *mpiEngine) collective(r *round) error {
+	e.agreed = false
+	total := 0
+	for _, c := range r.calls {
+		total += max(c.in.len, c.out.len)
+	}
+	if err := e.fits(r.first(), total); err != nil {
+		return err
+	}
+	switch r.first().Op {
+	case AllReduce:
+		return e.allReduce(r)
+	case ReduceScatter:
+		return e.reduceScatter(r)
+	case AllGather:
+		return e.allGather(r)
+	case AllToAll:
+		return e.allToAll(r)
+	case Broadcast:
+		return e.broadcast(r)
+	}
+	return e.run(r, nil) // a barrier is over when all have come
+}
+
+// fits refuses what MPI cannot count.
+func (e *mpiEngine) fits(k *call, elements int) error {
+	if elements <= math.MaxInt32 {
+		return nil
+	}
+	return errors.Errorf("epl: MPI counts up to %d elements, and %s has %d in a worker; use smaller buffers, or set communication.backend to auto",
+		math.MaxInt32, k.Header, elements)
+}
+
+// exchange implements engine.
+func (e *mpiEngine) exchange(k *call) error {
+	if err := e.fits(k, k.in.len); err != nil {
+		return err
+	}
+	x := &mpiExchange{op: &mpiOp{done: make(chan error, 1)}, team: e.team, call: k}
+	x.op.pin(k.in)
+	x.op.steps = []func(*mpiOp) error{func(*mpiOp) error { return e.thread.exchange(e.key, x) }}
+	peer := []int{e.team.memberOf[k.peer]}
+	if err := e.do(x.op, k, func() []int { return peer }); err != nil {
+		return err
+	}
+	return x.err
+}
+
+// run lets MPI do something, in memory that is pinned for as long. The first time in a round, the members come together and
+// compare their calls before.
+func (e *mpiEngine) run(r *round, post func(op *mpiOp, c mpiComm) error, memory ...buffer) error {
+	op := &mpiOp{done: make(chan error, 1)}
+	if !e.agreed {
+		e.agree(r, op)
+	}
+	if post != nil {
+		for _, b := range memory {
+			op.pin(b)
+		}
+		op.steps = append(op.steps, func(op *mpiOp) error {
+			op.lent = true
+			return post(op, e.thread.teams[e.key].comm)
+		})
+	}
+	err := e.do(op, r.first(), func() []int { return e.missing(r.first()) })
+	if d, ok := err.(mpiDispute); ok {
+		return e.settle(r, d)
+	}
+	e.agreed = true
+	return err
+}
+
+// agree adds the steps in which the members come together.
+func (e *mpiEngine) agree(r *round, op *mpiOp) {
+	const size = int(unsafe.Sizeof(mpiHead{}))
+	for m := range e.mine {
+		e.mine[m] = mpiHead{digest: r.digest}
+		if r.first().Op == AllToAll {
+			e.mine[m].give, e.mine[m].take = e.partsWith(r, m)
+		}
+	}
+	mine := buffer{ptr: unsafe.Pointer(&e.mine[0]), len: len(e.mine), size: size}
+	theirs := buffer{ptr: unsafe.Pointer(&e.theirs[0]), len: len(e.theirs), size: size}
+	op.pin(mine)
+	op.pin(theirs)
+	swap := func(op *mpiOp) error { return op.post(mpiSwap(mine, theirs, size, e.thread.teams[e.key].comm)) }
+	op.steps = append(op.steps,
+		func(op *mpiOp) error { return e.thread.connect(e.key, e.workers, op) },
+		swap,
+		func(*mpiOp) error {
+			for m, head := range e.theirs {
+				if head.digest != e.theirs[0].digest {
+					return mpiDispute{0, m}
+				}
+			}
+			return nil
+		})
+	if r.first().Op != AllToAll {
+		return
+	}
+	op.steps = append(op.steps, func(op *mpiOp) error { // only the two who differ can see it, and all must know
+		doubts := int64(-1)
+		for m, head := range e.theirs {
+			if doubts < 0 && (head.give != e.mine[m].take || head.take != e.mine[m].give) {
+				doubts = int64(m)
+			}
+		}
+		for m := range e.mine {
+			e.mine[m].doubts = doubts
+		}
+		return swap(op)
+	}, func(*mpiOp) error {
+		for m, head := range e.theirs {
+			if head.doubts >= 0 {
+				return mpiDispute{m, int(head.doubts)}
+			}
+		}
+		return nil
+	})
+}
+
+// partsWith condenses what goes to a member in an all-to-all, and what comes from it.
+func (e *mpiEngine) partsWith(r *round, member int) (give, take uint64) {
+	g, t := fnv.New64a(), fnv.New64a()
+	theirs := e.team.members[member].positions
+	for _, c := range r.calls {
+		for _, pos := range theirs {
+			fmt.Fprintln(g, c.inCounts[pos])
+		}
+	}
+	for _, pos := range theirs { // in the order in which it gives
+		for _, c := range r.calls {
+			fmt.Fprintln(t, c.outCounts[pos])
+		}
+	}
+	return g.Sum64(), t.Sum64()
+}
+
+// settle finds words for a dispute. Those who differ have them; the others wait to be told.
+func (e *mpiEngine) settle(r *round, d mpiDispute) error {
+	const moment = 3 * time.Second
+	other := d.b
+	switch e.team.me {
+	case d.a:
+	case d.b:
+		other = d.a
+	default:
+		if err := e.failure(moment); err != nil {
+			return err
+		}
+	}
+	if err := e.team.disagree(r, other); err != nil {
+		return err
+	}
+	return errors.Errorf("epl: internal error: workers %d and %d differ in %s, and do not know how",
+		e.workers[d.a], e.workers[d.b], r.first().Header)
+}
+
+// do lets the thread do an operation, and waits.
+func (e *mpiEngine) do(op *mpiOp, k *call, missing func() []int) error {
+	if err := e.failure(0); err != nil {
+		op.pins.Unpin()
+		return err
+	}
+	e.thread.submit(func() { e.thread.begin(op) })
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-op.done:
+			if _, ok := err.(mpiDispute); ok || err == nil {
+				op.pins.Unpin()
+				return err
+			}
+			e.thread.keep(op)
+			if why := e.failure(time.Second); why != nil { // a worker that is gone is a better reason
+				return why
+			}
+			return errors.Errorf("epl: %s failed: %s", k.Header, err)
+		case <-e.failed:
+			e.thread.giveUp(op)
+			return e.failure(0)
+		case <-tick.C:
+			if e.team.world.now() < k.began+e.team.world.timeout {
+				continue // nobody is late yet
+			}
+			if err := e.team.overdue(k, missing()); err != nil {
+				e.thread.giveUp(op)
+				return err
+			}
+		}
+	}
+}
+
+// failure returns why the engine has failed, or does within a moment.
+func (e *mpiEngine) failure(within time.Duration) error {
+	if within > 0 {
+		select {
+		case <-e.failed:
+		case <-time.After(within):
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// missing asks the other members whether they have come to a collective. MPI does not tell.
+func (e *mpiEngine) missing(k *call) (members []int) {
+	for m := range e.workers {
+		if m == e.team.me {
+			continue
+		}
+		if calls, err := e.team.callsOf(m); err != nil || calls[0].Seq < k.Seq {
+			members = append(members, m)
+		}
+	}
+	if members != nil {
+		return members
+	}
+	for m := range e.workers { // all have come, and yet it does not end
+		if m != e.team.me {
+			members = append(members, m)
+		}
+	}
+	return members
+}
+
+// space returns memory for some elements like those of a buffer, until the next time.
+func (e *mpiEngine) space(elements int, like buffer) buffer {
+	const unit = int(unsafe.Sizeof(complex128(0)))
+	if need := (elements*like.size + unit - 1) / unit; len(e.memory) < need {
+		e.memory = make([]complex128, need)
+	}
+	if elements == 0 {
+		return buffer{size: like.size, dtype: like.dtype}
+	}
+	return buffer{ptr: unsafe.Pointer(unsafe.SliceData(e.memory)), len: elements, size: like.size, dtype: like.dtype}
+}

@@ -1,0 +1,117 @@
+package comm
+
+import (
+	"unsafe"
+
+	"github.com/pkg/errors"
+	"golang.org/x/sys/unix"
+)
+
+// card tells the others where the buffer of a rank is: its In, or Buf.
+type card struct {
+	addr uint64 // in the worker's own memory
+	// If it is in the worker's shared heap, the piece of that, and where in it.
+	piece, fd, size, offset uint64
+	_                       [24]byte
+}
+
+// way is how members get at each other's own memory.
+type way int
+
+const (
+	staged way = iota // not at all: everything goes through slots
+	lent              // the kernel lets them read it, see readMemory
+	mapped            // all buffers are in shared heaps, which everyone maps
+)
+
+// arrive is a step in which members meet and find a way for what follows.
+func (a *shmArea) arrive(k *call, r *round) (way, error) {
+	way, err := a.show(k, r)
+	if err == nil {
+		a.pass()
+	}
+	return way, err
+}
+
+// show lets members meet, show their cards and find a way. They are still in the step.
+func (a *shmArea) show(k *call, r *round) (way, error) {
+	cards := a.cards[a.step&1]
+	shared := true
+	for _, c := range r.calls {
+		p, offset := heap.find(c.in)
+		*cards[c.pos] = card{addr: uint64(uintptr(c.in.ptr))}
+		if p == nil {
+			shared = false
+			continue
+		}
+		*cards[c.pos] = card{uint64(uintptr(c.in.ptr)), p.id, uint64(p.fd), uint64(len(p.memory)), uint64(offset), [24]byte{}}
+	}
+	if err := a.meet(k, r, shared); err != nil {
+		return 0, err
+	}
+	way := staged
+	if a.readsAll {
+		way = lent
+	}
+	if a.allShare() {
+		way = mapped
+		for _, c := range r.calls {
+			a.mapped[c.pos] = c.in.ptr
+		}
+		for pos, m := range a.team.memberOf {
+			if m != a.me {
+				memory, err := a.views.open(a.peers[m].pid, cards[pos])
+				if err != nil {
+					return 0, errors.Errorf("epl: worker %d cannot map the shared heap of worker %d: %s; allocate the buffers of rank %d without World.Alloc",
+						a.team.members[a.me].worker, a.team.members[m].worker, err, a.team.group.ranks[pos])
+				}
+				a.mapped[pos] = unsafe.Pointer(&memory[cards[pos].offset])
+			}
+		}
+	}
+	return way, nil
+}
+
+// fetchAll copies bytes of another member's buffer, at a position of the group, to all of dst. The cards are those of the
+// step before.
+func (a *shmArea) fetchAll(dst []unsafe.Pointer, way way, pos, from, n int) error {
+	if way == mapped {
+		moveToAll(dst, unsafe.Add(a.mapped[pos], from), n)
+		return nil
+	}
+	card, m := a.cards[(a.step-1)&1][pos], a.team.memberOf[pos]
+	if err := readMemory(a.peers[m].pid, dst[0], card.addr+uint64(from), n); err != nil {
+		return a.engine.because(errors.Errorf("epl: the memory of worker %d can no longer be read: %s; see its output", a.team.members[m].worker, err))
+	}
+	moveToAll(dst[1:], dst[0], n)
+	return nil
+}
+
+// views are pieces of others' shared heaps, mapped here, by their random names.
+type views map[uint64][]byte
+
+func (v *views) open(pid uint64, c *card) ([]byte, error) {
+	if memory, ok := (*v)[c.piece]; ok {
+		return memory, nil
+	}
+	memory, err := openMemory(pid, c.fd, int(c.size))
+	if err != nil {
+		return nil, err
+	}
+	if *(*uint64)(unsafe.Pointer(&memory[0])) != c.piece {
+		unix.Munmap(memory)
+		return nil, errors.New("it is something else")
+	}
+	if *v == nil {
+		*v = views{}
+	}
+	(*v)[c.piece] = memory
+	return memory, nil
+}
+
+func (v views) close() {
+	for _, memory := range v {
+		unix.Munmap(memory)
+	}
+	clear(v)
+}

@@ -1,0 +1,255 @@
+package comm
+
+import (
+	"unsafe"
+)
+
+// Sizes in bytes at which collectives change their way. Two processes on two processors decided them.
+const (
+	// smallBytes is up to where a collective is one step, in which every member computes all of its results by itself.
+	smallBytes = 16 << 10
+
+	// lentBytes is from where it pays to let others read memory, for what a member gives.
+	lentBytes = 64 << 10
+)
+
+// do does a collective. k is the call whose clock counts.
+func (a *shmArea) do(k *call, r *round) error {
+	defer a.forget()
+	c := r.first()
+	switch c.Op {
+	case AllReduce:
+		return a.allReduce(k, r)
+	case ReduceScatter:
+		a.begin(c.inCounts)
+		return a.reduceScatter(k, r)
+	case AllGather:
+		a.begin(c.outCounts)
+		return a.allGather(k, r)
+	case AllToAll:
+		return a.allToAll(k, r)
+	case Broadcast:
+		return a.broadcast(k, r)
+	}
+	return a.steps(k, r, true, 1, func(int, unsafe.Pointer) {}, func(int, uint64) error { return nil })
+}
+
+// forget drops the callers' memory.
+func (a *shmArea) forget() {
+	clear(a.src[:cap(a.src)])
+	clear(a.dst[:cap(a.dst)])
+	clear(a.mapped)
+}
+
+// begin notes where the parts of positions begin.
+func (a *shmArea) begin(counts []int) {
+	at := 0
+	for pos, n := range counts {
+		a.offsets[pos] = at
+		at += n
+	}
+}
+
+// steps does a collective in slots. In each step, fill fills this member's; look looks into those of the others, which it
+// waits for. In a small one the first step is also where members meet; else they met before.
+func (a *shmArea) steps(k *call, r *round, small bool, n int, fill func(i int, slot unsafe.Pointer), look func(i int, step uint64) error) error {
+	put := func(i int) error {
+		step := a.step + uint64(i)
+		if err := a.vacant(k, step); err != nil {
+			return err
+		}
+		fill(i, a.slots[step&1][a.me])
+		if !small {
+			a.fill(step)
+		}
+		return nil
+	}
+	if err := put(0); err != nil {
+		return err
+	}
+	if small {
+		if err := a.meet(k, r, false); err != nil {
+			return err
+		}
+	}
+	for i := range n {
+		if i+1 < n {
+			if err := put(i + 1); err != nil {
+				return err
+			}
+		}
+		step := a.step + uint64(i)
+		if err := look(i, step); err != nil {
+			return err
+		}
+		a.leave(step)
+	}
+	a.step += uint64(n)
+	return nil
+}
+
+// others calls f for the other members, beginning with the next: not all turn to the first one first.
+func (a *shmArea) others(f func(m int) error) error {
+	for i := 1; i < len(a.seats); i++ {
+		if err := f((a.me + i) % len(a.seats)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pieces calls f for the parts of a member's ranks, laid end to end, from one element to another: which position, from
+// which element of its part, how many, and where that is counted from the first.
+func (a *shmArea) pieces(m int, counts []int, from, to int, f func(pos, off, n, at int)) {
+	start := 0
+	for _, pos := range a.team.members[m].positions {
+		lo, hi := max(from, start), min(to, start+counts[pos])
+		if lo < hi {
+			f(pos, lo-start, hi-lo, lo-from)
+		}
+		start += counts[pos]
+	}
+}
+
+// total returns the elements of a member's parts.
+func (a *shmArea) total(m int, counts []int) (n int) {
+	for _, pos := range a.team.members[m].positions {
+		n += counts[pos]
+	}
+	return n
+}
+
+// most returns the largest total.
+func (a *shmArea) most(counts []int) (n int) {
+	for m := range a.seats {
+		n = max(n, a.total(m, counts))
+	}
+	return n
+}
+
+// callAt returns the call of the local rank at a position.
+func (a *shmArea) callAt(r *round, pos int) *call {
+	for _, c := range r.calls {
+		if c.pos == pos {
+			return c
+		}
+	}
+	return nil
+}
+
+// outs returns where an element goes in all ranks of this worker.
+func (a *shmArea) outs(r *round, at int) []unsafe.Pointer {
+	a.dst = a.dst[:0]
+	for _, c := range r.calls {
+		a.dst = append(a.dst, c.out.at(at))
+	}
+	return a.dst
+}
+
+// perSlot returns how many elements a slot holds for each of some members, in whole cache lines.
+func perSlot(size, members int) int { return max(1, slotBytes/members&^63/size) }
+
+// stepsFor returns how many steps elements need.
+func stepsFor(elements, per int) int { return max(1, (elements+per-1)/per) }
+
+func (a *shmArea) allGather(k *call, r *round) error {
+	c := r.first()
+	size, counts := c.out.size, c.outCounts
+	own := func() {
+		for _, c := range r.calls {
+			if c.in.len > 0 {
+				moveToAll(a.outs(r, a.offsets[c.pos]), c.in.ptr, int(c.in.bytes()))
+			}
+		}
+	}
+	per := perSlot(size, 1)
+	small := c.out.len*size <= smallBytes
+	if !small {
+		way, err := a.arrive(k, r)
+		if err != nil {
+			return err
+		}
+		if way == mapped || way == lent && a.most(counts)*size >= lentBytes {
+			return a.touch(k, func() error {
+				own()
+				return a.others(func(m int) (err error) {
+					a.pieces(m, counts, 0, a.total(m, counts), func(pos, off, n, _ int) {
+						err = firstError(err, a.fetchAll(a.outs(r, a.offsets[pos]+off), way, pos, off*size, n*size))
+					})
+					return err
+				})
+			})
+		}
+	}
+	return a.steps(k, r, small, stepsFor(a.most(counts), per), func(i int, slot unsafe.Pointer) {
+		a.pieces(a.me, counts, i*per, (i+1)*per, func(pos, off, n, at int) {
+			move(unsafe.Add(slot, at*size), a.callAt(r, pos).in.at(off), n*size)
+		})
+	}, func(i int, step uint64) error {
+		if i == 0 {
+			own()
+		}
+		return a.others(func(m int) error {
+			if err := a.await(k, m, filled, step+1); err != nil {
+				return err
+			}
+			a.pieces(m, counts, i*per, (i+1)*per, func(pos, off, n, at int) {
+				moveToAll(a.outs(r, a.offsets[pos]+off), unsafe.Add(a.slots[step&1][m], at*size), n*size)
+			})
+			return nil
+		})
+	})
+}
+
+func (a *shmArea) broadcast(k *call, r *round) error {
+	c := r.first()
+	root, bytes := a.team.memberOf[c.peer], int(c.Bytes)
+	own := func(from, n int) {
+		moveToAll(a.outs(r, from/c.in.size), unsafe.Add(a.callAt(r, c.peer).in.ptr, from), n)
+	}
+	small := bytes <= smallBytes
+	if !small {
+		way, err := a.arrive(k, r)
+		if err != nil {
+			return err
+		}
+		if way == mapped || way == lent && bytes >= lentBytes {
+			return a.touch(k, func() error {
+				if a.me == root {
+					own(0, bytes)
+					return nil
+				}
+				return a.fetchAll(a.outs(r, 0), way, c.peer, 0, bytes)
+			})
+		}
+	}
+	const per = slotBytes
+	return a.steps(k, r, small, stepsFor(bytes, per), func(i int, slot unsafe.Pointer) {
+		if a.me == root {
+			move(slot, unsafe.Add(a.callAt(r, c.peer).in.ptr, i*per), min(per, bytes-i*per))
+		}
+	}, func(i int, step uint64) error {
+		if i == 0 && !small {
+			if err := a.awaitAll(k, filled, step+1); err != nil {
+				return err
+			}
+		}
+		n := min(per, bytes-i*per)
+		if a.me == root {
+			own(i*per, n)
+			return nil
+		}
+		if err := a.await(k, root, filled, step+1); err != nil {
+			return err
+		}
+		moveToAll(a.outs(r, i*per/c.out.size), a.slots[step&1][root], n)
+		return nil
+	})
+}
+
+func firstError(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,531 @@
+//go:build linux
+
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gomlx/compute/dtypes"
+	"golang.org/x/sys/unix"
+)
+
+// sharing makes the worlds of n workers on one host.
+func sharing(t *testing.T, n int, ranks func(int) int, opts Options) *World {
+	t.Helper()
+	w, err := newWorlds(func(int) string { return "a" }, ranks)(n, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeAll(t, w) })
+	return w
+}
+
+// replace sets a variable until the end of the test.
+func replace[T any](t *testing.T, at *T, by T) {
+	before := *at
+	*at = by
+	t.Cleanup(func() { *at = before })
+}
+
+// everyCall makes calls of all operations with a size, whose results must be right bit for bit. Buffers come from alloc.
+// All workers have one rank.
+func everyCall(c *Communicator, e element, size int, alloc func(like any) any) error {
+	n, p := c.Size(), c.Position()
+	rng := seedOf(e.dtype, n, size)
+	in := inputs(e, rng, n, size)
+	counts := parts(rng, size, n)
+	from, to := sum(counts[:p]), sum(counts[:p+1])
+	total := e.reduce(Sum, 1, in)
+	check := func(what string, err error, got, want any) error {
+		if err == nil && !sameBits(got, want) {
+			err = errors.New("the result is wrong")
+		}
+		if err != nil {
+			return fmt.Errorf("%s of %d %s: %w", what, size, e.dtype, err)
+		}
+		return nil
+	}
+	buf := alloc(in[p])
+	if err := check("all-reduce", c.AllReduce(buf, Sum), buf, total); err != nil {
+		return err
+	}
+	part := makeLike(buf, counts[p])
+	if err := check("reduce-scatter", c.ReduceScatter(alloc(in[p]), part, counts, Sum), part, slice(total, from, to)); err != nil {
+		return err
+	}
+	all := makeLike(buf, size)
+	if err := check("all-gather", c.AllGather(alloc(part), all, counts), all, total); err != nil {
+		return err
+	}
+	give, take := make([]int, n), make([]int, n)
+	var wants []any
+	for i := range n {
+		give[i], take[i] = counts[(i+p)%n], counts[(i+p)%n]
+		at := 0
+		for j := range p {
+			at += counts[(i+j)%n]
+		}
+		wants = append(wants, slice(in[i], at, at+take[i]))
+	}
+	if err := check("all-to-all", c.AllToAll(alloc(in[p]), all, give, take), all, concat(wants...)); err != nil {
+		return err
+	}
+	root := size % n
+	buf = alloc(in[p])
+	if err := check("broadcast", c.Broadcast(buf, root), buf, in[root]); err != nil {
+		return err
+	}
+	sent := c.Start(Call{Op: Send, Buf: alloc(in[p]), Peer: (p + 1) % n, Tag: size})
+	last := (p + n - 1) % n
+	if err := check("recv", c.Recv(all, last, size), all, in[last]); err != nil {
+		return err
+	}
+	return firstError(sent.Wait(), c.Barrier())
+}
+
+// everySize does everyCall with ordinary and with shared memory, from one element to several slots.
+func everySize(c *Communicator) error {
+	var frees []func()
+	defer func() {
+		for _, f := range frees {
+			f()
+		}
+	}()
+	shared := func(like any) any {
+		b, _ := bufferOf(like)
+		flat, free, err := c.group.world.Alloc(b.dtype, b.len)
+		if err != nil {
+			panic(err)
+		}
+		frees = append(frees, free)
+		reflect.Copy(reflect.ValueOf(flat), reflect.ValueOf(like))
+		return flat
+	}
+	for _, e := range []element{elements[0], elements[2], elements[14]} {
+		for _, size := range []int{0, 1, 1000, 10_000, 100_003} {
+			if err := everyCall(c, e, size, clone); err != nil {
+				return err
+			}
+			if err := everyCall(c, e, size, shared); err != nil {
+				return fmt.Errorf("in shared memory: %w", err)
+			}
+			mixed := clone
+			if c.Position() > 0 {
+				mixed = shared
+			}
+			if err := everyCall(c, e, size, mixed); err != nil {
+				return fmt.Errorf("in different memory: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+func init() {
+	processJobs["everything"] = func(w *World) error {
+		c, err := w.All().Communicator(w.local[0], 0)
+		if err != nil {
+			return err
+		}
+		if err := everySize(c); err != nil {
+			return err
+		}
+		if area := c.end.meeting.engine.(*shmEngine).area; area.segment == nil {
+			return errors.New("no memory was shared")
+		}
+		return nil
+	}
+}
+
+func TestProcessesCommunicateThroughMemory(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			workers, outputs := startProcesses(t, "everything", n)
+			for i, c := range workers {
+				if err := c.Wait(); err != nil {
+					t.Errorf("worker %d: %v\n%s", i, err, outputs[i])
+				}
+			}
+		})
+	}
+}
+
+func init() {
+	die := func() { syscall.Kill(os.Getpid(), syscall.SIGKILL) }
+	survive := func(w *World, calls func(c *Communicator) error) error {
+		c, err := w.All().Communicator(w.local[0], 0)
+		if err != nil {
+			return err
+		}
+		for err == nil {
+			err = calls(c)
+		}
+		if !strings.Contains(err.Error(), "worker 2 is gone") {
+			return fmt.Errorf("it ended with: %w", err)
+		}
+		return nil
+	}
+	processJobs["killed before it joins"] = func(w *World) error {
+		if w.local[0] == 2 {
+			die()
+		}
+		return survive(w, (*Communicator).Barrier)
+	}
+	processJobs["killed while others wait"] = func(w *World) error {
+		rounds := 0
+		return survive(w, func(c *Communicator) error {
+			if rounds++; c.rank == 2 && rounds == 20 {
+				die()
+			}
+			return c.Barrier()
+		})
+	}
+	processJobs["killed in the middle"] = func(w *World) error {
+		if w.local[0] == 2 {
+			time.AfterFunc(300*time.Millisecond, die)
+		}
+		flat, _, err := w.Alloc(dtypes.Float32, 1<<20)
+		if err != nil {
+			return err
+		}
+		in, out := make([]float32, 1<<18), make([]float32, 3<<18)
+		return survive(w, func(c *Communicator) error {
+			return firstError(c.AllReduce(flat, Sum), c.AllGather(in, out, nil))
+		})
+	}
+	processJobs["killed while it sends"] = func(w *World) error {
+		if w.local[0] == 2 {
+			time.AfterFunc(300*time.Millisecond, die)
+		}
+		in, out := make([]float32, 1<<20), make([]float32, 1<<20)
+		return survive(w, func(c *Communicator) error {
+			sent := c.Start(Call{Op: Send, Buf: in, Peer: (c.pos + 1) % 3})
+			return firstError(c.Recv(out, (c.pos+2)%3, 0), sent.Wait())
+		})
+	}
+}
+
+func TestAKilledWorkerEndsTheOthersAndLeavesNothing(t *testing.T) {
+	for _, job := range []string{"killed before it joins", "killed while others wait", "killed in the middle", "killed while it sends"} {
+		t.Run(job, func(t *testing.T) {
+			before, err := os.ReadDir("/dev/shm")
+			if err != nil {
+				t.Skip("there is no /dev/shm to look into")
+			}
+			workers, outputs := startProcesses(t, job, 3)
+			workers[2].Wait()
+			for i, c := range workers[:2] {
+				over := make(chan error, 1)
+				go func() { over <- c.Wait() }()
+				select {
+				case err := <-over:
+					if err != nil {
+						t.Errorf("worker %d: %v\n%s", i, err, outputs[i])
+					}
+				case <-time.After(20 * time.Second):
+					t.Fatalf("worker %d still runs\n%s", i, outputs[i])
+				}
+			}
+			after, err := os.ReadDir("/dev/shm")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range after {
+				if strings.Contains(f.Name(), "epl") && !slices.ContainsFunc(before, func(o os.DirEntry) bool { return o.Name() == f.Name() }) {
+					t.Errorf("%s is left", f.Name())
+				}
+			}
+		})
+	}
+}
+
+// mappings counts what of the engine's memory this process has mapped.
+func mappings(t *testing.T) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(maps), "memfd:epl-segment")
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}
+
+func TestCloseUnmapsWhatWasShared(t *testing.T) {
+	flat, free, err := sharing(t, 2, one, Options{}).Alloc(dtypes.Float32, 1) // the heap stays
+	if err != nil || len(flat.([]float32)) != 1 {
+		t.Fatal(err)
+	}
+	free()
+	files, maps, goroutines := descriptors(t), mappings(t), runtime.NumGoroutine()
+	for range 3 {
+		w, err := newWorlds(func(int) string { return "a" }, one)(3, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustAll(t, ends(t, w.All(), 0), func(c *Communicator) error {
+			buf := alloc[float32](t, c.group.world, 100_000)
+			sent := c.Start(Call{Op: Send, Buf: make([]float32, 50_000), Peer: (c.pos + 1) % 3})
+			return firstError(firstError(c.Recv(make([]float32, 50_000), (c.pos+2)%3, 0), sent.Wait()), c.AllReduce(buf, Sum))
+		})
+		if mappings(t) == maps {
+			t.Error("nothing was shared")
+		}
+		closeAll(t, w)
+	}
+	noMoreGoroutines(t, goroutines)
+	if n := mappings(t); n != maps {
+		t.Errorf("%d mappings before, %d after", maps, n)
+	}
+	if n := descriptors(t); n > files {
+		t.Errorf("%d open files before, %d after", files, n)
+	}
+}
+
+// alloc returns a slice of the shared heap that is given back after the test.
+func alloc[T any](t *testing.T, w *World, n int) []T {
+	flat, free, err := w.Alloc(dtypes.FromGoType(reflect.TypeFor[T]()), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(free)
+	return flat.([]T)
+}
+
+func TestWithoutTheKernelsLeaveEverythingGoesThroughSegments(t *testing.T) {
+	replace(t, &readOther, func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error) { return 0, unix.EPERM })
+	cs := ends(t, sharing(t, 3, one, Options{Timeout: time.Minute}).All(), 0)
+	mustAll(t, cs, everySize)
+	mustAll(t, cs, manyTags)
+	if cs[0].end.meeting.engine.(*shmEngine).area.readsAll {
+		t.Error("it was permitted all the same")
+	}
+}
+
+func TestManySendsMayBeReceivedInAnyOrder(t *testing.T) {
+	mustAll(t, ends(t, sharing(t, 2, one, Options{Timeout: time.Minute}).All(), 0), manyTags)
+	mustAll(t, ends(t, sharing(t, 6, two, Options{Timeout: time.Minute}).All(), 0), manyTags)
+}
+
+// manyTags sends more messages than the ring holds, of all sizes, and receives them in another order.
+func manyTags(c *Communicator) error {
+	const tags = 100
+	n := c.Size()
+	size := func(tag int) int { return []int{0, 1, inlineBytes, inlineBytes + 1, 3*streamBytes + 1}[tag%5] }
+	value := func(from, tag int) byte { return byte(7*from + tag + 1) }
+	var sent []*Handle
+	for tag := range tags {
+		buf := make([]byte, size(tag))
+		for i := range buf {
+			buf[i] = value(c.pos, tag)
+		}
+		sent = append(sent, c.Start(Call{Op: Send, Buf: buf, Peer: (c.pos + 1) % n, Tag: tag}))
+	}
+	from := (c.pos + n - 1) % n
+	for _, tag := range rand.Perm(tags) {
+		buf := make([]byte, size(tag))
+		if err := c.Recv(buf, from, tag); err != nil {
+			return err
+		}
+		for _, b := range buf {
+			if b != value(from, tag) {
+				return fmt.Errorf("tag %d from %d has %d", tag, from, b)
+			}
+		}
+	}
+	for _, h := range sent {
+		if err := h.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestWorkersThatCannotShareMemoryUseConnections(t *testing.T) {
+	for name, fails := range map[string]func(try int64) bool{
+		"all": func(int64) bool { return true },
+		"one": func(try int64) bool { return try == 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tries atomic.Int64
+			replace(t, &openOther, func(name string, flag int, perm os.FileMode) (*os.File, error) {
+				if fails(tries.Add(1)) {
+					return nil, os.ErrPermission
+				}
+				return os.OpenFile(name, flag, perm)
+			})
+			maps := mappings(t)
+			w, err := newWorlds(func(int) string { return "a" }, one)(3, Options{Timeout: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cs := ends(t, w.All(), 0)
+			mustAll(t, cs, func(c *Communicator) error {
+				buf := []int32{int32(c.pos), 1}
+				if err := c.AllReduce(buf, Sum); err != nil || !slices.Equal(buf, []int32{3, 3}) {
+					return fmt.Errorf("%d, %v", buf, err)
+				}
+				return nil
+			})
+			mustAll(t, cs, manyTags)
+			if cs[1].end.meeting.engine.(*shmEngine).tcp == nil {
+				t.Error("there are no connections")
+			}
+			closeAll(t, w)
+			if n := mappings(t); n != maps {
+				t.Errorf("%d mappings before, %d after", maps, n)
+			}
+		})
+	}
+}
+
+func TestMemoryThatRunsOutIsAnErrorWithWords(t *testing.T) {
+	replace(t, &reserve, func(int, uint32, int64, int64) error { return unix.ENOSPC })
+	cs := ends(t, sharing(t, 2, one, Options{}).All(), 0)
+	wantErrors(t, onAll(cs, (*Communicator).Barrier), "MB of shared memory cannot be reserved: no space left on device", "is free", "start fewer workers")
+	_, _, err := cs[0].group.world.Alloc(dtypes.Float64, 100<<20)
+	wantError(t, err, "104857600 elements of Float64 cannot be allocated", "800 MB of shared memory cannot be reserved")
+}
+
+func TestAWorkerThatDoesNotComeIsNamed(t *testing.T) {
+	for name, meet := range map[string]bool{"when memory is to be shared": false, "later": true} {
+		t.Run(name, func(t *testing.T) {
+			cs := ends(t, sharing(t, 3, one, Options{Timeout: time.Second}).All(), 0)
+			pair := ends(t, sharing(t, 2, one, Options{Timeout: time.Second}).All(), 0)
+			if meet {
+				mustAll(t, cs, (*Communicator).Barrier)
+				mustAll(t, pair, func(c *Communicator) error {
+					return c.Do(Call{Op: Send + Op(c.pos), Buf: []bool{true}, Peer: 1 - c.pos})
+				})
+			}
+			sent := pair[0].Start(Call{Op: Send, Buf: []bool{true}, Peer: 1, Tag: 5})
+			errs := onAll(cs[:2], (*Communicator).Barrier)
+			wantErrors(t, errs, "rank 2 did not arrive within 1s in barrier")
+			var timeout *TimeoutError
+			if !errors.As(errs[0], &timeout) && !errors.As(errs[1], &timeout) {
+				t.Errorf("no TimeoutError: %v", errs)
+			}
+			wantError(t, sent.Wait(), "rank 1 did not arrive within 1s in send to rank 1 with tag 5")
+		})
+	}
+}
+
+func TestSharedMemoryIsReducedInTheSameOrderAsOrdinary(t *testing.T) {
+	for _, ranks := range []func(int) int{one, two} {
+		cs := ends(t, sharing(t, 5, ranks, Options{}).All(), 0)
+		for _, e := range elements[:4] { // floats
+			const size = 70_001
+			in := inputs(e, seedOf(e.dtype), 5, size)
+			counts := parts(seedOf("parts"), size, 5)
+			mustAll(t, cs, func(c *Communicator) error {
+				ordinary := clone(in[c.pos])
+				shared, free, err := c.group.world.Alloc(e.dtype, size)
+				if err != nil {
+					return err
+				}
+				defer free()
+				reflect.Copy(reflect.ValueOf(shared), reflect.ValueOf(ordinary))
+				a, b := makeLike(shared, counts[c.pos]), makeLike(shared, counts[c.pos])
+				if err := firstError(c.ReduceScatter(ordinary, a, counts, Sum), c.ReduceScatter(shared, b, counts, Sum)); err != nil {
+					return err
+				}
+				if err := firstError(c.AllReduceScaled(ordinary, Sum, 0.3), c.AllReduceScaled(shared, Sum, 0.3)); err != nil {
+					return err
+				}
+				if !sameBits(a, b) || !sameBits(ordinary, shared) {
+					return fmt.Errorf("%s: other bits", e.dtype)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+func TestAllocGivesZerosAndTakesThemBack(t *testing.T) {
+	alone, err := NewInProcess(1, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alone.Close()
+	for _, w := range []*World{alone, sharing(t, 2, one, Options{})} {
+		for _, e := range elements {
+			for range 2 { // the second time it is used memory
+				flat, free, err := w.Alloc(e.dtype, 1000)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if b, ok := bufferOf(flat); !ok || b.dtype != e.dtype || b.len != 1000 {
+					t.Errorf("%s: it is a %T", e.dtype, flat)
+				}
+				if !sameBits(flat, makeLike(flat, 1000)) {
+					t.Errorf("%s: not zero", e.dtype)
+				}
+				reflect.Copy(reflect.ValueOf(flat), reflect.ValueOf(e.fill(seedOf("x"), 1000)))
+				free()
+				free() // once is enough
+			}
+		}
+		_, _, err := w.Alloc(dtypes.Int4, 1)
+		wantError(t, err, "Int4 has no flat slice")
+		_, _, err = w.Alloc(dtypes.Float32, -1)
+		wantError(t, err, "a slice of -1 elements is impossible")
+	}
+}
+
+func TestTheSharedHeapJoinsWhatIsGivenBack(t *testing.T) {
+	p := heapPiece{free: []span{{64, 1024}}}
+	var at []int
+	for range 3 {
+		at = append(at, p.take(320))
+	}
+	if !slices.Equal(at, []int{64, 384, 704}) || p.free != nil && len(p.free) != 0 || p.take(64) != -1 {
+		t.Fatalf("taken %d, free %v", at, p.free)
+	}
+	for _, i := range []int{0, 2, 1} {
+		p.give(at[i], 320)
+	}
+	if !slices.Equal(p.free, []span{{64, 1024}}) {
+		t.Errorf("free %v", p.free)
+	}
+}
+
+// A root has nothing to wait for, so it can be far ahead of the others.
+func TestBroadcastsThatFollowEachOtherAreNotMixedUp(t *testing.T) {
+	cs := ends(t, sharing(t, 4, one, Options{Timeout: time.Minute}).All(), 0)
+	mustAll(t, cs, func(c *Communicator) error {
+		for i := range 300 {
+			buf := make([]int32, []int{1, 5_000, 12_000, 40_000}[i%4]) // in one step, in some, read from the root
+			root := i / 7 % 4
+			if c.pos == root {
+				for j := range buf {
+					buf[j] = int32(i)
+				}
+			}
+			if err := c.Broadcast(buf, root); err != nil {
+				return err
+			}
+			if buf[0] != int32(i) || buf[len(buf)-1] != int32(i) {
+				return fmt.Errorf("broadcast %d gave %d … %d", i, buf[0], buf[len(buf)-1])
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,421 @@
+package comm
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/pkg/errors"
+)
+
+// exchanges are the sends and receives of an engine.
+//
+// A short message travels at once, and waits at the other end until it is received; the receiver then says so. Of a long
+// one, or when many short ones wait there already, only the header does: the receiver asks for the rest when it knows
+// where to put it. A send is over when its message was received, or is being received.
+type exchanges struct {
+	engine *tcpEngine
+
+	mu      sync.Mutex
+	lines   []*line // by member; nil: not connected
+	down    bool
+	running sync.WaitGroup
+}
+
+const (
+	eagerBytes   = 64 << 10 // a longer message does not travel before it is asked for
+	unaskedBytes = 1 << 20  // how much may wait unreceived for each peer
+)
+
+// line is the connection to one peer. One goroutine reads it and another writes it, so that neither end ever waits for the
+// other to read before it reads itself.
+type line struct {
+	member int
+	ready  chan struct{} // closed when it is connected, or that failed
+	conn   net.Conn
+	err    error // of connecting
+
+	mu      sync.Mutex
+	work    sync.Cond                // for the writer
+	queue   []frameOut               // to be written
+	sends   map[uint64]*transit      // that wait to be received or asked for, by number
+	asked   map[uint64]*transit      // receives whose message was asked for, by the sender's number
+	posted  map[exchangeKey]*transit // receives that wait for a message
+	arrived map[exchangeKey]*message // messages that wait for a receive
+	number  uint64
+	unasked int   // bytes that were sent and not received
+	waiting int   // bytes that have come and were not received
+	broken  error // why it ended
+	stopped bool
+	ended   chan struct{} // closed when no goroutine touches anybody's memory any more
+}
+
+// transit is a send or receive under way.
+type transit struct {
+	call  *call
+	eager bool
+	done  chan error
+}
+
+// message is a send of the other end.
+type message struct {
+	send   *call
+	number uint64
+	data   []byte // nil: to be asked for
+}
+
+// frameOut is what the writer writes: a frame, and the data of a message.
+type frameOut struct {
+	frame frame
+	data  []byte
+	done  chan error // told when it is written; may be nil
+}
+
+func (x *exchanges) init(e *tcpEngine) {
+	x.engine = e
+	x.lines = make([]*line, len(e.team.members))
+}
+
+// line returns the connection to a member, which it makes if there is none.
+func (x *exchanges) line(k *call, member int) (*line, error) {
+	x.mu.Lock()
+	l := x.lines[member]
+	first := l == nil
+	if first {
+		l = &line{member: member, ready: make(chan struct{}), ended: make(chan struct{}), sends: map[uint64]*transit{}, asked: map[uint64]*transit{},
+			posted: map[exchangeKey]*transit{}, arrived: map[exchangeKey]*message{}}
+		l.work.L = &l.mu
+		x.lines[member] = l
+	}
+	x.mu.Unlock()
+	if first {
+		conn, err := x.engine.dial(k, member, "exchanges")
+		x.mu.Lock()
+		if x.down && err == nil {
+			conn.Close()
+			err = *x.engine.broken.Load()
+		}
+		if l.conn, l.err = conn, err; err == nil {
+			x.running.Go(func() { l.run(x.engine.team) })
+		}
+		close(l.ready)
+		x.mu.Unlock()
+	}
+	<-l.ready
+	return l, l.err
+}
+
+// shut closes all connections. Who waits in them returns.
+func (x *exchanges) shut() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.down = true
+	for _, l := range x.lines {
+		if l != nil {
+			select {
+			case <-l.ready:
+				if l.err == nil {
+					l.stop(nil)
+				}
+			default: // the engine's failure ends the dialling
+			}
+		}
+	}
+}
+
+// wait waits until nothing runs any more.
+func (x *exchanges) wait() { x.running.Wait() }
+
+func (e *tcpEngine) exchange(k *call) error {
+	if err := e.broken.Load(); err != nil {
+		return *err
+	}
+	member := e.team.memberOf[k.peer]
+	l, err := e.exchanges.line(k, member)
+	if err != nil {
+		return err
+	}
+	t := &transit{call: k, done: make(chan error, 1)}
+	if k.Op == Send {
+		l.send(t)
+	} else {
+		l.receive(e.team, t)
+	}
+	timer := time.NewTimer(e.patience(k))
+	defer timer.Stop()
+	for {
+		select {
+		case err := <-t.done:
+			return err
+		case <-l.ended:
+			select {
+			case err := <-t.done: // it was over before
+				return err
+			default:
+			}
+			return e.lost(member, l.broken)
+		case <-timer.C:
+			if err := e.team.overdue(k, []int{member}); err != nil {
+				l.stop(err)
+				<-l.ended
+				return err
+			}
+			timer.Reset(e.patience(k))
+		}
+	}
+}
+
+// keyOf returns the stream of messages that a call belongs to.
+func keyOf(k *call) exchangeKey {
+	if k.Op == Recv {
+		return exchangeKey{from: k.peer, to: k.pos, tag: k.Tag}
+	}
+	return exchangeKey{from: k.pos, to: k.peer, tag: k.Tag}
+}
+
+// send puts a message on its way.
+func (l *line) send(t *transit) {
+	data := t.call.in.bytesOf(0, t.call.in.len)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.number++
+	l.sends[l.number] = t
+	f := frame{kind: frameOffer, number: l.number, call: told{Header: t.call.Header, Pos: t.call.pos, Root: t.call.peer}}
+	if len(data) <= eagerBytes && l.unasked+len(data) <= unaskedBytes {
+		f.kind = frameMessage
+		t.eager = true
+		l.unasked += len(data)
+		l.push(frameOut{frame: f, data: data})
+		return
+	}
+	l.push(frameOut{frame: f})
+}
+
+// push queues a frame. The lock is held.
+func (l *line) push(f frameOut) {
+	l.queue = append(l.queue, f)
+	l.work.Signal()
+}
+
+// receive takes the message that has come, or waits for it.
+func (l *line) receive(team *team, t *transit) {
+	key := keyOf(t.call)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m, ok := l.arrived[key]
+	if !ok {
+		l.posted[key] = t
+		return
+	}
+	delete(l.arrived, key)
+	l.waiting -= len(m.data)
+	if !l.matches(team, m, t) {
+		return
+	}
+	if m.data == nil && t.call.Bytes > 0 {
+		l.ask(m, t)
+		return
+	}
+	copy(t.call.out.bytesOf(0, t.call.out.len), m.data)
+	l.acknowledge(m)
+	t.done <- nil
+}
+
+// matches compares a message with the receive that it meets. If they do not agree, both ends get the error. The lock is held.
+func (l *line) matches(team *team, m *message, t *transit) bool {
+	err := checkPair(team.group, m.send, t.call)
+	if err != nil {
+		l.push(frameOut{frame: frame{kind: frameRefuse, number: m.number, call: told{Header: t.call.Header, Pos: t.call.pos, Root: t.call.peer}}})
+		t.done <- err
+	}
+	return err == nil
+}
+
+// ask wants the data of a message. The lock is held.
+func (l *line) ask(m *message, t *transit) {
+	l.asked[m.number] = t
+	l.push(frameOut{frame: frame{kind: frameAsk, number: m.number}})
+}
+
+// acknowledge says that a message was received. The lock is held.
+func (l *line) acknowledge(m *message) {
+	l.push(frameOut{frame: frame{kind: frameReceived, number: m.number}})
+}
+
+// run reads and writes the connection until it ends.
+func (l *line) run(team *team) {
+	var both sync.WaitGroup
+	both.Go(func() { l.stop(l.write()) })
+	both.Go(func() { l.stop(l.read(team)) })
+	both.Wait()
+	close(l.ended)
+}
+
+// stop ends the goroutines. The first error stays.
+func (l *line) stop(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.broken == nil {
+		l.broken = err
+	}
+	l.stopped = true
+	l.work.Signal()
+	l.conn.Close()
+}
+
+// write writes what is queued.
+func (l *line) write() error {
+	w := bufio.NewWriterSize(l.conn, 8<<10)
+	var head []byte
+	for {
+		l.mu.Lock()
+		for len(l.queue) == 0 && !l.stopped {
+			l.mu.Unlock()
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			l.mu.Lock()
+			if len(l.queue) == 0 && !l.stopped {
+				l.work.Wait()
+			}
+		}
+		if l.stopped {
+			l.mu.Unlock()
+			return net.ErrClosed
+		}
+		f := l.queue[0]
+		l.queue[0] = frameOut{}
+		l.queue = l.queue[1:]
+		l.mu.Unlock()
+
+		head = f.frame.append(head[:0])
+		_, err := w.Write(head)
+		if err == nil {
+			_, err = w.Write(f.data)
+		}
+		if err == nil && f.done != nil {
+			if err = w.Flush(); err == nil { // the data may still have been in the buffer
+				f.done <- nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// read takes what comes.
+func (l *line) read(team *team) error {
+	r := bufio.NewReaderSize(l.conn, 64<<10)
+	for {
+		f, err := readFrame(r)
+		if err != nil {
+			return err
+		}
+		if err := l.take(team, f, r); err != nil {
+			return err
+		}
+	}
+}
+
+// take does what a frame says.
+func (l *line) take(team *team, f frame, r io.Reader) error {
+	switch f.kind {
+	case frameMessage, frameOffer:
+		return l.takeMessage(team, f, r)
+	case frameData:
+		return l.takeData(f, r)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.sends[f.number]
+	if t == nil {
+		return errors.Errorf("it speaks of message %d, which was not sent", f.number)
+	}
+	delete(l.sends, f.number)
+	if t.eager {
+		l.unasked -= int(t.call.Bytes)
+	}
+	switch f.kind {
+	case frameReceived:
+		t.done <- nil
+	case frameAsk:
+		if t.eager {
+			return errors.Errorf("it asks for message %d, which it has", f.number)
+		}
+		l.push(frameOut{frame: frame{kind: frameData, number: f.number}, data: t.call.in.bytesOf(0, t.call.in.len), done: t.done})
+	case frameRefuse:
+		if err := f.check(team, l.member); err != nil {
+			return err
+		}
+		recv := &call{Header: f.call.Header, pos: f.call.Pos, peer: f.call.Root}
+		err := checkPair(team.group, t.call, recv)
+		if err == nil {
+			err = errors.Errorf("it refuses message %d without a reason", f.number)
+		}
+		t.done <- err
+	}
+	return nil
+}
+
+// takeMessage receives a message, or lays it aside.
+func (l *line) takeMessage(team *team, f frame, r io.Reader) error {
+	if err := f.check(team, l.member); err != nil {
+		return err
+	}
+	m := &message{send: &call{Header: f.call.Header, pos: f.call.Pos, peer: f.call.Root}, number: f.number}
+	key := keyOf(m.send)
+	if f.kind == frameMessage {
+		if f.call.Bytes > eagerBytes {
+			return errors.Errorf("it sends %d bytes unasked, more than %d", f.call.Bytes, eagerBytes)
+		}
+		m.data = make([]byte, f.call.Bytes)
+		if _, err := io.ReadFull(r, m.data); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t, ok := l.posted[key]
+	if !ok {
+		if l.arrived[key] != nil {
+			return errors.Errorf("it sends a second message from rank %d to rank %d with tag %d before the first was received",
+				team.group.ranks[key.from], team.group.ranks[key.to], key.tag)
+		}
+		if l.waiting += len(m.data); l.waiting > unaskedBytes {
+			return errors.Errorf("it sends more than %d bytes unasked", unaskedBytes)
+		}
+		l.arrived[key] = m
+		return nil
+	}
+	delete(l.posted, key)
+	if !l.matches(team, m, t) {
+		return nil
+	}
+	if f.kind == frameOffer {
+		l.ask(m, t)
+		return nil
+	}
+	copy(t.call.out.bytesOf(0, t.call.out.len), m.data)
+	l.acknowledge(m)
+	t.done <- nil
+	return nil
+}
+
+// takeData receives what was asked for.
+func (l *line) takeData(f frame, r io.Reader) error {
+	l.mu.Lock()
+	t := l.asked[f.number]
+	delete(l.asked, f.number)
+	l.mu.Unlock()
+	if t == nil {
+		return errors.Errorf("it sends the data of message %d, which nobody asked for", f.number)
+	}
+	if _, err := io.ReadFull(r, t.call.out.bytesOf(0, t.call.out.len)); err != nil {
+		return err
+	}
+	t.done <- nil
+	return nil
+}

@@ -1,0 +1,224 @@
+package comm
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/pkg/errors"
+)
+
+// transfer is what a collective has to do over connections. The pump asks it for bytes, and tells it what has come.
+type transfer interface {
+	// sizes returns how many bytes a member gets and gives, over all.
+	sizes(member int) (give, take int)
+	// give returns the next bytes for a member, whole elements; nothing if they are not known yet. It is asked again when
+	// they are sent.
+	give(member int) []byte
+	// take returns where the next bytes of a member go; nothing if there is no place yet. It is asked again when they are
+	// filled.
+	take(member int) []byte
+	// advance does what can be done with what has come.
+	advance()
+	// finish does the rest, when all has been given and taken.
+	finish()
+}
+
+// writeSize is how much is written, or read, before others have their turn.
+const writeSize = 256 << 10
+
+// pump moves the data of a collective.
+func (e *tcpEngine) pump(r *round, t transfer) error {
+	for _, p := range e.order {
+		p.begin(t)
+	}
+	for _, p := range e.order {
+		p.head(tcpHeader{digest: r.digest, pair: e.team.pairDigest(r, p.member), bytes: uint64(p.sendAll - headerSize)}, t)
+	}
+	k := r.first()
+	spin := e.spins(k)
+	idle, progress := 0, time.Time{}
+	for {
+		moved, busy := false, false
+		for _, p := range e.order {
+			wrote, err := p.write(t)
+			if err != nil {
+				return e.lost(p.member, err)
+			}
+			read, err := p.read(t)
+			if err != nil {
+				return e.lost(p.member, err)
+			}
+			if !p.known && p.received >= headerSize {
+				if err := e.compare(r, p); err != nil {
+					return err
+				}
+				p.known, p.pending = true, p.stage[headerSize:p.received]
+			}
+			moved = moved || wrote || read
+			busy = busy || !p.over()
+		}
+		if err := e.broken.Load(); err != nil {
+			return *err
+		}
+		if !busy {
+			return nil
+		}
+		if moved {
+			t.advance()
+			idle = 0
+			continue
+		}
+		switch idle++; {
+		case idle <= spin:
+			if idle%16 == 0 {
+				runtime.Gosched()
+			}
+			continue
+		case idle == spin+1:
+			progress = time.Now()
+		}
+		e.await(k)
+		if err := e.late(k, progress); err != nil {
+			return err
+		}
+	}
+}
+
+// spins returns how often to look before the thread is given up.
+func (e *tcpEngine) spins(k *call) int {
+	if k.async || e.team.world.crowded() {
+		return 2
+	}
+	return 2000
+}
+
+// crowded tells whether the ranks of this host do not have a processor each.
+func (w *World) crowded() bool {
+	ranks := 0
+	for _, p := range w.layout.Workers {
+		if p.Host == w.layout.Workers[w.layout.Worker].Host {
+			ranks += p.Ranks
+		}
+	}
+	return ranks > runtime.NumCPU()
+}
+
+// await waits for what the peers lack.
+func (e *tcpEngine) await(k *call) {
+	e.interests = e.interests[:0]
+	for _, p := range e.order {
+		if i := (interest{p.link, p.wantsRead(), len(p.out) > 0}); i.read || i.write {
+			e.interests = append(e.interests, i)
+		}
+	}
+	e.waiter.poll.wait(e.interests, e.patience(k))
+}
+
+// late returns an error when somebody does not come, or has come and stopped. While data flows nobody is late.
+func (e *tcpEngine) late(k *call, progress time.Time) error {
+	var absent, stuck []int
+	for _, p := range e.order {
+		if !p.known {
+			absent = append(absent, p.member)
+		} else if !p.over() {
+			stuck = append(stuck, p.member)
+		}
+	}
+	if absent != nil {
+		return e.team.overdue(k, absent)
+	}
+	if stuck != nil && time.Since(progress) >= e.team.world.timeout {
+		return e.team.overdue(k, stuck)
+	}
+	return nil
+}
+
+// begin forgets the last collective.
+func (p *tcpPeer) begin(t transfer) {
+	give, take := t.sizes(p.member)
+	p.sent, p.sendAll = 0, headerSize+give
+	p.received, p.takeAll = 0, headerSize+take
+	p.in, p.pending, p.known = nil, nil, false
+}
+
+// head prepares the first bytes to be written: the header, and what fits beside it.
+func (p *tcpPeer) head(h tcpHeader, t transfer) {
+	first := h.append(p.first[:0])
+	p.rest = nil
+	for len(p.rest) == 0 && len(first) < min(p.sendAll, stageSize) {
+		if p.rest = t.give(p.member); len(p.rest) == 0 {
+			break
+		}
+		n := min(len(p.rest), stageSize-len(first))
+		first, p.rest = append(first, p.rest[:n]...), p.rest[n:]
+	}
+	p.out = first
+}
+
+// over tells whether nothing more goes to the peer or comes from it.
+func (p *tcpPeer) over() bool {
+	return p.sent == p.sendAll && p.received == p.takeAll && len(p.pending) == 0
+}
+
+// wantsRead tells whether there is a place for what comes.
+func (p *tcpPeer) wantsRead() bool {
+	return !p.known || p.received < p.takeAll && len(p.in) > 0
+}
+
+// write sends what there is room for, and tells whether that was anything.
+func (p *tcpPeer) write(t transfer) (moved bool, err error) {
+	if p.sent == p.sendAll {
+		return false, nil
+	}
+	if len(p.out) == 0 {
+		if p.out, p.rest = p.rest, nil; len(p.out) == 0 {
+			p.out = t.give(p.member)
+		}
+	}
+	n, err := p.link.write(p.out[:min(len(p.out), writeSize)])
+	p.out = p.out[n:]
+	p.sent += n
+	return n > 0, err
+}
+
+// read takes what has come, and tells whether that was anything.
+func (p *tcpPeer) read(t transfer) (moved bool, err error) {
+	if !p.known { // no byte gets further than the stage before the header is compared
+		n, err := p.link.read(p.stage[p.received:min(p.takeAll, stageSize)])
+		p.received += n
+		return n > 0, err
+	}
+	if p.received == p.takeAll && len(p.pending) == 0 {
+		return false, nil
+	}
+	if len(p.in) == 0 {
+		if p.in = t.take(p.member); len(p.in) == 0 {
+			return false, nil
+		}
+	}
+	if len(p.pending) > 0 {
+		n := copy(p.in, p.pending)
+		p.in, p.pending = p.in[n:], p.pending[n:]
+		return true, nil
+	}
+	n, err := p.link.read(p.in[:min(len(p.in), writeSize)])
+	p.in = p.in[n:]
+	p.received += n
+	return n > 0, err
+}
+
+// compare looks at the header of a peer, which has come.
+func (e *tcpEngine) compare(r *round, p *tcpPeer) error {
+	h, err := parseHeader(p.stage)
+	if err != nil {
+		return errors.Errorf("epl: the connection to worker %d is not one of this job: %s", e.team.members[p.member].worker, err)
+	}
+	if h.digest == r.digest && h.pair == e.team.pairDigest(r, p.member) && h.bytes == uint64(p.takeAll-headerSize) {
+		return nil
+	}
+	if err := e.team.disagree(r, p.member); err != nil {
+		return err
+	}
+	return errors.Errorf("epl: internal error: worker %d says that it gives %d bytes in %s, and %d are expected",
+		e.team.members[p.member].worker, h.bytes, r.first().Header, p.takeAll-headerSize)
+}

@@ -1,0 +1,314 @@
+package comm
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomlx/compute/dtypes"
+)
+
+// newPair returns the world of worker 0 in a job of two, on two hosts; the test plays worker 1.
+func newPair(t *testing.T, wrap func(net.Conn) net.Conn) (*World, *testJob) {
+	t.Helper()
+	j := newTestJob(2)
+	j.wrap = wrap
+	w, err := newJob(j, []Place{{1, "a"}, {1, "b"}}, Options{Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeAll(t, w) })
+	return w, j
+}
+
+// answerWith connects as worker 1, writes something, reads all that comes, as far as it does, and hangs up.
+func answerWith(t *testing.T, j *testJob, name string, say []byte, read int64) {
+	c, err := j.meshes[1].Connect(context.Background(), 0, name)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	if _, err := c.Write(say); err != nil {
+		t.Error(err)
+	}
+	_, _ = io.CopyN(io.Discard, c, read)
+}
+
+func TestAConnectionThatBreaksOrSpeaksNonsenseNamesItsWorker(t *testing.T) {
+	const elements = 1 << 20
+	call := &call{Header: Header{Op: AllReduce, Seq: 1, Scale: 1, DType: bufferDType([]float32{}), Bytes: 4 * elements, Peer: -1}, peer: -1}
+	good := tcpHeader{digest: call.digest(), bytes: 4 * elements}.append(nil)
+	frames := func(fs ...frame) (all []byte) {
+		for _, f := range fs {
+			all = f.append(all)
+		}
+		return all
+	}
+	offer := told{Header: Header{Op: Send, DType: call.DType, Bytes: 4 * elements, Seq: 1, Group: "[0 1]"}, Pos: 1, Root: 0}
+	foreign := offer
+	foreign.Pos = 7
+	greedy := offer
+	greedy.Bytes = 1 << 60
+	reduce := func(c *Communicator) error { return c.AllReduce(make([]float32, elements), Sum) }
+	recv := func(c *Communicator) error { return c.Recv(make([]float32, elements), 1, 0) }
+	send := func(c *Communicator) error { return c.Send(make([]float32, elements), 1, 0) }
+	for _, c := range []struct {
+		name, purpose string
+		say           []byte
+		read          int64 // bytes before it hangs up
+		call          func(*Communicator) error
+		want          string
+	}{
+		{"closed at once", "collectives", nil, 1000, reduce, "the connection to worker 1 broke"},
+		{"closed in the header", "collectives", good[:10], 1000, reduce, "the connection to worker 1 broke"},
+		{"closed in the data", "collectives", append(good[:headerSize:headerSize], make([]byte, 300_000)...), 1000, reduce, "the connection to worker 1 broke"},
+		{"another protocol", "collectives", []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"), 1000, reduce, `"GET / HTTP`},
+		{"zeros", "collectives", make([]byte, 100), 1000, reduce, "the connection to worker 1 is not one of this job"},
+		{"exchange closed at once", "exchanges", nil, 0, recv, "the connection to worker 1 broke"},
+		{"exchange of another protocol", "exchanges", bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 10), 0, recv, `"GET / HTTP`},
+		{"message unknown", "exchanges", frames(frame{kind: frameReceived, number: 9}), 0, recv, "message 9, which was not sent"},
+		{"data unasked", "exchanges", frames(frame{kind: frameData, number: 9}), 0, recv, "message 9, which nobody asked for"},
+		{"wrong rank", "exchanges", frames(frame{kind: frameOffer, call: foreign}), 0, recv, "position 7"},
+		{"too much unasked", "exchanges", frames(frame{kind: frameMessage, call: greedy}), 0, recv, "unasked"},
+		{"closed in a message", "exchanges", frames(frame{kind: frameMessage, call: offer})[:frameSize+2], 0, recv, "the connection to worker 1 broke"},
+		{"send that nobody takes", "exchanges", nil, 60, send, "the connection to worker 1 broke"},
+	} {
+		for kind, wrap := range map[string]func(net.Conn) net.Conn{"descriptor": nil, "opaque": func(c net.Conn) net.Conn { return opaque{c} }} {
+			t.Run(c.name+"/"+kind, func(t *testing.T) {
+				t.Parallel() // each waits a second for better words
+				w, j := newPair(t, wrap)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					answerWith(t, j, "[0 1] "+c.purpose, c.say, c.read)
+				}()
+				comm, err := w.All().Communicator(0, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantError(t, c.call(comm), c.want)
+				wantError(t, comm.Barrier(), "stopped in barrier", c.want) // it stays so
+				<-done
+			})
+		}
+	}
+}
+
+func bufferDType(flat any) (d dtypes.DType) {
+	b, _ := bufferOf(flat)
+	return b.dtype
+}
+
+func TestWhatTheMeshKnowsComesBeforeABrokenConnection(t *testing.T) {
+	w, j := newPair(t, nil)
+	go func() {
+		answerWith(t, j, "[0 1] collectives", nil, 10)
+		j.meshes[1].Fail(errTest) // the mesh notices a little later
+	}()
+	comm, err := w.All().Communicator(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, comm.AllReduce(make([]float32, 1000), Sum), "worker 1 stopped", errTest.Error())
+}
+
+// Not with synctest: the connections are real.
+func TestALateRankIsNamedOnEveryWorker(t *testing.T) {
+	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
+		t.Parallel()
+		cs := ends(t, newWorld(t, 4, Options{Timeout: 500 * time.Millisecond}).All(), 0)
+		mustAll(t, cs, func(c *Communicator) error { return c.Do(Call{Program: "train", Op: Barrier}) })
+		errs := onAll(cs[:3], func(c *Communicator) error {
+			return c.Do(Call{Program: "train", Op: AllReduce, Buf: make([]float32, 1024)})
+		})
+		wantErrors(t, errs, "3 did not arrive within 500ms in all-reduce #2 of group [0-3]", "rank 3: 1 of 1 calls", "barrier #1")
+	})
+}
+
+func TestASendThatNobodyReceivesIsNamed(t *testing.T) {
+	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
+		t.Parallel()
+		for _, size := range []int{10, 1 << 20} {
+			cs := ends(t, newWorld(t, 4, Options{Timeout: 300 * time.Millisecond}).All(), 0)
+			var timeout *TimeoutError
+			err := cs[0].Send(make([]int8, size), 3, 7)
+			wantError(t, err, "3 did not arrive within 300ms in send to rank 3 with tag 7 #1")
+			if !errors.As(err, &timeout) {
+				t.Errorf("not a TimeoutError: %v", err)
+			}
+		}
+	})
+}
+
+func TestABusyWorkerMayBeLate(t *testing.T) {
+	for name, hosts := range map[string][2]string{"shared memory": {"a", "a"}, "TCP": {"a", "b"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := newTestJob(2)
+			w, err := newJob(j, []Place{{1, hosts[0]}, {1, hosts[1]}}, Options{Timeout: 400 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { closeAll(t, w) })
+			mustAll(t, ends(t, w.All(), 0), func(c *Communicator) error {
+				if c.Position() == 1 {
+					for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); {
+						j.mu.Lock()
+						j.busy[1] = time.Now()
+						j.mu.Unlock()
+						time.Sleep(20 * time.Millisecond)
+					}
+				}
+				return c.Barrier()
+			})
+		})
+	}
+}
+
+// Positions of a worker need not be neighbours, nor workers of a host.
+func TestGroupsMayInterleaveWorkersAndHosts(t *testing.T) {
+	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
+		w := newWorld(t, 6, Options{Timeout: time.Minute})
+		for _, ranks := range [][]int{{0, 3, 1, 4, 2, 5}, {5, 0, 4, 1}, {2, 5, 3}} {
+			g, err := w.Group(ranks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cs, n := ends(t, g, 0), len(ranks)
+			if n == w.Size() {
+				mustAll(t, cs, func(c *Communicator) error { return chatter(c, seedOf(ranks)) })
+			}
+			rng := seedOf("interleaved", ranks)
+			for _, size := range []int{n, 40_000} {
+				e := elements[rng.IntN(4)]
+				in, counts := inputs(e, rng, n, size), parts(rng, size, n)
+				want, root := e.reduction(g, Sum, 0.5, in), rng.IntN(n)
+				mustAll(t, cs, func(c *Communicator) error {
+					p := c.Position()
+					from, to := sum(counts[:p]), sum(counts[:p+1])
+					all, part, gathered, roots := clone(in[p]), makeLike(in[p], counts[p]), makeLike(in[p], size), clone(in[p])
+					for _, call := range []Call{
+						{Op: AllReduce, Buf: all, Scale: 0.5},
+						{Op: ReduceScatter, In: in[p], Out: part, InCounts: counts, Scale: 0.5},
+						{Op: AllGather, In: part, Out: gathered, OutCounts: counts},
+						{Op: Broadcast, Buf: roots, Root: root},
+					} {
+						if err := c.Do(call); err != nil {
+							return err
+						}
+					}
+					if !sameBits(all, want) || !sameBits(part, slice(want, from, to)) || !sameBits(gathered, want) || !sameBits(roots, in[root]) {
+						return fmt.Errorf("group %d, %d elements: a result is wrong", ranks, size)
+					}
+					return nil
+				})
+			}
+		}
+	})
+}
+
+// Many long messages at once, more than may wait unasked, received in another order.
+func TestMessagesWaitWithoutStoppingOthers(t *testing.T) {
+	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
+		cs := ends(t, newWorld(t, 2, Options{Timeout: time.Minute}).All(), 0)
+		const messages = 40
+		size := func(tag int) int { return []int{0, 1, 50_000, 200_000}[tag%4] }
+		mustAll(t, cs, func(c *Communicator) error {
+			other := 1 - c.Position()
+			var sends []*Handle
+			for tag := range messages {
+				sends = append(sends, c.Start(Call{Op: Send, Buf: bytes.Repeat([]byte{byte(tag)}, size(tag)), Peer: other, Tag: tag}))
+			}
+			for tag := messages - 1; tag >= 0; tag-- {
+				got := make([]byte, size(tag))
+				if err := c.Recv(got, other, tag); err != nil {
+					return err
+				}
+				if !bytes.Equal(got, bytes.Repeat([]byte{byte(tag)}, size(tag))) {
+					return fmt.Errorf("the message with tag %d is wrong", tag)
+				}
+			}
+			for _, h := range sends {
+				if err := h.Wait(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// openFiles counts the file descriptors of this process.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("this system has no /proc/self/fd")
+	}
+	return len(all)
+}
+
+func TestAJobLeavesNoDescriptorsAndGoroutines(t *testing.T) {
+	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
+		runtime.GC()
+		files, goroutines := openFiles(t), runtime.NumGoroutine()
+		for _, broken := range []bool{false, true} {
+			t.Run(fmt.Sprint("broken=", broken), func(t *testing.T) {
+				w := newWorld(t, 4, Options{Timeout: time.Minute})
+				cs := ends(t, w.All(), 0)
+				mustAll(t, cs, func(c *Communicator) error { return chatter(c, rand.New(rand.NewPCG(1, 2))) })
+				mustAll(t, cs, func(c *Communicator) error {
+					if c.Position() == 0 {
+						return c.Send(make([]int8, 100_000), 3, 0)
+					} else if c.Position() == 3 {
+						return c.Recv(make([]int8, 100_000), 0, 0)
+					}
+					return nil
+				})
+				if broken {
+					w.Abort(errTest)
+				}
+			})
+		}
+		noMoreGoroutines(t, goroutines)
+		if after := openFiles(t); after > files {
+			t.Errorf("%d files are open after, %d before", after, files)
+		}
+	})
+}
+
+func FuzzHeadersAndFramesAreRefusedNotTrusted(f *testing.F) {
+	f.Add(tcpHeader{1, 2, 3}.append(nil))
+	f.Add(frame{kind: frameMessage, number: 3, call: told{Header: Header{Op: Send, Program: "train", Group: "[0 1]", Bytes: 3}, Pos: 1}}.append(nil))
+	f.Add([]byte("GET / HTTP/1.1\r\n"))
+	huge := frame{kind: frameOffer}.append(nil)
+	binary.LittleEndian.PutUint64(huge[8+8*6:], 1<<62)
+	f.Add(huge)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if h, err := parseHeader(b); err == nil && !bytes.Equal(h.append(nil), b[:headerSize]) {
+			t.Errorf("%q was read as %+v", b, h)
+		}
+		r := bytes.NewReader(b)
+		got, err := readFrame(r)
+		if err != nil {
+			return
+		}
+		if back := got.append(nil); len(back) != len(b)-r.Len() {
+			t.Errorf("%q was read as %+v, which is %q", b, got, back)
+		}
+		if len(got.call.Program) > programBytes || strings.Contains(string(b), "HTTP") && len(b) < frameSize {
+			t.Errorf("%q was read as %+v", b, got)
+		}
+	})
+}
