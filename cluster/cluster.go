@@ -10,8 +10,8 @@
 //		cluster.Options{PreferIntraNode: true})
 //	fmt.Println(p) // VD0=[g0][g2] VD1=[g1][g3]
 //
-// Everything here is a pure function of its arguments: no clock, no network, no hardware is looked at, and the
-// environment only through the function given to FromEnvironment. Workers that describe the cluster in the same way,
+// Everything here but [Allocation.Environ] is a pure function of its arguments: no clock, no network, no hardware is looked
+// at, and the environment only through the function given to FromEnvironment. Workers that describe the cluster in the same way,
 // each with its own worker index, therefore get the same ranks and the same placements without talking to each other.
 // The package trusts the description: whether a worker really has its devices is for the inner backend to find out.
 //

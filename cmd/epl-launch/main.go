@@ -1,0 +1,132 @@
+// Command epl-launch starts the workers of a job, on this machine or on several, and looks after them until they end.
+//
+//	epl-launch --num_workers 2 --gpu_per_worker 2 go run ./examples/quickstart    two workers here
+//	epl-launch --hosts a,b:2 ./train                                              by ssh: one worker on a, two on b
+//	srun epl-launch ./train                                                       as one worker of an allocation
+//	epl-launch --generate slurm --num_workers 8 ./train                           a script for sbatch
+//
+// docs/launching.md is the guide.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/pkg/errors"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/easyparallel/epl/internal/version"
+	"github.com/easyparallel/epl/launch"
+)
+
+func main() {
+	// Those that end other programs end the job here; a closed pipe too, since nobody reads on.
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, signals))
+}
+
+// run executes one command line and returns its exit status. An error is one message on stderr.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer, signals <-chan os.Signal) int {
+	status := 0
+	root := newCommand(stdin, signals, &status)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	if err := root.Execute(); err != nil {
+		message := err.Error()
+		if !strings.HasPrefix(message, "epl: ") { // from cobra, about flags
+			message = "epl: " + message
+		}
+		fmt.Fprintln(stderr, message)
+		return max(status, 2)
+	}
+	return status
+}
+
+func newCommand(stdin io.Reader, signals <-chan os.Signal, status *int) *cobra.Command {
+	o := launch.Options{Signals: signals}
+	var generate, ssh string
+	var agent, guard bool
+	command := &cobra.Command{
+		Use:           "epl-launch [flags] command [arguments]",
+		Short:         "Start the workers of a job, here or on several machines, and look after them",
+		Version:       version.Version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			switch {
+			case agent:
+				*status = launch.Agent(stdin, cmd.OutOrStdout(), signals, self())
+				return nil
+			case guard:
+				launch.Guard(stdin)
+				return nil
+			}
+			changed := cmd.Flags().Changed
+			if changed("num_workers") && o.Workers == 0 {
+				return errors.New("epl: --num_workers 0: expected a number of at least 1")
+			}
+			if changed("gpu_per_worker") && changed("devices_per_worker") {
+				return errors.New("epl: --gpu_per_worker and --devices_per_worker are two names for one flag; give one of them")
+			}
+			if (changed("gpu_per_worker") || changed("devices_per_worker")) && o.DevicesPerWorker == 0 {
+				return errors.New("epl: --gpu_per_worker 0: expected a number of at least 1; leave it out to let the program decide")
+			}
+			o.Command, o.GPUs, o.SSH, o.Self = args, changed("gpu_per_worker"), strings.Fields(ssh), self()
+			o.Stdout, o.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if changed("generate") {
+				return launch.Generate(o.Stdout, generate, o)
+			}
+			*status, err = launch.Run(context.Background(), o)
+			return err
+		},
+	}
+	command.SetVersionTemplate("epl-launch {{.Version}}\n")
+	flags := command.Flags()
+	flags.SetInterspersed(false) // what follows the command is the command's
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.ReplaceAll(name, "-", "_"))
+	})
+	flags.SortFlags = false
+	flags.IntVar(&o.Workers, "num_workers", 0, "workers of the job, on all machines together (default 1)")
+	flags.IntVar(&o.DevicesPerWorker, "gpu_per_worker", 0, "devices of each worker (default: as the program says)")
+	flags.IntVar(&o.DevicesPerWorker, "devices_per_worker", 0, "the same, for devices that are no GPUs")
+	flags.StringVar(&o.Hosts, "hosts", "", "machines to start workers on by ssh: a,b:2 has two workers on b")
+	flags.StringVar(&ssh, "ssh", "", "command that runs a command on a host (default ssh -o BatchMode=yes -o ServerAliveInterval=5)")
+	flags.StringVar(&o.MachineList, "machine_list", "", "machines on each of which epl-launch is started: a,b or a:29870,b")
+	flags.IntVar(&o.MachineRank, "machine_rank", 0, "this machine's number in the list")
+	flags.IntVar(&o.NumMachines, "num_machines", 0, "machines that meet at an etcd, or nodes for --generate slurm")
+	flags.StringVar(&o.Rendezvous, "rdzv", "", "where machines meet: etcd://HOST:PORT/PREFIX, or tcp://HOST:PORT for the first machine as others see it")
+	flags.IntVar(&o.Port, "port", 0, fmt.Sprintf("where the first of several machines listens (default %d)", launch.DefaultPort))
+	flags.StringVar(&o.TLSCert, "tls_cert", "", "certificate for connections between workers, a PEM file")
+	flags.StringVar(&o.TLSKey, "tls_key", "", "its key, a PEM file")
+	flags.StringVar(&o.TLSCA, "tls_ca", "", "the authority that signed the certificates of all workers, a PEM file")
+	flags.StringVar(&o.LogDir, "log_dir", "", "directory for logs: DIR/LABEL/worker-N.log")
+	flags.StringVar(&o.TaskLabel, "task_label", "", "name of this run (default: the time)")
+	flags.BoolVar(&o.Debug, "debug", false, "say what is done")
+	flags.StringVar(&generate, "generate", "", "write a script for sbatch (slurm) or manifests (k8s) to standard output")
+	flags.StringVar(&o.Image, "image", launch.DefaultImage, "container image that the manifests name")
+	flags.BoolVar(&agent, "agent", false, "run workers for epl-launch on another machine")
+	flags.BoolVar(&guard, "guard", false, "end the workers of a launcher that was killed")
+	for _, hidden := range []string{"agent", "guard"} {
+		flags.Lookup(hidden).Hidden = true
+	}
+	return command
+}
+
+// self is this program, even if its file has been replaced meanwhile.
+func self() []string {
+	path, err := os.Executable()
+	if err != nil {
+		path = os.Args[0]
+	}
+	return []string{path}
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The test binary is also the command, for the guard that a launcher starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "--guard" {
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, nil))
+	}
+	os.Exit(m.Run())
+}
+
+func execute(args ...string) (status int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	status = run(args, strings.NewReader(""), &out, &errs, nil)
+	return status, out.String(), errs.String()
+}
+
+func TestTheFlagsEndWhereTheCommandBegins(t *testing.T) {
+	for _, args := range [][]string{
+		{"--num_workers", "2", "echo", "--num_workers", "3", "-n", "--debug"},
+		{"--num-workers=2", "--", "echo", "--num_workers", "3", "-n", "--debug"},
+		{"--num_workers=2", "--gpu-per-worker", "1", "echo", "--num_workers", "3", "-n", "--debug"},
+		{"--devices-per-worker=4", "--num-workers", "2", "echo", "--num_workers", "3", "-n", "--debug"},
+	} {
+		status, stdout, stderr := execute(args...)
+		if status != 0 || strings.Count(stdout, "] --num_workers 3 -n --debug\n") != 2 {
+			t.Errorf("%q: status %d, %q, %q", args, status, stdout, stderr)
+		}
+	}
+}
+
+func TestTheStatusIsTheWorkers(t *testing.T) {
+	if status, _, stderr := execute("sh", "-c", "exit 7"); status != 7 || !strings.Contains(stderr, "worker 0 on ") {
+		t.Errorf("status %d, %q", status, stderr)
+	}
+}
+
+func TestLogsAreWrittenUnderTheLabel(t *testing.T) {
+	directory := t.TempDir()
+	if status, _, stderr := execute("--log_dir", directory, "--task_label", "run1", "--num_workers", "2", "echo", "hello"); status != 0 {
+		t.Fatal(stderr)
+	}
+	for _, name := range []string{"worker-0.log", "worker-1.log"} {
+		if text, err := os.ReadFile(filepath.Join(directory, "run1", name)); err != nil || string(text) != "hello\n" {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+}
+
+func TestBadFlagsEndWithStatus2AndASentence(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "epl: there is no command to run"},
+		{[]string{"--num_workers", "0", "echo"}, "epl: --num_workers 0: expected a number of at least 1"},
+		{[]string{"--num_workers", "-2", "echo"}, "epl: --num_workers -2: expected"},
+		{[]string{"--num_workers", "x", "echo"}, "epl: invalid argument"},
+		{[]string{"--gpu_per_worker", "0", "echo"}, "epl: --gpu_per_worker 0: expected"},
+		{[]string{"--gpu_per_worker", "1", "--devices_per_worker", "1", "echo"}, "epl: --gpu_per_worker and --devices_per_worker are two names"},
+		{[]string{"--no_such_flag", "echo"}, "epl: unknown flag: --no_such_flag"},
+		{[]string{"--generate", "lsf", "echo"}, `epl: --generate "lsf": expected slurm or k8s`},
+		{[]string{"--generate", "k8s"}, "epl: there is no command to run"},
+		{[]string{"no-such-command"}, `epl: the command "no-such-command" was not found`},
+	} {
+		if status, stdout, stderr := execute(test.args...); status != 2 || stdout != "" || !strings.HasPrefix(stderr, test.want) {
+			t.Errorf("%q: status %d, %q, got  %q\nwant %q", test.args, status, stdout, stderr, test.want)
+		}
+	}
+}
+
+func TestGeneratedFilesGoToStandardOutput(t *testing.T) {
+	if status, stdout, stderr := execute("--generate", "slurm", "--num_workers", "4", "./train"); status != 0 || !strings.Contains(stdout, "#SBATCH --ntasks=4\n") {
+		t.Errorf("status %d, %q, %q", status, stdout, stderr)
+	}
+	_, first, _ := execute("--generate", "k8s", "--image", "mine:1", "./train")
+	_, second, _ := execute("--generate", "k8s", "--image", "mine:1", "./train")
+	if !strings.Contains(first, "image: mine:1\n") || first == second {
+		t.Errorf("every job needs a token of its own:\n%s", first)
+	}
+}
+
+func TestTheHelpListsTheFlagsButNotTheHelperForms(t *testing.T) {
+	status, stdout, _ := execute("--help")
+	if status != 0 || !strings.Contains(stdout, "--num_workers") || strings.Contains(stdout, "--guard") {
+		t.Errorf("status %d:\n%s", status, stdout)
+	}
+	if _, stdout, _ := execute("--version"); !strings.HasPrefix(stdout, "epl-launch ") {
+		t.Errorf("the version: %q", stdout)
+	}
+}

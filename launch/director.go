@@ -1,0 +1,241 @@
+package launch
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/easyparallel/epl/rendezvous"
+)
+
+const (
+	// termAfter and killAfter are when workers that were interrupted, and have not ended, are asked again and killed: all
+	// must be gone within 5 seconds.
+	termAfter = 2 * time.Second
+	killAfter = 3 * time.Second
+	// failGrace is how long the other workers may take to end by themselves, and to say why, when one has failed.
+	failGrace = 3 * time.Second
+	// statusEvery is how often the live row about the job is drawn.
+	statusEvery = 500 * time.Millisecond
+)
+
+// director runs the crews of a job as one.
+type director struct {
+	display *display
+	hosts   map[int]string // the machine of each worker that is ours
+	events  chan report
+	over    chan struct{} // closed when nobody takes events any more
+	crews   []crew
+	hub     crew // that of the crews where the workers meet; nil: elsewhere
+
+	running int // workers
+	first   *exit
+	exits   map[int]exit // those that failed by themselves
+	failure string       // why the job stops, as the rendezvous says
+	ending  bool         // workers are being ended: how they end no longer matters
+	signal  syscall.Signal
+	term    <-chan time.Time
+	kill    <-chan time.Time
+	rate    rate
+}
+
+// take is what crews report to. Lines are shown at once, so that a terminal that stands still slows the workers down but
+// not the director.
+func (d *director) take(r report) {
+	switch {
+	case r.Line != nil:
+		d.display.line(*r.Line)
+	case r.Note != "":
+		d.display.note("%s", r.Note)
+	default:
+		select {
+		case d.events <- r:
+		case <-d.over:
+		}
+	}
+}
+
+// run starts the workers, waits for all of them, and returns the job's exit status.
+func (d *director) run(ctx context.Context, signals <-chan os.Signal) (status int, err error) {
+	for _, c := range d.crews {
+		if c.serves() {
+			d.hub = c
+		}
+	}
+	for _, c := range d.crews {
+		if err := c.start(); err != nil {
+			d.finish(true)
+			return 1, err
+		}
+	}
+	d.running, d.exits = len(d.hosts), map[int]exit{}
+	ticker := time.NewTicker(statusEvery)
+	defer ticker.Stop()
+	for cancelled := ctx.Done(); d.running > 0 || d.needed(); {
+		select {
+		case r := <-d.events:
+			d.happened(r)
+		case s := <-signals:
+			d.interrupt(s)
+		case <-cancelled:
+			d.interrupt(syscall.SIGTERM)
+			cancelled = nil
+		case <-d.term:
+			d.end(syscall.SIGTERM)
+		case <-d.kill:
+			d.end(syscall.SIGKILL)
+		case <-ticker.C:
+			d.display.setStatus(d.line())
+		}
+	}
+	known := d.status()
+	d.finish(false)
+	return d.conclude(known), nil
+}
+
+// needed tells whether workers that other launchers started still meet here, although ours have ended well.
+func (d *director) needed() bool {
+	if d.ending || d.first != nil || d.failure != "" {
+		return false
+	}
+	return slices.ContainsFunc(d.status(), func(w rendezvous.WorkerStatus) bool {
+		_, ours := d.hosts[w.Index]
+		return !ours && w.Joined && !w.Left && w.Failed == ""
+	})
+}
+
+// finish ends the crews, all at the same time.
+func (d *director) finish(kill bool) {
+	done := make(chan struct{})
+	for _, c := range d.crews {
+		go func() {
+			if kill {
+				c.kill()
+			}
+			c.finish()
+			done <- struct{}{}
+		}()
+	}
+	for left := len(d.crews); left > 0; {
+		select {
+		case <-done:
+			left--
+		case <-d.events: // of no more interest
+		}
+	}
+	close(d.over)
+	d.display.close()
+}
+
+// happened takes note of how a worker ended, or that the workers have been told to stop.
+func (d *director) happened(r report) {
+	switch {
+	case r.Failed != "":
+		if d.failure == "" {
+			d.failure = r.Failed
+		}
+		d.stop()
+	case r.Exit != nil:
+		d.running--
+		if !r.Exit.failed() || d.ending {
+			return
+		}
+		d.exits[r.Exit.Worker] = *r.Exit
+		if d.first == nil {
+			d.first = r.Exit
+		}
+		if d.hub != nil {
+			d.hub.exited(r.Exit.Worker, "it "+r.Exit.how())
+		}
+		d.stop()
+	}
+}
+
+// stop gives the workers a moment to end by themselves.
+func (d *director) stop() {
+	if d.term == nil && !d.ending {
+		d.term, d.kill = time.After(failGrace), time.After(failGrace+killAfter-termAfter)
+	}
+}
+
+// interrupt passes a signal on to the workers; the second one kills them.
+func (d *director) interrupt(s os.Signal) {
+	if d.signal != 0 {
+		d.end(syscall.SIGKILL)
+		return
+	}
+	d.signal = syscall.SIGTERM
+	if s, ok := s.(syscall.Signal); ok {
+		d.signal = s
+	}
+	pass := d.signal
+	if pass != syscall.SIGINT {
+		pass = syscall.SIGTERM // the others are about our terminal and our output, not theirs
+	}
+	d.display.note("%v: ending the workers; again to kill them", d.signal)
+	d.end(pass)
+	d.term, d.kill = time.After(termAfter), time.After(killAfter)
+}
+
+// end sends a signal to all workers that still run.
+func (d *director) end(s syscall.Signal) {
+	d.ending = true
+	for _, c := range d.crews {
+		if s == syscall.SIGKILL {
+			c.kill()
+		} else {
+			c.signal(s)
+		}
+	}
+}
+
+func (d *director) status() []rendezvous.WorkerStatus {
+	if d.hub == nil {
+		return nil
+	}
+	return d.hub.status()
+}
+
+// conclude returns the exit status of the job, and shows the end of the worker that failed first. The rendezvous knows
+// best which one that was: shells and tools around a program may be slow to end.
+func (d *director) conclude(known []rendezvous.WorkerStatus) int {
+	if d.signal != 0 {
+		return 128 + int(d.signal)
+	}
+	if d.first == nil && d.failure == "" {
+		return 0
+	}
+	culprit := d.first
+	for _, w := range known {
+		if w.Failed == "" {
+			continue
+		}
+		if e, ok := d.exits[w.Index]; ok {
+			culprit = &e
+		} else if _, ours := d.hosts[w.Index]; ours && culprit == nil {
+			culprit = &exit{Worker: w.Index, Lost: "had to be ended: " + d.failure}
+		}
+		break
+	}
+	if culprit == nil {
+		d.display.note("the job failed: %s", d.failure)
+		return 1
+	}
+	d.display.last(culprit.Worker, "worker "+itoa(culprit.Worker)+" on "+d.hosts[culprit.Worker]+" "+culprit.how())
+	return culprit.status()
+}
+
+// logs opens the logs of the workers first, first+1, …
+func (d *director) logs(o Options, first, count int) error {
+	if o.LogDir == "" {
+		return nil
+	}
+	label := o.TaskLabel
+	if label == "" {
+		label = time.Now().Format("20060102-150405")
+	}
+	return d.display.openLogs(filepath.Join(o.LogDir, label), first, count)
+}

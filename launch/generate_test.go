@@ -1,0 +1,111 @@
+package launch
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// golden compares with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (rewrite it with -update):\n%s", path, got)
+	}
+}
+
+func checked(t *testing.T, o Options) Options {
+	t.Helper()
+	if err := o.check(); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestTheScriptForSlurm(t *testing.T) {
+	for name, o := range map[string]Options{
+		"slurm.sh":       {Workers: 4, Command: []string{"./train", "--name", "it's me"}},
+		"slurm-nodes.sh": {Workers: 8, NumMachines: 2, DevicesPerWorker: 2, GPUs: true, TaskLabel: "bert", LogDir: "logs", Command: []string{"./train"}},
+	} {
+		var b bytes.Buffer
+		if err := generateSlurm(&b, checked(t, o)); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, b.String())
+	}
+}
+
+func TestTheManifestsForKubernetes(t *testing.T) {
+	for name, o := range map[string]Options{
+		"k8s.yaml":     {Workers: 2, Image: "registry.example/train:1", Command: []string{"/app/train", "--steps=10"}},
+		"k8s-gpu.yaml": {Workers: 2, DevicesPerWorker: 4, GPUs: true, TaskLabel: "bert_large", TLSCert: "w.crt", TLSKey: "w.key", TLSCA: "ca.crt", Command: []string{"./train"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			if err := generateKubernetes(&b, checked(t, o), "TOKEN"); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, b.String())
+
+			var secret corev1.Secret
+			var service corev1.Service
+			var job batchv1.Job
+			documents := strings.Split(b.String(), "---\n")
+			for i, object := range []any{&secret, &service, &job} {
+				if err := yaml.UnmarshalStrict([]byte(documents[i]), object); err != nil {
+					t.Errorf("document %d: %v", i, err)
+				}
+			}
+			pod := job.Spec.Template.Spec
+			if *job.Spec.CompletionMode != batchv1.IndexedCompletion || *job.Spec.Completions != 2 || *job.Spec.Parallelism != 2 {
+				t.Errorf("the job: %+v", job.Spec)
+			}
+			if pod.Subdomain != service.Name || service.Spec.Selector[batchv1.JobNameLabel] != job.Name || service.Spec.ClusterIP != "None" {
+				t.Error("the pods have no names")
+			}
+			env := map[string]corev1.EnvVar{}
+			for _, v := range pod.Containers[0].Env {
+				env[v.Name] = v
+			}
+			if url := env["EPL_RDZV"].Value; url != "first://"+job.Name+"-0."+service.Name+":29870" {
+				t.Errorf("they meet at %s", url)
+			}
+			if from := env["EPL_TOKEN"].ValueFrom; from == nil || from.SecretKeyRef.Name != secret.Name || secret.StringData[from.SecretKeyRef.Key] != "TOKEN" {
+				t.Errorf("the token: %+v", from)
+			}
+		})
+	}
+}
+
+func TestJobsAreNamedAsSchedulersLike(t *testing.T) {
+	for want, o := range map[string]Options{
+		"train":      {Command: []string{"./bin/train.sh"}},
+		"quickstart": {Command: []string{"go", "run", "./examples/quickstart", "-x"}},
+		"bert-large": {TaskLabel: "BERT_large", Command: []string{"x"}},
+		"epl-7b":     {TaskLabel: "7b", Command: []string{"x"}},
+		"epl":        {TaskLabel: "__", Command: []string{"x"}},
+	} {
+		if got := jobName(o); got != want {
+			t.Errorf("%v: got %q, want %q", o.Command, got, want)
+		}
+	}
+}

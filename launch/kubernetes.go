@@ -1,0 +1,124 @@
+package launch
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/pkg/errors"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/rendezvous"
+)
+
+// DefaultImage is the image that manifests name unless told otherwise. deploy/Dockerfile builds it.
+const DefaultImage = "epl:latest"
+
+// tlsFolder is where the pods find the files of the secret NAME-tls.
+const tlsFolder = "/etc/epl/tls"
+
+// generateKubernetes writes the manifests of a job: a Secret with its token, a headless Service that gives each pod a name,
+// and an Indexed Job with a pod for each worker.
+func generateKubernetes(w io.Writer, o Options, token string) error {
+	if o.NumMachines != 0 {
+		return errors.New("epl: --num_machines: Kubernetes places the pods itself, one for each worker; leave it out")
+	}
+	name := jobName(o)
+	for i, object := range []any{tokenSecret(name, token), service(name, o), indexedJob(name, o)} {
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return errors.Wrap(err, "epl: internal error: a manifest")
+		}
+		if i > 0 {
+			fmt.Fprintln(w, "---")
+		}
+		// The API types write what the server fills in later.
+		text = bytes.ReplaceAll(text, []byte("status: {}\n"), nil)
+		text = bytes.ReplaceAll(text, []byte("status:\n  loadBalancer: {}\n"), nil)
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "epl-launch"}}
+}
+
+func tokenSecret(name, token string) *corev1.Secret {
+	return &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: meta(name),
+		Type:       corev1.SecretTypeOpaque,
+		StringData: map[string]string{"token": token},
+	}
+}
+
+// service lets pods find each other by name before they are ready.
+func service(name string, o Options) *corev1.Service {
+	port := int32(o.port())
+	return &corev1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: meta(name),
+		Spec: corev1.ServiceSpec{
+			ClusterIP:                corev1.ClusterIPNone,
+			PublishNotReadyAddresses: true,
+			Selector:                 map[string]string{batchv1.JobNameLabel: name},
+			Ports:                    []corev1.ServicePort{{Name: "rendezvous", Port: port, TargetPort: intstr.FromInt32(port)}},
+		},
+	}
+}
+
+func indexedJob(name string, o Options) *batchv1.Job {
+	workers := int32(max(o.Workers, 1))
+	var hosts []string
+	for i := range workers {
+		hosts = append(hosts, fmt.Sprintf("%s-%d.%s", name, i, name))
+	}
+	env := []corev1.EnvVar{
+		{Name: cluster.EnvNumWorkers, Value: fmt.Sprint(workers)},
+		{Name: cluster.EnvWorkerHosts, Value: strings.Join(hosts, ",")},
+		{Name: rendezvous.EnvURL, Value: fmt.Sprintf("first://%s:%d", hosts[0], o.port())},
+		{Name: rendezvous.EnvToken, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: "token"}}},
+	}
+	container := corev1.Container{Name: "worker", Image: o.Image, Command: append([]string{"epl-launch"}, o.Command...)}
+	if container.Image == "" {
+		container.Image = DefaultImage
+	}
+	pod := corev1.PodSpec{Subdomain: name, RestartPolicy: corev1.RestartPolicyNever}
+	if o.DevicesPerWorker > 0 {
+		env = append(env, corev1.EnvVar{Name: cluster.EnvDevicesPerWorker, Value: itoa(o.DevicesPerWorker)})
+		if o.GPUs {
+			container.Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(int64(o.DevicesPerWorker), resource.DecimalSI)}
+		}
+	}
+	if o.TLSCert != "" {
+		for _, file := range [][2]string{{rendezvous.EnvTLSCert, o.TLSCert}, {rendezvous.EnvTLSKey, o.TLSKey}, {rendezvous.EnvTLSCA, o.TLSCA}} {
+			env = append(env, corev1.EnvVar{Name: file[0], Value: path.Join(tlsFolder, path.Base(file[1]))})
+		}
+		pod.Volumes = []corev1.Volume{{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name + "-tls"}}}}
+		container.VolumeMounts = []corev1.VolumeMount{{Name: "tls", MountPath: tlsFolder, ReadOnly: true}}
+	}
+	container.Env = env
+	pod.Containers = []corev1.Container{container}
+	indexed, never := batchv1.IndexedCompletion, int32(0)
+	return &batchv1.Job{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
+		ObjectMeta: meta(name),
+		Spec: batchv1.JobSpec{
+			CompletionMode: &indexed, Completions: &workers, Parallelism: &workers,
+			BackoffLimit: &never, // a worker alone cannot join again
+			Template:     corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: meta(name).Labels}, Spec: pod},
+		},
+	}
+}

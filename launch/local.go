@@ -1,0 +1,238 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/internal/version"
+	"github.com/easyparallel/epl/rendezvous"
+	"github.com/easyparallel/epl/wire"
+)
+
+const (
+	// strayGrace is how long a process may take to end that outlived its worker.
+	strayGrace = time.Second
+	// drainTime is how long to wait for the end of a worker's output once all of its processes are gone: one that
+	// emptied its environment may still hold it open.
+	drainTime = 2 * time.Second
+)
+
+// local is the crew of this machine.
+type local struct {
+	spec    spec
+	report  func(report)
+	mark    string
+	command []string // as it can be started
+	cleanup func()   // removes what was built
+	dismiss func()   // the guard
+	hub     *rendezvous.Server
+	url     string
+	environ []string // of the machine
+
+	processes []*process
+	over      chan struct{} // closed when all are gone
+}
+
+// prepare does all that can fail before a worker is started: it finds or builds the command, and begins to serve the
+// rendezvous. environ is the environment of the machine, self is as in [Options].
+func prepare(ctx context.Context, s spec, environ, self []string, say func(report)) (_ *local, err error) {
+	l := &local{spec: s, report: say, environ: environ, over: make(chan struct{}), cleanup: func() {}, dismiss: func() {},
+		mark: wire.NewToken()[:16]}
+	defer func() {
+		if err != nil {
+			l.finish()
+		}
+	}()
+	if l.command, l.cleanup, err = buildOnce(ctx, s.Command, s.Directory, slices.Concat(environ, s.Environ)); err != nil {
+		return nil, err
+	}
+	if l.command, err = resolve(l.command, s.Directory, environ); err != nil {
+		return nil, err
+	}
+	l.url = s.Meet
+	security, err := l.security()
+	if err != nil {
+		return nil, err
+	}
+	if s.Serve != "" {
+		if err := l.serve(security); err != nil {
+			return nil, err
+		}
+	}
+	if l.dismiss, err = startGuard(self, l.mark); err != nil {
+		l.dismiss = func() {}
+		return nil, err
+	}
+	return l, nil
+}
+
+// serve begins to serve the rendezvous.
+func (l *local) serve(security wire.Security) error {
+	var err error
+	l.hub, err = rendezvous.NewServer(l.spec.Serve, rendezvous.ServerOptions{
+		Workers: l.spec.Workers, Security: security, Version: version.Version,
+		Grace: 300 * time.Millisecond, // for the exit of the process, which says more than its closed connection
+		Logf:  func(format string, args ...any) { l.note(strings.TrimPrefix(format, "epl: "), args...) },
+	})
+	if err != nil {
+		return errors.Errorf("%v; is another job running here? Choose another --port", err)
+	}
+	if l.url == "" {
+		l.url = "tcp://" + l.hub.Addr().String()
+	}
+	go func() {
+		select {
+		case <-l.over:
+		case <-l.hub.Failed():
+			l.report(report{Failed: l.hub.Err().Error()})
+		}
+	}()
+	return nil
+}
+
+// security is what the workers will read from their environment, so that what is wrong with it is found before they start.
+func (l *local) security() (wire.Security, error) {
+	environ := l.workerEnviron(l.spec.First, nil)
+	job, _, err := rendezvous.JobFromEnvironment(func(name string) (string, bool) {
+		if name == rendezvous.EnvURL && l.url == "" {
+			return fmt.Sprintf("tcp://127.0.0.1:%d", DefaultPort), true // any will do: the port is not known yet
+		}
+		return lookup(environ, name)
+	})
+	return job.Security, err
+}
+
+func (l *local) workerEnviron(worker int, slots []string) []string {
+	return l.spec.environ(l.environ, worker, l.url, l.mark, slots)
+}
+
+func (l *local) start() (err error) {
+	slots, note := dealGPUs(gpus(l.environ, "/dev"), l.spec.LocalWorkers, l.spec.Devices)
+	if note != "" && l.spec.Count == l.spec.LocalWorkers { // else whoever started the others has dealt them
+		l.note("%s", note)
+	}
+	ownThread(l.over, func() {
+		for i := range l.spec.Count {
+			if err = l.startWorker(l.spec.First+i, slots[l.spec.LocalIndex+i]); err != nil {
+				return
+			}
+		}
+	})
+	for _, p := range l.processes {
+		go func() {
+			e := p.wait()
+			l.report(report{Exit: &e})
+		}()
+	}
+	return err
+}
+
+func (l *local) startWorker(worker int, slots []string) error {
+	environ := l.workerEnviron(worker, slots)
+	if l.spec.Debug {
+		l.note("worker %d on %s: %s", worker, l.spec.Host, strings.Join(l.command, " "))
+		l.note("worker %d has %s", worker, strings.Join(without(environ, l.environ), " "))
+	}
+	p := &process{worker: worker, cmd: exec.Command(l.command[0], l.command[1:]...)}
+	p.cmd.Dir, p.cmd.Env = l.spec.Directory, environ
+	if err := p.start(func(stream int, r io.Reader) { l.read(worker, stream, r) }); err != nil {
+		return err
+	}
+	l.processes = append(l.processes, p)
+	return nil
+}
+
+// read reports a worker's output.
+func (l *local) read(worker, stream int, r io.Reader) {
+	cutLines(r, func(text string, update bool) {
+		if !update || l.spec.Updates && worker == 0 {
+			l.report(report{Line: &line{Worker: worker, Stream: stream, Text: text, Update: update}})
+		}
+	})
+}
+
+// without returns the variables that are not in the base, with the token hidden.
+func without(environ, base []string) (vars []string) {
+	for _, variable := range environ {
+		name, value, _ := strings.Cut(variable, "=")
+		if was, _ := lookup(base, name); was == value {
+			continue
+		}
+		if name == rendezvous.EnvToken {
+			variable = name + "=(hidden)"
+		}
+		vars = append(vars, variable)
+	}
+	return vars
+}
+
+func (l *local) note(format string, args ...any) {
+	l.report(report{Note: fmt.Sprintf(format, args...)})
+}
+
+func (l *local) signal(s syscall.Signal) {
+	for _, p := range l.processes {
+		p.signal(s)
+	}
+}
+
+func (l *local) kill() {
+	l.signal(syscall.SIGKILL)
+	sweep(l.mark, 0)
+}
+
+func (l *local) serves() bool { return l.hub != nil }
+
+func (l *local) exited(worker int, how string) {
+	if l.hub != nil {
+		l.hub.WorkerExited(worker, how)
+	}
+}
+
+func (l *local) status() []rendezvous.WorkerStatus {
+	if l.hub == nil {
+		return nil
+	}
+	return l.hub.Status()
+}
+
+func (l *local) finish() {
+	sweep(l.mark, strayGrace)
+	timer := time.AfterFunc(drainTime, func() {
+		for _, p := range l.processes {
+			p.closeOutputs()
+		}
+	})
+	for _, p := range l.processes {
+		p.readers.Wait()
+	}
+	timer.Stop()
+	for _, p := range l.processes {
+		p.closeOutputs()
+	}
+	close(l.over)
+	if l.hub != nil {
+		l.hub.Close()
+	}
+	l.dismiss()
+	l.cleanup()
+}
+
+// affinity tells whether somebody has given this process only some of the machine's cores.
+func affinity(cores int) bool {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return false
+	}
+	all := strings.Count(string(stat), "\ncpu")
+	return cores < all
+}

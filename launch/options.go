@@ -1,0 +1,169 @@
+package launch
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/pkg/errors"
+)
+
+// DefaultPort is where the launchers and workers of several machines meet, unless told otherwise.
+const DefaultPort = 29870
+
+// Options say what to run, and where. The zero value of a field is its default.
+type Options struct {
+	// Command is what each worker runs. A script that is not executable is run by sh, and "go run" builds once.
+	Command []string
+	// Workers is how many workers the job has, on all machines together. 0: what Hosts says, else 1.
+	Workers int
+	// DevicesPerWorker is how many devices each worker has. 0: as many as the program says.
+	DevicesPerWorker int
+	// GPUs says that these devices are GPUs, for the files that [Generate] writes.
+	GPUs bool
+
+	// Hosts are machines to start workers on by ssh: "a,b:2" has two workers on b.
+	Hosts string
+	// SSH is the command that runs a command on a host. Empty: ssh, which must not ask questions.
+	SSH []string
+	// MachineList names the machines of a job whose launcher is started on each of them by the user: "a,b" or "a:29870,b".
+	MachineList string
+	// MachineRank is this machine's number in MachineList.
+	MachineRank int
+	// NumMachines is how many machines meet at an etcd.
+	NumMachines int
+	// Rendezvous is where launchers of several machines meet: tcp://HOST:PORT, which is the first machine as the others
+	// see it, or etcd://HOST:PORT/PREFIX.
+	Rendezvous string
+	// Port is where the first machine listens. 0: [DefaultPort], or any free port in a job of one machine.
+	Port int
+	// TLSCert, TLSKey and TLSCA are PEM files for connections over a network that is not trusted: all, or none.
+	TLSCert, TLSKey, TLSCA string
+
+	// LogDir is a directory for the workers' output: LogDir/TaskLabel/worker-N.log. Empty: no logs.
+	LogDir string
+	// TaskLabel names this run. Empty: the time.
+	TaskLabel string
+	// Debug says what is done.
+	Debug bool
+	// Image is the container image that generated manifests name.
+	Image string
+
+	// Environ is the environment of the launcher, NAME=value. nil: os.Environ().
+	Environ []string
+	// Stdout and Stderr take the workers' output. nil: this process's own.
+	Stdout, Stderr io.Writer
+	// Signals brings SIGINT, SIGTERM and the like: the first ends the workers, the second kills them.
+	Signals <-chan os.Signal
+	// Self is the command that calls [Agent] when given the argument "--agent", and [Guard] when given "--guard".
+	// Empty: this executable.
+	Self []string
+
+	// plain says that streams are not to be taken for terminals, even if they look like one: Open MPI's do, and several
+	// launchers share them.
+	plain bool
+}
+
+// check refuses what makes no sense whatever the machine, and fills in defaults.
+func (o *Options) check() error {
+	if o.Environ == nil {
+		o.Environ = os.Environ()
+	}
+	if o.Stdout == nil {
+		o.Stdout = os.Stdout
+	}
+	if o.Stderr == nil {
+		o.Stderr = os.Stderr
+	}
+	if len(o.SSH) == 0 {
+		o.SSH = []string{"ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5"}
+	}
+	if len(o.Self) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return errors.Errorf("epl: cannot find the launcher's own program: %v", err)
+		}
+		o.Self = []string{self}
+	}
+	if len(o.Command) == 0 {
+		return errors.New("epl: there is no command to run; give one after the flags, such as: " +
+			"epl-launch --num_workers 2 go run ./examples/quickstart")
+	}
+	if o.Workers < 0 {
+		return errors.Errorf("epl: --num_workers %d: expected a number of at least 1", o.Workers)
+	}
+	if o.DevicesPerWorker < 0 {
+		return errors.Errorf("epl: --gpu_per_worker %d: expected a number of at least 1", o.DevicesPerWorker)
+	}
+	if o.Port < 0 || o.Port > 65535 {
+		return errors.Errorf("epl: --port %d: expected a number from 1 to 65535", o.Port)
+	}
+	if label := o.TaskLabel; label == "." || label == ".." || strings.ContainsAny(label, `/\`) || label != filepath.Base(label) && label != "" {
+		return errors.Errorf("epl: --task_label %q: expected a name for a directory, without separators", label)
+	}
+	if set := given(o.TLSCert, o.TLSKey, o.TLSCA); set != 0 && set != 3 {
+		return errors.New("epl: --tls_cert, --tls_key and --tls_ca belong together; give all three, or none")
+	}
+	return nil
+}
+
+// checkPlaces refuses contradictions about where the workers run.
+func (o *Options) checkPlaces() error {
+	etcd := strings.HasPrefix(o.Rendezvous, "etcd://")
+	places := map[string]bool{"--hosts": o.Hosts != "", "--machine_list": o.MachineList != "", "--rdzv etcd://…": etcd}
+	var chosen []string
+	for _, flag := range []string{"--hosts", "--machine_list", "--rdzv etcd://…"} {
+		if places[flag] {
+			chosen = append(chosen, flag)
+		}
+	}
+	if len(chosen) > 1 {
+		return errors.Errorf("epl: %s and %s both say where the workers run; give one of them", chosen[0], chosen[1])
+	}
+	switch {
+	case o.Rendezvous != "" && !etcd && !strings.HasPrefix(o.Rendezvous, "tcp://"):
+		return errors.Errorf("epl: --rdzv %q: expected tcp://HOST:PORT or etcd://HOST:PORT/PREFIX", o.Rendezvous)
+	case o.Rendezvous != "" && !etcd && o.Hosts == "" && o.MachineList == "":
+		return errors.New("epl: --rdzv tcp://… says how other machines reach the first one, but there are no others; " +
+			"name them by --hosts or --machine_list")
+	case etcd && o.NumMachines < 1:
+		return errors.Errorf("epl: --num_machines %d: expected how many machines meet at the etcd, at least 1", o.NumMachines)
+	case !etcd && o.NumMachines != 0:
+		return errors.New("epl: --num_machines is for machines that meet at an etcd; add --rdzv etcd://HOST:PORT/PREFIX")
+	case o.MachineList == "" && o.MachineRank != 0:
+		return errors.Errorf("epl: --machine_rank %d needs --machine_list", o.MachineRank)
+	}
+	return nil
+}
+
+// port is where the first of several machines listens.
+func (o *Options) port() int {
+	if o.Port == 0 {
+		return DefaultPort
+	}
+	return o.Port
+}
+
+// given counts the texts that are not empty.
+func given(texts ...string) (n int) {
+	for _, text := range texts {
+		if text != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// lookup reads the launcher's environment.
+func (o *Options) lookup(name string) (string, bool) { return lookup(o.Environ, name) }
+
+// lookup finds a variable in a list of NAME=value. The last one counts.
+func lookup(environ []string, name string) (value string, found bool) {
+	for _, variable := range environ {
+		if n, v, ok := strings.Cut(variable, "="); ok && n == name {
+			value, found = v, true
+		}
+	}
+	return value, found
+}

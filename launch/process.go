@@ -1,0 +1,145 @@
+package launch
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pkg/errors"
+)
+
+// process is the process of one worker, the leader of a process group of its own.
+type process struct {
+	worker  int
+	cmd     *exec.Cmd
+	outputs []*os.File // our ends of its pipes
+	readers sync.WaitGroup
+
+	mu   sync.Mutex
+	gone bool
+}
+
+// start starts a worker. Its output is read by read, which must return at its end. Must be called on a thread that
+// outlives the process: see [ownThread].
+func (p *process) start(read func(stream int, r io.Reader)) error {
+	var theirs []*os.File
+	defer func() {
+		for _, file := range theirs {
+			file.Close()
+		}
+	}()
+	for range 2 {
+		ours, write, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		p.outputs, theirs = append(p.outputs, ours), append(theirs, write)
+	}
+	p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1]
+	p.cmd.SysProcAttr = withParent(&syscall.SysProcAttr{Setpgid: true})
+	if err := p.cmd.Start(); err != nil {
+		p.closeOutputs()
+		return errors.Errorf("epl: cannot start worker %d: %v", p.worker, err)
+	}
+	for i, output := range p.outputs {
+		p.readers.Go(func() { read(i+1, output) })
+	}
+	return nil
+}
+
+// wait returns how the process ended.
+func (p *process) wait() exit {
+	p.cmd.Wait() // what it says is in the state
+	p.mu.Lock()
+	p.gone = true
+	p.mu.Unlock()
+	e := exit{Worker: p.worker, Code: p.cmd.ProcessState.ExitCode()}
+	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		e.Signal = int(status.Signal())
+	}
+	return e
+}
+
+// signal sends a signal to the process and to those of its group. After its end the number may belong to another.
+func (p *process) signal(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.gone && p.cmd.Process != nil {
+		syscall.Kill(-p.cmd.Process.Pid, s)
+	}
+}
+
+func (p *process) closeOutputs() {
+	for _, output := range p.outputs {
+		output.Close()
+	}
+}
+
+// sweep ends all processes with a mark, wherever they have gone: first by asking them, and after the grace for good.
+func sweep(mark string, grace time.Duration) {
+	deadline := time.Now().Add(grace)
+	asked := map[int]bool{}
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		pids := marked(mark)
+		if len(pids) == 0 {
+			return
+		}
+		for _, pid := range pids {
+			if time.Now().After(deadline) {
+				syscall.Kill(pid, syscall.SIGKILL)
+			} else if !asked[pid] {
+				asked[pid] = true
+				syscall.Kill(pid, syscall.SIGTERM)
+			}
+		}
+		if time.Now().After(deadline.Add(5 * time.Second)) {
+			return // they hang in the kernel: nobody can end them
+		}
+		time.Sleep(pause)
+	}
+}
+
+// Guard is what a second process of the launcher does: it waits until the launcher is gone, and if that was against its
+// will (SIGKILL, out of memory) it ends the workers. The launcher tells it their mark on its input.
+func Guard(input io.Reader) {
+	in := bufio.NewReader(input)
+	mark, err := in.ReadString('\n')
+	if err != nil {
+		return
+	}
+	if end, _ := in.ReadString('\n'); end == "done\n" {
+		return
+	}
+	sweep(strings.TrimSuffix(mark, "\n"), 0)
+}
+
+// startGuard starts the guard of this launcher. The function it returns tells it that all is well.
+func startGuard(self []string, mark string) (dismiss func(), err error) {
+	if !canSweep {
+		return func() {}, nil
+	}
+	guard := exec.Command(self[0], append(self[1:len(self):len(self)], "--guard")...)
+	guard.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, envMark+"=") })
+	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what ends the launcher must not end the guard
+	input, err := guard.StdinPipe()
+	if err == nil {
+		err = guard.Start()
+	}
+	if err == nil {
+		_, err = io.WriteString(input, mark+"\n")
+	}
+	if err != nil {
+		return nil, errors.Errorf("epl: cannot start the guard, which ends the workers if the launcher is killed: %v", err)
+	}
+	return func() {
+		io.WriteString(input, "done\n")
+		input.Close()
+		guard.Wait()
+	}, nil
+}

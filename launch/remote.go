@@ -1,0 +1,304 @@
+package launch
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/rendezvous"
+)
+
+// order is what an agent is told, after its spec; one of the fields is set.
+type order struct {
+	Start  bool           `json:",omitempty"`
+	Signal syscall.Signal `json:",omitempty"`
+	Kill   bool           `json:",omitempty"`
+	Exited *told          `json:",omitempty"`
+}
+
+// told is what a crew is told about another one's worker.
+type told struct {
+	Worker int
+	How    string
+}
+
+// agentEnd is how long an agent that should be finished may take to say so.
+const agentEnd = 10 * time.Second
+
+// remote is the crew of another machine, reached by ssh. Its agent there ends the workers when the connection ends, so
+// that nothing is left if this process or the network dies.
+type remote struct {
+	spec   spec
+	report func(report)
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	ready  chan error
+	over   chan struct{} // closed when the connection has ended
+
+	mu      sync.Mutex
+	running map[int]bool // workers that have been started, and whose exit has not been reported
+	known   []rendezvous.WorkerStatus
+	ended   bool // the agent said that it has finished
+}
+
+// connect prepares the crew of another machine.
+func connect(ctx context.Context, s spec, ssh, self []string, say func(report)) (*remote, error) {
+	r := &remote{spec: s, report: say, ready: make(chan error, 1), over: make(chan struct{}), running: map[int]bool{}}
+	args := append(slices.Clone(ssh[1:]), s.Host, agentCommand(s.Directory, self))
+	r.cmd = exec.Command(ssh[0], args...)
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is ours to pass on
+	output, err := r.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	complaints, err := r.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if r.input, err = r.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if err := r.cmd.Start(); err != nil {
+		return nil, errors.Errorf("epl: cannot reach %s: %v", s.Host, err)
+	}
+	var readers sync.WaitGroup
+	readers.Go(func() { r.listen(output) })
+	readers.Go(func() {
+		cutLines(complaints, func(text string, update bool) {
+			if !update {
+				say(report{Note: s.Host + ": " + text})
+			}
+		})
+	})
+	go func() {
+		readers.Wait()
+		r.lost(r.cmd.Wait())
+	}()
+	r.send(s)
+	select {
+	case err := <-r.ready:
+		if err != nil {
+			r.finish()
+			return nil, err
+		}
+		return r, nil
+	case <-ctx.Done():
+		r.finish()
+		return nil, ctx.Err()
+	}
+}
+
+// agentCommand is the command line for the shell of the other machine. The launcher is where it is here, or in PATH.
+func agentCommand(directory string, self []string) string {
+	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+	var here []string
+	for _, word := range self {
+		here = append(here, quote(word))
+	}
+	return fmt.Sprintf("cd %s && if [ -x %s ]; then exec %s --agent; else exec epl-launch --agent; fi",
+		quote(directory), here[0], strings.Join(here, " "))
+}
+
+// listen takes the agent's reports until its end.
+func (r *remote) listen(output io.Reader) {
+	for in := json.NewDecoder(output); ; {
+		var rep report
+		if err := in.Decode(&rep); err != nil {
+			return
+		}
+		switch {
+		case rep.Ready:
+			r.ready <- nil
+		case rep.Error != "":
+			r.ready <- errors.Errorf("epl: on %s: %s", r.spec.Host, strings.TrimPrefix(rep.Error, "epl: "))
+		case rep.End:
+			r.mu.Lock()
+			r.ended = true
+			r.mu.Unlock()
+		case rep.Status != nil:
+			r.mu.Lock()
+			r.known = rep.Status
+			r.mu.Unlock()
+		default:
+			if rep.Exit != nil {
+				r.mu.Lock()
+				delete(r.running, rep.Exit.Worker)
+				r.mu.Unlock()
+			}
+			r.report(rep)
+		}
+	}
+}
+
+// lost reports the end of the connection, and of the workers that were behind it.
+func (r *remote) lost(err error) {
+	how := "the connection ended"
+	if err != nil {
+		how = "the connection ended with " + err.Error()
+	}
+	select {
+	case r.ready <- errors.Errorf("epl: cannot run epl-launch on %s: %s; try: ssh %s epl-launch --version", r.spec.Host, how, r.spec.Host):
+	default:
+	}
+	r.mu.Lock()
+	lost := r.running
+	r.running = map[int]bool{}
+	r.mu.Unlock()
+	for worker := range lost {
+		r.report(report{Exit: &exit{Worker: worker, Lost: "was lost with its machine: " + how}})
+	}
+	close(r.over)
+}
+
+// send tells the agent something. That it does not arrive is noticed by listen.
+func (r *remote) send(what any) {
+	data, err := json.Marshal(what)
+	if err == nil {
+		r.input.Write(append(data, '\n'))
+	}
+}
+
+func (r *remote) start() error {
+	r.mu.Lock()
+	for i := range r.spec.Count {
+		r.running[r.spec.First+i] = true
+	}
+	r.mu.Unlock()
+	select {
+	case <-r.over:
+		return errors.Errorf("epl: the connection to %s ended before its workers were started", r.spec.Host)
+	default:
+	}
+	r.send(order{Start: true})
+	return nil
+}
+
+func (r *remote) signal(s syscall.Signal) { r.send(order{Signal: s}) }
+func (r *remote) kill()                   { r.send(order{Kill: true}) }
+func (r *remote) serves() bool            { return r.spec.Serve != "" }
+
+func (r *remote) exited(worker int, how string) { r.send(order{Exited: &told{worker, how}}) }
+
+func (r *remote) status() []rendezvous.WorkerStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known
+}
+
+func (r *remote) finish() {
+	r.input.Close()
+	timer := time.AfterFunc(agentEnd, func() { syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL) })
+	<-r.over
+	timer.Stop()
+}
+
+// Agent runs the crew of this machine for a launcher on another one, whose orders come on the input and whose reports go
+// to the output. When the input ends, the launcher is finished or lost, and so are the workers. It returns the exit status.
+func Agent(input io.Reader, output io.Writer, signals <-chan os.Signal, self []string) int {
+	var mu sync.Mutex
+	say := func(r report) {
+		mu.Lock()
+		defer mu.Unlock()
+		if data, err := json.Marshal(r); err == nil {
+			output.Write(append(data, '\n'))
+		}
+	}
+	in := json.NewDecoder(bufio.NewReader(input))
+	var s spec
+	if err := in.Decode(&s); err != nil {
+		say(report{Error: "this is for epl-launch on another machine, not for people"})
+		return 2
+	}
+	running := make(chan exit)
+	l, err := prepare(context.Background(), s, os.Environ(), self, func(r report) {
+		say(r)
+		if r.Exit != nil {
+			running <- *r.Exit
+		}
+	})
+	if err != nil {
+		say(report{Error: err.Error()})
+		return 1
+	}
+	say(report{Ready: true})
+
+	orders := make(chan order)
+	go func() {
+		defer close(orders)
+		for {
+			var o order
+			if in.Decode(&o) != nil {
+				return
+			}
+			orders <- o
+		}
+	}()
+	agent{l, say}.obey(orders, running, signals)
+	l.finish()
+	say(report{End: true})
+	return 0
+}
+
+// agent is a local crew that obeys.
+type agent struct {
+	*local
+	say func(report)
+}
+
+// obey carries out orders until there are no more, and then sees to it that the workers end.
+func (a agent) obey(orders <-chan order, exits <-chan exit, signals <-chan os.Signal) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	left := 0
+	var deadline <-chan time.Time
+	end := func() {
+		if orders = nil; deadline == nil {
+			a.signal(syscall.SIGTERM)
+			deadline = time.After(killAfter - termAfter)
+		}
+	}
+	for orders != nil || left > 0 {
+		select {
+		case o, more := <-orders:
+			switch {
+			case !more:
+				end()
+			case o.Start:
+				if err := a.start(); err != nil {
+					a.say(report{Note: err.Error()})
+				}
+				left = len(a.processes)
+				for i := left; i < a.spec.Count; i++ {
+					a.say(report{Exit: &exit{Worker: a.spec.First + i, Lost: "could not be started"}})
+				}
+			case o.Signal != 0:
+				a.signal(o.Signal)
+			case o.Kill:
+				a.kill()
+			case o.Exited != nil:
+				a.exited(o.Exited.Worker, o.Exited.How)
+			}
+		case <-exits:
+			left--
+		case <-signals:
+			end()
+		case <-deadline:
+			a.kill()
+		case <-tick.C:
+			if a.serves() {
+				a.say(report{Status: a.status()})
+			}
+		}
+	}
+}

@@ -1,0 +1,13 @@
+#!/bin/sh
+# Made by epl-launch --generate slurm. Submit it with sbatch; add --partition, --time and what else the cluster asks for.
+#SBATCH --job-name=train
+#SBATCH --ntasks=4
+#SBATCH --output=train-%j.out
+
+# Who knows the token may join the job, so it is made here, and travels by environment only.
+umask 077
+EPL_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export EPL_TOKEN
+
+# One launcher for each worker: it finds its place in the variables of Slurm.
+exec srun --export=ALL --kill-on-bad-exit=1 epl-launch ./train --name 'it'\''s me'
