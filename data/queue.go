@@ -2,6 +2,8 @@
 //
 // [New] wraps a GoMLX dataset: it reads ahead in the background, a step at most, and yields one batch per step, which
 // stands for all batches of that step. What goes in is any train.Dataset; what comes out is one that works on EPL.
+//
+// [Deal] says which files of a list a worker reads, and [FromFiles] makes a dataset of them.
 package data
 
 import (
