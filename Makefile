@@ -27,8 +27,12 @@ lint: ## check formatting, suspicious code and generated files
 
 .PHONY: race
 race: ## run the tests of what runs concurrently under the race detector; needs a C compiler
-	CGO_ENABLED=1 go test $(RACE) ./record ./runtime ./comm ./data ./internal/engine
+	CGO_ENABLED=1 go test $(RACE) ./record ./runtime ./comm ./data ./wire ./rendezvous ./internal/engine
 	CGO_ENABLED=1 go test $(RACE) -run '/mlp' ./internal/equiv
+
+.PHONY: mpi
+mpi: ## run the tests of communication by MPI; needs a C compiler and openmpi-bin, libopenmpi-dev
+	CGO_ENABLED=1 go test -tags mpi -run MPI ./comm ./internal/equiv
 
 .PHONY: bench
 bench: ## measure EPL against its peers

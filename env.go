@@ -2,13 +2,16 @@ package epl
 
 import (
 	"io"
+	"log"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/train"
 
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/data"
 	"github.com/easyparallel/epl/internal/engine"
+	"github.com/easyparallel/epl/internal/job"
 	"github.com/easyparallel/epl/record"
 	"github.com/easyparallel/epl/runtime"
 )
@@ -19,6 +22,7 @@ type Env struct {
 	cluster *cluster.Cluster
 	backend *record.Backend
 	engine  *engine.Engine
+	job     *job.Job // nil if this worker is alone
 }
 
 // Backend is what to hand to GoMLX in place of another backend.
@@ -37,6 +41,53 @@ func (e *Env) Dataset(ds train.Dataset) train.Dataset {
 		return ds // every step takes one batch
 	}
 	return data.New(ds, e.engine.Data)
+}
+
+// FirstWorker tells whether this worker is the one that should do what is done once for a whole job: print, write
+// checkpoints. In a job of one worker it is. Reading variables needs no other worker.
+//
+//	if env.FirstWorker() {
+//		commandline.AttachProgressBar(loop)
+//	}
+func (e *Env) FirstWorker() bool { return e.cluster.WorkerIndex() == 0 }
+
+// OnFirstWorker lets a function that a training loop calls do its work on the first worker only. All workers load
+// checkpoints, and the first one saves them; the others go on, and wait where they need it:
+//
+//	handler := checkpoint.Build(store).Dir(folder).MustDone()
+//	train.EveryNSteps(loop, 100, "save", 100, env.OnFirstWorker(handler.SaveOnStepFn))
+func (e *Env) OnFirstWorker(f train.OnStepFn) train.OnStepFn {
+	if e.FirstWorker() {
+		return f
+	}
+	return func(*train.Loop, []*tensors.Tensor) error { return nil }
+}
+
+// Files returns which of the files this worker reads. With io.slicing they are dealt to the workers, in proportion to
+// the model replicas that they feed, and every sample has one reader; else all workers read all files, and [Env.Dataset]
+// deals the batches. Hand the result to [data.FromFiles]:
+//
+//	files, err := env.Files(paths)
+//	…
+//	ds, err := data.FromFiles("images", files, read, data.FileOptions{Batch: 32, Shuffle: 1000, Seed: 1})
+//	…
+//	_, err = loop.RunSteps(env.Dataset(ds), 500)
+//
+// Files that io.drop_last_files leaves out are logged.
+func (e *Env) Files(files []string) (data.Slice, error) {
+	if !e.cfg.IO.Slicing {
+		return data.Slice{Files: files}, nil
+	}
+	var replicas []int // a model replica has one device
+	for _, w := range e.cluster.Workers() {
+		replicas = append(replicas, len(w.Devices))
+	}
+	s, err := data.Deal(files, replicas, e.cluster.WorkerIndex(), data.DealOptions{
+		DropLast: e.cfg.IO.DropLastFiles, Unbalanced: e.cfg.IO.UnbalancedIOSlicing})
+	if err == nil && len(s.Dropped) > 0 && e.FirstWorker() {
+		log.Printf("epl: io.drop_last_files: nobody reads %d of the %d files, from %s on", len(s.Dropped), len(files), s.Dropped[0])
+	}
+	return s, err
 }
 
 // Cluster tells what the job runs on: workers and devices.
@@ -69,8 +120,12 @@ type DeviceStats = runtime.DeviceStats
 //	}
 func (e *Env) Stats() Stats { return Stats{e.engine.Stats()} }
 
-// Close releases the backend. Tensors that still live on it are lost; copy out what you need before.
+// Close releases the backend. Tensors that still live on it are lost; copy out what you need before. In a job of several
+// workers it tells the others that this one is finished: a worker that ends without is missed.
 func (e *Env) Close() error {
 	e.backend.Finalize()
+	if e.job != nil {
+		return e.job.Leave()
+	}
 	return nil
 }

@@ -38,9 +38,9 @@
 //
 // # What this version does
 //
-// It trains data parallel on the devices of one worker ([WithLocalDevices]), with any number of micro-batches per step,
-// and gives the weights of one device on the same samples. Settings and annotations that ask for more are refused, by
-// [Init] or when the program is compiled.
+// It trains data parallel on the devices of one worker ([WithLocalDevices]) or of several, which the command epl-launch
+// starts, with any number of micro-batches per step, and gives the weights of one device on the same samples. Settings and
+// annotations that ask for more are refused, by [Init] or when the program is compiled.
 package epl
 
 import (

@@ -31,6 +31,12 @@ var mayImport = map[string][]string{
 	"trace":            {},
 	"internal/version": {},
 	"internal/gen":     {},
+	"wire":             {},
+
+	// How workers find each other and stay in step.
+	"rendezvous":   {"wire", "internal/version"},
+	"launch":       {"cluster", "rendezvous", "wire", "internal/version"},
+	"internal/job": {"cluster", "config", "comm", "rendezvous", "runtime", "internal/version"},
 
 	// The pipeline. They meet in the IR and do not know each other.
 	"record":   {"ir"},
@@ -41,13 +47,13 @@ var mayImport = map[string][]string{
 	"data":     {"runtime"},
 
 	// Who puts the pipeline together, and the face of it.
-	"internal/engine": {"config", "cluster", "ir", "record", "passes", "emit", "schedule", "trace", "runtime"},
-	"":                {"config", "cluster", "ir", "record", "passes", "runtime", "data", "internal/engine"},
+	"internal/engine": {"config", "cluster", "ir", "record", "passes", "emit", "schedule", "trace", "runtime", "internal/job"},
+	"":                {"config", "cluster", "ir", "record", "passes", "runtime", "data", "rendezvous", "internal/engine", "internal/job"},
 
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv": {"", "config", "cluster", "ir", "record", "passes", "emit", "runtime", "internal/engine"}, // the test of the whole
-	"cmd/...":        {"", "config", "cluster", "ir", "passes", "internal/version"},
-	"examples/...":   {""},
+	"cmd/...":        {"", "config", "cluster", "ir", "passes", "launch", "internal/version"},
+	"examples/...":   {"", "data"},
 	"bench/...":      {"", "comm", "passes", "internal/equiv"},
 }
 

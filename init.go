@@ -3,6 +3,7 @@ package epl
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/gomlx/compute"
@@ -11,9 +12,12 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/internal/engine"
+	"github.com/easyparallel/epl/internal/job"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/record"
+	"github.com/easyparallel/epl/rendezvous"
 )
 
 // Environment variables that are not configuration keys.
@@ -100,6 +104,10 @@ var supported = map[string]bool{
 	"communication.fp16_scale":               true,
 	"communication.gradients_reduce_method":  true,
 	"communication.timeout":                  true,
+	"communication.backend":                  true,
+	"io.slicing":                             true,
+	"io.unbalanced_io_slicing":               true,
+	"io.drop_last_files":                     true,
 }
 
 // Init sets EPL up. A nil config means defaults and EPL_* variables of the environment.
@@ -131,7 +139,15 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 	if err := cfg.Unsupported(func(key string) bool { return supported[key] }); err != nil {
 		return nil, err
 	}
-	cl, err := newCluster(cfg, o.localDevices)
+	if cfg.Communication.Backend == config.BackendNCCL {
+		return nil, errors.Errorf("epl: communication.backend %q is not supported yet by this version; use %q or %q",
+			config.BackendNCCL, config.BackendAuto, config.BackendMPI)
+	}
+	lookup, handOut, err := environment()
+	if err != nil {
+		return nil, err
+	}
+	cl, err := newCluster(cfg, o.localDevices, lookup)
 	if err != nil {
 		return nil, err
 	}
@@ -151,26 +167,67 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 		}
 		devices = append(devices, d)
 	}
-	eng := engine.New(engine.Options{Config: cfg, Cluster: cl, Passes: set, Dump: os.Getenv(EnvDump), Trace: os.Getenv(EnvTrace)}, devices...)
+	var j *job.Job
+	if cl.WorkerNum() > 1 {
+		if j, err = job.Join(job.Options{Cluster: cl, Config: cfg, Lookup: lookup, HandOut: handOut, Facts: []rendezvous.Fact{
+			{Name: "passes (" + EnvPasses + ", WithPasses)", Value: set.String()},
+			{Name: "inner backend (" + compute.ConfigEnvVar + ", WithInner)", Value: name},
+		}}); err != nil {
+			return nil, err
+		}
+		if cl, err = newCluster(cfg, o.localDevices, with(lookup, cluster.EnvWorkerIndex, strconv.Itoa(j.Worker))); err != nil {
+			return nil, err
+		}
+	}
+	eng := engine.New(engine.Options{Config: cfg, Cluster: cl, Passes: set, Dump: os.Getenv(EnvDump), Trace: os.Getenv(EnvTrace), Job: j}, devices...)
 	backend := record.NewBackend(devices[0], eng, record.Options{
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce})
 	eng.Owner = backend
-	return &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng}, nil
+	return &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, job: j}, nil
 }
 
-func newCluster(cfg *Config, localDevices int) (*cluster.Cluster, error) {
+// environment reads the variables of the launcher, or what follows from those of what else started the workers: Slurm,
+// MPI, Kubernetes. handOut tells that this worker's index is to be given by the rendezvous; 0 stands in for it.
+func environment() (lookup func(string) (string, bool), handOut bool, err error) {
+	lookup = os.LookupEnv
+	a, found, err := cluster.FindAllocation(lookup)
+	if err != nil {
+		return nil, false, err
+	}
+	if found {
+		vars, err := a.Environ(lookup)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, v := range vars {
+			name, value, _ := strings.Cut(v, "=")
+			lookup = with(lookup, name, value)
+		}
+	}
+	set := func(name string) bool { value, _ := lookup(name); return strings.TrimSpace(value) != "" }
+	if set(cluster.EnvNumWorkers) && set(rendezvous.EnvURL) && !set(cluster.EnvWorkerIndex) {
+		return with(lookup, cluster.EnvWorkerIndex, "0"), true, nil
+	}
+	return lookup, false, nil
+}
+
+// with adds a variable to an environment.
+func with(lookup func(string) (string, bool), name, value string) func(string) (string, bool) {
+	return func(n string) (string, bool) {
+		if n == name {
+			return value, true
+		}
+		return lookup(n)
+	}
+}
+
+// newCluster finds out what the job runs on.
+func newCluster(cfg *Config, localDevices int, lookup func(string) (string, bool)) (*cluster.Cluster, error) {
 	visible, err := cfg.Cluster.VisibleDevices()
 	if err != nil {
 		return nil, err
 	}
-	cl, err := cluster.FromEnvironment(os.LookupEnv, localDevices, visible)
-	if err != nil {
-		return nil, err
-	}
-	if n := cl.WorkerNum(); n != 1 {
-		return nil, errors.Errorf("epl: %d workers: running in more than one is not supported yet by this version; use one with several devices", n)
-	}
-	return cl, nil
+	return cluster.FromEnvironment(lookup, localDevices, visible)
 }
 
 // innerName says which inner backend to make.

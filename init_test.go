@@ -26,7 +26,8 @@ func TestInitRefusesWhatItCannotSetUp(t *testing.T) {
 		{"no device", nil, epl.WithLocalDevices(0), "epl: WithLocalDevices(0): a worker needs at least one device"},
 		{"a negative number of devices", nil, epl.WithLocalDevices(-1), "epl: WithLocalDevices(-1): a worker needs at least one device"},
 		{"two workers", map[string]string{"EPL_NUM_WORKERS": "2", "EPL_WORKER_INDEX": "0"}, nil,
-			"epl: 2 workers: running in more than one is not supported yet by this version; use one with several devices"},
+			"epl: EPL_NUM_WORKERS is 2, but EPL_RDZV does not say where the workers meet; start them with epl-launch, " +
+				"or set it to first://HOST:PORT, a port of the first worker's host, and EPL_TOKEN to a secret, in all of them"},
 		{"a device that does not exist", map[string]string{"EPL_CLUSTER_RUN_VISIBLE_DEVICES": "1"}, nil,
 			"epl: cluster.run_visible_devices names device 1, but worker 0 has 1 device; use 0"},
 		{"a split as default", nil, epl.WithDefaultStrategy(epl.Split(1)),
@@ -83,6 +84,10 @@ var (
 		{"communication.clip_after_allreduce", map[string]any{"communication.clip_after_allreduce": true}},
 		{"communication.gradients_reduce_method", map[string]any{"communication.gradients_reduce_method": "sum"}},
 		{"communication.timeout", map[string]any{"communication.timeout": "10s"}},
+		{"communication.backend", map[string]any{"communication.backend": "mpi"}}, // which one worker does not need
+		{"io.slicing", map[string]any{"io.slicing": true}},
+		{"io.unbalanced_io_slicing", map[string]any{"io.unbalanced_io_slicing": true, "io.slicing": true}},
+		{"io.drop_last_files", map[string]any{"io.drop_last_files": true, "io.slicing": true}},
 	}
 	refused = []setting{
 		{"pipeline.num_stages", map[string]any{"pipeline.num_stages": 2, "auto.auto_parallel": true}},
@@ -98,10 +103,6 @@ var (
 		{"amp.loss_scale", map[string]any{"amp.loss_scale": 128, "amp.level": "O1"}},
 		{"amp.dtype", map[string]any{"amp.dtype": "bfloat16", "amp.level": "O1"}},
 		{"optimizer.num_apply_group", map[string]any{"optimizer.num_apply_group": 30}},
-		{"communication.backend", map[string]any{"communication.backend": "mpi"}},
-		{"io.slicing", map[string]any{"io.slicing": true}},
-		{"io.unbalanced_io_slicing", map[string]any{"io.unbalanced_io_slicing": true, "io.slicing": true}},
-		{"io.drop_last_files", map[string]any{"io.drop_last_files": true, "io.slicing": true}},
 		{"auto.auto_parallel", map[string]any{"auto.auto_parallel": true}},
 	}
 )

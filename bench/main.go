@@ -21,6 +21,13 @@ import (
 )
 
 func main() {
+	if os.Getenv(envWorker) != "" {
+		if err := beWorker(); err != nil {
+			fail(err)
+		}
+		return
+	}
+	defer cleanUp()
 	rows := flag.String("rows", ".", "regular expression: the rows to measure")
 	pairs := flag.Int("pairs", 0, "pairs of measurements per row (0: the row's own number)")
 	out := flag.String("json", "", "also write the results to this file")
@@ -61,7 +68,16 @@ func main() {
 	}
 }
 
+// cleanUp ends what the rows have started.
+func cleanUp() {
+	stopFleets()
+	for _, dir := range temporary {
+		_ = os.RemoveAll(dir)
+	}
+}
+
 func fail(err error) {
+	cleanUp()
 	fmt.Fprintln(os.Stderr, "bench:", err)
 	os.Exit(1)
 }
@@ -85,21 +101,33 @@ type Result struct {
 	Low     float64 `json:"low"`   // bootstrap 95% interval of Ratio
 	High    float64 `json:"high"`
 	Pairs   int     `json:"pairs"`
+	Target  float64 `json:"target,omitempty"`  // what Ratio should be at least
 	Skipped string  `json:"skipped,omitempty"` // why there is no number
 }
 
 func (r *Report) print() {
 	fmt.Printf("%s, %d CPUs, simd %v\n", r.Go, r.CPUs, r.SIMD)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "row\tpeer\tEPL ms\tpeer ms\tpeer/EPL\t95%\tpairs")
+	fmt.Fprintln(w, "row\tpeer\tEPL ms\tpeer ms\tpeer/EPL\t95%\tpairs\ttarget")
 	for _, x := range r.Results {
 		if x.Skipped != "" {
 			fmt.Fprintf(w, "%s\t%s\tskipped: %s\n", x.Row, x.Peer, x.Skipped)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%.3f\t%.3f\t%.3f\t%.3f–%.3f\t%d\n", x.Row, x.Peer, x.Ours, x.Theirs, x.Ratio, x.Low, x.High, x.Pairs)
+		fmt.Fprintf(w, "%s\t%s\t%.3f\t%.3f\t%.3f\t%.3f–%.3f\t%d\t%s\n", x.Row, x.Peer, x.Ours, x.Theirs, x.Ratio, x.Low, x.High, x.Pairs, x.verdict())
 	}
 	w.Flush()
+}
+
+// verdict compares the ratio with its target.
+func (x *Result) verdict() string {
+	switch {
+	case x.Target == 0:
+		return ""
+	case x.Ratio >= x.Target:
+		return fmt.Sprintf("%g: ok", x.Target)
+	}
+	return fmt.Sprintf("%g: below", x.Target)
 }
 
 func (r *Report) write(path string) error {

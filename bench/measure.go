@@ -12,6 +12,8 @@ type Row struct {
 	Peer string
 	// Pairs is how often the two sides take turns, Warm how often before that.
 	Pairs, Warm int
+	// Target is the ratio that we want; 0: any.
+	Target float64
 	// Ours and Theirs make a side: a function that does the work once and says how long it took. An error of type
 	// missing leaves the row out.
 	Ours, Theirs func() (side, error)
@@ -32,7 +34,7 @@ func (m missing) Error() string { return string(m) }
 
 // Measure runs the row.
 func (r Row) Measure() (Result, error) {
-	res := Result{Row: r.Name, Peer: r.Peer, Pairs: r.Pairs}
+	res := Result{Row: r.Name, Peer: r.Peer, Pairs: r.Pairs, Target: r.Target}
 	if r.Custom != nil {
 		custom, err := r.Custom(r.Pairs)
 		custom.Row, custom.Peer, custom.Pairs = r.Name, r.Peer, r.Pairs

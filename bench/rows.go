@@ -27,15 +27,12 @@ func rows() []Row {
 	tiny := problem{mlp(8, 8, 1), loss.MeanSquaredError, equiv.Regression(8, 8)}
 	mlp512 := problem{mlp(512, 512, 1), loss.MeanSquaredError, equiv.Regression(256, 64)}
 	lm := problem{languageModel, loss.SparseCategoricalCrossEntropyLogits, equiv.Tokens(8, 32, 64)}
-	wide := func(batch int) problem {
-		return problem{mlp(4096, 4096, 1024), loss.MeanSquaredError, vectors(batch, 1024)}
-	}
 	var all []Row
 	for _, x := range []struct {
 		name  string
 		p     problem
 		pairs int
-	}{{"mlp-tiny", tiny, 1000}, {"mlp-512", mlp512, 200}, {"transformer", lm, 200}, {"mlp-25M/64", wide(64), 30}, {"mlp-25M/256", wide(256), 15}} {
+	}{{"mlp-tiny", tiny, 1000}, {"mlp-512", mlp512, 200}, {"transformer", lm, 200}, {"mlp-25M/64", wideMLP(64), 30}, {"mlp-25M/256", wideMLP(256), 15}} {
 		for _, passes := range []string{"none", "all"} {
 			all = append(all, Row{Name: x.name + "/passes-" + passes, Peer: plainPeer, Pairs: x.pairs, Warm: 3,
 				Ours: func() (side, error) { return x.p.onEPL(passes) }, Theirs: x.p.onPlain})
@@ -52,11 +49,13 @@ func rows() []Row {
 		}
 	}
 	for _, batch := range []int{64, 256} {
-		all = append(all, torchRow(batch, wide(batch)))
+		all = append(all, torchRow(batch, wideMLP(batch)))
 	}
 	all = append(all, parallelRows()...)
 	all = append(all, allReduceRows()...)
-	return append(all, hiddenRow())
+	all = append(all, hiddenRow())
+	all = append(all, commRows()...)
+	return append(all, scalingRows()...)
 }
 
 // problem is a model with data.

@@ -22,14 +22,23 @@ func torchRow(batch int, p problem) Row {
 		Theirs: func() (side, error) { return torch(batch) }}
 }
 
-// torch starts a Python process that does a train step for every line it reads.
-func torch(batch int) (side, error) {
+// pythonWithTorch returns a Python that has PyTorch.
+func pythonWithTorch() (string, error) {
 	python := os.Getenv("EPL_BENCH_PYTHON")
 	if python == "" {
 		python = "/usr/bin/python3"
 	}
 	if err := exec.Command(python, "-c", "import torch").Run(); err != nil {
-		return side{}, missing(fmt.Sprintf("%s has no PyTorch (Debian: apt-get install python3-torch libopenblas0-pthread)", python))
+		return "", missing(fmt.Sprintf("%s has no PyTorch (Debian: apt-get install python3-torch libopenblas0-pthread)", python))
+	}
+	return python, nil
+}
+
+// torch starts a Python process that does a train step for every line it reads.
+func torch(batch int) (side, error) {
+	python, err := pythonWithTorch()
+	if err != nil {
+		return side{}, err
 	}
 	cmd := exec.Command(python, "-u", "-c", torchMLP, strconv.Itoa(batch))
 	cmd.Stderr = os.Stderr

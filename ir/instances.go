@@ -33,6 +33,8 @@ type Merge struct {
 	How How
 	// Pad, with Concat: instances that the step lacks count as zeros, so that the shape stays the same.
 	Pad bool
+	// Worker: of those of each worker, one. It may differ between workers, and must not go into variables.
+	Worker bool
 }
 
 // How says how the values of instances are merged.

@@ -16,7 +16,7 @@ func localView(p *ir.Program, o Options) (int, error) {
 	if o.Local == nil || o.Local.Instances() == 1 || !p.IsTraining() {
 		return 0, nil
 	}
-	l := &localiser{p: p, sum: o.SumGradients, dense: o.DenseGradients, merged: map[*ir.Value]*ir.Value{}, joined: map[*ir.Value]*ir.Value{}}
+	l := &localiser{p: p, sum: o.SumGradients, dense: o.DenseGradients, perWorker: o.PerWorker, merged: map[*ir.Value]*ir.Value{}, joined: map[*ir.Value]*ir.Value{}}
 	// Something to insert before that comes after everything; dropped when all is done.
 	l.end = p.NewOp(&ir.Constant{Value: ir.Literal{Shape: shapes.Make(dtypes.Bool), Flat: []bool{false}}}, nil, shapes.Make(dtypes.Bool))
 	p.Main.Append(l.end)
@@ -41,38 +41,44 @@ func localView(p *ir.Program, o Options) (int, error) {
 }
 
 type localiser struct {
-	p        *ir.Program
-	end      *ir.Op
-	sum      bool
-	dense    bool
-	instance *ir.Value               // the instance's number, once it is needed
-	how      map[*ir.Value]ir.How    // what collections say
-	weight   *ir.Value               // the InstanceWeight, if there is one
-	total    *ir.Value               // its sum over instances
-	merged   map[*ir.Value]*ir.Value // local → merged
-	joined   map[*ir.Value]*ir.Value // local → concatenated, for sparse gradients
+	p         *ir.Program
+	end       *ir.Op
+	sum       bool
+	dense     bool
+	perWorker []int                   // model replicas of each worker; nil: there is one
+	instance  *ir.Value               // the instance's number, once it is needed
+	how       map[*ir.Value]ir.Merge  // what collections say
+	weight    *ir.Value               // the InstanceWeight, if there is one
+	total     *ir.Value               // its sum over instances
+	merged    map[*ir.Value]*ir.Value // local → merged
+	joined    map[*ir.Value]*ir.Value // local → concatenated, for sparse gradients
 }
 
 // ways maps collections to the way they merge. With one worker, local and global are the same.
 var ways = []struct {
-	key string
-	how ir.How
+	key    string
+	how    ir.How
+	worker bool
 }{
-	{"GlobalMean", ir.Mean}, {"GlobalSum", ir.Sum}, {"GlobalConcat", ir.Concat},
-	{"LocalMean", ir.Mean}, {"LocalSum", ir.Sum}, {"LocalConcat", ir.Concat},
+	{"GlobalMean", ir.Mean, false}, {"GlobalSum", ir.Sum, false}, {"GlobalConcat", ir.Concat, false},
+	{"LocalMean", ir.Mean, true}, {"LocalSum", ir.Sum, true}, {"LocalConcat", ir.Concat, true},
 }
 
 func (l *localiser) readCollections() error {
-	l.how = map[*ir.Value]ir.How{}
+	l.how = map[*ir.Value]ir.Merge{}
 	in := map[*ir.Value]string{}
 	for _, w := range ways {
 		for _, v := range l.p.Collection(w.key) {
 			if other, twice := in[v]; twice && other != w.key {
 				return errors.Errorf("epl: %s is in the collections %s and %s: say one way to merge it", v.Op, other, w.key)
 			}
-			in[v], l.how[v] = w.key, w.how
+			in[v], l.how[v] = w.key, ir.Merge{How: w.how, Worker: w.worker && l.perWorker != nil}
 			if w.how == ir.Concat && v.Shape.Rank() == 0 {
 				return errors.Errorf("epl: %s is a scalar and cannot be concatenated, as its collection %s says; use GlobalMean or GlobalSum, or reshape it to [1]", v.Op, w.key)
+			}
+			if l.how[v].Worker && w.how == ir.Concat && slices.Max(l.perWorker) != slices.Min(l.perWorker) {
+				return errors.Errorf("epl: %s is in the collection LocalConcat, but the workers have different numbers of devices, "+
+					"so that its shape would differ between them; use GlobalConcat, or give all workers as many devices", v.Op)
 			}
 		}
 	}
@@ -80,6 +86,12 @@ func (l *localiser) readCollections() error {
 	case 0:
 	case 1:
 		l.weight = w[0]
+		for v, way := range l.how {
+			if way.Worker && way.How == ir.Mean {
+				return errors.Errorf("epl: %s is in the collection LocalMean, and the mean of a program with an InstanceWeight is that of all workers; "+
+					"use GlobalMean or LocalSum", v.Op)
+			}
+		}
 		if l.sum {
 			return errors.New("epl: InstanceWeight makes a weighted mean of instances; " +
 				"it does not go with communication.gradients_reduce_method = \"sum\"")
@@ -168,23 +180,27 @@ func (l *localiser) firstApply() *ir.Op {
 }
 
 // merge makes one value of those of all instances, in front of next.
-func (l *localiser) merge(next *ir.Op, v *ir.Value, how ir.How) *ir.Value {
+func (l *localiser) merge(next *ir.Op, v *ir.Value, way ir.Merge) *ir.Value {
 	if m := l.merged[v]; m != nil {
 		return m
 	}
 	phase, s := v.Op.Phase, v.Shape
 	var m *ir.Value
 	switch {
-	case how == ir.Mean && l.weight != nil:
+	case way.How == ir.Mean && l.weight != nil:
 		weighted := l.insert(next, phase, &ir.Mul{}, s, v, l.spread(next, phase, l.weight, s))
 		sum := l.insert(next, phase, &ir.Merge{How: ir.Sum}, s, weighted)
 		m = l.insert(next, phase, &ir.Div{}, s, sum, l.spread(next, phase, l.total, s))
-	case how == ir.Concat:
+	case way.How == ir.Concat:
 		s = s.Clone()
-		s.Dimensions[0] *= l.p.Local.Instances()
-		m = l.insert(next, phase, &ir.Merge{How: how}, s, v)
+		if way.Worker {
+			s.Dimensions[0] *= l.perWorker[0] * l.p.Local.MicroBatches
+		} else {
+			s.Dimensions[0] *= l.p.Local.Instances()
+		}
+		m = l.insert(next, phase, &way, s, v)
 	default:
-		m = l.insert(next, phase, &ir.Merge{How: how}, s, v)
+		m = l.insert(next, phase, &way, s, v)
 	}
 	l.merged[v] = m
 	return m
@@ -202,7 +218,7 @@ func (l *localiser) gradients() {
 			l.p.Gradients[i].Value = l.mergeSparse(next, g.Value, s, how)
 			continue
 		}
-		l.p.Gradients[i].Value = l.merge(next, g.Value, how)
+		l.p.Gradients[i].Value = l.merge(next, g.Value, ir.Merge{How: how})
 	}
 }
 
@@ -219,11 +235,15 @@ func (l *localiser) apply() error {
 				}
 				continue
 			}
-			how, err := l.defaultWay(in)
+			way, err := l.defaultWay(in)
 			if err != nil {
 				return err
 			}
-			op.Inputs[i] = l.merge(op, in, how)
+			if way.Worker {
+				return errors.Errorf("epl: %s is in a Local collection, and the optimizer reads it in %s, which must be the same on all workers; "+
+					"use the Global one", in.Op, op)
+			}
+			op.Inputs[i] = l.merge(op, in, way)
 		}
 		if setVarying(op); op.Varying {
 			return errors.Errorf("epl: %s, in the optimizer, has a function that captures a value which differs between model replicas; "+
@@ -244,14 +264,18 @@ func (l *localiser) outputs() error {
 				return errors.Errorf("epl: the new value of the trainable variable %q (%s) differs between model replicas: "+
 					"wrap the optimizer in epl.Optimizer, and do not update trainable variables outside it", x.Path, v.Op)
 			}
-			how, err := l.defaultWay(v)
+			way, err := l.defaultWay(v)
 			if err != nil {
 				return err
 			}
-			if x != nil && how == ir.Concat {
+			if x != nil && way.How == ir.Concat {
 				return errors.Errorf("epl: the new value of variable %q cannot be concatenated over instances, as its collection says", x.Path)
 			}
-			l.p.Main.Outputs[i] = l.merge(l.end, v, how)
+			if x != nil && way.Worker {
+				return errors.Errorf("epl: the new value of variable %q is in a Local collection, but must be the same on all workers; "+
+					"use the Global one", x.Path)
+			}
+			l.p.Main.Outputs[i] = l.merge(l.end, v, way)
 		}
 		if x != nil {
 			x.Update = l.p.Main.Outputs[i]
@@ -261,17 +285,17 @@ func (l *localiser) outputs() error {
 }
 
 // defaultWay is how a varying value is merged if it is no gradient.
-func (l *localiser) defaultWay(v *ir.Value) (ir.How, error) {
-	if how, ok := l.how[v]; ok {
-		return how, nil
+func (l *localiser) defaultWay(v *ir.Value) (ir.Merge, error) {
+	if way, ok := l.how[v]; ok {
+		return way, nil
 	}
 	if isRandomState(v) {
-		return ir.First, nil
+		return ir.Merge{How: ir.First}, nil
 	}
 	if d := v.Shape.DType; d.IsFloat() || d.IsComplex() {
-		return ir.Mean, nil
+		return ir.Merge{How: ir.Mean}, nil
 	}
-	return ir.Agree, nil
+	return ir.Merge{How: ir.Agree}, nil
 }
 
 // isRandomState tells whether the value is the state that a random op left behind.

@@ -36,6 +36,8 @@ type Options struct {
 	SumGradients bool
 	// DenseGradients merges gradients of gathers as dense tensors; otherwise as indices and rows.
 	DenseGradients bool
+	// PerWorker is how many model replicas each of the workers has; nil: there is one worker.
+	PerWorker []int
 }
 
 // Table holds all passes in order.
@@ -65,6 +67,11 @@ func always(rewrite func(*ir.Program) int) func(*ir.Program, Options) (int, erro
 
 // Set says which passes run.
 type Set map[string]bool
+
+// String lists the passes that run, in order.
+func (s Set) String() string {
+	return strings.Join(slices.DeleteFunc(Names(), func(name string) bool { return !s[name] }), ",")
+}
 
 // Parse reads a list such as "all", "none", "-fused", "none,common": words apply from left to right to what is on by
 // default; a name switches a pass on, -name off. pureGo tells whether the inner backend is the pure-Go one: passes

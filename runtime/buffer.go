@@ -29,6 +29,7 @@ type Buffer struct {
 	mu     sync.Mutex // GoMLX may finalize from the garbage collector's goroutine
 	shards []compute.Buffer
 	gone   bool
+	equal  bool // on all workers, because a step made it
 }
 
 var _ compute.Buffer = (*Buffer)(nil)
@@ -52,7 +53,10 @@ func (b *Buffer) shard(device int) (compute.Buffer, error) {
 		return nil, errGone
 	}
 	if b.feed != nil && len(b.shards) == 0 {
-		s, err := b.feed.upload(b.data, 0, b.feed.head, b.index)
+		if b.feed.head == nil {
+			return nil, errors.New("epl: this worker has no batch for this step")
+		}
+		s, err := b.feed.upload(b.data, 0, *b.feed.head, b.index)
 		if err != nil {
 			return nil, err
 		}
@@ -70,6 +74,13 @@ func (b *Buffer) shard(device int) (compute.Buffer, error) {
 		b.shards = append(b.shards, s)
 	}
 	return b.shards[device], nil
+}
+
+// isEqual tells whether all workers are known to have the same data.
+func (b *Buffer) isEqual() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.equal
 }
 
 // take returns the data of all devices to a new owner: the buffer is gone.
@@ -107,6 +118,9 @@ func (b *Buffer) ToFlatData(flat any) error {
 	if err != nil {
 		return err
 	}
+	if j := b.data.Job; j != nil && j.Reading != nil && b.isEqual() {
+		j.Reading()
+	}
 	return s.ToFlatData(flat)
 }
 
@@ -128,7 +142,12 @@ func (b *Buffer) CopyToDevice(device compute.DeviceNum) (compute.Buffer, error) 
 	if err != nil {
 		return nil, err
 	}
-	return b.data.BufferFromFlatData(device, flat, b.shape)
+	c, err := b.data.BufferFromFlatData(device, flat, b.shape)
+	if err != nil {
+		return nil, err
+	}
+	c.(*Buffer).equal = b.isEqual()
+	return c, nil
 }
 
 // toHost copies a buffer of an inner backend out, as a slice of its dtype's Go type.
@@ -149,8 +168,10 @@ func newFlat(shape shapes.Shape) any {
 // Data moves tensors to and from devices. It implements compute.DataInterface.
 type Data struct {
 	// Owner is the backend that GoMLX knows the buffers by.
-	Owner   compute.Backend
-	devices []compute.Backend
+	Owner compute.Backend
+	// Job is nil if this worker is alone.
+	Job     *Job
+	devices []compute.Backend // of this worker
 }
 
 // NewData keeps buffers on devices: one inner backend each.

@@ -21,6 +21,8 @@ type OnceOptions struct {
 	Temporary int64 // bytes the program needs at most beyond its inputs
 	// NoFeed is why the program cannot take batches of a Feed; "": it can, one at a time.
 	NoFeed string
+	// Running is told when the program begins, and what it returns when it is over; nil: nobody cares.
+	Running func() (over func())
 }
 
 var _ compute.Executable = (*Executable)(nil)
@@ -60,6 +62,9 @@ func (e *Executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 		if ins[i], err = b.shard(0); err != nil {
 			return nil, errors.WithMessagef(err, "program %q, input %d", e.name, i)
 		}
+	}
+	if e.opts.Running != nil {
+		defer e.opts.Running()()
 	}
 	m := meter{limit: e.opts.Memory, live: map[string]int64{}}
 	for _, b := range ins {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/pkg/errors"
@@ -14,35 +15,58 @@ import (
 // Feed is where the batches of a step come from. The batch that GoMLX got gave the program its shapes; the step takes
 // as many more as it has instances.
 type Feed struct {
-	head train.Batch
-	more func(n int) ([]train.Batch, error)
-	all  []train.Batch // once taken
+	spec   any
+	inputs int            // the first so many tensors of a batch are inputs, the others labels
+	shapes []shapes.Shape // of the tensors of every batch
+	head   *train.Batch   // nil: this worker has no data for the step
+	more   func(n int) ([]train.Batch, error)
+	all    []train.Batch // once taken
+	taken  bool
 }
 
 // NewFeed makes the feed of the step that starts with head. more gets up to n batches after it; fewer, and no error, at
 // the end of the data.
 func NewFeed(head train.Batch, more func(n int) ([]train.Batch, error)) *Feed {
-	return &Feed{head: head, more: more}
+	f := &Feed{spec: head.Spec, inputs: len(head.Inputs), head: &head, more: more}
+	for _, t := range tensorsOf(head) {
+		f.shapes = append(f.shapes, t.Shape())
+	}
+	return f
 }
+
+// Empty makes the feed of a step for which this worker has no data, and others have: of the shapes of f.
+func (f *Feed) Empty() *Feed { return &Feed{spec: f.spec, inputs: f.inputs, shapes: f.shapes} }
 
 // take returns the batches of a step of n instances: fewer at the end of the data.
 func (f *Feed) take(n int) ([]train.Batch, error) {
-	if f.all != nil {
+	if f.taken {
 		return nil, errors.New("epl: a batch of Env.Dataset was used for two steps")
+	}
+	f.taken = true
+	if f.head == nil {
+		return nil, nil
 	}
 	rest, err := f.more(n - 1)
 	if err != nil {
 		return nil, err
 	}
-	f.all = append([]train.Batch{f.head}, rest...)
+	f.all = append([]train.Batch{*f.head}, rest...)
 	for i, b := range rest {
-		if err := sameShapes(f.head, b); err != nil {
+		if err := sameShapes(*f.head, b); err != nil {
 			return nil, errors.WithMessagef(err, "epl: batch %d of the %d of one step differs from the first: "+
 				"all model replicas and micro-batches of a step run the same program; "+
 				"let the dataset drop or pad its last, smaller batch", i+1, len(f.all))
 		}
 	}
 	return f.all, nil
+}
+
+// samples is how many samples a batch has: the first dim of its first tensor.
+func (f *Feed) samples() int64 {
+	if len(f.shapes) == 0 || f.shapes[0].Rank() == 0 {
+		return 1
+	}
+	return int64(f.shapes[0].Dimensions[0])
 }
 
 func sameShapes(a, b train.Batch) error {
@@ -67,13 +91,13 @@ func sameShapes(a, b train.Batch) error {
 
 // Batch returns what to give to GoMLX: tensors that report the shapes of one batch and stand for those of the step.
 func (f *Feed) Batch(d *Data) (train.Batch, error) {
-	out := train.Batch{Spec: f.head.Spec}
-	for i := range f.tensors(f.head) {
-		t, err := tensors.FromBuffer(&Buffer{data: d, shape: f.tensors(f.head)[i].Shape(), feed: f, index: i})
+	out := train.Batch{Spec: f.spec}
+	for i, shape := range f.shapes {
+		t, err := tensors.FromBuffer(&Buffer{data: d, shape: shape, feed: f, index: i})
 		if err != nil {
 			return out, err
 		}
-		if i < len(f.head.Inputs) {
+		if i < f.inputs {
 			out.Inputs = append(out.Inputs, t)
 		} else {
 			out.Labels = append(out.Labels, t)
@@ -82,12 +106,12 @@ func (f *Feed) Batch(d *Data) (train.Batch, error) {
 	return out, nil
 }
 
-// tensors are the inputs and labels of a batch, in the order in which the program takes them.
-func (f *Feed) tensors(b train.Batch) []*tensors.Tensor { return slices.Concat(b.Inputs, b.Labels) }
+// tensorsOf are the inputs and labels of a batch, in the order in which the program takes them.
+func tensorsOf(b train.Batch) []*tensors.Tensor { return slices.Concat(b.Inputs, b.Labels) }
 
 // upload puts one tensor of a batch on a device.
 func (f *Feed) upload(d *Data, device int, b train.Batch, index int) (compute.Buffer, error) {
-	t := f.tensors(b)[index]
+	t := tensorsOf(b)[index]
 	var buf compute.Buffer
 	var err error
 	if readErr := t.ConstFlatData(func(flat any) { buf, err = d.devices[device].BufferFromFlatData(0, flat, t.Shape()) }); readErr != nil {
@@ -99,11 +123,11 @@ func (f *Feed) upload(d *Data, device int, b train.Batch, index int) (compute.Bu
 // finalize lets go of one tensor of every batch.
 func (f *Feed) finalize(index int) error {
 	all := f.all
-	if all == nil {
-		all = []train.Batch{f.head}
+	if all == nil && f.head != nil {
+		all = []train.Batch{*f.head}
 	}
 	for _, b := range all {
-		if err := f.tensors(b)[index].FinalizeAll(); err != nil {
+		if err := tensorsOf(b)[index].FinalizeAll(); err != nil {
 			return err
 		}
 	}

@@ -19,8 +19,9 @@ import (
 
 // merging is a bucket on its way. Its parts are queued on a communicator; finish waits for them and keeps the results.
 type merging struct {
-	parts  []*part
-	traced chan struct{} // closed when the communicator's bar in the timeline is drawn; nil if nobody draws
+	parts   []*part
+	parcels []*parcel
+	traced  chan struct{} // closed when the communicator's bar in the timeline is drawn; nil if nobody draws
 }
 
 // part is one value of a bucket.
@@ -33,10 +34,37 @@ type part struct {
 	finish func() error // after the calls, before the result is kept
 }
 
+// circle is the devices between which values are merged: all, or those of a worker.
+type circle struct {
+	end   *comm.Communicator
+	ranks []int
+	total int // their instances
+	root  int // who has the first instance: an index of ranks
+}
+
+func (r *run) circle(lane int, worker bool) circle {
+	c := circle{end: r.comms[r.local][lane]}
+	if worker && r.data.Job != nil {
+		c.end = r.within[r.local][lane]
+	}
+	c.ranks = c.end.Group().Ranks()
+	for m := range r.schedule.Local.MicroBatches {
+		for i, rank := range c.ranks {
+			if r.deal.exists(rank, m) {
+				if c.total == 0 {
+					c.root = i
+				}
+				c.total++
+			}
+		}
+	}
+	return c
+}
+
 // startMerge queues the merges of a bucket.
 func (r *run) startMerge(bucket int) error {
 	b := r.schedule.Buckets[bucket]
-	c := r.comms[r.id][bucket%r.opts.Communicators]
+	c := r.circle(bucket%r.opts.Communicators, b.Worker)
 	start := time.Now()
 	m := &merging{}
 	r.pending[bucket] = m
@@ -46,7 +74,7 @@ func (r *run) startMerge(bucket int) error {
 		var err error
 		switch b.How {
 		case ir.Mean, ir.Sum:
-			err = r.reduce(c, p, b.How)
+			err = r.reduce(c, m, p, b.How)
 		case ir.First:
 			err = r.first(c, p)
 		case ir.Concat:
@@ -60,6 +88,7 @@ func (r *run) startMerge(bucket int) error {
 			return err
 		}
 	}
+	r.sendParcels(c, m)
 	if r.trace != nil {
 		m.traced = make(chan struct{})
 		go func() {
@@ -106,14 +135,14 @@ func (r *run) waitMerge(bucket int) error {
 	return nil
 }
 
-func (r *run) start(c *comm.Communicator, p *part, call comm.Call) {
+func (r *run) start(c circle, p *part, call comm.Call) {
 	call.Program = r.program.Name
-	p.calls = append(p.calls, c.Start(call))
+	p.calls = append(p.calls, c.end.Start(call))
 }
 
-// local takes what the device has to contribute off the books: the sum over its micro-batches, or zeros if the step
+// contribution takes what the device has to contribute off the books: the sum over its micro-batches, or zeros if the step
 // has no instance for it.
-func (r *run) local(op *ir.Op) (compute.Buffer, error) {
+func (r *run) contribution(op *ir.Op) (compute.Buffer, error) {
 	v := op.Inputs[0]
 	at := slot{v, schedule.Once}
 	if _, ok := r.values[at]; !ok {
@@ -128,8 +157,8 @@ func (r *run) local(op *ir.Op) (compute.Buffer, error) {
 }
 
 // reduce adds up over devices, and divides for the mean.
-func (r *run) reduce(c *comm.Communicator, p *part, how ir.How) error {
-	b, err := r.local(p.op)
+func (r *run) reduce(c circle, m *merging, p *part, how ir.How) error {
+	b, err := r.contribution(p.op)
 	if err != nil {
 		return err
 	}
@@ -139,12 +168,12 @@ func (r *run) reduce(c *comm.Communicator, p *part, how ir.How) error {
 	}
 	scale := 1.0
 	if how == ir.Mean {
-		scale = 1 / float64(len(r.batches))
+		scale = 1 / float64(max(c.total, 1))
 	}
-	if x, ok := flat.([]float32); ok && r.opts.FP16Scale > 0 && p.op.Phase == ir.Backward && c.Size() > 1 {
-		r.reduceHalf(c, p, x, scale)
+	if x, ok := flat.([]float32); ok && r.opts.FP16Scale > 0 && p.op.Phase == ir.Backward && len(c.ranks) > 1 {
+		r.reduceHalf(c, m, p, x, scale)
 	} else {
-		r.start(c, p, comm.Call{Op: comm.AllReduce, Buf: flat, Reduction: comm.Sum, Scale: scale})
+		r.allReduce(c, m, p, flat, scale)
 	}
 	if shared {
 		p.buffer = b
@@ -156,15 +185,15 @@ func (r *run) reduce(c *comm.Communicator, p *part, how ir.How) error {
 
 // reduceHalf lets float32 values travel as float16. They are divided by the number of instances before, so that a sum
 // of many cannot overflow, and multiplied by the scale, so that small ones are not lost.
-func (r *run) reduceHalf(c *comm.Communicator, p *part, x []float32, scale float64) {
-	n := float32(len(r.batches))
+func (r *run) reduceHalf(c circle, m *merging, p *part, x []float32, scale float64) {
+	n := float32(max(c.total, 1))
 	half := make([]float16.Float16, len(x))
 	up := float32(r.opts.FP16Scale) / n
 	for i := range x {
 		x[i] *= up
 	}
 	comm.ToFloat16(half, x)
-	r.start(c, p, comm.Call{Op: comm.AllReduce, Buf: half, Reduction: comm.Sum})
+	r.allReduce(c, m, p, half, 1)
 	down := float32(scale) * n / float32(r.opts.FP16Scale)
 	p.finish = func() error {
 		comm.FromFloat16(x, half)
@@ -175,30 +204,30 @@ func (r *run) reduceHalf(c *comm.Communicator, p *part, x []float32, scale float
 	}
 }
 
-// first takes the value of instance 0, which is on device 0.
-func (r *run) first(c *comm.Communicator, p *part) error {
-	b, err := r.local(p.op)
+// first takes the value of the first instance.
+func (r *run) first(c circle, p *part) error {
+	b, err := r.contribution(p.op)
 	if err != nil {
 		return err
 	}
 	if p.flat, err = toHost(b, p.shape); err != nil {
 		return err
 	}
-	r.start(c, p, comm.Call{Op: comm.Broadcast, Buf: p.flat, Root: 0})
+	r.start(c, p, comm.Call{Op: comm.Broadcast, Buf: p.flat, Root: c.root})
 	return b.Finalize()
 }
 
 // gather collects the values of all instances on every device: result is [micro-batch][device], without those that
 // the step lacks.
-func (r *run) gather(c *comm.Communicator, p *part) (result func() []any, err error) {
+func (r *run) gather(c circle, p *part) (result func() []any, err error) {
 	v := p.op.Inputs[0]
 	n := reflect.ValueOf(newFlat(v.Shape)).Len()
 	var all []any
 	for m := range r.schedule.Local.MicroBatches {
 		present := 0
-		counts := make([]int, c.Size())
-		for d := range counts {
-			if r.exists(d, m) {
+		counts := make([]int, len(c.ranks))
+		for d, rank := range c.ranks {
+			if r.deal.exists(rank, m) {
 				counts[d] = n
 				present++
 			}
@@ -207,7 +236,7 @@ func (r *run) gather(c *comm.Communicator, p *part) (result func() []any, err er
 			break
 		}
 		mine := reflect.MakeSlice(reflect.SliceOf(v.Shape.DType.GoType()), 0, 0).Interface()
-		if r.exists(r.id, m) {
+		if r.deal.exists(r.id, m) {
 			b := r.values[slot{v, m}]
 			if mine, err = toHost(b, v.Shape); err != nil {
 				return nil, err
@@ -224,7 +253,7 @@ func (r *run) gather(c *comm.Communicator, p *part) (result func() []any, err er
 }
 
 // concat puts the values of all instances one after the other.
-func (r *run) concat(c *comm.Communicator, p *part) error {
+func (r *run) concat(c circle, p *part) error {
 	gathered, err := r.gather(c, p)
 	if err != nil {
 		return err
@@ -233,15 +262,14 @@ func (r *run) concat(c *comm.Communicator, p *part) error {
 	pad := p.op.Attrs.(*ir.Merge).Pad
 	if !pad {
 		p.shape = one.Clone()
-		p.shape.Dimensions[0] *= len(r.batches)
+		p.shape.Dimensions[0] *= c.total
 	}
 	p.finish = func() error {
-		parts := gathered()
-		out := reflect.ValueOf(parts[0])
-		for _, x := range parts[1:] {
+		out := reflect.MakeSlice(reflect.SliceOf(one.DType.GoType()), 0, 0)
+		for _, x := range gathered() {
 			out = reflect.AppendSlice(out, reflect.ValueOf(x))
 		}
-		if missing := r.schedule.Local.Instances() - len(r.batches); pad && missing > 0 {
+		if missing := r.schedule.Local.Instances() - c.total; pad && missing > 0 {
 			zeros := reflect.ValueOf(newFlat(one))
 			for range missing {
 				out = reflect.AppendSlice(out, zeros)
@@ -254,7 +282,7 @@ func (r *run) concat(c *comm.Communicator, p *part) error {
 }
 
 // agree checks that all instances have the same value.
-func (r *run) agree(c *comm.Communicator, p *part) error {
+func (r *run) agree(c circle, p *part) error {
 	gathered, err := r.gather(c, p)
 	if err != nil {
 		return err

@@ -30,7 +30,8 @@ type held struct {
 // run is one device in one step.
 type run struct {
 	*step
-	id     int
+	id     int // its rank
+	local  int // its index among the worker's devices
 	device *device
 	values map[slot]held
 	// spent are donated variables that a segment consumed.
@@ -39,10 +40,11 @@ type run struct {
 	meter   *meter
 }
 
-func newRun(s *step, d int) *run {
-	r := &run{step: s, id: d, device: s.devices[d], values: map[slot]held{},
+func newRun(s *step, local int) *run {
+	id := s.first + local
+	r := &run{step: s, id: id, local: local, device: s.devices[local], values: map[slot]held{},
 		spent: map[int]bool{}, pending: make([]*merging, len(s.schedule.Buckets)),
-		meter: &meter{device: d, limit: s.opts.Memory, live: map[string]int64{}}}
+		meter: &meter{device: id, limit: s.opts.Memory, live: map[string]int64{}}}
 	return r
 }
 
@@ -59,7 +61,7 @@ func (r *run) list() (err error) {
 	}()
 	for _, shards := range r.shards {
 		if shards != nil {
-			if err := r.meter.add(forVariables, bytesOf(shards[r.id])); err != nil {
+			if err := r.meter.add(forVariables, bytesOf(shards[r.local])); err != nil {
 				return err
 			}
 		}
@@ -89,12 +91,12 @@ func (r *run) describe(in schedule.Instr) string {
 func (r *run) do(in schedule.Instr) error {
 	switch in.Kind {
 	case schedule.Run:
-		if in.Micro != schedule.Once && !r.exists(r.id, in.Micro) {
+		if in.Micro != schedule.Once && !r.deal.exists(r.id, in.Micro) {
 			return nil
 		}
 		return r.segment(in)
 	case schedule.Accumulate:
-		if !r.exists(r.id, in.Micro) {
+		if !r.deal.exists(r.id, in.Micro) {
 			return nil
 		}
 		return r.accumulate(in)
@@ -164,7 +166,7 @@ func (r *run) input(v *ir.Value, in schedule.Instr) (b compute.Buffer, owned boo
 		b, err = scalar(r.device.backend, []uint64{uint64(r.instance(r.id, in.Micro))}, dtypes.Uint64)
 		return b, true, err
 	case *ir.InstanceCount:
-		b, err = scalar(r.device.backend, []float32{float32(len(r.batches))}, dtypes.Float32)
+		b, err = scalar(r.device.backend, []float32{float32(r.deal.total())}, dtypes.Float32)
 		return b, true, err
 	case *ir.Parameter:
 		i := r.param[v]
@@ -172,9 +174,9 @@ func (r *run) input(v *ir.Value, in schedule.Instr) (b compute.Buffer, owned boo
 			owned = r.donated[i] && in.Micro == schedule.Once
 			if owned {
 				r.spent[i] = true
-				r.meter.sub(forVariables, bytesOf(r.shards[i][r.id]))
+				r.meter.sub(forVariables, bytesOf(r.shards[i][r.local]))
 			}
-			return r.shards[i][r.id], owned, nil
+			return r.shards[i][r.local], owned, nil
 		}
 		b, err = r.batch(v, in)
 		return b, false, err
@@ -194,7 +196,8 @@ func (r *run) batch(v *ir.Value, in schedule.Instr) (compute.Buffer, error) {
 	}
 	start := time.Now()
 	index := r.tensor[v]
-	b, err := r.feed.upload(r.data, r.id, r.batches[r.instance(r.id, in.Micro)], index)
+	_, number := r.deal.batch(r.id, in.Micro)
+	b, err := r.feed.upload(r.data, r.local, r.batches[number], index)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +286,7 @@ func (r *run) letGo() {
 	}
 	for i, d := range r.donated {
 		if d && r.shards[i] != nil && !r.spent[i] {
-			_ = r.shards[i][r.id].Finalize()
+			_ = r.shards[i][r.local].Finalize()
 		}
 	}
 }

@@ -28,6 +28,8 @@ type StepOptions struct {
 	// Trace is asked before every step who collects its events; nil: nobody. Traced gets them after the step.
 	Trace  func(program string) *trace.Step
 	Traced func(*trace.Step) error
+	// Stepped is told how many samples this worker's devices took in a step; nil: nobody cares.
+	Stepped func(samples int64)
 }
 
 // Stepper runs the steps of a training program on all devices. It implements compute.Executable.
@@ -40,10 +42,10 @@ type Stepper struct {
 	param    map[*ir.Value]int // index among the inputs
 	isInput  map[*ir.Value]bool
 
-	mu      sync.Mutex // one step at a time
-	world   *comm.World
-	counted []map[string]int64 // by device: the world's counters after the last step
-	stats   *Stats
+	mu    sync.Mutex // one step at a time
+	world *comm.World
+	first int // rank of the worker's first device
+	stats *Stats
 }
 
 var _ compute.Executable = (*Stepper)(nil)
@@ -65,10 +67,13 @@ func NewStepper(p *ir.Program, s *schedule.Program, data *Data, stats *Stats, op
 		x.isInput[v] = true
 	}
 	x.opts.Communicators = max(opts.Communicators, 1)
-	for d := range s.Devices {
-		dev, err := x.compile(data.devices[d])
+	if data.Job != nil {
+		x.world, x.first = data.Job.World, data.Job.First()
+	}
+	for d, backend := range data.devices {
+		dev, err := x.compile(backend)
 		if err != nil {
-			return nil, errors.WithMessagef(err, "device %d", d)
+			return nil, errors.WithMessagef(err, "device %d", x.first+d)
 		}
 		x.devices = append(x.devices, dev)
 	}
@@ -139,7 +144,12 @@ func (x *Stepper) Finalize() {
 			}
 		}
 	}
-	if x.world != nil {
+	x.disconnect()
+}
+
+// disconnect ends a world of the stepper's own: ranks that failed may be apart.
+func (x *Stepper) disconnect() {
+	if x.data.Job == nil && x.world != nil {
 		_ = x.world.Close()
 		x.world = nil
 	}
@@ -164,13 +174,16 @@ func (x *Stepper) Outputs() (s []shapes.Shape) {
 // step is one step of all devices.
 type step struct {
 	*Stepper
-	batches []train.Batch
+	batches []train.Batch // of this worker's stream
+	deal    deal
 	feed    *Feed
-	shards  [][]compute.Buffer // of variables: by parameter, by device
-	donated []bool             // by parameter: its shards are the step's
-	fed     []*Buffer          // data that the step was given to keep
-	tensor  map[*ir.Value]int  // which tensor of a batch an input is
-	comms   [][]*comm.Communicator
+	shards  [][]compute.Buffer        // of variables: by parameter, by device
+	donated []bool                    // by parameter: its shards are the step's
+	fed     []*Buffer                 // data that the step was given to keep
+	tensor  map[*ir.Value]int         // which tensor of a batch an input is
+	comms   [][]*comm.Communicator    // by device: with all
+	within  [][]*comm.Communicator    // by device: with those of this worker; nil if it is the only one
+	counted []map[string]comm.Counter // by device: the world's counters before the step
 	trace   *trace.Step
 	runs    []*run
 }
@@ -185,24 +198,47 @@ func (x *Stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 	if len(inputs) != len(x.program.Main.Params) || len(donate) != 0 && len(donate) != len(inputs) {
 		return nil, errors.Errorf("epl: program %q takes %d inputs, not %d (donation given for %d)", x.program.Name, len(x.program.Main.Params), len(inputs), len(donate))
 	}
-	s := &step{Stepper: x, shards: make([][]compute.Buffer, len(inputs)), donated: make([]bool, len(inputs)), tensor: map[*ir.Value]int{}}
+	s := &step{Stepper: x, shards: make([][]compute.Buffer, len(inputs)), donated: make([]bool, len(inputs)), tensor: map[*ir.Value]int{},
+		deal: deal{job: x.data.Job, replicas: x.schedule.Local.Replicas, micro: x.schedule.Local.MicroBatches}}
+	outs, err := s.execute(inputs, donate)
+	if err != nil {
+		err = errors.WithMessagef(err, "program %q", x.program.Name)
+		if x.data.Job != nil {
+			x.world.Abort(err) // no worker waits for one that has given up
+		}
+		x.disconnect()
+		return nil, err
+	}
+	if x.opts.Stepped != nil {
+		instances := 0
+		for d := range x.devices {
+			for m := range x.schedule.Local.MicroBatches {
+				if s.deal.exists(x.first+d, m) {
+					instances++
+				}
+			}
+		}
+		x.opts.Stepped(s.feed.samples() * int64(instances))
+	}
+	return outs, nil
+}
+
+func (s *step) execute(inputs []compute.Buffer, donate []bool) ([]compute.Buffer, error) {
 	if err := s.takeInputs(inputs, donate); err != nil {
-		return nil, errors.WithMessagef(err, "program %q", x.program.Name)
+		return nil, err
 	}
 	if err := s.connect(); err != nil {
 		return nil, err
 	}
-	if x.opts.Trace != nil {
-		s.trace = x.opts.Trace(x.program.Name)
+	if s.opts.Trace != nil {
+		s.trace = s.opts.Trace(s.program.Name)
 	}
 	outs, err := s.run()
 	if err != nil {
-		_ = x.world.Close() // a step that failed may have left ranks apart
-		x.world = nil
-		return nil, errors.WithMessagef(err, "program %q", x.program.Name)
+		return nil, err
 	}
 	if s.trace != nil {
-		if err := x.opts.Traced(s.trace); err != nil {
+		if err := s.opts.Traced(s.trace); err != nil {
 			return nil, err
 		}
 	}
@@ -234,8 +270,7 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 		}
 		s.tensor[v] = b.index
 	}
-	var err error
-	if s.batches, err = s.feed.take(s.schedule.Local.Instances()); err != nil {
+	if err := s.takeBatches(buffers); err != nil {
 		return err
 	}
 	for i, b := range buffers {
@@ -266,32 +301,84 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 	return nil
 }
 
+// takeBatches gets the step's batches of this worker, and agrees with the other workers on what the step consists of.
+func (s *step) takeBatches(buffers []*Buffer) error {
+	var err error
+	if s.batches, err = s.feed.take(s.deal.wanted()); err != nil {
+		return err
+	}
+	job := s.data.Job
+	if job == nil {
+		s.deal.present = []int{len(s.batches)}
+		return nil
+	}
+	loose := int64(0) // variables whose values no step has made
+	variables := make([]*Buffer, len(buffers))
+	for i, b := range buffers {
+		if b.feed == nil {
+			variables[i] = b
+			if !b.isEqual() {
+				loose++
+			}
+		}
+	}
+	all, err := job.gather(s.program.Name, int64(len(s.batches)), loose)
+	if err != nil {
+		return err
+	}
+	for w, a := range all {
+		s.deal.present = append(s.deal.present, int(a[0]))
+		loose = max(loose, a[1])
+		if !job.Sliced && a[0] != all[0][0] {
+			return errors.Errorf("epl: worker 0 has %d batches for this step and worker %d has %d, but all must read the same data: "+
+				"give every worker the same dataset, in the same order, or set io.slicing", all[0][0], w, a[0])
+		}
+	}
+	if !job.Sliced {
+		s.deal.present = s.deal.present[:1]
+	}
+	if loose > 0 {
+		return job.equalize(s.program.Name, variables)
+	}
+	return nil
+}
+
 // connect makes the communicators, which last until a step fails.
 func (s *step) connect() error {
-	n := len(s.devices)
 	if s.world == nil {
-		w, err := comm.NewInProcess(n, comm.Options{Timeout: s.opts.Timeout})
+		w, err := comm.NewInProcess(len(s.devices), comm.Options{Timeout: s.opts.Timeout})
 		if err != nil {
 			return err
 		}
 		s.world = w
-		s.counted = make([]map[string]int64, n)
-		for d := range s.counted {
-			s.counted[d] = map[string]int64{}
-		}
 	}
-	for d := range n {
-		var lanes []*comm.Communicator
-		for l := range s.opts.Communicators {
-			c, err := s.world.All().Communicator(d, l)
-			if err != nil {
-				return err
+	for d := range s.devices {
+		s.counted = append(s.counted, s.world.Counters(s.first+d))
+	}
+	var err error
+	if s.comms, err = s.ends(s.world.All()); err != nil || s.data.Job == nil {
+		return err
+	}
+	local, err := s.world.Group(s.world.LocalRanks())
+	if err != nil {
+		return err
+	}
+	s.within, err = s.ends(local)
+	return err
+}
+
+// ends are the devices' ends of a group's communicators.
+func (s *step) ends(g *comm.Group) (all [][]*comm.Communicator, err error) {
+	for d := range s.devices {
+		lanes := make([]*comm.Communicator, s.opts.Communicators)
+		for l := range lanes {
+			if lanes[l], err = g.Communicator(s.first+d, l); err != nil {
+				return nil, err
 			}
-			lanes = append(lanes, c)
 		}
-		s.comms = append(s.comms, lanes)
+		all = append(all, lanes)
 	}
-	return nil
+	return all, nil
 }
 
 // run lets every device work through its list.
@@ -319,12 +406,11 @@ func (s *step) run() ([]compute.Buffer, error) {
 	return s.outputs()
 }
 
-// sent is what a device sent since the last step.
+// sent is what a device sent in the step.
 func (s *step) sent(d int) map[string]int64 {
 	sent := map[string]int64{}
-	for name, c := range s.world.Counters(d) {
-		sent[name] = c.Bytes - s.counted[d][name]
-		s.counted[d][name] = c.Bytes
+	for name, c := range s.world.Counters(s.first + d) {
+		sent[name] = c.Bytes - s.counted[d][name].Bytes
 	}
 	return sent
 }
@@ -349,7 +435,7 @@ func isConsequence(err error) bool {
 	return errors.As(err, &c)
 }
 
-// outputs gathers what the program returns: variables on every device, results from device 0.
+// outputs gathers what the program returns: variables on every device, results from the first.
 func (s *step) outputs() ([]compute.Buffer, error) {
 	outs := make([]compute.Buffer, len(s.program.Main.Outputs))
 	given := map[*ir.Value]*Buffer{}
@@ -378,6 +464,7 @@ func (s *step) outputs() ([]compute.Buffer, error) {
 		if err != nil {
 			return nil, err
 		}
+		b.equal = s.program.Outputs[i].Updates != nil
 		outs[i], given[v] = b, b
 	}
 	return outs, nil
@@ -393,11 +480,8 @@ func (s *step) letGo() {
 	}
 }
 
-// exists tells whether the step has an instance for the device and the micro-batch: the last step of the data may
-// lack some.
-func (s *step) exists(device, micro int) bool { return s.instance(device, micro) < len(s.batches) }
-
-func (s *step) instance(device, micro int) int { return device + micro*s.schedule.Local.Replicas }
+// instance is the number of an instance: what its random numbers depend on.
+func (s *step) instance(rank, micro int) int { return rank + micro*s.schedule.Local.Replicas }
 
 // scalar puts a number on a device.
 func scalar(b compute.Backend, flat any, d dtypes.DType) (compute.Buffer, error) {

@@ -14,6 +14,9 @@ import (
 type Options struct {
 	// MaxSplits is the most buckets that gradients of one dtype are fused into.
 	MaxSplits int
+	// Results are the devices that hand over what the program returns besides variables: the first of each worker. Nil is
+	// device 0.
+	Results []int
 }
 
 // Build makes the schedule of a program with a local view: one device per model replica, gradients reduced bucket by
@@ -21,6 +24,9 @@ type Options struct {
 func Build(p *ir.Program, o Options) (*Program, error) {
 	if p.Local == nil {
 		return nil, errors.Errorf("epl: internal error: program %q has no local view to schedule", p.Name)
+	}
+	if o.Results == nil {
+		o.Results = []int{0}
 	}
 	b := &builder{p: p, s: &Program{Name: p.Name, Local: *p.Local}, index: map[*ir.Op]int{}}
 	for i, op := range p.Main.Ops {
@@ -31,7 +37,7 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 	list := b.list()
 	for d := range p.Local.Replicas {
 		l := list
-		if results := b.results(); d > 0 && len(results) > 0 {
+		if results := b.results(); !slices.Contains(o.Results, d) && len(results) > 0 {
 			l = append(slices.Clone(list), Instr{Kind: Free, Micro: Once, Frees: results})
 		}
 		b.s.Devices = append(b.s.Devices, l)
@@ -63,19 +69,22 @@ func (b *builder) buckets(maxSplits int) {
 		return cmp.Compare(b.index[x.Inputs[0].Op], b.index[y.Inputs[0].Op])
 	})
 	how := func(op *ir.Op) ir.How { return op.Attrs.(*ir.Merge).How }
+	within := func(op *ir.Op) bool { return op.Attrs.(*ir.Merge).Worker }
 	for _, h := range []ir.How{ir.Mean, ir.Sum} {
 		for _, group := range fuse(slices.DeleteFunc(slices.Clone(gradients), func(op *ir.Op) bool { return how(op) != h }), maxSplits) {
 			b.s.Buckets = append(b.s.Buckets, Bucket{How: h, Merges: group})
 		}
 	}
-	for _, h := range []ir.How{ir.Mean, ir.Sum} {
-		for _, group := range fuse(slices.DeleteFunc(slices.Clone(others), func(op *ir.Op) bool { return how(op) != h }), 1) {
-			b.s.Buckets = append(b.s.Buckets, Bucket{How: h, Merges: group})
+	for _, worker := range []bool{false, true} {
+		for _, h := range []ir.How{ir.Mean, ir.Sum} {
+			for _, group := range fuse(slices.DeleteFunc(slices.Clone(others), func(op *ir.Op) bool { return how(op) != h || within(op) != worker }), 1) {
+				b.s.Buckets = append(b.s.Buckets, Bucket{How: h, Worker: worker, Merges: group})
+			}
 		}
 	}
 	for _, op := range others {
 		if h := how(op); h != ir.Mean && h != ir.Sum {
-			b.s.Buckets = append(b.s.Buckets, Bucket{How: h, Merges: []*ir.Op{op}})
+			b.s.Buckets = append(b.s.Buckets, Bucket{How: h, Worker: within(op), Merges: []*ir.Op{op}})
 		}
 	}
 }
@@ -202,7 +211,7 @@ func (b *builder) list() []Instr {
 	return b.frees(l)
 }
 
-// results are what the program returns besides variables: device 0 hands them over, the others let go of theirs.
+// results are what the program returns besides variables: some devices hand them over, the others let go of theirs.
 func (b *builder) results() []*ir.Value {
 	updates := map[*ir.Value]bool{}
 	for i, o := range b.p.Outputs {

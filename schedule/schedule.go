@@ -26,6 +26,7 @@ type Program struct {
 // Bucket is a group of merges that travel together.
 type Bucket struct {
 	How    ir.How
+	Worker bool // only between the devices of a worker
 	Merges []*ir.Op
 	// After is the instance segment after which all of them can start.
 	After int
@@ -83,7 +84,11 @@ func (p *Program) String() string {
 		fmt.Fprintf(&w, "segment %d %s: %d ops, %d inputs, outputs%s\n", i, s.Name, len(s.Ops), len(s.Inputs), values(s.Outputs))
 	}
 	for i, b := range p.Buckets {
-		fmt.Fprintf(&w, "bucket %d: %s of %d values, %d bytes, after segment %d:", i, b.How, len(b.Merges), b.Bytes(), b.After)
+		how := b.How.String()
+		if b.Worker {
+			how += " within a worker"
+		}
+		fmt.Fprintf(&w, "bucket %d: %s of %d values, %d bytes, after segment %d:", i, how, len(b.Merges), b.Bytes(), b.After)
 		for _, m := range b.Merges {
 			fmt.Fprintf(&w, " %s", m.Inputs[0])
 		}

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/internal/job"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/record"
@@ -29,6 +31,7 @@ type Engine struct {
 	trace   timeline
 
 	mu       sync.Mutex
+	steppers int         // training programs so far
 	programs []*Compiled // nil while one is being compiled
 }
 
@@ -43,6 +46,8 @@ type Options struct {
 	Dump string
 	// Trace is a file for the timeline of one training step; "": none.
 	Trace string
+	// Job is nil if this worker is alone.
+	Job *job.Job
 }
 
 // Compiled is what became of one program.
@@ -59,8 +64,16 @@ type Compiled struct {
 
 // New makes an engine that runs programs on devices, an inner backend each: those of the cluster's local worker.
 func New(opts Options, devices ...compute.Backend) *Engine {
-	return &Engine{Data: runtime.NewData(devices...), opts: opts, devices: devices, stats: runtime.NewStats(len(devices)),
+	e := &Engine{Data: runtime.NewData(devices...), opts: opts, devices: devices, stats: runtime.NewStats(len(devices)),
 		trace: timeline{file: opts.Trace}}
+	if j := opts.Job; j != nil {
+		e.Data.Job = j.Job
+		if j.Worker > 0 {
+			e.trace.file = ofWorker(opts.Trace, j.Worker)
+			e.opts.Dump = "" // the first worker has the same programs
+		}
+	}
+	return e
 }
 
 // Programs lists what was compiled so far, in order.
@@ -90,6 +103,9 @@ func (e *Engine) Compile(p *ir.Program) (compute.Executable, error) {
 	e.programs = append(e.programs, nil)
 	number := len(e.programs)
 	e.mu.Unlock()
+	if e.opts.Job != nil {
+		defer e.opts.Job.Busy("compiling")()
+	}
 	exec, err := e.compile(c, number)
 	e.mu.Lock()
 	e.programs[number-1] = c
@@ -116,7 +132,12 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 	}
 	final := c.Recorded.Clone()
 	comm := e.opts.Config.Communication
+	var perWorker []int
+	if e.opts.Job != nil {
+		perWorker = e.opts.Job.Devices // a model replica has one device
+	}
 	c.Steps, err = passes.Run(final, e.opts.Passes, passes.Options{
+		PerWorker:    perWorker,
 		Local:        &ir.Local{Replicas: c.Placement.Replicas, MicroBatches: e.MicroBatches()},
 		SumGradients: comm.GradientsReduceMethod == config.ReduceSum, DenseGradients: comm.SparseAsDense,
 	}, func(pass passes.Pass, p *ir.Program) { d.add(pass.Name, pass.Why, p) })
@@ -127,7 +148,11 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 	if final.Local == nil {
 		return e.once(c)
 	}
-	if c.Schedule, err = schedule.Build(final, schedule.Options{MaxSplits: comm.MaxSplits}); err != nil {
+	so := schedule.Options{MaxSplits: comm.MaxSplits}
+	if e.Data.Job != nil {
+		so.Results = e.Data.Job.Firsts()
+	}
+	if c.Schedule, err = schedule.Build(final, so); err != nil {
 		return nil, err
 	}
 	o := runtime.StepOptions{Communicators: comm.NumCommunicators, Timeout: comm.Timeout, Memory: e.opts.Config.Cluster.DeviceMemory,
@@ -135,7 +160,26 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 	if comm.FP16 {
 		o.FP16Scale = float64(comm.FP16Scale)
 	}
+	if j := e.opts.Job; j != nil {
+		o.Stepped = j.Stepped
+		if err := e.agree(c); err != nil {
+			return nil, err
+		}
+	}
 	return runtime.NewStepper(final, c.Schedule, e.Data, e.stats, o)
+}
+
+// unique matches what GoMLX puts into names to make them differ in every process.
+var unique = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+// agree returns when all workers have the same plan for a training program.
+func (e *Engine) agree(c *Compiled) error {
+	e.mu.Lock()
+	e.steppers++
+	number := e.steppers
+	e.mu.Unlock()
+	text := unique.ReplaceAllString(c.Final.String()+c.Schedule.String(), "…")
+	return e.opts.Job.Agree(fmt.Sprintf("the plan of training program %d", number), text)
 }
 
 // once runs a program as a whole, on the first device.
@@ -145,6 +189,13 @@ func (e *Engine) once(c *Compiled) (compute.Executable, error) {
 		return nil, err
 	}
 	o := runtime.OnceOptions{Memory: e.opts.Config.Cluster.DeviceMemory, Temporary: schedule.Temporary(&ir.Segment{Ops: c.Final.Main.Ops, Outputs: c.Final.Main.Outputs})}
+	if j := e.opts.Job; j != nil {
+		o.Running = j.Running
+		if j.Sliced {
+			o.NoFeed = fmt.Sprintf("epl: program %q is no training step, and with io.slicing the batches of env.Dataset are others on every worker: "+
+				"give it a dataset that is whole on every worker, without env.Dataset, so that all get the same results", c.Recorded.Name)
+		}
+	}
 	if instances := c.Placement.Replicas * e.MicroBatches(); instances > 1 {
 		for _, v := range c.Final.Variables {
 			if v.Trainable && v.Update != nil {

@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/pkg/errors"
@@ -18,6 +21,15 @@ type timeline struct {
 }
 
 const tracedSteps = 3
+
+// ofWorker returns the name of another worker's file: trace.json becomes trace.worker1.json.
+func ofWorker(file string, worker int) string {
+	if file == "" {
+		return ""
+	}
+	ext := filepath.Ext(file)
+	return fmt.Sprintf("%s.worker%d%s", strings.TrimSuffix(file, ext), worker, ext)
+}
 
 // begin says who collects the events of a step; nil: nobody.
 func (t *timeline) begin(program string) *trace.Step {

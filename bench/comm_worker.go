@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/rendezvous"
+	"github.com/easyparallel/epl/wire"
+)
+
+// What a worker of ours is told, besides where the others are.
+const (
+	envWorker  = "EPL_BENCH_WORKER" // its index
+	envWorkers = "EPL_BENCH_WORKERS"
+	envPath    = "EPL_BENCH_PATH" // which way to communicate
+)
+
+func sharedMemory(workers int) (*fleet, error) { return ourFleet(workers, "shared-memory") }
+func sharedArena(workers int) (*fleet, error)  { return ourFleet(workers, "shared-arena") }
+func overTCP(workers int) (*fleet, error)      { return ourFleet(workers, "tcp") }
+
+// ourFleet is processes of this program.
+func ourFleet(workers int, path string, environment ...string) (*fleet, error) {
+	var server *rendezvous.Server
+	f, err := theFleet(path, workers, func(string) ([]*exec.Cmd, error) {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		token := wire.NewToken()
+		server, err = rendezvous.NewServer("127.0.0.1:0", rendezvous.ServerOptions{Workers: workers, Security: wire.Security{Token: token}})
+		if err != nil {
+			return nil, err
+		}
+		var commands []*exec.Cmd
+		for i := range workers {
+			cmd := exec.Command(self)
+			cmd.Env = append(append(os.Environ(), envPath+"="+path, envWorkers+"="+strconv.Itoa(workers),
+				envWorker+"="+strconv.Itoa(i), cluster.EnvWorkerIndex+"="+strconv.Itoa(i),
+				rendezvous.EnvURL+"=tcp://"+server.Addr().String(), rendezvous.EnvToken+"="+token), environment...)
+			commands = append(commands, cmd)
+		}
+		return commands, nil
+	})
+	if server != nil && err == nil { // it was started now
+		stop := f.stop
+		f.stop = func() {
+			stop()
+			_ = server.Close()
+		}
+	}
+	return f, err
+}
+
+// beWorker does what a process of our fleet has to do.
+func beWorker() error {
+	index, err := strconv.Atoi(os.Getenv(envWorker))
+	if err != nil {
+		return err
+	}
+	workers, err := strconv.Atoi(os.Getenv(envWorkers))
+	if err != nil {
+		return err
+	}
+	path := os.Getenv(envPath)
+	if path == trainPath {
+		return trainWorker(index)
+	}
+	job, _, err := rendezvous.JobFromEnvironment(os.LookupEnv)
+	if err != nil {
+		return err
+	}
+	job.Workers, job.Index = workers, index
+	member, err := rendezvous.Join(context.Background(), job)
+	if err != nil {
+		return err
+	}
+	layout := comm.Layout{Worker: index}
+	for i := range workers {
+		host := "one"
+		if path == "tcp" {
+			host = strconv.Itoa(i)
+		}
+		layout.Workers = append(layout.Workers, comm.Place{Ranks: 1, Host: host})
+	}
+	world, err := comm.New(layout, mesh{member}, comm.Options{})
+	if err != nil {
+		return err
+	}
+	end, err := world.All().Communicator(index, 0)
+	if err != nil {
+		return err
+	}
+	w := &commWorker{Communicator: end, world: world, arena: path == "shared-arena"}
+	if err := obey(index, w.do); err != nil {
+		return err
+	}
+	_ = world.Close()
+	return member.Leave()
+}
+
+// mesh is a member whose workers are never busy.
+type mesh struct{ *rendezvous.Member }
+
+func (mesh) Busy(int) (string, time.Time) { return "", time.Time{} }
+
+// commWorker does collectives.
+type commWorker struct {
+	*comm.Communicator
+	world *comm.World
+	arena bool // buffers are in memory that the workers share
+	a, b  []float32
+	free  []func()
+}
+
+// buffers makes a and b have so many elements.
+func (w *commWorker) buffers(n int) error {
+	if len(w.a) == n {
+		return nil
+	}
+	for _, free := range w.free {
+		free()
+	}
+	w.free = nil
+	if !w.arena {
+		w.a, w.b = make([]float32, n), make([]float32, n)
+		return nil
+	}
+	for _, p := range []*[]float32{&w.a, &w.b} {
+		flat, free, err := w.world.Alloc(dtypes.Float32, n)
+		if err != nil {
+			return err
+		}
+		*p = flat.([]float32)
+		w.free = append(w.free, free)
+	}
+	return nil
+}
+
+func (w *commWorker) do(op string, bytes, repeats int) ([]time.Duration, error) {
+	if err := w.buffers(bytes / 4); err != nil {
+		return nil, err
+	}
+	n := len(w.a) / w.Size()
+	once := map[string]func() error{
+		"all-reduce":     func() error { return w.AllReduce(w.a, comm.Sum) },
+		"reduce-scatter": func() error { return w.ReduceScatter(w.a, w.b[:n], nil, comm.Sum) },
+		"all-gather":     func() error { return w.AllGather(w.a[:n], w.b, nil) },
+		"all-to-all":     func() error { return w.AllToAll(w.a, w.b, nil, nil) },
+		"broadcast":      func() error { return w.Broadcast(w.a, 0) },
+		"send-recv":      w.pingPong,
+	}[op]
+	if once == nil {
+		return nil, fmt.Errorf("unknown operation %q", op)
+	}
+	var times []time.Duration
+	for range repeats {
+		if err := w.Barrier(); err != nil {
+			return nil, err
+		}
+		start := time.Now()
+		if err := once(); err != nil {
+			return nil, err
+		}
+		d := time.Since(start)
+		if op == "send-recv" {
+			d /= 2 // there and back
+		}
+		times = append(times, d)
+	}
+	return times, nil
+}
+
+// pingPong sends a buffer from the first rank to the second, and back.
+func (w *commWorker) pingPong() error {
+	switch w.Position() {
+	case 0:
+		if err := w.Send(w.a, 1, 0); err != nil {
+			return err
+		}
+		return w.Recv(w.b, 1, 0)
+	case 1:
+		if err := w.Recv(w.b, 0, 0); err != nil {
+			return err
+		}
+		return w.Send(w.a, 0, 0)
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+// Package job joins this worker to the others of its job: it makes their world, and keeps them in step.
+//
+// What goes in is the cluster and what the workers must agree in; what comes out is the world that programs communicate
+// in, and the means to agree on programs, to say what takes long, and to leave.
+package job
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/internal/version"
+	"github.com/easyparallel/epl/rendezvous"
+	"github.com/easyparallel/epl/runtime"
+)
+
+// Options of a job.
+type Options struct {
+	Cluster *cluster.Cluster
+	Config  *config.Config
+	// Facts must be equal on all workers, besides EPL's version, the configuration and the cluster.
+	Facts []rendezvous.Fact
+	// HandOut lets the rendezvous choose this worker's index; the cluster's means nothing.
+	HandOut bool
+	// Lookup reads the environment.
+	Lookup func(string) (string, bool)
+}
+
+// Job is this worker's part in a job of several.
+type Job struct {
+	*runtime.Job
+	member  *rendezvous.Member
+	timeout time.Duration
+
+	mu   sync.Mutex
+	busy []string             // what this worker is busy with: the last counts
+	seen map[int]busyInterval // what others were busy with
+
+	read    atomic.Int64 // when a variable was last read, in nanoseconds since 1970
+	running atomic.Int32 // programs that are no training steps
+	ran     atomic.Int64 // when such a program last ended
+	steps   atomic.Int64
+	samples atomic.Int64
+	stop    chan struct{}
+	stopped sync.WaitGroup
+}
+
+type busyInterval struct {
+	what string
+	at   time.Time // when it was last seen so
+}
+
+// Join meets the other workers of the cluster, and returns when all have come and agree.
+func Join(o Options) (*Job, error) {
+	r, found, err := rendezvous.JobFromEnvironment(o.Lookup)
+	if err != nil {
+		return nil, err
+	}
+	workers := o.Cluster.Workers()
+	if !found {
+		return nil, errors.Errorf("epl: %s is %d, but %s does not say where the workers meet; start them with epl-launch, "+
+			"or set it to first://HOST:PORT, a port of the first worker's host, and %s to a secret, in all of them",
+			cluster.EnvNumWorkers, len(workers), rendezvous.EnvURL, rendezvous.EnvToken)
+	}
+	me := o.Cluster.WorkerIndex()
+	r.Version, r.Workers, r.Index = version.Version, len(workers), me
+	if o.HandOut {
+		r.Index = -1
+	}
+	if r.Host = workers[me].Host; r.Host == "" {
+		r.Host, _ = os.Hostname()
+	}
+	r.Timeout = o.Config.Communication.Timeout
+	r.Logf = log.New(os.Stderr, "", 0).Printf
+	r.Facts = append(facts(o), o.Facts...)
+	member, err := rendezvous.Join(context.Background(), r)
+	if err != nil {
+		return nil, err
+	}
+	j := &Job{member: member, timeout: r.Timeout, seen: map[int]busyInterval{}, stop: make(chan struct{})}
+	if err := j.connect(o); err != nil {
+		member.Fail(err)
+		_ = member.Leave()
+		return nil, err
+	}
+	j.stopped.Go(j.report)
+	return j, nil
+}
+
+// facts are what all workers must agree in.
+func facts(o Options) (all []rendezvous.Fact) {
+	all = append(all, rendezvous.Fact{Name: "cluster", Value: o.Cluster.String()})
+	for _, e := range o.Config.Entries() {
+		if e.Key == "cluster.run_visible_devices" { // which devices is a worker's own business; how many is the cluster's
+			continue
+		}
+		all = append(all, rendezvous.Fact{Name: "configuration " + e.Key, Value: fmt.Sprint(e.Value)})
+	}
+	return all
+}
+
+// connect makes the world of all devices.
+func (j *Job) connect(o Options) error {
+	layout := comm.Layout{Worker: j.member.Index()}
+	var devices []int
+	for i, w := range j.member.Workers() {
+		n := len(o.Cluster.Workers()[i].Devices)
+		devices = append(devices, n)
+		layout.Workers = append(layout.Workers, comm.Place{Ranks: n, Host: w.HostID})
+	}
+	world, err := comm.New(layout, mesh{j.member, j}, comm.Options{Timeout: j.timeout, MPI: o.Config.Communication.Backend == config.BackendMPI})
+	if err != nil {
+		return err
+	}
+	if j.Job, err = runtime.NewJob(world, layout.Worker, devices, o.Config.IO.Slicing); err != nil {
+		return err
+	}
+	j.Reading = func() { j.read.Store(time.Now().UnixNano()) }
+	return nil
+}
+
+// report tells the others now and then what can be told late: progress, and what happens too often to be told each time.
+func (j *Job) report() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var evaluating, saving func()
+	for {
+		select {
+		case <-j.stop:
+			return
+		case <-tick.C:
+		}
+		j.member.Progress(j.steps.Load(), j.samples.Load())
+		j.note(&evaluating, "evaluating", j.running.Load() > 0 || recent(&j.ran))
+		j.note(&saving, "saving", recent(&j.read))
+	}
+}
+
+// note begins or ends being busy; over is nil while it is not.
+func (j *Job) note(over *func(), what string, is bool) {
+	switch {
+	case is && *over == nil:
+		*over = j.Busy(what)
+	case !is && *over != nil:
+		(*over)()
+		*over = nil
+	}
+}
+
+func recent(at *atomic.Int64) bool { return time.Since(time.Unix(0, at.Load())) < 2*time.Second }
+
+// Running notes that a program runs that is no training step, until the returned function is called.
+func (j *Job) Running() (over func()) {
+	j.running.Add(1)
+	return func() {
+		j.ran.Store(time.Now().UnixNano())
+		j.running.Add(-1)
+	}
+}
+
+// Busy tells the other workers that this one does something that they have to wait for, until the returned function is
+// called: their patience does not end meanwhile.
+func (j *Job) Busy(what string) (over func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.busy = append(j.busy, what)
+	j.member.SetBusy(what)
+	return sync.OnceFunc(func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		at := slices.Index(j.busy, what)
+		j.busy = slices.Delete(j.busy, at, at+1)
+		if n := len(j.busy); n > 0 {
+			j.member.SetBusy(j.busy[n-1])
+		} else {
+			j.member.SetBusy("")
+		}
+	})
+}
+
+// Stepped counts a training step.
+func (j *Job) Stepped(samples int64) {
+	j.steps.Add(1)
+	j.samples.Add(samples)
+}
+
+// Agree returns when all workers have given the same text for a subject. Who does not come in time, and is not busy, is
+// named.
+func (j *Job) Agree(subject, text string) error {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel(nil)
+	watch.Go(func() {
+		since := time.Now()
+		for tick := time.NewTicker(time.Second); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			for w := range j.Devices {
+				if _, at := j.lastBusy(w); w != j.Worker && at.After(since) {
+					since = at
+				}
+			}
+			if time.Since(since) > j.timeout {
+				cancel(errors.Errorf("waited for %s (communication.timeout)", j.timeout))
+			}
+		}
+	})
+	return j.member.Agree(ctx, subject, text)
+}
+
+// lastBusy returns what a worker is or was busy with, and when it was last known to be.
+func (j *Job) lastBusy(worker int) (string, time.Time) {
+	s := j.member.State(worker)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if s.Busy != "" {
+		j.seen[worker] = busyInterval{s.Busy, s.Seen}
+	}
+	return j.seen[worker].what, j.seen[worker].at
+}
+
+// Leave tells the others that this worker is finished, and ends its communication.
+func (j *Job) Leave() error {
+	close(j.stop)
+	j.stopped.Wait()
+	j.member.Progress(j.steps.Load(), j.samples.Load())
+	err := j.World.Close()
+	if leaveErr := j.member.Leave(); err == nil {
+		err = leaveErr
+	}
+	return err
+}
+
+// Hosts describes where the workers run, for people.
+func (j *Job) Hosts() string {
+	var names []string
+	for _, w := range j.member.Workers() {
+		names = append(names, w.Host)
+	}
+	return strings.Join(names, ", ")
+}
+
+// mesh is the member as a world sees it.
+type mesh struct {
+	*rendezvous.Member
+	job *Job
+}
+
+// Busy implements comm.Mesh.
+func (m mesh) Busy(worker int) (string, time.Time) { return m.job.lastBusy(worker) }

@@ -1,0 +1,173 @@
+package runtime
+
+import (
+	"slices"
+
+	"github.com/gomlx/compute"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/comm"
+)
+
+// Job is what a worker knows of the others. A worker that is alone has none.
+type Job struct {
+	World   *comm.World
+	Worker  int   // this one
+	Devices []int // of each worker; ranks count through them
+	// Sliced: every worker has a stream of batches of its own. Else all read the same one.
+	Sliced bool
+	// Reading is told when a variable is copied to the host, which others may have to wait for; nil: nobody cares.
+	Reading func()
+
+	leader  *comm.Communicator // of this worker's first rank, among those of all workers
+	dealing *comm.Communicator // the same, for datasets
+}
+
+// NewJob makes a job of the workers of a world.
+func NewJob(w *comm.World, worker int, devices []int, sliced bool) (*Job, error) {
+	j := &Job{World: w, Worker: worker, Devices: devices, Sliced: sliced}
+	group, err := w.Group(j.Firsts())
+	if err != nil {
+		return nil, err
+	}
+	if j.leader, err = group.Communicator(j.First(), 0); err != nil {
+		return nil, err
+	}
+	j.dealing, err = group.Communicator(j.First(), 1)
+	return j, err
+}
+
+// Firsts are the ranks of the workers' first devices.
+func (j *Job) Firsts() (ranks []int) {
+	at := 0
+	for _, n := range j.Devices {
+		ranks = append(ranks, at)
+		at += n
+	}
+	return ranks
+}
+
+// First is the rank of this worker's first device.
+func (j *Job) First() int { return j.Firsts()[j.Worker] }
+
+// More tells whether any worker has more data, which all must ask at the same time. A worker that has no more takes part
+// in the steps of the others.
+func (j *Job) More(mine bool) (bool, error) {
+	have := []bool{mine}
+	err := j.dealing.Do(comm.Call{Op: comm.AllReduce, Buf: have, Reduction: comm.Max, Program: "env.Dataset"})
+	return have[0], err
+}
+
+// gather collects a few numbers of every worker.
+func (j *Job) gather(program string, mine ...int64) ([][]int64, error) {
+	all := make([]int64, len(mine)*len(j.Devices))
+	if err := j.leader.Do(comm.Call{Op: comm.AllGather, In: mine, Out: all, Program: program}); err != nil {
+		return nil, err
+	}
+	return slices.Collect(slices.Chunk(all, len(mine))), nil
+}
+
+// equalize gives all workers the first one's values of the buffers that any worker has not got from a step. All give as
+// many buffers, in the same order; where there is nil nothing is done.
+func (j *Job) equalize(program string, buffers []*Buffer) error {
+	loose := make([]uint8, len(buffers))
+	for i, b := range buffers {
+		if b != nil && !b.isEqual() {
+			loose[i] = 1
+		}
+	}
+	if err := j.leader.Do(comm.Call{Op: comm.AllReduce, Buf: loose, Reduction: comm.Max, Program: program}); err != nil {
+		return err
+	}
+	for i, b := range buffers {
+		if loose[i] == 0 {
+			continue
+		}
+		if b == nil {
+			return errors.Errorf("epl: internal error: input %d of program %q is data here and a variable on another worker", i, program)
+		}
+		if err := j.broadcast(program, b); err != nil {
+			return errors.WithMessagef(err, "input %d", i)
+		}
+	}
+	return nil
+}
+
+// broadcast gives all workers the first one's value of a buffer.
+func (j *Job) broadcast(program string, b *Buffer) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return errGone
+	}
+	var flat any
+	var err error
+	if j.Worker == 0 {
+		flat, err = toHost(b.shards[0], b.shape)
+	} else {
+		flat = newFlat(b.shape)
+	}
+	if err != nil {
+		return err
+	}
+	if err := j.leader.Do(comm.Call{Op: comm.Broadcast, Buf: flat, Root: 0, Program: program}); err != nil {
+		return err
+	}
+	if j.Worker > 0 {
+		shard, err := b.data.devices[0].BufferFromFlatData(0, flat, b.shape)
+		if err != nil {
+			return err
+		}
+		for _, old := range b.shards {
+			if err := old.Finalize(); err != nil {
+				return err
+			}
+		}
+		b.shards = []compute.Buffer{shard}
+	}
+	b.equal = true
+	return nil
+}
+
+// deal says which instances a step has, and which batch is whose. Streams are those of the workers, or the one that all
+// workers read: then there is one.
+type deal struct {
+	job      *Job // nil: one worker
+	replicas int  // as many as devices
+	micro    int  // micro-batches
+	present  []int
+}
+
+// wanted is how many batches a full step takes from this worker's stream.
+func (d *deal) wanted() int {
+	if d.job != nil && d.job.Sliced {
+		return d.job.Devices[d.job.Worker] * d.micro
+	}
+	return d.replicas * d.micro
+}
+
+// batch returns where the batch of an instance is: its stream, and its number in the part of it that the step took.
+func (d *deal) batch(rank, micro int) (stream, index int) {
+	if d.job == nil || !d.job.Sliced {
+		return 0, micro*d.replicas + rank
+	}
+	for rank >= d.job.Devices[stream] {
+		rank -= d.job.Devices[stream]
+		stream++
+	}
+	return stream, micro*d.job.Devices[stream] + rank
+}
+
+// exists tells whether the step has an instance: the last step of the data may lack some.
+func (d *deal) exists(rank, micro int) bool {
+	stream, index := d.batch(rank, micro)
+	return index < d.present[stream]
+}
+
+// total is the number of instances.
+func (d *deal) total() (n int) {
+	for _, k := range d.present {
+		n += k
+	}
+	return n
+}

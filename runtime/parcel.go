@@ -1,0 +1,78 @@
+package runtime
+
+import (
+	"reflect"
+
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/easyparallel/epl/comm"
+)
+
+// Between workers every call costs a journey, however little it carries, so that small values of a bucket travel together.
+// Larger ones are not worth the copies.
+const (
+	smallBytes  = 64 << 10
+	parcelBytes = 1 << 20
+)
+
+// parcel is values that are reduced by one call: of one type and scale.
+type parcel struct {
+	scale  float64
+	parts  []*part
+	values []any // by part: where the result goes, too
+	bytes  int
+}
+
+// allReduce queues the reduction of a value, at once or with others when the bucket is complete.
+func (r *run) allReduce(c circle, m *merging, p *part, flat any, scale float64) {
+	bytes := len(dtypes.UnsafeByteSliceFromAny(flat))
+	if r.data.Job == nil || bytes > smallBytes {
+		r.start(c, p, comm.Call{Op: comm.AllReduce, Buf: flat, Reduction: comm.Sum, Scale: scale})
+		return
+	}
+	var to *parcel
+	for _, x := range m.parcels {
+		if x.scale == scale && x.bytes+bytes <= parcelBytes && reflect.TypeOf(x.values[0]) == reflect.TypeOf(flat) {
+			to = x
+		}
+	}
+	if to == nil {
+		to = &parcel{scale: scale}
+		m.parcels = append(m.parcels, to)
+	}
+	to.parts, to.values, to.bytes = append(to.parts, p), append(to.values, flat), to.bytes+bytes
+}
+
+// sendParcels queues the reductions of what was packed.
+func (r *run) sendParcels(c circle, m *merging) {
+	for _, x := range m.parcels {
+		if len(x.parts) == 1 {
+			r.start(c, x.parts[0], comm.Call{Op: comm.AllReduce, Buf: x.values[0], Reduction: comm.Sum, Scale: x.scale})
+			continue
+		}
+		n := 0
+		for _, v := range x.values {
+			n += reflect.ValueOf(v).Len()
+		}
+		all := reflect.MakeSlice(reflect.TypeOf(x.values[0]), 0, n)
+		for _, v := range x.values {
+			all = reflect.AppendSlice(all, reflect.ValueOf(v))
+		}
+		h := c.end.Start(comm.Call{Op: comm.AllReduce, Buf: all.Interface(), Reduction: comm.Sum, Scale: x.scale, Program: r.program.Name})
+		at := 0
+		for i, p := range x.parts {
+			to := reflect.ValueOf(x.values[i])
+			from := all.Slice(at, at+to.Len())
+			at += to.Len()
+			p.calls = append(p.calls, h)
+			then := p.finish
+			p.finish = func() error {
+				reflect.Copy(to, from)
+				if then != nil {
+					return then()
+				}
+				return nil
+			}
+		}
+	}
+}
