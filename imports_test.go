@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	"internal/equiv": {"", "config", "cluster", "ir", "record", "passes", "emit", "runtime", "internal/engine"}, // the test of the whole
 	"cmd/...":        {"", "config", "cluster", "ir", "passes", "launch", "internal/version"},
 	"examples/...":   {"", "data"},
-	"bench/...":      {"", "comm", "passes", "internal/equiv"},
+	"bench/...":      {"", "cluster", "comm", "passes", "rendezvous", "wire", "internal/equiv"},
 }
 
 // withCgo are the packages that may need cgo, because they link backends that do. All others build with CGO_ENABLED=0.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +58,13 @@ func theFleet(name string, workers int, start func(address string) ([]*exec.Cmd,
 	return f, nil
 }
 
+// bind lets a process run on a core of its own, as Open MPI does, if there are enough.
+func bind(cmd *exec.Cmd, core, workers int) {
+	if taskset, err := exec.LookPath("taskset"); err == nil && workers <= runtime.NumCPU() {
+		cmd.Path, cmd.Args = taskset, append([]string{taskset, "-c", strconv.Itoa(core), cmd.Path}, cmd.Args[1:]...)
+	}
+}
+
 func newFleet(workers int, start func(address string) ([]*exec.Cmd, error)) (*fleet, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -78,7 +86,10 @@ func newFleet(workers int, start func(address string) ([]*exec.Cmd, error)) (*fl
 			_ = cmd.Wait()
 		}
 	}
-	for _, cmd := range commands {
+	for i, cmd := range commands {
+		if len(commands) == workers {
+			bind(cmd, i, workers)
+		}
 		cmd.Env = append(cmd.Environ(), envFleet+"="+l.Addr().String())
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,6 +52,9 @@ func openMPI(workers int, settings ...string) (*fleet, error) {
 	}
 	return theFleet("Open MPI "+strings.Join(settings, " "), workers, func(string) ([]*exec.Cmd, error) {
 		args := []string{"--oversubscribe", "-n", strconv.Itoa(workers)}
+		if workers <= runtime.NumCPU() {
+			args = append(args, "--bind-to", "core")
+		}
 		for _, s := range settings {
 			key, value, _ := strings.Cut(s, "=")
 			args = append(args, "--mca", key, value)

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gomlx/compute/dtypes"
@@ -30,7 +32,7 @@ func overTCP(workers int) (*fleet, error)      { return ourFleet(workers, "tcp")
 // ourFleet is processes of this program.
 func ourFleet(workers int, path string, environment ...string) (*fleet, error) {
 	var server *rendezvous.Server
-	f, err := theFleet(path, workers, func(string) ([]*exec.Cmd, error) {
+	f, err := theFleet(path+" "+strings.Join(environment, " "), workers, func(string) ([]*exec.Cmd, error) {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, err
@@ -46,6 +48,9 @@ func ourFleet(workers int, path string, environment ...string) (*fleet, error) {
 			cmd.Env = append(append(os.Environ(), envPath+"="+path, envWorkers+"="+strconv.Itoa(workers),
 				envWorker+"="+strconv.Itoa(i), cluster.EnvWorkerIndex+"="+strconv.Itoa(i),
 				rendezvous.EnvURL+"=tcp://"+server.Addr().String(), rendezvous.EnvToken+"="+token), environment...)
+			if workers > runtime.NumCPU() { // as epl-launch does it
+				cmd.Env = append(cmd.Env, "GOMAXPROCS=1")
+			}
 			commands = append(commands, cmd)
 		}
 		return commands, nil
@@ -71,8 +76,8 @@ func beWorker() error {
 		return err
 	}
 	path := os.Getenv(envPath)
-	if path == trainPath {
-		return trainWorker(index)
+	if path == trainPath || path == alonePath {
+		return trainWorker(index, path)
 	}
 	job, _, err := rendezvous.JobFromEnvironment(os.LookupEnv)
 	if err != nil {

@@ -2,7 +2,10 @@ package main
 
 import (
 	_ "embed"
+	"fmt"
+	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,11 +17,18 @@ import (
 //go:embed torch_ddp.py
 var torchDDP string
 
-// trainPath is the path of workers that train.
-const trainPath = "train"
+// The paths of workers that train.
+const (
+	trainPath = "train"
+	alonePath = "train-alone" // without each other
+)
 
-// scalingBatch is the samples of a step, of all workers together.
-const scalingBatch = 64
+// envBatch is the samples that a worker takes in a step.
+const envBatch = "EPL_BENCH_BATCH"
+
+// scalingBatches are the samples of a step, of all workers together. In small steps what every worker has to do for all
+// variables, such as updating them, weighs more.
+var scalingBatches = []int{64, 256}
 
 // wideMLP has 25M parameters.
 func wideMLP(batch int) problem {
@@ -26,33 +36,76 @@ func wideMLP(batch int) problem {
 }
 
 // scalingRows tell what is left of a machine's speed when its cores go to processes, one each, that train in data
-// parallel: 1 if communication costs nothing.
-func scalingRows() []Row {
+// parallel: 1 if nothing is lost. What is lost without communication, too, is what each process has to do for all
+// variables, and that its steps are smaller.
+func scalingRows() (rows []Row) {
 	const workers = 2
-	ours := func() (side, error) { return steps(ourTraining(workers)) }
-	theirs := func() (side, error) { return steps(torchTraining(workers)) }
-	return []Row{
-		{Name: "scaling/mlp-25M/EPL", Peer: "EPL, 1 process on all cores", Pairs: 15, Warm: 2, Target: 0.92,
-			Ours: ours, Theirs: func() (side, error) { return wideMLP(scalingBatch).onEPL("all") }},
-		{Name: "scaling/mlp-25M/PyTorch-DDP", Peer: "PyTorch, 1 process on all cores", Pairs: 15, Warm: 2,
-			Ours: theirs, Theirs: func() (side, error) { return torch(scalingBatch) }},
-		{Name: "scaling/mlp-25M/2-workers", Peer: "PyTorch DDP over Gloo", Pairs: 15, Warm: 2, Ours: ours, Theirs: theirs},
+	for _, batch := range scalingBatches {
+		name := fmt.Sprintf("scaling/mlp-25M/%d/", batch)
+		ours := func() (side, error) { return steps(ourTraining(workers, batch, trainPath)) }
+		alone := func() (side, error) { return steps(ourTraining(workers, batch, alonePath)) }
+		theirs := func() (side, error) { return steps(torchTraining(workers, batch)) }
+		single := func() (side, error) { return inARow(wideMLP(batch).onEPL("all")) }
+		rows = append(rows,
+			Row{Name: name + "EPL", Peer: "EPL, 1 process on all cores", Pairs: 15, Warm: 2, Target: 0.92, Ours: ours, Theirs: single},
+			Row{Name: name + "EPL-without-communication", Peer: "EPL, 1 process on all cores", Pairs: 15, Warm: 2, Ours: alone, Theirs: single},
+			Row{Name: name + "PyTorch-DDP", Peer: "PyTorch, 1 process on all cores", Pairs: 15, Warm: 2, Ours: theirs,
+				Theirs: func() (side, error) { return inARow(torch(batch)) }},
+			Row{Name: name + "2-workers", Peer: "PyTorch DDP over Gloo", Pairs: 15, Warm: 2, Ours: ours, Theirs: theirs})
 	}
+	return rows
 }
+
+// stepsInARow is how many steps a measurement takes: training does not stop after each.
+const stepsInARow = 5
 
 // steps measures the train steps of a fleet.
 func steps(f *fleet, err error) (side, error) {
-	return side{once: func() (time.Duration, error) { return f.measure("train", 0, 1) }}, err
+	return side{once: func() (time.Duration, error) { return f.measure("train", 0, stepsInARow) }}, err
 }
 
-// ourTraining is workers with one core each.
-func ourTraining(workers int) (*fleet, error) {
-	return ourFleet(workers, trainPath, "GOMAXPROCS=1", cluster.EnvNumWorkers+"="+strconv.Itoa(workers))
+// inARow is the median of as many measurements.
+func inARow(s side, err error) (side, error) {
+	once := s.once
+	s.once = func() (time.Duration, error) {
+		var times []time.Duration
+		for range stepsInARow {
+			d, err := once()
+			if err != nil {
+				return 0, err
+			}
+			times = append(times, d)
+		}
+		slices.Sort(times)
+		return times[len(times)/2], nil
+	}
+	return s, err
+}
+
+// ourTraining is workers with one core each. The Go runtime gets two threads to run: one waits for other workers while the
+// other computes.
+func ourTraining(workers, batch int, path string) (*fleet, error) {
+	vars := []string{"GOMAXPROCS=2", envBatch + "=" + strconv.Itoa(batch/workers)}
+	if path == trainPath {
+		vars = append(vars, cluster.EnvNumWorkers+"="+strconv.Itoa(workers))
+	}
+	return ourFleet(workers, path, vars...)
 }
 
 // trainWorker trains when it is told.
-func trainWorker(index int) error {
-	s, err := wideMLP(scalingBatch/2).onDevices(1, "all")
+func trainWorker(index int, path string) error {
+	batch, err := strconv.Atoi(os.Getenv(envBatch))
+	if err != nil {
+		return err
+	}
+	train := func() (side, error) { return wideMLP(batch).onDevices(1, "all") }
+	if path == alonePath {
+		if err := os.Unsetenv(cluster.EnvWorkerIndex); err != nil {
+			return err
+		}
+		train = func() (side, error) { return wideMLP(batch).onEPL("all") }
+	}
+	s, err := train()
 	if err != nil {
 		return err
 	}
@@ -70,12 +123,12 @@ func trainWorker(index int) error {
 }
 
 // torchTraining is processes of PyTorch with one thread each.
-func torchTraining(workers int) (*fleet, error) {
+func torchTraining(workers, batch int) (*fleet, error) {
 	python, err := pythonWithTorch()
 	if err != nil {
 		return nil, err
 	}
-	return theFleet("PyTorch DDP", workers, func(string) ([]*exec.Cmd, error) {
-		return torchProcesses(python, torchDDP, workers, strconv.Itoa(scalingBatch/workers))
+	return theFleet(fmt.Sprint("PyTorch DDP ", batch), workers, func(string) ([]*exec.Cmd, error) {
+		return torchProcesses(python, torchDDP, workers, strconv.Itoa(batch/workers))
 	})
 }

@@ -11,9 +11,12 @@ import (
 // Under the race detector this shows that nobody touches a buffer after its owner's call has returned, whatever ended it.
 func TestAbortInTheMiddleOfTrafficGivesTheBuffersBack(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
-		for range 150 {
+		for left := 150; left > 0; left-- {
 			n := 2 + rand.IntN(3)
 			w := newWorld(t, n, Options{})
+			if severalWorkers(w) {
+				left -= 4 // each takes longer
+			}
 			var rounds atomic.Int64
 			stop := 1 + rand.Int64N(30)
 			kind := rand.IntN(3)

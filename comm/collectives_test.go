@@ -15,11 +15,16 @@ func cases(t *testing.T, f func(t *testing.T, e element, n, size int, rng *rand.
 		for _, n := range []int{1, 2, 3, 4, 5, 8} {
 			w := newWorld(t, n, Options{Timeout: time.Minute})
 			sizes := []int{0, 1, 2, 3, 7, n - 1, n, n + 1, 1000, 65537}
-			if severalWorkers(w) { // this takes more time, and knows nothing of types but their sizes
+			types := elements
+			if severalWorkers(w) { // takes more time, and knows nothing of types but their sizes
+				if n == 4 || n == 5 {
+					continue
+				}
 				sizes = []int{0, n + 1, 5000}
+				types = []element{elements[0], elements[1], elements[2], elements[4], elements[14]}
 			}
 			cs := ends(t, w.All(), 0)
-			for i, e := range elements {
+			for i, e := range types {
 				t.Run(fmt.Sprintf("%s/n=%d", e.dtype, n), func(t *testing.T) {
 					for _, size := range sizes {
 						f(t, e, n, size, seedOf(t.Name(), size), cs)
@@ -254,13 +259,13 @@ func TestResultsDoNotDependOnSegmentsArrivalOrRepetition(t *testing.T) {
 		for _, n := range []int{3, 4, 7} {
 			cs := ends(t, newWorld(t, n, Options{}).All(), 0)
 			for _, e := range elements[:4] { // floats
-				size := 200_001
+				size, repeats := 200_001, 3
 				if severalWorkers(cs[0].group.world) {
-					size = 150_001 // larger than any chunk, in total
+					size, repeats = 150_001, 1 // more than a chunk, of the largest type
 				}
 				in := inputs(e, seedOf("bits", n), n, size)
 				want := e.reduction(cs[0].Group(), Sum, 1, in)
-				for range 3 {
+				for range repeats {
 					cut := rand.IntN(size) // a sum of two halves is the same as one of the whole
 					mustAll(t, cs, func(c *Communicator) error {
 						buf := clone(in[c.Position()])

@@ -5,10 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pkg/errors"
@@ -52,17 +52,30 @@ func (r *round) first() *call { return r.calls[0] }
 // digest condenses what the calls of a collective must agree in, as disagreement compares it. Parts of all-to-all are not
 // in it: pairs compare theirs.
 func (c *call) digest() uint64 {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %d %q %d %d %x %d", c.Seq, c.Op, c.Program, c.DType, c.Reduction, math.Float64bits(c.Scale), c.peer)
+	h := uint64(14695981039346656037)
+	mix := func(x uint64) {
+		h = (h ^ x) * 1099511628211
+		h ^= h >> 32
+	}
+	for _, x := range [...]uint64{c.Seq, uint64(c.Op), uint64(len(c.Program)), uint64(c.DType), uint64(c.Reduction), math.Float64bits(c.Scale), uint64(c.peer)} {
+		mix(x)
+	}
+	for i := range len(c.Program) {
+		mix(uint64(c.Program[i]))
+	}
+	var counts []int
 	switch c.Op {
 	case AllReduce, Broadcast:
-		fmt.Fprint(h, c.Bytes)
+		mix(uint64(c.Bytes))
 	case ReduceScatter:
-		fmt.Fprint(h, c.inCounts)
+		counts = c.inCounts
 	case AllGather:
-		fmt.Fprint(h, c.outCounts)
+		counts = c.outCounts
 	}
-	return h.Sum64()
+	for _, n := range counts {
+		mix(uint64(n))
+	}
+	return h
 }
 
 // span is some elements of a vector that a whole group knows.
@@ -87,33 +100,66 @@ func (t *team) spans(counts []int) [][]span {
 
 // overdue is asked by an engine that waits for members, every second or so. It returns nil while they may be late: the
 // timeout has not passed since the call began, or since a missing worker said that it was busy. Else it says who is late.
+// Whom an engine misses may itself be waiting for others, so members are asked who has not come.
 func (t *team) overdue(k *call, missing []int) error {
-	if t.whole != nil {
+	switch w := t.world; {
+	case t.whole != nil:
 		return t.whole.overdue(missing)
-	}
-	w := t.world
-	since := k.began
-	for _, m := range missing {
-		if _, at := w.mesh.Busy(t.members[m].worker); !at.IsZero() {
-			since = max(since, at.Sub(w.start))
-		}
-	}
-	if w.now() < since+w.timeout {
+	case w.now() < k.began+w.timeout:
 		return nil
-	}
-	var waiting []int
-	for m := range t.members {
-		if !slices.Contains(missing, m) {
-			waiting = append(waiting, m)
+	case !k.Op.pointToPoint():
+		if absent := t.absent(k, missing); absent != nil {
+			missing = absent
 		}
 	}
-	e := &TimeoutError{Header: k.Header, Timeout: w.timeout, Waiting: t.ranksOf(waiting), Missing: t.ranksOf(missing)}
+	return t.late(k, missing)
+}
+
+// absent returns the members among some who do not say that they are in the call.
+func (t *team) absent(k *call, among []int) (absent []int) {
+	come := make([]bool, len(among))
+	var all sync.WaitGroup
+	for i, m := range among {
+		all.Go(func() {
+			calls, err := t.callsOf(m)
+			come[i] = err == nil && calls[0].Seq >= k.Seq
+		})
+	}
+	all.Wait()
+	for i, m := range among {
+		if !come[i] {
+			absent = append(absent, m)
+		}
+	}
+	return absent
+}
+
+// late is the error of a call that waits for members; nil if one of them was busy within the timeout.
+func (t *team) late(k *call, missing []int) error {
+	w := t.world
+	for _, m := range missing {
+		if _, at := w.mesh.Busy(t.members[m].worker); !at.IsZero() && w.now() < at.Sub(w.start)+w.timeout {
+			return nil
+		}
+	}
+	e := &TimeoutError{Header: k.Header, Timeout: w.timeout, Waiting: []int{t.group.ranks[k.pos]}, Missing: []int{k.Peer}}
+	if !k.Op.pointToPoint() {
+		e.Missing, e.Waiting = t.ranksOf(missing), nil
+		for _, r := range t.group.ranks {
+			if !slices.Contains(e.Missing, r) {
+				e.Waiting = append(e.Waiting, r)
+			}
+		}
+	}
 	const ranks, calls = 8, 5
-	for i, r := range append(slices.Clone(e.Missing), e.Waiting...) {
-		if i < ranks {
-			e.Recorders += w.recorderOf(r, calls)
-		}
+	concerned := slices.Concat(e.Missing, e.Waiting)
+	tables := make([]string, min(ranks, len(concerned)))
+	var all sync.WaitGroup
+	for i := range tables {
+		all.Go(func() { tables[i] = w.recorderOf(concerned[i], calls) })
 	}
+	all.Wait()
+	e.Recorders = strings.Join(tables, "")
 	return e
 }
 

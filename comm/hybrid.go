@@ -101,21 +101,19 @@ func (l *level) overdue(missing []int) error {
 	if t.world.now() < k.began+t.world.timeout {
 		return nil
 	}
-	var absent []int
+	var others []int
 	for m := range t.members {
-		if m == t.me {
-			continue
-		}
-		if calls, err := t.callsOf(m); err != nil || calls[0].Seq < k.Seq {
-			absent = append(absent, m)
+		if m != t.me {
+			others = append(others, m)
 		}
 	}
+	absent := t.absent(k, others)
 	if absent == nil { // they have come, and stopped
 		for _, m := range missing {
 			absent = append(absent, l.members[m])
 		}
 	}
-	return t.overdue(k, absent)
+	return t.late(k, absent)
 }
 
 func (l *level) disagree(member int) error {

@@ -143,7 +143,7 @@ func (e *mpiEngine) run(r *round, post func(op *mpiOp, c mpiComm) error, memory 
 			return post(op, e.thread.teams[e.key].comm)
 		})
 	}
-	err := e.do(op, r.first(), func() []int { return e.missing(r.first()) })
+	err := e.do(op, r.first(), e.missing)
 	if d, ok := err.(mpiDispute); ok {
 		return e.settle(r, d)
 	}
@@ -286,20 +286,9 @@ func (e *mpiEngine) failure(within time.Duration) error {
 	return e.err
 }
 
-// missing asks the other members whether they have come to a collective. MPI does not tell.
-func (e *mpiEngine) missing(k *call) (members []int) {
+// missing returns the other members: MPI does not tell who has come. overdue asks them.
+func (e *mpiEngine) missing() (members []int) {
 	for m := range e.workers {
-		if m == e.team.me {
-			continue
-		}
-		if calls, err := e.team.callsOf(m); err != nil || calls[0].Seq < k.Seq {
-			members = append(members, m)
-		}
-	}
-	if members != nil {
-		return members
-	}
-	for m := range e.workers { // all have come, and yet it does not end
 		if m != e.team.me {
 			members = append(members, m)
 		}

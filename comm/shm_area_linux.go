@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -237,28 +238,25 @@ func (a *shmArea) disagree(k *call, r *round, one, other int) error {
 func (a *shmArea) touch(k *call, f func() error) error {
 	mine := a.seats[a.me]
 	mine.touching.Store(1)
+	gone := slices.IndexFunc(a.seats, func(s *shmSeat) bool { return s.gone.Load() != 0 })
 	var err error
-	for m, s := range a.seats {
-		if s.gone.Load() != 0 {
-			err = a.engine.stopped(k, m)
-		}
-	}
-	if err == nil {
+	if gone < 0 {
 		err = f()
 	}
 	mine.touching.Store(0)
-	if err == nil {
-		a.leave(a.step)
-		err = a.awaitAll(k, left, a.step+1)
-		a.step++
+	a.ringAll()
+	switch {
+	case gone >= 0:
+		return a.engine.stopped(k, gone)
+	case err != nil:
+		return a.engine.because(err)
 	}
-	if err != nil {
-		a.withdraw()
-	}
-	return err
+	a.leave(a.step)
+	a.step++
+	return a.awaitAll(k, left, a.step)
 }
 
-// withdraw ends a call in which others may touch this member's memory: from here on they do not.
+// withdraw is what a call does before it returns an error: from here on nobody touches this member's memory.
 func (a *shmArea) withdraw() {
 	a.seats[a.me].gone.Store(1)
 	a.ringAll()

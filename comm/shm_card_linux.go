@@ -38,13 +38,13 @@ func (a *shmArea) show(k *call, r *round) (way, error) {
 	cards := a.cards[a.step&1]
 	shared := true
 	for _, c := range r.calls {
-		p, offset := heap.find(c.in)
-		*cards[c.pos] = card{addr: uint64(uintptr(c.in.ptr))}
-		if p == nil {
+		at := cards[c.pos]
+		*at = card{addr: uint64(uintptr(c.in.ptr))}
+		if p, offset := heap.find(c.in); p != nil {
+			at.piece, at.fd, at.size, at.offset = p.id, uint64(p.fd), uint64(len(p.memory)), uint64(offset)
+		} else if c.in.len > 0 {
 			shared = false
-			continue
 		}
-		*cards[c.pos] = card{uint64(uintptr(c.in.ptr)), p.id, uint64(p.fd), uint64(len(p.memory)), uint64(offset), [24]byte{}}
 	}
 	if err := a.meet(k, r, shared); err != nil {
 		return 0, err
@@ -59,7 +59,7 @@ func (a *shmArea) show(k *call, r *round) (way, error) {
 			a.mapped[c.pos] = c.in.ptr
 		}
 		for pos, m := range a.team.memberOf {
-			if m != a.me {
+			if m != a.me && cards[pos].piece != 0 {
 				memory, err := a.views.open(a.peers[m].pid, cards[pos])
 				if err != nil {
 					return 0, errors.Errorf("epl: worker %d cannot map the shared heap of worker %d: %s; allocate the buffers of rank %d without World.Alloc",
@@ -81,7 +81,7 @@ func (a *shmArea) fetchAll(dst []unsafe.Pointer, way way, pos, from, n int) erro
 	}
 	card, m := a.cards[(a.step-1)&1][pos], a.team.memberOf[pos]
 	if err := readMemory(a.peers[m].pid, dst[0], card.addr+uint64(from), n); err != nil {
-		return a.engine.because(errors.Errorf("epl: the memory of worker %d can no longer be read: %s; see its output", a.team.members[m].worker, err))
+		return errors.Errorf("epl: the memory of worker %d can no longer be read: %s; see its output", a.team.members[m].worker, err)
 	}
 	moveToAll(dst[1:], dst[0], n)
 	return nil

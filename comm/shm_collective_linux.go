@@ -15,7 +15,15 @@ const (
 
 // do does a collective. k is the call whose clock counts.
 func (a *shmArea) do(k *call, r *round) error {
-	defer a.forget()
+	err := a.collective(k, r)
+	if err != nil {
+		a.withdraw()
+	}
+	a.forget()
+	return err
+}
+
+func (a *shmArea) collective(k *call, r *round) error {
 	c := r.first()
 	switch c.Op {
 	case AllReduce:

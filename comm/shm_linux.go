@@ -2,7 +2,6 @@ package comm
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,14 +31,7 @@ type shmEngine struct {
 
 func newShmEngine(t *team) engine {
 	ctx, stop := context.WithCancelCause(context.Background())
-	neighbours := 0
-	for _, p := range t.world.layout.Workers {
-		if p.Host == t.members[t.me].host {
-			neighbours++
-		}
-	}
-	return &shmEngine{team: t, ctx: ctx, stop: stop, pairs: make([]*shmPair, len(t.members)),
-		crowded: t.world.procs == 1 || neighbours > runtime.NumCPU()}
+	return &shmEngine{team: t, ctx: ctx, stop: stop, pairs: make([]*shmPair, len(t.members)), crowded: t.world.crowded()}
 }
 
 func (e *shmEngine) collective(r *round) error {

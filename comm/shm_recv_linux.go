@@ -84,9 +84,12 @@ func (p *shmPair) deliver(a *shmArrival, data []byte) {
 
 // check compares a message with the receive that it meets.
 func (p *shmPair) check(m *shmEnvelope, k *call) error {
-	g := p.engine.team.group
-	name := k.Program
-	if m.program != hashOf(name) {
+	g, name := p.engine.team.group, k.Program
+	agree := m.program == hashOf(name)
+	if agree && m.dtype == int64(k.DType) && m.bytes == k.Bytes {
+		return nil
+	}
+	if !agree {
 		if name = string(m.name[:m.nameBytes]); int(m.nameBytes) == len(m.name) {
 			name += "…"
 		}
@@ -121,17 +124,19 @@ func (p *shmPair) fetch(k *call, m *shmEnvelope) error {
 	}
 	i := &p.in
 	i.reading.Add(1)
+	gone := i.gone.Load() != 0
 	var err error
-	if i.gone.Load() != 0 {
-		err = p.engine.stopped(k, p.member)
-	} else if e := readMemory(p.peers[1-p.me].pid, k.out.ptr, m.addr, int(m.bytes)); e != nil {
-		err = p.engine.because(errors.Errorf("epl: the memory of worker %d can no longer be read in %s: %s; see its output",
-			p.engine.team.members[p.member].worker, k.Header, e))
+	if !gone {
+		err = readMemory(p.peers[1-p.me].pid, k.out.ptr, m.addr, int(m.bytes))
 	}
 	i.reading.Add(^uint64(0))
-	if err != nil {
-		p.ringAll()
-		return err
+	p.ringAll()
+	switch {
+	case gone:
+		return p.engine.stopped(k, p.member)
+	case err != nil:
+		return p.engine.because(errors.Errorf("epl: the memory of worker %d can no longer be read in %s: %s; see its output",
+			p.engine.team.members[p.member].worker, k.Header, err))
 	}
 	p.answer(m.id, received)
 	return nil

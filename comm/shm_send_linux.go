@@ -2,6 +2,7 @@ package comm
 
 import (
 	"hash/fnv"
+	"io"
 	"sync/atomic"
 	"unsafe"
 
@@ -11,7 +12,7 @@ import (
 // hashOf condenses a program's name.
 func hashOf(program string) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(program))
+	io.WriteString(h, program)
 	return h.Sum64()
 }
 

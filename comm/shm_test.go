@@ -496,7 +496,7 @@ func TestTheSharedHeapJoinsWhatIsGivenBack(t *testing.T) {
 	for range 3 {
 		at = append(at, p.take(320))
 	}
-	if !slices.Equal(at, []int{64, 384, 704}) || p.free != nil && len(p.free) != 0 || p.take(64) != -1 {
+	if !slices.Equal(at, []int{64, 384, 704}) || len(p.free) != 0 || p.take(64) != -1 {
 		t.Fatalf("taken %d, free %v", at, p.free)
 	}
 	for _, i := range []int{0, 2, 1} {

@@ -83,8 +83,10 @@ func (s *segment) spin(k *call, ready func() bool) bool {
 			}
 		}
 		if i >= p.greedy {
-			runtime.Gosched()
 			unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			if i&7 == 7 {
+				runtime.Gosched() // it wakes threads, so not each time
+			}
 		}
 	}
 	return false
@@ -97,7 +99,7 @@ type spinning struct{ looks, greedy, rounds int }
 var (
 	spinAlone   = spinning{looks: 100, greedy: 30, rounds: 100} // some microseconds, then some tens
 	spinCrowded = spinning{looks: 30, greedy: 0, rounds: 100}
-	spinAsync   = spinning{looks: 30, greedy: 0, rounds: 10} // others have work to do
+	spinAsync   = spinning{looks: 30, greedy: 0, rounds: 16} // others have work to do
 )
 
 // settle waits for others to stop touching memory, whatever has failed. Those that died never do: it does not wait long.

@@ -26,6 +26,8 @@ type interest struct {
 type linkPoll interface {
 	// wait returns when something of what was asked for may be possible, after wake, or when the time has passed.
 	wait(all []interest, d time.Duration)
+	// yield lets others run who have nowhere else to.
+	yield()
 	wake()
 	close()
 }
@@ -242,6 +244,8 @@ func (p *bufferedPoll) wait(_ []interest, d time.Duration) {
 	case <-timer.C:
 	}
 }
+
+func (p *bufferedPoll) yield() {} // its goroutines are the runtime's business
 
 func (p *bufferedPoll) wake() {
 	select {

@@ -70,8 +70,9 @@ func (e *tcpEngine) pump(r *round, t transfer) error {
 		}
 		switch idle++; {
 		case idle <= spin:
-			if idle%16 == 0 {
+			if idle%lookOften == 0 {
 				runtime.Gosched()
+				e.waiter.poll.yield()
 			}
 			continue
 		case idle == spin+1:
@@ -84,23 +85,16 @@ func (e *tcpEngine) pump(r *round, t transfer) error {
 	}
 }
 
-// spins returns how often to look before the thread is given up.
+// lookOften is how often to look before others get the processor, if they want it: goroutines of this process, or the very
+// process that this one waits for.
+const lookOften = 16
+
+// spins returns how often to look before the thread is given up: about a millisecond, if all ranks can look at once.
 func (e *tcpEngine) spins(k *call) int {
 	if k.async || e.team.world.crowded() {
 		return 2
 	}
 	return 2000
-}
-
-// crowded tells whether the ranks of this host do not have a processor each.
-func (w *World) crowded() bool {
-	ranks := 0
-	for _, p := range w.layout.Workers {
-		if p.Host == w.layout.Workers[w.layout.Worker].Host {
-			ranks += p.Ranks
-		}
-	}
-	return ranks > runtime.NumCPU()
 }
 
 // await waits for what the peers lack.

@@ -54,7 +54,7 @@ func (s spec) environ(base []string, worker int, url, mark string, slots []strin
 	}
 
 	if _, chosen := lookup(base, "GOMAXPROCS"); !chosen && s.ShareCores > 1 {
-		set("GOMAXPROCS", strconv.Itoa(max(1, runtime.GOMAXPROCS(0)/s.ShareCores)))
+		set("GOMAXPROCS", strconv.Itoa(threads(runtime.GOMAXPROCS(0), s.ShareCores)))
 	}
 	if slots != nil {
 		vars[envVisible] = strings.Join(slots, ",")
@@ -69,6 +69,15 @@ func (s spec) environ(base []string, worker int, url, mark string, slots []strin
 		all = append(all, name+"="+vars[name])
 	}
 	return all
+}
+
+// threads is how many a worker may run at once: its share of the cores, but two at least if there is a core for each
+// worker, because one waits for the other workers while another computes.
+func threads(cores, workers int) int {
+	if workers > cores {
+		return 1
+	}
+	return max(2, cores/workers)
 }
 
 func sortedKeys(m map[string]string) (keys []string) {

@@ -288,6 +288,11 @@ func TestAWorkerLearnsWhoItIsFromItsEnvironment(t *testing.T) {
 	if value, _ := lookup(vars, "GOMAXPROCS"); value != "1" {
 		t.Errorf("the cores are not shared: GOMAXPROCS=%s", value)
 	}
+	for _, c := range [][3]int{{2, 2, 2}, {2, 4, 1}, {8, 2, 4}, {8, 3, 2}, {8, 8, 2}, {1, 2, 1}} {
+		if got := threads(c[0], c[1]); got != c[2] {
+			t.Errorf("%d workers on %d cores get %d threads, want %d", c[1], c[0], got, c[2])
+		}
+	}
 }
 
 func TestEveryJobHasATokenOfItsOwnThatNoCommandLineShows(t *testing.T) {

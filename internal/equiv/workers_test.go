@@ -390,7 +390,9 @@ func init() {
 		// One worker changes a variable between steps: the first one's value counts.
 		for v := range run.Store.IterVariables() {
 			if v.Trainable && env.Cluster().WorkerIndex() == 1 {
-				v.MustSetValue(tensors.FromShape(v.Shape()))
+				if err := v.SetValue(tensors.FromShape(v.Shape())); err != nil {
+					return err
+				}
 			}
 		}
 		if _, err := loop.RunSteps(ds, 2); err != nil {

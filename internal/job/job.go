@@ -10,7 +10,6 @@ import (
 	"log"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,6 +53,7 @@ type Job struct {
 	samples atomic.Int64
 	stop    chan struct{}
 	stopped sync.WaitGroup
+	leave   func() error // once
 }
 
 type busyInterval struct {
@@ -95,6 +95,7 @@ func Join(o Options) (*Job, error) {
 		return nil, err
 	}
 	j.stopped.Go(j.report)
+	j.leave = sync.OnceValue(j.goAway)
 	return j, nil
 }
 
@@ -236,8 +237,10 @@ func (j *Job) lastBusy(worker int) (string, time.Time) {
 	return j.seen[worker].what, j.seen[worker].at
 }
 
-// Leave tells the others that this worker is finished, and ends its communication.
-func (j *Job) Leave() error {
+// Leave tells the others that this worker is finished, and ends its communication. Doing it twice is harmless.
+func (j *Job) Leave() error { return j.leave() }
+
+func (j *Job) goAway() error {
 	close(j.stop)
 	j.stopped.Wait()
 	j.member.Progress(j.steps.Load(), j.samples.Load())
@@ -246,15 +249,6 @@ func (j *Job) Leave() error {
 		err = leaveErr
 	}
 	return err
-}
-
-// Hosts describes where the workers run, for people.
-func (j *Job) Hosts() string {
-	var names []string
-	for _, w := range j.member.Workers() {
-		names = append(names, w.Host)
-	}
-	return strings.Join(names, ", ")
 }
 
 // mesh is the member as a world sees it.
