@@ -24,6 +24,13 @@ import (
 )
 
 // The test binary is also the launcher's helper forms, a launcher, and the workers: what it does is its first argument.
+// sleep never returns. (An empty select would end a program that does nothing else.)
+func sleep() {
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		signals := make(chan os.Signal, 4)
@@ -86,7 +93,7 @@ var workers = map[string]func(args []string) int{
 		}
 		index, _ := strconv.Atoi(me)
 		if index >= len(args) {
-			select {}
+			sleep()
 		}
 		status, _ := strconv.Atoi(args[index])
 		if status < 0 {
@@ -109,7 +116,8 @@ var workers = map[string]func(args []string) int{
 			fmt.Println("pid", child.Process.Pid)
 		}
 		fmt.Println("pid", os.Getpid())
-		select {}
+		sleep()
+		return 0
 	},
 	// join joins the rendezvous, and leaves it again; with "fail" worker 1 fails, and the others say why they stop.
 	"join": func(args []string) int {
