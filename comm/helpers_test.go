@@ -43,6 +43,9 @@ func severalWorkers(w *World) bool { return len(w.layout.Workers) > 1 }
 func forEachTransport(t *testing.T, f func(t *testing.T, newWorld func(t *testing.T, n int, opts Options) *World)) {
 	for _, tr := range transports {
 		t.Run(tr.name, func(t *testing.T) {
+			if testing.Short() && strings.Contains(tr.name, ", ") {
+				t.Skip("a variant of another layout; not with -short")
+			}
 			f(t, func(t *testing.T, n int, opts Options) *World {
 				t.Helper()
 				w, err := tr.make(n, opts)
