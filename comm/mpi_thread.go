@@ -31,7 +31,7 @@ var mpiShared struct {
 type mpiThread struct {
 	rank, size int
 	found      bool // somebody else has started MPI, and ends it
-	crowded    bool // the workers of this host are more than its processors
+	crowded    bool // see World.crowded
 	bell       chan struct{}
 	broken     atomic.Bool // a call was given up: MPI cannot end well any more
 	frozen     atomic.Bool // no call of MPI is made any more
@@ -77,13 +77,7 @@ func (w *World) joinMPI() error {
 		return errors.New("epl: MPI has ended with the last world of this process, and cannot be started again; keep a world open until the end")
 	}
 	if s.thread == nil {
-		here := 0
-		for _, p := range w.layout.Workers {
-			if p.Host == w.layout.Workers[w.layout.Worker].Host {
-				here++
-			}
-		}
-		t := &mpiThread{crowded: here > runtime.NumCPU(), bell: make(chan struct{}, 1), open: map[*mpiOp]bool{}, teams: map[mpiKey]*mpiTeam{},
+		t := &mpiThread{crowded: w.crowded(), bell: make(chan struct{}, 1), open: map[*mpiOp]bool{}, teams: map[mpiKey]*mpiTeam{},
 			exchanges: map[mpiExchangeKey]*mpiExchange{}, offers: map[mpiExchangeKey]mpiMessage{}}
 		started := make(chan error, 1)
 		go t.run(started)
