@@ -92,6 +92,10 @@ func WithPasses(spec string) Option {
 // supported are the configuration keys whose feature exists.
 var supported = map[string]bool{
 	"pipeline.num_micro_batch":               true,
+	"pipeline.num_stages":                    true,
+	"pipeline.strategy":                      true,
+	"pipeline.stages_per_device":             true,
+	"auto.auto_parallel":                     true,
 	"cluster.device_place_prefer_intra_node": true,
 	"cluster.run_visible_devices":            true,
 	"cluster.colocate_split_and_replicate":   true,

@@ -28,6 +28,16 @@ func (h *Handle) Wait() error {
 	return h.err
 }
 
+// Over tells whether the call is over.
+func (h *Handle) Over() bool {
+	select {
+	case <-h.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Do makes a call and returns when it is over. It waits for its turn behind those that were started before.
 func (c *Communicator) Do(from Call) error {
 	c.mu.Lock()

@@ -16,6 +16,13 @@ func (p *Program) Clone() *Program {
 		c.taskGraphs[t] = &d
 		q.TaskGraphs = append(q.TaskGraphs, &d)
 	}
+	for _, s := range p.Stages {
+		stage := Stage{Places: slices.Clone(s.Places)}
+		for _, t := range s.TaskGraphs {
+			stage.TaskGraphs = append(stage.TaskGraphs, c.taskGraphs[t])
+		}
+		q.Stages = append(q.Stages, stage)
+	}
 	for _, f := range p.Funcs { // all exist before any body refers to them
 		c.funcs[f] = &Func{Name: f.Name}
 		q.Funcs = append(q.Funcs, c.funcs[f])
@@ -26,7 +33,7 @@ func (p *Program) Clone() *Program {
 	q.Main = &Func{Name: p.Main.Name}
 	c.body(p.Main, q.Main)
 	for _, v := range p.Variables {
-		d := &Variable{Path: v.Path, Param: c.values[v.Param], Trainable: v.Trainable, Update: c.values[v.Update], TaskGraph: c.taskGraphs[v.TaskGraph]}
+		d := &Variable{Path: v.Path, Param: c.values[v.Param], Trainable: v.Trainable, Update: c.values[v.Update], Copies: c.list(v.Copies), TaskGraph: c.taskGraphs[v.TaskGraph]}
 		c.variables[v] = d
 		q.Variables = append(q.Variables, d)
 	}
@@ -65,7 +72,7 @@ func (c *cloner) body(f, g *Func) {
 	for _, op := range f.Ops {
 		d := *op
 		d.Func, d.TaskGraph, d.Inputs = g, c.taskGraphs[op.TaskGraph], c.list(op.Inputs)
-		d.Twin = c.list(op.Twin)
+		d.Twin, d.Of = c.list(op.Twin), c.values[op.Of]
 		d.Funcs = nil
 		for _, h := range op.Funcs {
 			if c.funcs[h] == nil { // a closure, met for the first time

@@ -35,6 +35,9 @@ type Merge struct {
 	Pad bool
 	// Worker: of those of each worker, one. It may differ between workers, and must not go into variables.
 	Worker bool
+	// Places, if several devices of a model replica have a part of the value each: they are added up, too, and each device
+	// gets the result. Only with Mean and Sum.
+	Places []int
 }
 
 // How says how the values of instances are merged.
@@ -86,7 +89,7 @@ func (*Merge) OpType() OpType { return OpMerge }
 
 func (*Instance) arity() arity      { return arity{} }
 func (*InstanceCount) arity() arity { return arity{} }
-func (*Merge) arity() arity         { return arity{}.required(1) }
+func (*Merge) arity() arity         { return arity{}.required(1).list() }
 
 // Emit implements Attrs, by an error: a segment takes it as an input.
 func (*Instance) Emit(compute.Function, *Operands) ([]compute.Value, error) {

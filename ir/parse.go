@@ -47,6 +47,8 @@ func (r *reader) program() (err error) {
 			err = r.local()
 		case r.accept("taskgraph"):
 			err = r.taskGraph()
+		case r.accept("stage"):
+			err = r.stage()
 		case r.accept("variable"):
 			err = r.variable()
 		case r.accept("input"):
@@ -185,6 +187,29 @@ func (r *reader) taskGraph() (err error) {
 	return err
 }
 
+func (r *reader) stage() error {
+	var s Stage
+	for {
+		t, err := r.taskGraphRef()
+		if err != nil {
+			return err
+		}
+		if t == nil {
+			break
+		}
+		s.TaskGraphs = append(s.TaskGraphs, t)
+	}
+	for r.accept("place") {
+		at, err := r.int()
+		if err != nil {
+			return err
+		}
+		s.Places = append(s.Places, at)
+	}
+	r.p.Stages = append(r.p.Stages, s)
+	return nil
+}
+
 func (r *reader) source() (Source, error) {
 	if r.peek() != '"' {
 		return "", nil
@@ -221,6 +246,11 @@ func (r *reader) variable() (err error) {
 	v.Trainable = r.accept("trainable")
 	if r.accept("update") {
 		if err = r.valueLater(func(x *Value) { v.Update = x }); err != nil {
+			return err
+		}
+	}
+	for r.accept("copy") {
+		if err = r.valueLater(func(x *Value) { v.Copies = append(v.Copies, x) }); err != nil {
 			return err
 		}
 	}
@@ -443,6 +473,11 @@ func (r *reader) opTail(op *Op) (err error) {
 	if op.TaskGraph, err = r.taskGraphRef(); err != nil {
 		return err
 	}
+	if r.accept("place") {
+		if op.Place, err = r.int(); err != nil {
+			return err
+		}
+	}
 	if r.accept("by") {
 		origin, err := r.oneOf("origin", originNames[:])
 		if err != nil {
@@ -452,6 +487,15 @@ func (r *reader) opTail(op *Op) (err error) {
 	}
 	if r.accept("twin") {
 		if op.Twin, err = r.operands(); err != nil {
+			return err
+		}
+	}
+	if r.accept("of") {
+		name, err := r.ref()
+		if err != nil {
+			return err
+		}
+		if op.Of, err = r.lookup(name); err != nil {
 			return err
 		}
 	}

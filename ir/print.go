@@ -56,11 +56,24 @@ func (p *Program) write(out *strings.Builder, elide bool) {
 		w.source(t.Source)
 		w.printf("\n")
 	}
+	for _, s := range p.Stages {
+		w.printf("stage")
+		for _, t := range s.TaskGraphs {
+			w.printf(" taskgraph %d", t.ID)
+		}
+		for _, at := range s.Places {
+			w.printf(" place %d", at)
+		}
+		w.printf("\n")
+	}
 	for _, v := range p.Variables {
 		w.printf("variable %q %s", v.Path, v.Param)
 		w.flag(" trainable", v.Trainable)
 		if v.Update != nil {
 			w.printf(" update %s", v.Update)
+		}
+		for _, x := range v.Copies {
+			w.printf(" copy %s", x)
 		}
 		if v.TaskGraph != nil {
 			w.printf(" taskgraph %d", v.TaskGraph.ID)
@@ -166,12 +179,18 @@ func (w *printer) op(op *Op) {
 	if op.TaskGraph != nil {
 		w.printf(" taskgraph %d", op.TaskGraph.ID)
 	}
+	if op.Place != 0 {
+		w.printf(" place %d", op.Place)
+	}
 	if op.Origin != Recorded {
 		w.printf(" by %s", op.Origin)
 	}
 	if op.Twin != nil {
 		w.printf(" twin")
 		w.values(" ", op.Twin)
+	}
+	if op.Of != nil {
+		w.printf(" of %s", op.Of)
 	}
 	w.source(op.Source)
 	w.printf("\n")

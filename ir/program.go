@@ -22,6 +22,8 @@ type Program struct {
 	Outputs     []Output // one per output of main
 	Collections []Collection
 
+	// Stages say which devices of a model replica run which TaskGraphs; nil: it has one device.
+	Stages []Stage
 	// Local is the local view, nil for a program that simply runs once.
 	Local *Local
 
@@ -56,8 +58,12 @@ type Op struct {
 	TaskGraph *TaskGraph // nil: outside every scope
 	Phase     Phase
 	Varying   bool   // its results differ between instances; only in a program with a local view
+	Place     int    // in a program with stages: the device of a model replica that it runs on, see Value.Place
 	Origin    Origin // how TaskGraph and Phase were found
 	Source    Source // the user's line
+	// Of, as recorded, is a result of the forward op that a backward op belongs to: whose gradient it helps to compute, or
+	// which it repeats. Passes drop it: what it refers to may go.
+	Of *Value
 }
 
 // Value is one output of an op.
@@ -167,6 +173,8 @@ type Variable struct {
 	Param     *Value // its value at the start of the step
 	Trainable bool
 	Update    *Value // its value after the step; nil: unchanged
+	// Copies are the same value on the devices of its stage after the first, if it has several.
+	Copies []*Value
 	// TaskGraph is where the variable was first read; for optimizer state, that of the variable it belongs to.
 	TaskGraph *TaskGraph
 }

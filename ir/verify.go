@@ -30,10 +30,12 @@ import (
 //  17. Only a program with a local view has varying ops and merges. In it an op is varying exactly if it is a data
 //     input, the number of an instance, or reads a varying value and is no merge; main returns invariant values; a
 //     value is merged once.
-//  18. A parameter or a constant has one output, of the shape that its attributes say, and a constant its elements.
+//  18. In a program with stages every TaskGraph is in one, and every op on a device that there is; what several devices do
+//     together has a value for each.
+//  19. A parameter or a constant has one output, of the shape that its attributes say, and a constant its elements.
 func (p *Program) Verify() error {
 	v := verifier{p: p, ids: map[int]*Op{}, defined: map[*Value]bool{}, merged: map[*Value]*Op{}}
-	for _, check := range []func() error{v.taskGraphs, v.functions, v.parameters, v.variables, v.gradients, v.outputs, v.collections} {
+	for _, check := range []func() error{v.taskGraphs, v.stages, v.functions, v.parameters, v.variables, v.gradients, v.outputs, v.collections} {
 		if err := check(); err != nil {
 			return errors.WithMessagef(err, "epl: internal error: program %q is broken", p.Name)
 		}
@@ -133,6 +135,12 @@ func (v *verifier) op(f *Func, op *Op) error {
 			return errors.Errorf("its twin %s is not defined before it, or has another shape", t)
 		}
 	}
+	if op.Of != nil && !v.defined[op.Of] {
+		return errors.Errorf("it belongs to %s, which is not defined before it", op.Of)
+	}
+	if err := v.places(op); err != nil {
+		return err
+	}
 	if err := v.inputs(op); err != nil {
 		return err
 	}
@@ -159,10 +167,12 @@ func (v *verifier) varying(op *Op) error {
 			return errors.New("it is an op of the local view, which the program does not have")
 		}
 		if _, merges := op.Attrs.(*Merge); merges {
-			if other := v.merged[op.Inputs[0]]; other != nil {
-				return errors.Errorf("its input is merged by %s, too", other)
+			for _, in := range op.Inputs {
+				if other := v.merged[in]; other != nil && other != op {
+					return errors.Errorf("its input is merged by %s, too", other)
+				}
+				v.merged[in] = op
 			}
-			v.merged[op.Inputs[0]] = op
 		}
 		_, want = op.Attrs.(*Instance)
 	case *Parameter:
@@ -305,6 +315,11 @@ func (v *verifier) variables() error {
 		}
 		if !v.defined[x.Update] {
 			return errors.Errorf("the new value of variable %q is not in main", x.Path)
+		}
+		for _, c := range x.Copies {
+			if !v.defined[c] || !c.Shape.Equal(x.Param.Shape) {
+				return errors.Errorf("a copy of the new value of variable %q is not in main, or of another shape", x.Path)
+			}
 		}
 		if !x.Update.Shape.Equal(x.Param.Shape) {
 			return errors.Errorf("variable %q is %s, its new value %s", x.Path, ShapeText(x.Param.Shape), ShapeText(x.Update.Shape))

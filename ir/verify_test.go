@@ -247,19 +247,29 @@ func TestVerifyNamesWhatBreaksAnInvariant(t *testing.T) {
 			p.Outputs = append(p.Outputs, ir.Output{})
 		}, []string{"output 1", "%4"}},
 
-		{18, "a parameter is of another shape", "", func(p *ir.Program) { val(p, 0).Shape = shapes.Make(dtypes.Float32, 4) }, []string{"Parameter %0", "float32[4]", "float32[2,2]"}},
-		{18, "a parameter has no output", "", func(p *ir.Program) { op(p, 20).Outputs = nil }, []string{"Parameter %20", "output"}},
-		{18, "a constant is of another shape", "", func(p *ir.Program) { val(p, 7).Shape = shapes.Make(dtypes.Bool, 1) }, []string{"Constant %7", "bool[1]", "bool[]"}},
-		{18, "a constant has two outputs", "", func(p *ir.Program) {
+		{18, "a TaskGraph is in no stage", "", func(p *ir.Program) { p.Stages = []ir.Stage{{Places: []int{0}}} }, []string{"is in no stage"}},
+		{18, "a TaskGraph is in two stages", "", func(p *ir.Program) {
+			p.Stages = []ir.Stage{{TaskGraphs: p.TaskGraphs, Places: []int{0}}, {TaskGraphs: p.TaskGraphs, Places: []int{1}}}
+		}, []string{"stage 1", "two stages"}},
+		{18, "a stage has no device", "", func(p *ir.Program) { p.Stages = []ir.Stage{{TaskGraphs: p.TaskGraphs}} }, []string{"stage 0", "no device"}},
+		{18, "an op is on a device that there is not", "", func(p *ir.Program) { op(p, 4).Place = 1 }, []string{"Erf %4", "device 1"}},
+		{18, "a merge of several devices lacks a value", instances, func(p *ir.Program) {
+			op(p, 5).Attrs = &ir.Merge{How: ir.Sum, Places: []int{0, 0}}
+		}, []string{"Merge %5", "2 devices"}},
+
+		{19, "a parameter is of another shape", "", func(p *ir.Program) { val(p, 0).Shape = shapes.Make(dtypes.Float32, 4) }, []string{"Parameter %0", "float32[4]", "float32[2,2]"}},
+		{19, "a parameter has no output", "", func(p *ir.Program) { op(p, 20).Outputs = nil }, []string{"Parameter %20", "output"}},
+		{19, "a constant is of another shape", "", func(p *ir.Program) { val(p, 7).Shape = shapes.Make(dtypes.Bool, 1) }, []string{"Constant %7", "bool[1]", "bool[]"}},
+		{19, "a constant has two outputs", "", func(p *ir.Program) {
 			op(p, 7).Outputs = append(op(p, 7).Outputs, &ir.Value{Op: op(p, 7), Index: 1, Shape: matrix()})
 		}, []string{"Constant %7", "output"}},
-		{18, "a constant lacks elements", "", func(p *ir.Program) {
+		{19, "a constant lacks elements", "", func(p *ir.Program) {
 			op(p, 7).Attrs = &ir.Constant{Value: ir.Literal{Shape: val(p, 7).Shape, Flat: []bool{}}}
 		}, []string{"Constant %7", "0 elements"}},
-		{18, "a constant has elements of another type", "", func(p *ir.Program) {
+		{19, "a constant has elements of another type", "", func(p *ir.Program) {
 			op(p, 7).Attrs = &ir.Constant{Value: ir.Literal{Shape: val(p, 7).Shape, Flat: []float32{1}}}
 		}, []string{"Constant %7", "[]float32"}},
-		{18, "a constant has no elements", "", func(p *ir.Program) { op(p, 7).Attrs = &ir.Constant{Value: ir.Literal{Shape: val(p, 7).Shape}} }, []string{"Constant %7", "nil"}},
+		{19, "a constant has no elements", "", func(p *ir.Program) { op(p, 7).Attrs = &ir.Constant{Value: ir.Literal{Shape: val(p, 7).Shape}} }, []string{"Constant %7", "nil"}},
 	}
 	tested := map[int]bool{}
 	for _, c := range cases {

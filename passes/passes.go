@@ -38,10 +38,18 @@ type Options struct {
 	DenseGradients bool
 	// PerWorker is how many model replicas each of the workers has; nil: there is one worker.
 	PerWorker []int
+	// Places are, for each TaskGraph, the devices of a model replica that it runs on, by their index in it. Nil: one for all.
+	Places [][]int
+	// Colocate: all TaskGraphs share the same devices, and run one after the other.
+	Colocate bool
+	// StagesPerDevice is how many TaskGraphs share a device otherwise; 0 means 1.
+	StagesPerDevice int
 }
 
 // Table holds all passes in order.
 var Table = []Pass{
+	{Name: "taskgraphs", Needed: true, Run: taskGraphs,
+		Why: "an op runs on the devices of its TaskGraph: those outside every scope join the neighbour that costs least traffic"},
 	{Name: "fused", Run: always(fused),
 		Why: "gradients go through the written-out twin of a fused op, so that in training both would be computed: keep the twin"},
 	{Name: "dead-code", Exact: true, Run: always(deadCode),
@@ -58,6 +66,8 @@ var Table = []Pass{
 		Why: "sums over leading or trailing dims are much faster as a dot with ones on the pure-Go backend"},
 	{Name: "local-view", Needed: true, Run: localView,
 		Why: "model replicas and micro-batches are instances of the program: what must be the same everywhere is merged"},
+	{Name: "places", Needed: true, Run: places,
+		Why: "every op runs on one device of the model replica; gradients of a variable that stages share meet once per step"},
 }
 
 // always makes a pass of a rewrite that needs no options and cannot fail.

@@ -157,13 +157,13 @@ func TestPassesAreSwitchedByName(t *testing.T) {
 		pureGo bool
 		want   string
 	}{
-		{"", true, "fused dead-code common transpose swap-dot dot-layout sum-dot local-view"},
-		{"", false, "fused dead-code common transpose local-view"},
-		{"none", true, "local-view"},
-		{"none,common", true, "common local-view"},
-		{"-fused, -SUM-DOT", true, "dead-code common transpose swap-dot dot-layout local-view"},
-		{"none,all,-common", false, "fused dead-code transpose local-view"},
-		{"swap-dot", false, "fused dead-code common transpose swap-dot local-view"},
+		{"", true, "taskgraphs fused dead-code common transpose swap-dot dot-layout sum-dot local-view places"},
+		{"", false, "taskgraphs fused dead-code common transpose local-view places"},
+		{"none", true, "taskgraphs local-view places"},
+		{"none,common", true, "taskgraphs common local-view places"},
+		{"-fused, -SUM-DOT", true, "taskgraphs dead-code common transpose swap-dot dot-layout local-view places"},
+		{"none,all,-common", false, "taskgraphs fused dead-code transpose local-view places"},
+		{"swap-dot", false, "taskgraphs fused dead-code common transpose swap-dot local-view places"},
 	} {
 		set, err := passes.Parse(c.spec, c.pureGo)
 		if err != nil {
@@ -222,6 +222,10 @@ main {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Printf("%s: %d → %d ops\n", steps[0].Pass, steps[0].OpsBefore, steps[0].OpsAfter)
+	for _, s := range steps {
+		if s.Changes > 0 {
+			fmt.Printf("%s: %d → %d ops\n", s.Pass, s.OpsBefore, s.OpsAfter)
+		}
+	}
 	// Output: common: 4 → 3 ops
 }

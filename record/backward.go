@@ -59,6 +59,7 @@ func (b *Builder) attribute(op *ir.Op) {
 	switch {
 	case b.of != nil:
 		op.Origin, op.Source = ir.VJP, b.of.Source
+		b.belongs(op, b.of)
 	case b.phase == ir.Backward:
 		b.betweenGradients(op)
 	default:
@@ -66,6 +67,13 @@ func (b *Builder) attribute(op *ir.Op) {
 	}
 	if b.done {
 		b.afterOptimizer(op)
+	}
+}
+
+// belongs notes the forward op that a backward op serves.
+func (b *Builder) belongs(op, forward *ir.Op) {
+	if b.phase == ir.Backward && forward.Phase == ir.Forward && forward.Func == b.program.Main && op.Func == b.program.Main {
+		op.Of = forward.Outputs[0]
 	}
 }
 
@@ -79,11 +87,13 @@ func (b *Builder) betweenGradients(op *ir.Op) {
 		original := op.Inputs[0]
 		b.canonical[op.Outputs[0]] = original
 		op.TaskGraph, op.Origin, op.Source = original.Op.TaskGraph, ir.Rematerialised, original.Op.Source
+		b.belongs(op, original.Op)
 		return
 	}
 	for _, o := range b.numbers[b.valueNumber(op)] {
 		if reflect.DeepEqual(o.Attrs, op.Attrs) {
 			op.TaskGraph, op.Origin, op.Source = o.TaskGraph, ir.Rematerialised, o.Source
+			b.belongs(op, o)
 			for i, v := range op.Outputs {
 				b.canonical[v] = o.Outputs[i]
 			}

@@ -45,7 +45,9 @@ func (b *Builder) finish() error {
 	if err := b.readStore(); err != nil {
 		return err
 	}
-	b.placeApply()
+	if len(p.TaskGraphs) > 0 {
+		p.PlaceApply(b.def)
+	}
 	if len(p.TaskGraphs) == 0 {
 		b.implicitTaskGraph()
 	}
@@ -100,88 +102,5 @@ func (b *Builder) implicitTaskGraph() {
 	t.Implicit = true
 	for _, op := range b.program.Main.Ops {
 		op.TaskGraph = t
-	}
-}
-
-// placeApply gives apply ops, and the optimizer's own variables, the TaskGraph of the variable whose update they
-// compute. What serves variables of several TaskGraphs (the learning rate, the step, a norm over all gradients)
-// stays in the default TaskGraph, or outside.
-func (b *Builder) placeApply() {
-	p := b.program
-	if len(p.TaskGraphs) == 0 || !p.IsTraining() {
-		return
-	}
-	const shared, undecided = -2, -1
-	home := map[*ir.Value]int{} // values that apply starts from, by the TaskGraph of their variable
-	for _, v := range p.Variables {
-		if t := v.Param.Op; t.Phase != ir.Apply && t.TaskGraph != nil {
-			home[v.Param] = t.TaskGraph.ID
-		}
-	}
-	for _, g := range p.Gradients {
-		if id, ok := home[g.Variable.Param]; ok {
-			home[g.Value] = id
-		}
-	}
-	place := map[*ir.Op]int{}
-	users := map[*ir.Op][]*ir.Op{}
-	var apply []*ir.Op
-	for _, op := range p.Main.Ops {
-		if op.Phase != ir.Apply {
-			continue
-		}
-		apply = append(apply, op)
-		place[op] = undecided
-		op.Uses(func(v *ir.Value) { users[v.Op] = append(users[v.Op], op) })
-	}
-	join := func(a, b int) int {
-		switch {
-		case b < 0 || a == b:
-			return a
-		case a == undecided:
-			return b
-		}
-		return shared
-	}
-	fromInputs := func(op *ir.Op) int {
-		at := undecided
-		op.Uses(func(v *ir.Value) {
-			if id, ok := home[v]; ok {
-				at = join(at, id)
-			} else if id, ok := place[v.Op]; ok && !v.Op.IsLeaf() {
-				at = join(at, id)
-			}
-		})
-		return at
-	}
-	fromUsers := func(op *ir.Op) int {
-		at := undecided
-		for _, u := range users[op] {
-			at = join(at, place[u])
-			if place[u] == shared {
-				at = shared
-			}
-		}
-		return at
-	}
-	forward := func() {
-		for _, op := range apply {
-			if place[op] == undecided && !op.IsLeaf() {
-				place[op] = fromInputs(op)
-			}
-		}
-	}
-	forward()
-	for i := len(apply) - 1; i >= 0; i-- {
-		if op := apply[i]; place[op] == undecided {
-			place[op] = fromUsers(op)
-		}
-	}
-	forward()
-	for _, op := range apply {
-		op.TaskGraph = b.def
-		if id := place[op]; id >= 0 {
-			op.TaskGraph, op.Origin = p.TaskGraphs[id], ir.FollowsVariable
-		}
 	}
 }

@@ -17,7 +17,8 @@ import (
 // Buffer is a tensor on the devices. It implements compute.Buffer. GoMLX sees the logical shape. The data are one of:
 //
 //   - one shard, on device 0: what programs that run once take and give;
-//   - one shard per device, all with the same data: variables, after their first training step;
+//   - a shard on each device where a variable lives, all with the same data, after its first training step; if that is no
+//     device of this worker, it is fetched from another when it is read;
 //   - a feed: the batches of a step, still on the host.
 type Buffer struct {
 	data  *Data
@@ -26,10 +27,13 @@ type Buffer struct {
 	feed  *Feed // for data of a step
 	index int   // which tensor of its batches
 
-	mu     sync.Mutex // GoMLX may finalize from the garbage collector's goroutine
-	shards []compute.Buffer
+	mu     sync.Mutex       // GoMLX may finalize from the garbage collector's goroutine
+	shards []compute.Buffer // by device; nil where there is none
+	remote *remote          // where it is, if no device of this worker has it; nil otherwise
 	gone   bool
-	equal  bool // on all workers, because a step made it
+	// withdraw ends that other workers may read it; nil if they may not.
+	withdraw func()
+	equal    bool // on all workers, because a step made it
 }
 
 var _ compute.Buffer = (*Buffer)(nil)
@@ -63,17 +67,31 @@ func (b *Buffer) shard(device int) (compute.Buffer, error) {
 		b.shards = []compute.Buffer{s}
 	}
 	for len(b.shards) <= device {
-		flat, err := toHost(b.shards[0], b.shape)
+		b.shards = append(b.shards, nil)
+	}
+	if b.shards[device] == nil {
+		flat, err := b.host()
 		if err != nil {
 			return nil, err
 		}
-		s, err := b.data.devices[len(b.shards)].BufferFromFlatData(0, flat, b.shape)
-		if err != nil {
+		if b.shards[device], err = b.data.devices[device].BufferFromFlatData(0, flat, b.shape); err != nil {
 			return nil, err
 		}
-		b.shards = append(b.shards, s)
 	}
 	return b.shards[device], nil
+}
+
+// host copies the data to the host: from any device that has them, or from another worker. The lock is held.
+func (b *Buffer) host() (any, error) {
+	for _, s := range b.shards {
+		if s != nil {
+			return toHost(s, b.shape)
+		}
+	}
+	if b.remote == nil {
+		return nil, errors.New("epl: internal error: a buffer has no data")
+	}
+	return b.remote.fetch(b.data.Job, b.shape)
 }
 
 // isEqual tells whether all workers are known to have the same data.
@@ -84,7 +102,12 @@ func (b *Buffer) isEqual() bool {
 }
 
 // take returns the data of all devices to a new owner: the buffer is gone.
-func (b *Buffer) take() ([]compute.Buffer, error) {
+func (b *Buffer) take() (shards []compute.Buffer, err error) {
+	defer func() {
+		if b.withdraw != nil && err == nil { // not under the lock: who reads may wait for it
+			b.withdraw()
+		}
+	}()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone {
@@ -105,6 +128,9 @@ func (b *Buffer) Finalize() error {
 		return nil
 	}
 	for _, s := range shards {
+		if s == nil {
+			continue
+		}
 		if e := s.Finalize(); e != nil && err == nil {
 			err = e
 		}
@@ -114,12 +140,20 @@ func (b *Buffer) Finalize() error {
 
 // ToFlatData implements compute.Buffer.
 func (b *Buffer) ToFlatData(flat any) error {
+	if j := b.data.Job; j != nil && j.Reading != nil && b.isEqual() {
+		j.Reading()
+	}
+	b.mu.Lock()
+	for _, s := range b.shards {
+		if s != nil && !b.gone {
+			defer b.mu.Unlock()
+			return s.ToFlatData(flat)
+		}
+	}
+	b.mu.Unlock()
 	s, err := b.shard(0)
 	if err != nil {
 		return err
-	}
-	if j := b.data.Job; j != nil && j.Reading != nil && b.isEqual() {
-		j.Reading()
 	}
 	return s.ToFlatData(flat)
 }
@@ -155,6 +189,9 @@ func toHost(b compute.Buffer, shape shapes.Shape) (any, error) {
 	flat := newFlat(shape)
 	return flat, b.ToFlatData(flat)
 }
+
+// copyFlat copies between slices of the same type.
+func copyFlat(to, from any) { reflect.Copy(reflect.ValueOf(to), reflect.ValueOf(from)) }
 
 // newFlat makes a slice that holds a tensor.
 func newFlat(shape shapes.Shape) any {

@@ -120,6 +120,14 @@ func (f *Feed) upload(d *Data, device int, b train.Batch, index int) (compute.Bu
 	return buf, err
 }
 
+// host is one tensor of a batch, as a slice.
+func (f *Feed) host(b train.Batch, index int) (any, error) {
+	t := tensorsOf(b)[index]
+	flat := newFlat(t.Shape())
+	err := t.ConstFlatData(func(from any) { copyFlat(flat, from) })
+	return flat, err
+}
+
 // finalize lets go of one tensor of every batch.
 func (f *Feed) finalize(index int) error {
 	all := f.all

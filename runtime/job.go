@@ -16,6 +16,9 @@ type Job struct {
 	Devices []int // of each worker; ranks count through them
 	// Sliced: every worker has a stream of batches of its own. Else all read the same one.
 	Sliced bool
+	// Offer lets the other workers read data of this one, until it is withdrawn; Fetch reads what another offers.
+	Offer func(name string, version uint64, read func() (data []byte, release func(), err error)) (withdraw func())
+	Fetch func(worker int, name string, version uint64, dst []byte) error
 	// Reading is told when a variable is copied to the host, which others may have to wait for; nil: nobody cares.
 	Reading func()
 
@@ -49,6 +52,16 @@ func (j *Job) Firsts() (ranks []int) {
 
 // First is the rank of this worker's first device.
 func (j *Job) First() int { return j.Firsts()[j.Worker] }
+
+// WorkerOf is the worker of a rank.
+func (j *Job) WorkerOf(rank int) int {
+	w := 0
+	for rank >= j.Devices[w] {
+		rank -= j.Devices[w]
+		w++
+	}
+	return w
+}
 
 // More tells whether any worker has more data, which all must ask at the same time. A worker that has no more takes part
 // in the steps of the others.
@@ -103,7 +116,7 @@ func (j *Job) broadcast(program string, b *Buffer) error {
 	var flat any
 	var err error
 	if j.Worker == 0 {
-		flat, err = toHost(b.shards[0], b.shape)
+		flat, err = b.host()
 	} else {
 		flat = newFlat(b.shape)
 	}
@@ -119,55 +132,82 @@ func (j *Job) broadcast(program string, b *Buffer) error {
 			return err
 		}
 		for _, old := range b.shards {
+			if old == nil {
+				continue
+			}
 			if err := old.Finalize(); err != nil {
 				return err
 			}
 		}
 		b.shards = []compute.Buffer{shard}
 	}
-	b.equal = true
+	b.equal, b.remote = true, nil
 	return nil
 }
 
 // deal says which instances a step has, and which batch is whose. Streams are those of the workers, or the one that all
 // workers read: then there is one.
 type deal struct {
-	job      *Job // nil: one worker
-	replicas int  // as many as devices
-	micro    int  // micro-batches
-	present  []int
+	micro   int   // micro-batches
+	mine    int   // this worker
+	sliced  bool  // every worker has a stream
+	feeders []int // by model replica: the worker that feeds it
+	present []int // by stream: batches that there are for the step
 }
 
-// wanted is how many batches a full step takes from this worker's stream.
-func (d *deal) wanted() int {
-	if d.job != nil && d.job.Sliced {
-		return d.job.Devices[d.job.Worker] * d.micro
+func newDeal(x *Stepper) deal {
+	d := deal{micro: x.schedule.Local.MicroBatches}
+	if j := x.data.Job; j != nil {
+		d.mine, d.sliced = j.Worker, j.Sliced
 	}
-	return d.replicas * d.micro
+	for r := range x.schedule.Ranks {
+		d.feeders = append(d.feeders, x.feeder(r))
+	}
+	return d
+}
+
+// wanted is how many batches a full step takes from this worker's stream. A worker that feeds no model replica takes one,
+// for its shape.
+func (d *deal) wanted() int {
+	if !d.sliced {
+		return len(d.feeders) * d.micro
+	}
+	return max(d.fed(d.mine, len(d.feeders))*d.micro, 1)
+}
+
+// fed is how many of the first model replicas a worker feeds.
+func (d *deal) fed(worker, first int) (n int) {
+	for _, f := range d.feeders[:first] {
+		if f == worker {
+			n++
+		}
+	}
+	return n
 }
 
 // batch returns where the batch of an instance is: its stream, and its number in the part of it that the step took.
-func (d *deal) batch(rank, micro int) (stream, index int) {
-	if d.job == nil || !d.job.Sliced {
-		return 0, micro*d.replicas + rank
+func (d *deal) batch(replica, micro int) (stream, index int) {
+	if !d.sliced {
+		return 0, micro*len(d.feeders) + replica
 	}
-	for rank >= d.job.Devices[stream] {
-		rank -= d.job.Devices[stream]
-		stream++
-	}
-	return stream, micro*d.job.Devices[stream] + rank
+	stream = d.feeders[replica]
+	return stream, micro*d.fed(stream, len(d.feeders)) + d.fed(stream, replica)
 }
 
 // exists tells whether the step has an instance: the last step of the data may lack some.
-func (d *deal) exists(rank, micro int) bool {
-	stream, index := d.batch(rank, micro)
+func (d *deal) exists(replica, micro int) bool {
+	stream, index := d.batch(replica, micro)
 	return index < d.present[stream]
 }
 
 // total is the number of instances.
 func (d *deal) total() (n int) {
-	for _, k := range d.present {
-		n += k
+	for replica := range d.feeders {
+		for m := range d.micro {
+			if d.exists(replica, m) {
+				n++
+			}
+		}
 	}
 	return n
 }

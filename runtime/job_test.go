@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -14,7 +15,10 @@ func TestEveryInstanceHasOneBatchAndEveryBatchOneInstance(t *testing.T) {
 					total += n
 				}
 				for worker := range devices {
-					d := deal{job: &Job{Worker: worker, Devices: devices, Sliced: sliced}, replicas: total, micro: micro}
+					d := deal{mine: worker, sliced: sliced, micro: micro}
+					for w, n := range devices {
+						d.feeders = append(d.feeders, slices.Repeat([]int{w}, n)...)
+					}
 					streams := 1
 					if sliced {
 						streams = len(devices)
@@ -34,10 +38,10 @@ func TestEveryInstanceHasOneBatchAndEveryBatchOneInstance(t *testing.T) {
 					}
 					seen := map[string]int{}
 					instances := 0
-					for rank := range total {
+					for replica := range total {
 						for m := range micro {
-							if d.exists(rank, m) {
-								stream, index := d.batch(rank, m)
+							if d.exists(replica, m) {
+								stream, index := d.batch(replica, m)
 								seen[fmt.Sprint(stream, index)]++
 								instances++
 							}
@@ -53,13 +57,25 @@ func TestEveryInstanceHasOneBatchAndEveryBatchOneInstance(t *testing.T) {
 }
 
 func TestAWorkerFeedsItsOwnReplicasFromItsOwnStream(t *testing.T) {
-	d := deal{job: &Job{Devices: []int{2, 1, 3}, Sliced: true}, replicas: 6, micro: 2, present: []int{0, 2, 5}}
-	for rank, want := range [][2][2]int{{{0, 0}, {0, 2}}, {{0, 1}, {0, 3}}, {{1, 0}, {1, 1}}, {{2, 0}, {2, 3}}, {{2, 1}, {2, 4}}, {{2, 2}, {2, 5}}} {
+	d := deal{sliced: true, feeders: []int{0, 0, 1, 2, 2, 2}, micro: 2, present: []int{0, 2, 5}}
+	for replica, want := range [][2][2]int{{{0, 0}, {0, 2}}, {{0, 1}, {0, 3}}, {{1, 0}, {1, 1}}, {{2, 0}, {2, 3}}, {{2, 1}, {2, 4}}, {{2, 2}, {2, 5}}} {
 		for m := range 2 {
-			stream, index := d.batch(rank, m)
+			stream, index := d.batch(replica, m)
 			if got := [2]int{stream, index}; got != want[m] {
-				t.Errorf("rank %d, micro-batch %d: batch %v, want %v", rank, m, got, want[m])
+				t.Errorf("model replica %d, micro-batch %d: batch %v, want %v", replica, m, got, want[m])
 			}
 		}
+	}
+}
+
+// Model replicas over several workers are fed by that of their first device; the others pull a batch for its shape.
+func TestAWorkerThatFeedsNobodyTakesOneBatch(t *testing.T) {
+	d := deal{mine: 1, sliced: true, feeders: []int{0, 2, 0}, micro: 4}
+	if got := d.wanted(); got != 1 {
+		t.Errorf("it wants %d batches", got)
+	}
+	d.mine = 0
+	if got := d.wanted(); got != 8 {
+		t.Errorf("a worker that feeds two wants %d batches", got)
 	}
 }

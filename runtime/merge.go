@@ -3,6 +3,7 @@ package runtime
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/gomlx/compute"
@@ -26,31 +27,44 @@ type merging struct {
 
 // part is one value of a bucket.
 type part struct {
-	op     *ir.Op
-	buffer compute.Buffer // what is merged in place; nil: the result is flat
-	flat   any
-	shape  shapes.Shape // of flat
-	calls  []*comm.Handle
-	finish func() error // after the calls, before the result is kept
+	op      *ir.Op
+	in, out *ir.Value      // on this device
+	buffer  compute.Buffer // what is merged in place; nil: the result is flat
+	flat    any
+	shape   shapes.Shape // of flat
+	calls   []*comm.Handle
+	finish  func() error // after the calls, before the result is kept
 }
 
-// circle is the devices between which values are merged: all, or those of a worker.
+// circle is the devices between which values are merged: those at the bucket's places of all model replicas, or of those
+// of this worker.
 type circle struct {
-	end   *comm.Communicator
-	ranks []int
-	total int // their instances
-	root  int // who has the first instance: an index of ranks
+	end      *comm.Communicator
+	ranks    []int
+	replicas []int // by rank
+	total    int   // their instances
+	root     int   // who has the first instance: an index of ranks
 }
 
-func (r *run) circle(lane int, worker bool) circle {
-	c := circle{end: r.comms[r.local][lane]}
-	if worker && r.data.Job != nil {
-		c.end = r.within[r.local][lane]
+func (r *run) circle(bucket int) (c circle, err error) {
+	b := r.schedule.Buckets[bucket]
+	for replica, ranks := range r.schedule.Ranks {
+		for _, place := range b.Places {
+			if rank := ranks[place]; !b.Worker || r.workerOf(rank) == r.workerOf(r.id) {
+				c.ranks, c.replicas = append(c.ranks, rank), append(c.replicas, replica)
+			}
+		}
 	}
-	c.ranks = c.end.Group().Ranks()
+	group, err := r.world.Group(c.ranks)
+	if err != nil {
+		return c, err
+	}
+	if c.end, err = group.Communicator(r.id, bucket%r.opts.Communicators); err != nil {
+		return c, err
+	}
 	for m := range r.schedule.Local.MicroBatches {
-		for i, rank := range c.ranks {
-			if r.deal.exists(rank, m) {
+		for i := 0; i < len(c.ranks); i += len(b.Places) {
+			if r.deal.exists(c.replicas[i], m) {
 				if c.total == 0 {
 					c.root = i
 				}
@@ -58,20 +72,23 @@ func (r *run) circle(lane int, worker bool) circle {
 			}
 		}
 	}
-	return c
+	return c, nil
 }
 
 // startMerge queues the merges of a bucket.
 func (r *run) startMerge(bucket int) error {
 	b := r.schedule.Buckets[bucket]
-	c := r.circle(bucket%r.opts.Communicators, b.Worker)
+	c, err := r.circle(bucket)
+	if err != nil {
+		return err
+	}
 	start := time.Now()
 	m := &merging{}
 	r.pending[bucket] = m
-	for _, op := range b.Merges {
-		p := &part{op: op, shape: op.Outputs[0].Shape}
+	ins, outs := b.At(r.place)
+	for i, op := range b.Merges {
+		p := &part{op: op, in: ins[i], out: outs[i], shape: outs[i].Shape}
 		m.parts = append(m.parts, p)
-		var err error
 		switch b.How {
 		case ir.Mean, ir.Sum:
 			err = r.reduce(c, m, p, b.How)
@@ -124,7 +141,7 @@ func (r *run) waitMerge(bucket int) error {
 				return err
 			}
 		}
-		if err := r.keep(slot{p.op.Outputs[0], schedule.Once}, p.buffer, forMerging); err != nil {
+		if err := r.keep(schedule.Slot{Value: p.out, Micro: schedule.Once}, p.buffer, forMerging); err != nil {
 			return err
 		}
 	}
@@ -142,23 +159,18 @@ func (r *run) start(c circle, p *part, call comm.Call) {
 
 // contribution takes what the device has to contribute off the books: the sum over its micro-batches, or zeros if the step
 // has no instance for it.
-func (r *run) contribution(op *ir.Op) (compute.Buffer, error) {
-	v := op.Inputs[0]
-	at := slot{v, schedule.Once}
-	if _, ok := r.values[at]; !ok {
-		at.micro = 0
+func (r *run) contribution(v *ir.Value) (compute.Buffer, error) {
+	for _, micro := range []int{schedule.Once, 0} {
+		if b, ok, err := r.take(schedule.Slot{Value: v, Micro: micro}); ok || err != nil {
+			return b, err
+		}
 	}
-	h, ok := r.values[at]
-	if !ok {
-		return r.device.backend.BufferFromFlatData(0, newFlat(v.Shape), v.Shape)
-	}
-	r.forget(at)
-	return h.Buffer, nil
+	return r.device.backend.BufferFromFlatData(0, newFlat(v.Shape), v.Shape)
 }
 
 // reduce adds up over devices, and divides for the mean.
 func (r *run) reduce(c circle, m *merging, p *part, how ir.How) error {
-	b, err := r.contribution(p.op)
+	b, err := r.contribution(p.in)
 	if err != nil {
 		return err
 	}
@@ -206,7 +218,7 @@ func (r *run) reduceHalf(c circle, m *merging, p *part, x []float32, scale float
 
 // first takes the value of the first instance.
 func (r *run) first(c circle, p *part) error {
-	b, err := r.contribution(p.op)
+	b, err := r.contribution(p.in)
 	if err != nil {
 		return err
 	}
@@ -220,14 +232,14 @@ func (r *run) first(c circle, p *part) error {
 // gather collects the values of all instances on every device: result is [micro-batch][device], without those that
 // the step lacks.
 func (r *run) gather(c circle, p *part) (result func() []any, err error) {
-	v := p.op.Inputs[0]
+	v := p.in
 	n := reflect.ValueOf(newFlat(v.Shape)).Len()
 	var all []any
 	for m := range r.schedule.Local.MicroBatches {
 		present := 0
 		counts := make([]int, len(c.ranks))
-		for d, rank := range c.ranks {
-			if r.deal.exists(rank, m) {
+		for d, replica := range c.replicas {
+			if r.deal.exists(replica, m) {
 				counts[d] = n
 				present++
 			}
@@ -236,12 +248,12 @@ func (r *run) gather(c circle, p *part) (result func() []any, err error) {
 			break
 		}
 		mine := reflect.MakeSlice(reflect.SliceOf(v.Shape.DType.GoType()), 0, 0).Interface()
-		if r.deal.exists(r.id, m) {
-			b := r.values[slot{v, m}]
+		if at := (schedule.Slot{Value: v, Micro: m}); r.deal.exists(r.replica, m) {
+			b := r.values[at]
 			if mine, err = toHost(b, v.Shape); err != nil {
 				return nil, err
 			}
-			if err := r.free(slot{v, m}); err != nil {
+			if err := r.free(at); err != nil {
 				return nil, err
 			}
 		}
@@ -258,7 +270,7 @@ func (r *run) concat(c circle, p *part) error {
 	if err != nil {
 		return err
 	}
-	one := p.op.Inputs[0].Shape
+	one := p.in.Shape
 	pad := p.op.Attrs.(*ir.Merge).Pad
 	if !pad {
 		p.shape = one.Clone()
@@ -287,7 +299,7 @@ func (r *run) agree(c circle, p *part) error {
 	if err != nil {
 		return err
 	}
-	v := p.op.Inputs[0]
+	v := p.in
 	size := int(v.Shape.ByteSize())
 	p.finish = func() error {
 		var first []byte
@@ -315,7 +327,7 @@ func (r *run) agree(c circle, p *part) error {
 // whose says what a merged value is for.
 func (r *run) whose(op *ir.Op) string {
 	for i, o := range r.program.Main.Outputs {
-		if o == op.Outputs[0] {
+		if slices.Contains(op.Outputs, o) {
 			if x := r.program.Outputs[i].Updates; x != nil {
 				return fmt.Sprintf("the new value of variable %q", x.Path)
 			}

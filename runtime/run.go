@@ -9,42 +9,48 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/comm"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/trace"
 )
 
-// slot is where a value of an instance is kept; micro is schedule.Once for what the step has once.
-type slot struct {
-	v     *ir.Value
-	micro int
-}
-
-// held is a buffer with what the meter knows of it, which it must not ask of a buffer that someone consumed.
+// held is a value on a device with what the meter knows of it, which it must not ask of a buffer that someone consumed.
 type held struct {
 	compute.Buffer
-	kind  string
-	bytes int64
+	kind     string
+	bytes    int64
+	borrowed bool           // the caller's: not to be overwritten or freed
+	sends    []*comm.Handle // that read it
+}
+
+// sending tells whether somebody else still reads the value.
+func (h *held) sending() bool {
+	h.sends = slices.DeleteFunc(h.sends, (*comm.Handle).Over)
+	return len(h.sends) > 0
 }
 
 // run is one device in one step.
 type run struct {
 	*step
-	id     int // its rank
-	local  int // its index among the worker's devices
-	device *device
-	values map[slot]held
-	// spent are donated variables that a segment consumed.
-	spent   map[int]bool
-	pending []*merging // by bucket
+	id      int // its rank
+	local   int // its index among the worker's devices
+	replica int // its model replica
+	place   int // its index among the devices of the model replica
+	device  *device
+	values  map[schedule.Slot]*held
+	outbox  []*held        // what others still read, and nobody here needs
+	calls   []*comm.Handle // sends that are not known to be over
+	pending []*merging     // by bucket
 	meter   *meter
 }
 
 func newRun(s *step, local int) *run {
 	id := s.first + local
-	r := &run{step: s, id: id, local: local, device: s.devices[local], values: map[slot]held{},
-		spent: map[int]bool{}, pending: make([]*merging, len(s.schedule.Buckets)),
-		meter: &meter{device: id, limit: s.opts.Memory, live: map[string]int64{}}}
+	replica, place := s.seat(id)
+	r := &run{step: s, id: id, local: local, replica: replica, place: place, device: s.devices[local], values: map[schedule.Slot]*held{},
+		pending: make([]*merging, len(s.schedule.Buckets)),
+		meter:   &meter{device: id, limit: s.opts.Memory, live: map[string]int64{}}}
 	return r
 }
 
@@ -56,66 +62,75 @@ func (r *run) list() (err error) {
 			err = errors.Errorf("panic: %v", p)
 		}
 		if err != nil && !isConsequence(err) {
-			err = errors.WithMessagef(err, "epl: device %d, %s", r.id, r.describe(at))
+			err = errors.WithMessagef(err, "epl: device %d, %s", r.id, r.schedule.Text(at))
 		}
 	}()
-	for _, shards := range r.shards {
-		if shards != nil {
-			if err := r.meter.add(forVariables, bytesOf(shards[r.local])); err != nil {
+	for i, v := range r.program.Main.Params {
+		if shards := r.shards[i]; shards != nil && shards[r.local] != nil {
+			at := schedule.Slot{Value: v, Micro: schedule.Once}
+			if err := r.keep(at, shards[r.local], forVariables); err != nil {
 				return err
 			}
+			r.values[at].borrowed = !r.donated[i]
 		}
 	}
-	for _, at = range r.schedule.Devices[r.id] {
+	for _, at = range r.schedule.Places[r.place] {
 		if err := r.do(at); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-func (r *run) describe(in schedule.Instr) string {
-	switch in.Kind {
-	case schedule.Run:
-		s := fmt.Sprintf("segment %s", r.schedule.Segments[in.Segment].Name)
-		if in.Micro != schedule.Once {
-			s += fmt.Sprintf(" of micro-batch %d", in.Micro)
-		}
-		return s
-	case schedule.Free:
-		return "free"
+	if err := r.deliver(); err != nil {
+		return err
 	}
-	return fmt.Sprintf("%s bucket %d", in.Kind, in.Bucket)
+	for _, h := range r.calls {
+		if err := h.Wait(); err != nil {
+			return err
+		}
+	}
+	return r.reap()
 }
 
 func (r *run) do(in schedule.Instr) error {
+	if in.Micro != schedule.Once && !r.deal.exists(r.replica, in.Micro) {
+		return nil
+	}
+	if err := r.reap(); err != nil {
+		return err
+	}
+	start := time.Now()
 	switch in.Kind {
 	case schedule.Run:
-		if in.Micro != schedule.Once && !r.deal.exists(r.id, in.Micro) {
-			return nil
-		}
 		return r.segment(in)
 	case schedule.Accumulate:
-		if !r.deal.exists(r.id, in.Micro) {
-			return nil
-		}
 		return r.accumulate(in)
 	case schedule.Merge:
 		return r.startMerge(in.Bucket)
 	case schedule.Wait:
-		start := time.Now()
 		err := r.waitMerge(in.Bucket)
 		r.trace.Add(r.id, 0, trace.Wait, fmt.Sprintf("bucket %d", in.Bucket), start, 0)
-		return err
-	case schedule.Free:
-		for _, v := range in.Frees {
-			if err := r.free(slot{v, in.Micro}); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
-		return nil
+	case schedule.Feed:
+		if err := r.feedInput(in); err != nil {
+			return err
+		}
+	case schedule.Send:
+		if err := r.send(in); err != nil {
+			return err
+		}
+	case schedule.Receive:
+		if err := r.receive(in); err != nil {
+			return err
+		}
+	case schedule.Exchange:
+		if err := r.exchange(in); err != nil {
+			return err
+		}
+	default:
+		return errors.Errorf("unknown instruction %s", in.Kind)
 	}
-	return errors.Errorf("unknown instruction %s", in.Kind)
+	return r.freeAll(in)
 }
 
 // segment runs a piece of the program.
@@ -128,104 +143,145 @@ func (r *run) segment(in schedule.Instr) error {
 			return err
 		}
 	}
-	temporary := schedule.Temporary(s)
+	temporary := r.device.temporary[in.Segment]
 	if err := r.meter.add(forTemporary, temporary); err != nil {
 		return err
 	}
 	start := time.Now()
 	outs, err := r.device.segments[in.Segment].Execute(ins, donate, 0)
-	r.trace.Add(r.id, 0, trace.Run, r.describe(in), start, 0)
+	r.trace.AddTask(r.id, trace.Task{Kind: string(s.Kind), Stage: s.Stage, Micro: in.Micro, Replica: r.replica}, r.schedule.Text(in), start)
 	r.meter.sub(forTemporary, temporary)
 	if err != nil {
 		return err
 	}
 	for i, v := range s.Inputs {
 		if donate[i] {
-			r.forget(slot{v, in.Micro})
+			r.forget(r.slot(v, in.Micro))
 		}
 	}
 	for i, v := range s.Outputs {
-		if err := r.keep(slot{v, in.Micro}, outs[i], forValues); err != nil {
+		if err := r.keep(schedule.Slot{Value: v, Micro: in.Micro}, outs[i], forValues); err != nil {
 			return err
 		}
 	}
-	if in.Segment == len(r.schedule.Segments)-2 { // the last of the instance
-		for _, v := range r.program.Inputs {
-			if err := r.free(slot{v, in.Micro}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return r.freeAll(in)
 }
 
 // input finds an input of a segment; owned tells whether the segment may consume it.
 func (r *run) input(v *ir.Value, in schedule.Instr) (b compute.Buffer, owned bool, err error) {
 	switch v.Op.Attrs.(type) {
 	case *ir.Instance:
-		b, err = scalar(r.device.backend, []uint64{uint64(r.instance(r.id, in.Micro))}, dtypes.Uint64)
+		b, err = scalar(r.device.backend, []uint64{uint64(r.instance(r.replica, in.Micro))}, dtypes.Uint64)
 		return b, true, err
 	case *ir.InstanceCount:
 		b, err = scalar(r.device.backend, []float32{float32(r.deal.total())}, dtypes.Float32)
 		return b, true, err
-	case *ir.Parameter:
-		i := r.param[v]
-		if !r.isInput[v] {
-			owned = r.donated[i] && in.Micro == schedule.Once
-			if owned {
-				r.spent[i] = true
-				r.meter.sub(forVariables, bytesOf(r.shards[i][r.local]))
-			}
-			return r.shards[i][r.local], owned, nil
-		}
-		b, err = r.batch(v, in)
-		return b, false, err
 	}
-	h, ok := r.values[slot{v, in.Micro}]
-	if !ok {
+	at := r.slot(v, in.Micro)
+	h := r.values[at]
+	if h == nil {
 		return nil, false, errors.Errorf("%s is not there", v)
 	}
-	return h.Buffer, slices.Contains(in.Frees, v), nil
+	return h.Buffer, slices.Contains(in.Frees, at) && !h.borrowed && !h.sending(), nil
 }
 
-// batch is an input of the instance, uploaded when its first segment needs it and freed after its last.
-func (r *run) batch(v *ir.Value, in schedule.Instr) (compute.Buffer, error) {
-	at := slot{v, in.Micro}
-	if h, ok := r.values[at]; ok {
-		return h.Buffer, nil
+// slot is where a value is kept: variables are there once.
+func (r *run) slot(v *ir.Value, micro int) schedule.Slot {
+	if _, isParam := r.param[v]; isParam && !r.isInput[v] {
+		micro = schedule.Once
+	}
+	return schedule.Slot{Value: v, Micro: micro}
+}
+
+// feedInput gets an input of the instance: from the batches of this worker, or from the worker that feeds the model replica.
+func (r *run) feedInput(in schedule.Instr) error {
+	if r.feeder(r.replica) != r.workerOf(r.id) {
+		return r.receive(in)
 	}
 	start := time.Now()
-	index := r.tensor[v]
-	_, number := r.deal.batch(r.id, in.Micro)
+	index := r.tensor[in.Value]
+	_, number := r.deal.batch(r.replica, in.Micro)
 	b, err := r.feed.upload(r.data, r.local, r.batches[number], index)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.trace.Add(r.id, 0, trace.Data, fmt.Sprintf("input %d", index), start, bytesOf(b))
-	return b, r.keep(at, b, forInputs)
+	return r.keep(schedule.Slot{Value: in.Value, Micro: in.Micro}, b, forInputs)
 }
 
-func (r *run) keep(at slot, b compute.Buffer, kind string) error {
+func (r *run) keep(at schedule.Slot, b compute.Buffer, kind string) error {
 	bytes := bytesOf(b)
-	r.values[at] = held{b, kind, bytes}
+	r.values[at] = &held{Buffer: b, kind: kind, bytes: bytes}
 	return r.meter.add(kind, bytes)
 }
 
 // forget takes a value off the books: someone else has it now.
-func (r *run) forget(at slot) {
+func (r *run) forget(at schedule.Slot) {
 	if b, ok := r.values[at]; ok {
 		r.meter.sub(b.kind, b.bytes)
 		delete(r.values, at)
 	}
 }
 
-func (r *run) free(at slot) error {
-	b, ok := r.values[at]
+// take takes a value off the books to overwrite it. What others still read is copied.
+func (r *run) take(at schedule.Slot) (compute.Buffer, bool, error) {
+	h, ok := r.values[at]
 	if !ok {
+		return nil, false, nil
+	}
+	if !h.sending() {
+		r.forget(at)
+		return h.Buffer, true, nil
+	}
+	flat, err := toHost(h, at.Value.Shape)
+	if err != nil {
+		return nil, false, err
+	}
+	delete(r.values, at)
+	r.outbox = append(r.outbox, h)
+	b, err := r.device.backend.BufferFromFlatData(0, flat, at.Value.Shape)
+	return b, true, err
+}
+
+// freeAll lets go of what nobody needs after an instruction.
+func (r *run) freeAll(in schedule.Instr) error {
+	for _, at := range in.Frees {
+		if err := r.free(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) free(at schedule.Slot) error {
+	h, ok := r.values[at]
+	if !ok || h.borrowed {
+		return nil
+	}
+	if h.sending() {
+		delete(r.values, at)
+		r.outbox = append(r.outbox, h)
 		return nil
 	}
 	r.forget(at)
-	return b.Finalize()
+	return h.Finalize()
+}
+
+// reap lets go of what others have read by now.
+func (r *run) reap() error {
+	for i := 0; i < len(r.outbox); {
+		h := r.outbox[i]
+		if h.sending() {
+			i++
+			continue
+		}
+		r.outbox = slices.Delete(r.outbox, i, i+1)
+		r.meter.sub(h.kind, h.bytes)
+		if err := h.Finalize(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // accumulate adds the values of a micro-batch to those of the micro-batches before.
@@ -234,34 +290,38 @@ func (r *run) accumulate(in schedule.Instr) error {
 	if !bucket.How.Adds() {
 		return nil // all are kept, until they are merged
 	}
-	if in.Micro == 0 {
-		for _, m := range bucket.Merges {
-			v := m.Inputs[0]
-			h := r.values[slot{v, 0}]
-			r.forget(slot{v, 0})
-			if err := r.keep(slot{v, schedule.Once}, h.Buffer, forMerging); err != nil {
+	values, _ := bucket.At(r.place)
+	if _, begun := r.values[schedule.Slot{Value: values[0], Micro: schedule.Once}]; !begun {
+		for _, v := range values {
+			b, _, err := r.take(schedule.Slot{Value: v, Micro: in.Micro})
+			if err != nil {
+				return err
+			}
+			if err := r.keep(schedule.Slot{Value: v, Micro: schedule.Once}, b, forMerging); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
 	var ins []compute.Buffer
-	for _, m := range bucket.Merges {
-		v := m.Inputs[0]
-		ins = append(ins, r.values[slot{v, schedule.Once}].Buffer, r.values[slot{v, in.Micro}].Buffer)
+	for _, v := range values {
+		sum := r.values[schedule.Slot{Value: v, Micro: schedule.Once}]
+		next, _, err := r.take(schedule.Slot{Value: v, Micro: in.Micro})
+		if err != nil {
+			return err
+		}
+		ins = append(ins, sum.Buffer, next)
 	}
 	donate := slices.Repeat([]bool{true}, len(ins))
 	start := time.Now()
 	outs, err := r.device.adders[in.Bucket].Execute(ins, donate, 0)
-	r.trace.Add(r.id, 0, trace.Run, r.describe(in), start, 0)
+	r.trace.AddTask(r.id, trace.Task{Kind: trace.Accumulate, Micro: in.Micro, Replica: r.replica}, r.schedule.Text(in), start)
 	if err != nil {
 		return err
 	}
-	for i, m := range bucket.Merges {
-		v := m.Inputs[0]
-		r.forget(slot{v, in.Micro})
-		r.forget(slot{v, schedule.Once})
-		if err := r.keep(slot{v, schedule.Once}, outs[i], forMerging); err != nil {
+	for i, v := range values {
+		r.forget(schedule.Slot{Value: v, Micro: schedule.Once})
+		if err := r.keep(schedule.Slot{Value: v, Micro: schedule.Once}, outs[i], forMerging); err != nil {
 			return err
 		}
 	}
@@ -270,7 +330,7 @@ func (r *run) accumulate(in schedule.Instr) error {
 
 // give hands an output over.
 func (r *run) give(v *ir.Value) (compute.Buffer, error) {
-	at := slot{v, schedule.Once}
+	at := schedule.Slot{Value: v, Micro: schedule.Once}
 	h, ok := r.values[at]
 	if !ok {
 		return nil, errors.Errorf("device %d did not compute it", r.id)
@@ -279,15 +339,14 @@ func (r *run) give(v *ir.Value) (compute.Buffer, error) {
 	return h.Buffer, nil
 }
 
-// letGo frees what the step left behind: values, and donated variables that nothing consumed.
+// letGo frees what the step left behind: values, and donated variables that nothing consumed. Sends are over, or failed.
 func (r *run) letGo() {
+	for _, h := range r.calls {
+		_ = h.Wait()
+	}
+	_ = r.reap()
 	for at := range r.values {
 		_ = r.free(at)
-	}
-	for i, d := range r.donated {
-		if d && r.shards[i] != nil && !r.spent[i] {
-			_ = r.shards[i][r.local].Finalize()
-		}
 	}
 }
 

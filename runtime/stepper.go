@@ -30,6 +30,8 @@ type StepOptions struct {
 	Traced func(*trace.Step) error
 	// Stepped is told how many samples this worker's devices took in a step; nil: nobody cares.
 	Stepped func(samples int64)
+	// Number is that of the training program, the same on all workers.
+	Number int
 }
 
 // Stepper runs the steps of a training program on all devices. It implements compute.Executable.
@@ -44,7 +46,8 @@ type Stepper struct {
 
 	mu    sync.Mutex // one step at a time
 	world *comm.World
-	first int // rank of the worker's first device
+	first int    // rank of the worker's first device
+	count uint64 // steps
 	stats *Stats
 }
 
@@ -55,6 +58,8 @@ type device struct {
 	backend  compute.Backend
 	segments []compute.Executable
 	adders   []compute.Executable // per bucket; nil where nothing is accumulated
+	// temporary is what each segment needs at most while it runs.
+	temporary []int64
 }
 
 // NewStepper compiles the segments of the schedule for every device.
@@ -71,7 +76,8 @@ func NewStepper(p *ir.Program, s *schedule.Program, data *Data, stats *Stats, op
 		x.world, x.first = data.Job.World, data.Job.First()
 	}
 	for d, backend := range data.devices {
-		dev, err := x.compile(backend)
+		_, place := x.seat(x.first + d)
+		dev, err := x.compile(backend, place)
 		if err != nil {
 			return nil, errors.WithMessagef(err, "device %d", x.first+d)
 		}
@@ -80,28 +86,48 @@ func NewStepper(p *ir.Program, s *schedule.Program, data *Data, stats *Stats, op
 	return x, nil
 }
 
-func (x *Stepper) compile(b compute.Backend) (*device, error) {
-	dev := &device{backend: b}
-	for _, s := range x.schedule.Segments {
-		if len(s.Outputs) == 0 { // never run
-			dev.segments = append(dev.segments, nil)
+// seat is the model replica of a rank, and its place in it.
+func (x *Stepper) seat(rank int) (replica, place int) {
+	for r, ranks := range x.schedule.Ranks {
+		if p := slices.Index(ranks, rank); p >= 0 {
+			return r, p
+		}
+	}
+	panic(errors.Errorf("epl: internal error: rank %d is in no model replica of %v", rank, x.schedule.Ranks))
+}
+
+// workerOf is the worker of a rank.
+func (x *Stepper) workerOf(rank int) int {
+	if x.data.Job == nil {
+		return 0
+	}
+	return x.data.Job.WorkerOf(rank)
+}
+
+// feeder is the worker that feeds a model replica: that of its first device.
+func (x *Stepper) feeder(replica int) int { return x.workerOf(x.schedule.Ranks[replica][0]) }
+
+// compile makes the segments of a place run on a device.
+func (x *Stepper) compile(b compute.Backend, place int) (*device, error) {
+	dev := &device{backend: b, segments: make([]compute.Executable, len(x.schedule.Segments)), temporary: make([]int64, len(x.schedule.Segments)),
+		adders: make([]compute.Executable, len(x.schedule.Buckets))}
+	for i, s := range x.schedule.Segments {
+		if s.Place != place {
 			continue
 		}
-		e, err := emit.Segment(b, s)
-		if err != nil {
+		var err error
+		if dev.segments[i], err = emit.Segment(b, s.Segment); err != nil {
 			return nil, err
 		}
-		dev.segments = append(dev.segments, e)
+		dev.temporary[i] = schedule.Temporary(s.Segment)
 	}
-	for _, bucket := range x.schedule.Buckets {
-		var e compute.Executable
-		if x.schedule.Local.MicroBatches > 1 && bucket.How.Adds() {
+	for i, bucket := range x.schedule.Buckets {
+		if x.schedule.Local.MicroBatches > 1 && bucket.How.Adds() && slices.Contains(bucket.Places, place) {
 			var err error
-			if e, err = adder(b, bucket); err != nil {
+			if dev.adders[i], err = adder(b, bucket); err != nil {
 				return nil, err
 			}
 		}
-		dev.adders = append(dev.adders, e)
 	}
 	return dev, nil
 }
@@ -181,10 +207,10 @@ type step struct {
 	donated []bool                    // by parameter: its shards are the step's
 	fed     []*Buffer                 // data that the step was given to keep
 	tensor  map[*ir.Value]int         // which tensor of a batch an input is
-	comms   [][]*comm.Communicator    // by device: with all
-	within  [][]*comm.Communicator    // by device: with those of this worker; nil if it is the only one
+	pipes   []*comm.Communicator      // by device: what it sends and receives by
 	counted []map[string]comm.Counter // by device: the world's counters before the step
 	trace   *trace.Step
+	drawn   sync.WaitGroup // bars of sends in the timeline
 	runs    []*run
 }
 
@@ -199,7 +225,8 @@ func (x *Stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 		return nil, errors.Errorf("epl: program %q takes %d inputs, not %d (donation given for %d)", x.program.Name, len(x.program.Main.Params), len(inputs), len(donate))
 	}
 	s := &step{Stepper: x, shards: make([][]compute.Buffer, len(inputs)), donated: make([]bool, len(inputs)), tensor: map[*ir.Value]int{},
-		deal: deal{job: x.data.Job, replicas: x.schedule.Local.Replicas, micro: x.schedule.Local.MicroBatches}}
+		deal: newDeal(x)}
+	x.count++
 	outs, err := s.execute(inputs, donate)
 	if err != nil {
 		err = errors.WithMessagef(err, "program %q", x.program.Name)
@@ -211,10 +238,12 @@ func (x *Stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 	}
 	if x.opts.Stepped != nil {
 		instances := 0
-		for d := range x.devices {
+		for r := range x.schedule.Ranks {
 			for m := range x.schedule.Local.MicroBatches {
-				if s.deal.exists(x.first+d, m) {
-					instances++
+				if x.data.Job == nil || x.feeder(r) == x.data.Job.Worker {
+					if s.deal.exists(r, m) {
+						instances++
+					}
 				}
 			}
 		}
@@ -231,13 +260,18 @@ func (s *step) execute(inputs []compute.Buffer, donate []bool) ([]compute.Buffer
 		return nil, err
 	}
 	if s.opts.Trace != nil {
-		s.trace = s.opts.Trace(s.program.Name)
+		if s.trace = s.opts.Trace(s.program.Name); s.trace != nil {
+			p := s.schedule.Pipeline
+			s.trace.Pipeline = trace.Pipeline{Strategy: string(p.Strategy), Stages: p.Stages, Groups: p.Groups,
+				MicroBatches: p.Micro, Replicas: s.schedule.Local.Replicas}
+		}
 	}
 	outs, err := s.run()
 	if err != nil {
 		return nil, err
 	}
 	if s.trace != nil {
+		s.drawn.Wait()
 		if err := s.opts.Traced(s.trace); err != nil {
 			return nil, err
 		}
@@ -273,16 +307,22 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 	if err := s.takeBatches(buffers); err != nil {
 		return err
 	}
+	home := map[*ir.Value][]int{}
+	for _, x := range s.schedule.Variables {
+		home[x.Param] = x.Places
+	}
 	for i, b := range buffers {
-		if b.feed == nil {
-			for d := range s.devices {
-				if _, err := b.shard(d); err != nil { // a copy for every device
+		if b.feed != nil {
+			continue
+		}
+		s.shards[i] = make([]compute.Buffer, len(s.devices))
+		for d := range s.devices {
+			if _, place := s.seat(s.first + d); slices.Contains(home[s.program.Main.Params[i]], place) {
+				var err error
+				if s.shards[i][d], err = b.shard(d); err != nil { // a copy for every device
 					return errors.WithMessagef(err, "input %d", i)
 				}
 			}
-			b.mu.Lock()
-			s.shards[i] = append([]compute.Buffer(nil), b.shards...)
-			b.mu.Unlock()
 		}
 	}
 	for i, d := range donate {
@@ -293,8 +333,16 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 			s.fed = append(s.fed, buffers[i])
 			continue
 		}
-		if _, err := buffers[i].take(); err != nil {
+		all, err := buffers[i].take()
+		if err != nil {
 			return errors.WithMessagef(err, "input %d is donated twice", i)
+		}
+		for d, x := range all { // copies that were made for other programs
+			if x != nil && s.shards[i][d] == nil {
+				if err := x.Finalize(); err != nil {
+					return err
+				}
+			}
 		}
 		s.donated[i] = true
 	}
@@ -355,30 +403,14 @@ func (s *step) connect() error {
 	for d := range s.devices {
 		s.counted = append(s.counted, s.world.Counters(s.first+d))
 	}
-	var err error
-	if s.comms, err = s.ends(s.world.All()); err != nil || s.data.Job == nil {
-		return err
-	}
-	local, err := s.world.Group(s.world.LocalRanks())
-	if err != nil {
-		return err
-	}
-	s.within, err = s.ends(local)
-	return err
-}
-
-// ends are the devices' ends of a group's communicators.
-func (s *step) ends(g *comm.Group) (all [][]*comm.Communicator, err error) {
 	for d := range s.devices {
-		lanes := make([]*comm.Communicator, s.opts.Communicators)
-		for l := range lanes {
-			if lanes[l], err = g.Communicator(s.first+d, l); err != nil {
-				return nil, err
-			}
+		pipe, err := s.world.All().Communicator(s.first+d, s.opts.Communicators)
+		if err != nil {
+			return err
 		}
-		all = append(all, lanes)
+		s.pipes = append(s.pipes, pipe)
 	}
-	return all, nil
+	return nil
 }
 
 // run lets every device work through its list.
@@ -435,16 +467,16 @@ func isConsequence(err error) bool {
 	return errors.As(err, &c)
 }
 
-// outputs gathers what the program returns: variables on every device, results from the first.
+// outputs gathers what the program returns: variables on the devices where they live, results from one that has them.
 func (s *step) outputs() ([]compute.Buffer, error) {
 	outs := make([]compute.Buffer, len(s.program.Main.Outputs))
 	given := map[*ir.Value]*Buffer{}
+	homes := map[*ir.Value]schedule.Variable{}
+	for _, x := range s.schedule.Variables {
+		homes[x.Param] = x
+	}
 	for i, v := range s.program.Main.Outputs {
-		n := 1
-		if s.program.Outputs[i].Updates != nil {
-			n = len(s.runs)
-		}
-		if b := given[v]; b != nil { // returned twice: the second is a copy, on as many devices as it is asked for
+		if b := given[v]; b != nil { // returned twice: the second is a copy
 			c, err := b.CopyToDevice(0)
 			if err != nil {
 				return nil, err
@@ -452,22 +484,44 @@ func (s *step) outputs() ([]compute.Buffer, error) {
 			outs[i] = c
 			continue
 		}
-		var shards []compute.Buffer
-		for _, r := range s.runs[:n] {
-			b, err := r.give(v)
-			if err != nil {
-				return nil, errors.WithMessagef(err, "output %d, %s", i, v)
+		b := &Buffer{data: s.data, shape: v.Shape, shards: make([]compute.Buffer, len(s.runs))}
+		if x := s.program.Outputs[i].Updates; x != nil {
+			b.equal = true
+			home := homes[x.Param]
+			for d, r := range s.runs {
+				if at := slices.Index(home.Places, r.place); at >= 0 {
+					var err error
+					if b.shards[d], err = r.give(home.Updates[at]); err != nil {
+						return nil, errors.WithMessagef(err, "the new value of variable %q", x.Path)
+					}
+				}
 			}
-			shards = append(shards, b)
+			s.share(b, i, x.Path, home)
+		} else if err := s.result(b, v); err != nil {
+			return nil, errors.WithMessagef(err, "output %d, %s", i, v)
 		}
-		b, err := s.data.wrap(shards...)
-		if err != nil {
-			return nil, err
-		}
-		b.equal = s.program.Outputs[i].Updates != nil
 		outs[i], given[v] = b, b
 	}
 	return outs, nil
+}
+
+// result takes a result from the first device that has it.
+func (s *step) result(b *Buffer, v *ir.Value) error {
+	for d, r := range s.runs {
+		if _, ok := r.values[schedule.Slot{Value: v, Micro: schedule.Once}]; !ok {
+			continue
+		}
+		x, err := r.give(v)
+		if err != nil {
+			return err
+		}
+		if b.shape, err = x.Shape(); err != nil { // what is concatenated may be shorter in the last step
+			return err
+		}
+		b.shards[d] = x
+		return nil
+	}
+	return errors.New("no device of this worker computed it")
 }
 
 // letGo frees what is left on the devices, and the batches.
@@ -481,7 +535,7 @@ func (s *step) letGo() {
 }
 
 // instance is the number of an instance: what its random numbers depend on.
-func (s *step) instance(rank, micro int) int { return rank + micro*s.schedule.Local.Replicas }
+func (s *step) instance(replica, micro int) int { return replica + micro*s.schedule.Local.Replicas }
 
 // scalar puts a number on a device.
 func scalar(b compute.Backend, flat any, d dtypes.DType) (compute.Buffer, error) {

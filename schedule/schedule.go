@@ -1,34 +1,63 @@
 // Package schedule turns a program with a local view into what each device does in one step: a list of instructions.
 //
 // What goes in is the program after all passes; what comes out is data: segments cut out of the program, buckets of
-// values that are merged together, and one list per device. The runtime executes the lists; [Program.Check] proves
-// before the first step that they can be.
+// values that are merged together, values that travel between devices, and one list per device of a model replica. The
+// runtime executes the lists; [Program.Check] proves before the first step that they can be.
 package schedule
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/easyparallel/epl/ir"
 )
 
-// Program is what all devices do in one step.
+// Program is what all devices do in one step. The devices of a model replica are called places here; all model replicas
+// do the same.
 type Program struct {
 	Name  string
 	Local ir.Local
-	// Segments are the pieces of the program: those that every instance runs, in order, and last the one that runs
-	// once per step.
-	Segments []*ir.Segment
-	Buckets  []Bucket
-	Devices  [][]Instr // one list per device; device d is model replica d
+	// Pipeline is the order in which stages work on micro-batches.
+	Pipeline Pipeline
+	// Ranks are the devices of each model replica, by place.
+	Ranks     [][]int
+	Segments  []*Segment
+	Buckets   []Bucket
+	Transfers []Transfer
+	Places    [][]Instr // one list per place
+	Variables []Variable
+	Results   []Result
+
+	variable map[*ir.Value]bool // parameters that are variables
 }
+
+// Segment is a piece of the program that runs on one place.
+type Segment struct {
+	*ir.Segment
+	Place, Stage int
+	Kind         Part
+}
+
+// Part says what a segment is part of.
+type Part string
+
+// The parts of a step.
+const (
+	Instance Part = "instance" // forward and backward of a program with one stage
+	Forward  Part = "forward"
+	Backward Part = "backward"
+	Weights  Part = "weights" // the gradients of weights, where they are computed apart
+	Apply    Part = "apply"   // once per step
+)
 
 // Bucket is a group of merges that travel together.
 type Bucket struct {
 	How    ir.How
-	Worker bool // only between the devices of a worker
+	Worker bool  // only between the devices of a worker
+	Places []int // between these places of all model replicas
 	Merges []*ir.Op
-	// After is the instance segment after which all of them can start.
+	// After is the segment of the first place after which all of them can start.
 	After int
 }
 
@@ -41,6 +70,39 @@ func (b Bucket) Bytes() int64 {
 	return n
 }
 
+// At returns the values of the bucket on a place: what is merged, and what comes of it.
+func (b Bucket) At(place int) (in, out []*ir.Value) {
+	i := slices.Index(b.Places, place)
+	for _, m := range b.Merges {
+		in, out = append(in, m.Inputs[i]), append(out, m.Outputs[i])
+	}
+	return in, out
+}
+
+// Transfer is a value that one place sends to another: in every micro-batch, or once per step.
+type Transfer struct {
+	Value    *ir.Value
+	From, To int
+	Once     bool
+	// Input: a data input. From, the first place, need not have it itself: the worker that feeds the model replica sends it
+	// to places of other workers.
+	Input bool
+}
+
+// Variable says where a variable lives between steps.
+type Variable struct {
+	Param  *ir.Value
+	Places []int
+	// Updates are its new values, by place; nil if it does not change.
+	Updates []*ir.Value
+}
+
+// Result is something that the program returns besides variables.
+type Result struct {
+	Value *ir.Value
+	Place int // where it is, in all model replicas
+}
+
 // Kind says what an instruction does.
 type Kind uint8
 
@@ -50,10 +112,13 @@ const (
 	Accumulate             // add a bucket's values of a micro-batch to those of the micro-batches before
 	Merge                  // start to merge a bucket over the devices
 	Wait                   // wait until a bucket is merged
-	Free                   // let go of values
+	Feed                   // get a data input of a micro-batch
+	Send                   // give a value to another place, which takes it when it comes to that
+	Receive                // take a value of another place
+	Exchange               // do a collective with other places
 )
 
-var kindNames = [...]string{"run", "accumulate", "merge", "wait", "free"}
+var kindNames = [...]string{"run", "accumulate", "merge", "wait", "feed", "send", "receive", "exchange"}
 
 // String returns the word used in the text of a schedule.
 func (k Kind) String() string {
@@ -66,20 +131,32 @@ func (k Kind) String() string {
 // Once is the micro-batch of what happens once per step.
 const Once = -1
 
-// Instr is one instruction.
-type Instr struct {
-	Kind    Kind
-	Segment int // of Run
-	Bucket  int // of Accumulate, Merge and Wait
-	Micro   int // the micro-batch of Run, Accumulate and Free; Once otherwise
-	// Frees are the values that nobody needs afterwards. Run may use their memory for its results.
-	Frees []*ir.Value
+// Slot is where a value of a micro-batch is kept.
+type Slot struct {
+	Value *ir.Value
+	Micro int // or Once
 }
 
-// String prints the schedule: equal lists are printed once.
+// Instr is one instruction.
+type Instr struct {
+	Kind     Kind
+	Segment  int       // of Run
+	Bucket   int       // of Accumulate, Merge and Wait
+	Transfer int       // of Send and Receive; of Feed, unless it is on the first place: -1
+	Value    *ir.Value // of Feed
+	Op       *ir.Op    // of Exchange
+	Micro    int       // Once for what happens once
+	// Frees are what nobody needs afterwards. Run may use the memory of its inputs among them for its results.
+	Frees []Slot
+}
+
+// String prints the schedule.
 func (p *Program) String() string {
 	var w strings.Builder
 	fmt.Fprintf(&w, "schedule %q: %d model replicas, %d micro-batches\n", p.Name, p.Local.Replicas, p.Local.MicroBatches)
+	if len(p.Places) > 1 {
+		fmt.Fprintf(&w, "%d stages, %s; ranks of model replicas %v\n", p.Pipeline.Stages, p.Pipeline.Strategy, p.Ranks)
+	}
 	for i, s := range p.Segments {
 		fmt.Fprintf(&w, "segment %d %s: %d ops, %d inputs, outputs%s\n", i, s.Name, len(s.Ops), len(s.Inputs), values(s.Outputs))
 	}
@@ -88,24 +165,35 @@ func (p *Program) String() string {
 		if b.Worker {
 			how += " within a worker"
 		}
-		fmt.Fprintf(&w, "bucket %d: %s of %d values, %d bytes, after segment %d:", i, how, len(b.Merges), b.Bytes(), b.After)
+		where := ""
+		if len(p.Places) > 1 {
+			where = fmt.Sprintf(" on %v", b.Places)
+		}
+		fmt.Fprintf(&w, "bucket %d%s: %s of %d values, %d bytes, after segment %d:", i, where, how, len(b.Merges), b.Bytes(), b.After)
 		for _, m := range b.Merges {
 			fmt.Fprintf(&w, " %s", m.Inputs[0])
 		}
 		w.WriteString("\n")
 	}
-	for d := 0; d < len(p.Devices); {
-		text := list(p, p.Devices[d])
-		last := d
-		for last+1 < len(p.Devices) && list(p, p.Devices[last+1]) == text {
-			last++
+	for i, t := range p.Transfers {
+		what := "value"
+		if t.Input {
+			what = "input"
+		} else if t.Once {
+			what = "value, once,"
 		}
-		if last == d {
-			fmt.Fprintf(&w, "device %d:\n%s", d, text)
-		} else {
-			fmt.Fprintf(&w, "devices %d to %d:\n%s", d, last, text)
+		fmt.Fprintf(&w, "transfer %d: %s %s of %d bytes from %d to %d\n", i, what, t.Value, t.Value.Bytes(), t.From, t.To)
+	}
+	if len(p.Places) > 1 {
+		for _, v := range p.Variables {
+			fmt.Fprintf(&w, "variable %s on %v, updates%s\n", v.Param, v.Places, values(v.Updates))
 		}
-		d = last + 1
+		for _, r := range p.Results {
+			fmt.Fprintf(&w, "result %s on %d\n", r.Value, r.Place)
+		}
+	}
+	for i, l := range p.Places {
+		fmt.Fprintf(&w, "device %d of a model replica:\n%s", i, list(p, l))
 	}
 	return w.String()
 }
@@ -113,25 +201,41 @@ func (p *Program) String() string {
 func list(p *Program, instrs []Instr) string {
 	var w strings.Builder
 	for _, in := range instrs {
-		fmt.Fprintf(&w, "  %s", in.Kind)
-		switch in.Kind {
-		case Run:
-			fmt.Fprintf(&w, " %s", p.Segments[in.Segment].Name)
-		case Accumulate, Merge, Wait:
-			fmt.Fprintf(&w, " bucket %d", in.Bucket)
-		}
-		if in.Micro != Once {
-			fmt.Fprintf(&w, " micro-batch %d", in.Micro)
-		}
+		fmt.Fprintf(&w, "  %s", p.Text(in))
 		if len(in.Frees) > 0 {
-			if in.Kind != Free {
-				w.WriteString(", frees")
+			w.WriteString(", frees")
+			for _, f := range in.Frees {
+				fmt.Fprintf(&w, " %s", f.Value)
 			}
-			w.WriteString(values(in.Frees))
 		}
 		w.WriteString("\n")
 	}
 	return w.String()
+}
+
+// Text describes an instruction.
+func (p *Program) Text(in Instr) string {
+	s := in.Kind.String()
+	switch in.Kind {
+	case Run:
+		s += " " + p.Segments[in.Segment].Name
+	case Accumulate, Merge, Wait:
+		s += fmt.Sprintf(" bucket %d", in.Bucket)
+	case Send:
+		t := p.Transfers[in.Transfer]
+		s += fmt.Sprintf(" %s to %d", t.Value, t.To)
+	case Receive:
+		t := p.Transfers[in.Transfer]
+		s += fmt.Sprintf(" %s from %d", t.Value, t.From)
+	case Feed:
+		s += fmt.Sprintf(" %s", in.Value)
+	case Exchange:
+		s += fmt.Sprintf(" %s", in.Op)
+	}
+	if in.Micro != Once {
+		s += fmt.Sprintf(" micro-batch %d", in.Micro)
+	}
+	return s
 }
 
 func values(vs []*ir.Value) string {

@@ -1,12 +1,7 @@
-// Package trace records what the devices do in a step and writes it as a timeline that Chrome's tracing page and
-// Perfetto show: devices as rows, running, waiting and communicating as bars.
 package trace
 
 import (
-	"cmp"
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"time"
@@ -18,10 +13,60 @@ type Kind string
 // The kinds of events.
 const (
 	Run         Kind = "run"
-	Wait        Kind = "wait"
+	Wait        Kind = "wait" // for communication that goes on beside
 	Communicate Kind = "communicate"
 	Data        Kind = "data"
+	Send        Kind = "send"
+	Receive     Kind = "receive" // waiting for a value of another device, and taking it
 )
+
+var kinds = []Kind{Run, Wait, Communicate, Data, Send, Receive}
+
+// The kinds of tasks.
+const (
+	Forward    = "forward"
+	Backward   = "backward"
+	Weights    = "weights"  // the gradients of weights, where ZeroBubble computes them apart
+	Instance   = "instance" // forward and backward in one, in a program of one stage
+	Accumulate = "accumulate"
+	Apply      = "apply"
+)
+
+var taskKinds = []string{Forward, Backward, Weights, Instance, Accumulate, Apply}
+
+// Task is the part of a pipeline that an event works on. Micro is -1 for what is done once in a step.
+type Task struct {
+	Kind                  string
+	Stage, Micro, Replica int
+}
+
+// inPipeline tells whether the task is work on a micro-batch, which is what a pipeline keeps devices busy with.
+func (t Task) inPipeline() bool {
+	return t.Kind == Forward || t.Kind == Backward || t.Kind == Weights || t.Kind == Instance
+}
+
+// Pipeline describes what ran in a step.
+type Pipeline struct {
+	// Strategy is the value of pipeline.strategy.
+	Strategy string `json:"strategy"`
+	// Stages of a model replica, and how many groups of devices they are on: fewer only if a group has several stages.
+	Stages       int `json:"stages"`
+	Groups       int `json:"groups"`
+	MicroBatches int `json:"microBatches"`
+	Replicas     int `json:"replicas"`
+}
+
+// String names the pipeline in a title.
+func (p Pipeline) String() string {
+	if p.Stages <= 1 {
+		return fmt.Sprintf("1 stage, %s", count(p.MicroBatches, "micro-batch"))
+	}
+	text := fmt.Sprintf("%s, %d stages", p.Strategy, p.Stages)
+	if p.Groups > 0 && p.Groups < p.Stages {
+		text += fmt.Sprintf(" on %s of devices", count(p.Groups, "group"))
+	}
+	return text + ", " + count(p.MicroBatches, "micro-batch")
+}
 
 // Event is something that took time on a device.
 type Event struct {
@@ -33,12 +78,16 @@ type Event struct {
 	Start time.Time
 	End   time.Time
 	Bytes int64 // that were communicated
+	Task  Task  // what it was part of; the zero Task: nothing that has a name in a pipeline
 }
 
-// Step collects the events of one step. It is safe for concurrent use. A nil Step collects nothing.
+// Step collects the events of one step. Adding is safe for concurrent use. A nil Step collects nothing.
 type Step struct {
-	Program string
-	Number  int
+	Program  string
+	Number   int
+	Pipeline Pipeline
+	// Workers is how many workers' steps [Join] put together, each with the clock of its machine; 0: it is one's own.
+	Workers int
 
 	mu     sync.Mutex
 	events []Event
@@ -46,10 +95,19 @@ type Step struct {
 
 // Add notes an event that ends now.
 func (s *Step) Add(device, lane int, kind Kind, name string, start time.Time, bytes int64) {
+	s.add(Event{Device: device, Lane: lane, Kind: kind, Name: name, Start: start, Bytes: bytes})
+}
+
+// AddTask notes a task that a device ran, and that ends now.
+func (s *Step) AddTask(device int, t Task, name string, start time.Time) {
+	s.add(Event{Device: device, Kind: Run, Name: name, Start: start, Task: t})
+}
+
+func (s *Step) add(e Event) {
 	if s == nil {
 		return
 	}
-	e := Event{device, lane, kind, name, start, time.Now(), bytes}
+	e.End = time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.events = append(s.events, e)
@@ -61,56 +119,3 @@ func (s *Step) Events() []Event {
 	defer s.mu.Unlock()
 	return slices.SortedStableFunc(slices.Values(s.events), func(a, b Event) int { return a.Start.Compare(b.Start) })
 }
-
-// chromeEvent is an event of Chrome's trace event format.
-type chromeEvent struct {
-	Name  string         `json:"name"`
-	Cat   string         `json:"cat,omitempty"`
-	Phase string         `json:"ph"`
-	Ts    float64        `json:"ts"`
-	Dur   float64        `json:"dur,omitempty"`
-	Pid   int            `json:"pid"`
-	Tid   int            `json:"tid"`
-	Args  map[string]any `json:"args,omitempty"`
-}
-
-// WriteChrome writes the step in Chrome's trace event format, which Perfetto reads, too.
-func (s *Step) WriteChrome(w io.Writer) error {
-	events := s.Events()
-	type row struct{ device, lane int }
-	rows := map[row]bool{}
-	var out []chromeEvent
-	for _, e := range events {
-		rows[row{e.Device, e.Lane}] = true
-		c := chromeEvent{Name: e.Name, Cat: string(e.Kind), Phase: "X", Pid: e.Device, Tid: e.Lane,
-			Ts: micros(e.Start.Sub(events[0].Start)), Dur: micros(e.End.Sub(e.Start))}
-		if e.Bytes > 0 {
-			c.Args = map[string]any{"bytes": e.Bytes}
-		}
-		out = append(out, c)
-	}
-	var heads []chromeEvent
-	for r := range rows {
-		name := "device"
-		if r.lane > 0 {
-			name = "communicator"
-		}
-		heads = append(heads,
-			chromeEvent{Name: "process_name", Phase: "M", Pid: r.device, Tid: r.lane, Args: map[string]any{"name": deviceName(r.device)}},
-			chromeEvent{Name: "thread_name", Phase: "M", Pid: r.device, Tid: r.lane, Args: map[string]any{"name": name}})
-	}
-	slices.SortFunc(heads, func(a, b chromeEvent) int {
-		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid), cmp.Compare(a.Name, b.Name))
-	})
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", " ")
-	return enc.Encode(map[string]any{
-		"traceEvents":     append(heads, out...),
-		"displayTimeUnit": "ms",
-		"otherData":       map[string]any{"program": s.Program, "step": s.Number},
-	})
-}
-
-func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
-
-func deviceName(d int) string { return fmt.Sprintf("device %d", d) }

@@ -132,14 +132,13 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 	}
 	final := c.Recorded.Clone()
 	comm := e.opts.Config.Communication
-	var perWorker []int
-	if e.opts.Job != nil {
-		perWorker = e.opts.Job.Devices // a model replica has one device
-	}
+	seats := seatsOf(c.Placement)
+	pipeline := e.opts.Config.Pipeline
 	c.Steps, err = passes.Run(final, e.opts.Passes, passes.Options{
-		PerWorker:    perWorker,
+		PerWorker:    seats.perWorker(e.opts.Cluster),
 		Local:        &ir.Local{Replicas: c.Placement.Replicas, MicroBatches: e.MicroBatches()},
 		SumGradients: comm.GradientsReduceMethod == config.ReduceSum, DenseGradients: comm.SparseAsDense,
+		Places: seats.places, Colocate: e.opts.Config.Cluster.ColocateSplitAndReplicate, StagesPerDevice: pipeline.StagesPerDevice,
 	}, func(pass passes.Pass, p *ir.Program) { d.add(pass.Name, pass.Why, p) })
 	if err != nil {
 		return nil, errors.WithMessagef(err, "program %q", c.Recorded.Name)
@@ -148,9 +147,9 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 	if final.Local == nil {
 		return e.once(c)
 	}
-	so := schedule.Options{MaxSplits: comm.MaxSplits}
-	if e.Data.Job != nil {
-		so.Results = e.Data.Job.Firsts()
+	so := schedule.Options{MaxSplits: comm.MaxSplits, Strategy: schedule.Strategy(pipeline.Strategy), Ranks: seats.ranks}
+	if pipeline.StagesPerDevice > 1 {
+		so.Groups = len(final.Stages) / pipeline.StagesPerDevice
 	}
 	if c.Schedule, err = schedule.Build(final, so); err != nil {
 		return nil, err
@@ -162,7 +161,7 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 	}
 	if j := e.opts.Job; j != nil {
 		o.Stepped = j.Stepped
-		if err := e.agree(c); err != nil {
+		if o.Number, err = e.agree(c); err != nil {
 			return nil, err
 		}
 	}
@@ -172,14 +171,14 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 // unique matches what GoMLX puts into names to make them differ in every process.
 var unique = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// agree returns when all workers have the same plan for a training program.
-func (e *Engine) agree(c *Compiled) error {
+// agree returns when all workers have the same plan for a training program, and its number.
+func (e *Engine) agree(c *Compiled) (number int, err error) {
 	e.mu.Lock()
 	e.steppers++
-	number := e.steppers
+	number = e.steppers
 	e.mu.Unlock()
 	text := unique.ReplaceAllString(c.Final.String()+c.Schedule.String(), "…")
-	return e.opts.Job.Agree(fmt.Sprintf("the plan of training program %d", number), text)
+	return number, e.opts.Job.Agree(fmt.Sprintf("the plan of training program %d", number), text)
 }
 
 // once runs a program as a whole, on the first device.
@@ -215,17 +214,9 @@ func (e *Engine) place(p *ir.Program) (*cluster.Placement, error) {
 		requests = append(requests, cluster.TaskGraph{Name: t.Name, Devices: t.Devices})
 	}
 	cfg := e.opts.Config
-	placed, err := cluster.Place(e.opts.Cluster, requests, cluster.Options{
+	return cluster.Place(e.opts.Cluster, requests, cluster.Options{
 		PreferIntraNode: cfg.Cluster.DevicePlacePreferIntraNode,
 		Colocate:        cfg.Cluster.ColocateSplitAndReplicate,
 		StagesPerDevice: cfg.Pipeline.StagesPerDevice,
 	})
-	if err != nil {
-		return nil, err
-	}
-	if total := e.opts.Cluster.TotalDevices(); placed.Replicas != total {
-		return nil, errors.Errorf("epl: a model replica needs %d devices: model replicas of more than one device "+
-			"(pipelines, and replicate or split over several devices) are not supported yet by this version", total/placed.Replicas)
-	}
-	return placed, nil
 }

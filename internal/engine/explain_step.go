@@ -18,7 +18,12 @@ func (r *report) writeSchedule(w *strings.Builder) {
 	l := s.Local
 	lines := []string{fmt.Sprintf("%s × %s = %s of the program per step; EPL merges what must be the same everywhere",
 		count(l.Replicas, "model replica"), micros(l.MicroBatches), count(l.Instances(), "instance"))}
-	instance := len(s.Segments) - 1
+	instance := 0
+	for _, x := range s.Segments {
+		if x.Kind == schedule.Instance {
+			instance++
+		}
+	}
 	lines = append(lines, fmt.Sprintf("an instance runs in %s; what follows the merges runs once per step on every device", count(instance, "segment")))
 	if instance > 1 {
 		lines = append(lines, "while one bucket of gradients travels, backward computes the next")

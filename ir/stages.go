@@ -1,0 +1,168 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gomlx/compute"
+	"github.com/pkg/errors"
+)
+
+// Stage is the TaskGraphs that run together on some devices of a model replica. Its ops know on which of them they run:
+// see Op.Place.
+type Stage struct {
+	TaskGraphs []*TaskGraph
+	Places     []int // its devices, by their index among those of the model replica
+}
+
+// StageOf returns the index of the stage that a TaskGraph belongs to; 0 if the program has no stages.
+func (p *Program) StageOf(t *TaskGraph) int {
+	for i, s := range p.Stages {
+		if slices.Contains(s.TaskGraphs, t) {
+			return i
+		}
+	}
+	return 0
+}
+
+// NumPlaces is how many devices a model replica has.
+func (p *Program) NumPlaces() int {
+	n := 1
+	for _, s := range p.Stages {
+		for _, at := range s.Places {
+			n = max(n, at+1)
+		}
+	}
+	return n
+}
+
+// Place is the device of the model replica that has the value, which for what several devices do together depends on
+// the output. Leaves are everywhere.
+func (v *Value) Place() int {
+	switch a := v.Op.Attrs.(type) {
+	case *Exchange:
+		return a.Places[v.Index]
+	case *Merge:
+		if a.Places != nil {
+			return a.Places[v.Index]
+		}
+	}
+	return v.Op.Place
+}
+
+// Exchange is a collective between devices of a model replica: it takes a value of each, and gives each one.
+type Exchange struct {
+	How    Collective
+	Reduce Reduction // of AllReduceOf
+	Dim    int       // of AllGatherOf: the dim along which values are put one after the other
+	Places []int     // of inputs, and outputs
+}
+
+// Collective says what an exchange does.
+type Collective int
+
+// The collectives.
+const (
+	AllReduceOf Collective = iota + 1 // everyone gets the reduction of all values
+	AllGatherOf                       // everyone gets all values, one after the other
+)
+
+var collectiveNames = [...]string{"", "all-reduce", "all-gather"}
+
+// String returns the word used in program text.
+func (c Collective) String() string {
+	if int(c) < len(collectiveNames) {
+		return collectiveNames[c]
+	}
+	return fmt.Sprintf("collective(%d)", int(c))
+}
+
+// Reduction says how values are reduced to one.
+type Reduction int
+
+// The reductions.
+const (
+	ReduceBySum Reduction = iota + 1
+	ReduceByMax
+	ReduceByMin
+)
+
+var reductionNames = [...]string{"", "sum", "max", "min"}
+
+// String returns the word used in program text.
+func (r Reduction) String() string {
+	if int(r) < len(reductionNames) {
+		return reductionNames[r]
+	}
+	return fmt.Sprintf("reduction(%d)", int(r))
+}
+
+// OpExchange is the operation of [Exchange].
+const OpExchange OpType = "Exchange"
+
+func init() { newAttrs[OpExchange] = func() Attrs { return &Exchange{} } }
+
+// OpType implements Attrs.
+func (*Exchange) OpType() OpType { return OpExchange }
+
+func (*Exchange) arity() arity { return arity{}.list() }
+
+// Emit implements Attrs, by an error: devices exchange values between segments.
+func (*Exchange) Emit(compute.Function, *Operands) ([]compute.Value, error) {
+	return nil, errors.New("devices exchange values between segments, not inside one")
+}
+
+// stages checks that stages and places are what the rest of the program needs.
+func (v *verifier) stages() error {
+	if v.p.Stages == nil {
+		return nil
+	}
+	in := map[*TaskGraph]bool{}
+	for i, s := range v.p.Stages {
+		if len(s.Places) == 0 {
+			return errors.Errorf("stage %d has no device", i)
+		}
+		for _, t := range s.TaskGraphs {
+			if in[t] || !slices.Contains(v.p.TaskGraphs, t) {
+				return errors.Errorf("TaskGraph %q of stage %d is in two stages, or not in the program", t.Name, i)
+			}
+			in[t] = true
+		}
+	}
+	for _, t := range v.p.TaskGraphs {
+		if !in[t] {
+			return errors.Errorf("TaskGraph %q is in no stage", t.Name)
+		}
+	}
+	return nil
+}
+
+// places checks the devices of an op.
+func (v *verifier) places(op *Op) error {
+	n := v.p.NumPlaces()
+	if op.Place < 0 || op.Place >= n {
+		return errors.Errorf("it is on device %d of a model replica that has %d", op.Place, n)
+	}
+	var at []int
+	switch a := op.Attrs.(type) {
+	case *Exchange:
+		if at = a.Places; at == nil {
+			return errors.New("it exchanges values between no devices")
+		}
+	case *Merge:
+		if at = a.Places; at == nil {
+			at = []int{op.Place}
+		}
+	default:
+		return nil
+	}
+	if len(op.Inputs) != len(at) || len(op.Outputs) != len(at) {
+		return errors.Errorf("it has %d inputs and %d outputs for %d devices", len(op.Inputs), len(op.Outputs), len(at))
+	}
+	for _, x := range at {
+		if x < 0 || x >= n {
+			return errors.Errorf("it is on device %d of a model replica that has %d", x, n)
+		}
+	}
+	return nil
+}

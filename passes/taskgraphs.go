@@ -1,0 +1,274 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// taskGraphs gives every op of forward and backward a TaskGraph, so that each runs somewhere: those outside every scope
+// join the neighbour that costs least traffic, and backward follows forward. Stages are put in the order in which data
+// flow through them. It runs first: passes that look for equal ops must know where ops run.
+func taskGraphs(p *ir.Program, o Options) (changes int, err error) {
+	if o.staged(p) {
+		a := &attacher{p: p, stage: map[*ir.TaskGraph]int{}, live: liveOps(p)}
+		if err := a.stages(o); err != nil {
+			return 0, err
+		}
+		changes = a.forward() + a.backward()
+	}
+	for _, op := range p.Main.Ops {
+		op.Of = nil
+	}
+	return changes, nil
+}
+
+// staged tells whether the program runs in several stages, or a stage on several devices.
+func (o Options) staged(p *ir.Program) bool {
+	return p.IsTraining() && len(o.Places) > 0 && (len(o.Places) > 1 && !o.Colocate || len(o.Places[0]) > 1)
+}
+
+type attacher struct {
+	p     *ir.Program
+	stage map[*ir.TaskGraph]int
+	live  map[*ir.Op]bool
+}
+
+// at is the stage of an op; -1 if it has none yet.
+func (a *attacher) at(op *ir.Op) int {
+	if op.TaskGraph == nil {
+		return -1
+	}
+	return a.stage[op.TaskGraph]
+}
+
+// put gives an op a stage, by its first TaskGraph.
+func (a *attacher) put(op *ir.Op, stage int) { op.TaskGraph = a.p.Stages[stage].TaskGraphs[0] }
+
+// stages makes the stages of the program, in an order in which forward goes from earlier to later ones only.
+func (a *attacher) stages(o Options) error {
+	p := a.p
+	if o.Colocate {
+		p.Stages = []ir.Stage{{TaskGraphs: p.TaskGraphs, Places: o.Places[0]}}
+	} else {
+		for i, t := range p.TaskGraphs {
+			p.Stages = append(p.Stages, ir.Stage{TaskGraphs: []*ir.TaskGraph{t}, Places: o.Places[i]})
+		}
+	}
+	a.number()
+	ops, reads := a.reads()
+	for i, s := range p.Stages {
+		if ops[i] == 0 {
+			return errors.Errorf("epl: %s has nothing to compute that a training step needs, so that a stage of the pipeline would be empty: "+
+				"leave the annotation out, or put ops into it", titled(s.TaskGraphs[0]))
+		}
+	}
+	var order []int
+	for len(order) < len(p.Stages) {
+		next := slices.IndexFunc(p.Stages, func(s ir.Stage) bool {
+			i := a.stage[s.TaskGraphs[0]]
+			for from := range reads[i] {
+				if !slices.Contains(order, from) {
+					return false
+				}
+			}
+			return !slices.Contains(order, i)
+		})
+		if next < 0 {
+			return a.cycle(order, reads)
+		}
+		order = append(order, next)
+	}
+	if o.StagesPerDevice > 1 && !slices.IsSorted(order) {
+		return errors.Errorf("epl: with pipeline.stages_per_device = %d TaskGraphs must be annotated in the order in which data flow through them, "+
+			"but %s reads what later ones compute; annotate them in that order", o.StagesPerDevice, titled(p.TaskGraphs[firstUnsorted(order)]))
+	}
+	sorted := make([]ir.Stage, len(order))
+	for i, s := range order {
+		sorted[i] = p.Stages[s]
+	}
+	p.Stages = sorted
+	a.number()
+	return nil
+}
+
+func firstUnsorted(order []int) int {
+	return slices.IndexFunc(order, func(s int) bool { return order[s] != s })
+}
+
+func (a *attacher) number() {
+	for i, s := range a.p.Stages {
+		for _, t := range s.TaskGraphs {
+			a.stage[t] = i
+		}
+	}
+}
+
+// reads counts the forward ops of each stage and finds, for each, the stages that it reads values of: straight, or
+// through ops outside. Of every pair it keeps an op that does so.
+func (a *attacher) reads() (ops []int, reads []map[int]*ir.Op) {
+	ops, reads = make([]int, len(a.p.Stages)), make([]map[int]*ir.Op, len(a.p.Stages))
+	for i := range reads {
+		reads[i] = map[int]*ir.Op{}
+	}
+	through := map[*ir.Op]map[int]bool{} // of ops outside
+	for _, op := range a.p.Main.Ops {
+		if op.IsLeaf() || op.Phase != ir.Forward || !a.live[op] {
+			continue
+		}
+		from := map[int]bool{}
+		op.Uses(func(v *ir.Value) {
+			if s := a.at(v.Op); s >= 0 && !v.Op.IsLeaf() {
+				from[s] = true
+			}
+			for s := range through[v.Op] {
+				from[s] = true
+			}
+		})
+		s := a.at(op)
+		if s < 0 {
+			through[op] = from
+			continue
+		}
+		ops[s]++
+		for f := range from {
+			if f != s && reads[s][f] == nil {
+				reads[s][f] = op
+			}
+		}
+	}
+	return ops, reads
+}
+
+// cycle is the error for stages that wait for each other.
+func (a *attacher) cycle(placed []int, reads []map[int]*ir.Op) error {
+	// Every stage that is left reads one that is left, so that following them comes back.
+	var path []int
+	at := slices.IndexFunc(a.p.Stages, func(s ir.Stage) bool { return !slices.Contains(placed, a.stage[s.TaskGraphs[0]]) })
+	for !slices.Contains(path, at) {
+		path = append(path, at)
+		for from := range len(a.p.Stages) {
+			if reads[at][from] != nil && !slices.Contains(placed, from) {
+				at = from
+				break
+			}
+		}
+	}
+	path = append(path[slices.Index(path, at):], at)
+	text := ""
+	for i := range path[1:] {
+		x, y := path[i], path[i+1]
+		if text != "" {
+			text += ", and "
+		}
+		text += fmt.Sprintf("%s reads a value of %s in %s", titled(a.p.Stages[x].TaskGraphs[0]), titled(a.p.Stages[y].TaskGraphs[0]), reads[x][y])
+	}
+	return errors.Errorf("epl: %s: stages on different devices cannot wait for each other. Open a new TaskGraph for what comes after, "+
+		"with epl.With or epl.SetDefaultStrategy, or set cluster.colocate_split_and_replicate", text)
+}
+
+// titled names a TaskGraph and its line.
+func titled(t *ir.TaskGraph) string {
+	if t.Source == "" {
+		return t.Title()
+	}
+	return fmt.Sprintf("%s (%s)", t.Title(), t.Source)
+}
+
+// forward attaches the forward ops outside every TaskGraph. Such an op can run on any stage from the last of those it
+// reads to the first of those that read it. It runs where what it reads is, or where it is read, whichever sends fewer
+// bytes.
+func (a *attacher) forward() (n int) {
+	last := len(a.p.Stages) - 1
+	until := map[*ir.Op]int{} // first stage that needs a result of the op
+	read := map[*ir.Op]bool{}
+	for i := len(a.p.Main.Ops) - 1; i >= 0; i-- {
+		op := a.p.Main.Ops[i]
+		if op.IsLeaf() || op.Phase != ir.Forward || !a.live[op] {
+			continue
+		}
+		at := a.at(op)
+		if at < 0 {
+			at = last
+			if u, ok := until[op]; ok {
+				at = u
+			}
+		}
+		op.Uses(func(v *ir.Value) {
+			if u, ok := until[v.Op]; !ok || at < u {
+				until[v.Op] = at
+			}
+			read[v.Op] = true
+		})
+	}
+	for _, op := range a.p.Main.Ops {
+		if op.IsLeaf() || op.Phase != ir.Forward || op.TaskGraph != nil {
+			continue
+		}
+		from, to := 0, last
+		if u, ok := until[op]; ok {
+			to = u
+		}
+		var in, out int64
+		fromData := false
+		seen := map[*ir.Value]bool{}
+		op.Uses(func(v *ir.Value) {
+			if v.Op.IsLeaf() || seen[v] {
+				return
+			}
+			seen[v] = true
+			fromData = true
+			in += v.Bytes()
+			from = max(from, a.at(v.Op))
+		})
+		for _, v := range op.Outputs {
+			out += v.Bytes()
+		}
+		// What is computed from inputs and variables alone goes to its reader; what nobody reads stays.
+		if to = max(from, to); read[op] && (!fromData || in < out) {
+			from = to
+		}
+		a.put(op, from)
+		n++
+	}
+	return n
+}
+
+// backward attaches the backward ops: each to the stage of its forward op, but to none later than the gradients it reads
+// come from.
+func (a *attacher) backward() (n int) {
+	last := len(a.p.Stages) - 1
+	for _, op := range a.p.Main.Ops {
+		if op.IsLeaf() || op.Phase != ir.Backward {
+			continue
+		}
+		from, to := -1, last
+		op.Uses(func(v *ir.Value) {
+			switch {
+			case v.Op.IsLeaf():
+			case v.Op.Phase == ir.Backward:
+				to = min(to, a.at(v.Op))
+			default:
+				from = max(from, a.at(v.Op))
+			}
+		})
+		at := a.at(op)
+		if at < 0 && op.Of != nil {
+			at = a.at(op.Of.Op)
+		}
+		if at < 0 {
+			at = from
+		}
+		if at < 0 || at > to {
+			at = to
+		}
+		if a.at(op) != at {
+			a.put(op, at)
+			n++
+		}
+	}
+	return n
+}

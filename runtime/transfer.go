@@ -1,0 +1,200 @@
+package runtime
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule"
+	"github.com/easyparallel/epl/trace"
+)
+
+// send gives a value to another device of the model replica. It does not wait until that takes it.
+func (r *run) send(in schedule.Instr) error {
+	t := r.schedule.Transfers[in.Transfer]
+	to := r.schedule.Ranks[r.replica][t.To]
+	if t.Input {
+		if r.workerOf(to) == r.feeder(r.replica) {
+			return nil // it has the batch itself
+		}
+		_, number := r.deal.batch(r.replica, in.Micro)
+		flat, err := r.feed.host(r.batches[number], r.tensor[t.Value])
+		if err != nil {
+			return err
+		}
+		r.startSend(flat, to, in.Transfer)
+		return nil
+	}
+	h := r.values[r.slot(t.Value, in.Micro)]
+	if h == nil {
+		return errors.Errorf("%s is not there", t.Value)
+	}
+	flat, shared, err := hostView(r.device.backend, h.Buffer, t.Value.Shape)
+	if err != nil {
+		return err
+	}
+	if call := r.startSend(flat, to, in.Transfer); shared {
+		h.sends = append(h.sends, call)
+	}
+	return nil
+}
+
+func (r *run) startSend(flat any, to, tag int) *comm.Handle {
+	start := time.Now()
+	call := r.pipes[r.local].Start(comm.Call{Op: comm.Send, Buf: flat, Peer: to, Tag: tag, Program: r.program.Name})
+	r.calls = append(r.calls, call)
+	if r.trace != nil {
+		r.drawn.Go(func() {
+			_ = call.Wait()
+			r.trace.Add(r.id, 1+r.opts.Communicators, trace.Send, fmt.Sprintf("to device %d", to), start, int64(len(dtypes.UnsafeByteSliceFromAny(flat))))
+		})
+	}
+	return call
+}
+
+// receive takes a value that another device of the model replica sends.
+func (r *run) receive(in schedule.Instr) error {
+	t := r.schedule.Transfers[in.Transfer]
+	from := r.schedule.Ranks[r.replica][t.From]
+	start := time.Now()
+	b, err := r.fill(t.Value.Shape, func(flat any) error {
+		return r.pipes[r.local].Do(comm.Call{Op: comm.Recv, Buf: flat, Peer: from, Tag: in.Transfer, Program: r.program.Name})
+	})
+	if err != nil {
+		return err
+	}
+	r.trace.Add(r.id, 0, trace.Receive, fmt.Sprintf("%s from device %d", t.Value, from), start, bytesOf(b))
+	kind := forValues
+	if t.Input {
+		kind = forInputs
+	} else if t.Value.Op.IsLeaf() {
+		kind = forVariables
+	}
+	return r.keep(schedule.Slot{Value: t.Value, Micro: in.Micro}, b, kind)
+}
+
+// fill makes a buffer of what is written into its memory.
+func (r *run) fill(shape shapes.Shape, write func(flat any) error) (compute.Buffer, error) {
+	if !r.device.backend.HasSharedBuffers() {
+		flat := newFlat(shape)
+		if err := write(flat); err != nil {
+			return nil, err
+		}
+		return r.device.backend.BufferFromFlatData(0, flat, shape)
+	}
+	b, flat, err := r.device.backend.NewSharedBuffer(0, shape)
+	if err != nil {
+		return nil, err
+	}
+	if err := write(flat); err != nil {
+		_ = b.Finalize()
+		return nil, err
+	}
+	return b, nil
+}
+
+// exchange does a collective with other devices of the model replica.
+func (r *run) exchange(in schedule.Instr) error {
+	a := in.Op.Attrs.(*ir.Exchange)
+	ranks := make([]int, len(a.Places))
+	mine := 0
+	for i, place := range a.Places {
+		ranks[i] = r.schedule.Ranks[r.replica][place]
+		if place == r.place {
+			mine = i
+		}
+	}
+	group, err := r.world.Group(ranks)
+	if err != nil {
+		return err
+	}
+	end, err := group.Communicator(r.id, 0)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	v, out := in.Op.Inputs[mine], in.Op.Outputs[mine]
+	h := r.values[schedule.Slot{Value: v, Micro: in.Micro}]
+	if h == nil {
+		return errors.Errorf("%s is not there", v)
+	}
+	flat, _, err := hostView(r.device.backend, h.Buffer, v.Shape)
+	if err != nil {
+		return err
+	}
+	b, err := r.fill(out.Shape, func(to any) error {
+		call := comm.Call{Op: comm.AllGather, In: flat, Out: to, Program: r.program.Name}
+		switch a.How {
+		case ir.AllGatherOf:
+			for _, x := range in.Op.Inputs {
+				call.OutCounts = append(call.OutCounts, x.Shape.Size())
+			}
+		case ir.AllReduceOf:
+			copyFlat(to, flat)
+			call = comm.Call{Op: comm.AllReduce, Buf: to, Reduction: reductions[a.Reduce], Program: r.program.Name}
+		}
+		return end.Do(call)
+	})
+	if err != nil {
+		return err
+	}
+	r.trace.Add(r.id, 1, trace.Communicate, fmt.Sprintf("%s %s", a.How, in.Op), start, bytesOf(b))
+	return r.keep(schedule.Slot{Value: out, Micro: in.Micro}, b, forValues)
+}
+
+var reductions = map[ir.Reduction]comm.Reduction{ir.ReduceBySum: comm.Sum, ir.ReduceByMax: comm.Max, ir.ReduceByMin: comm.Min}
+
+// deliver gives results to workers whose devices do not have them: from the first model replica to their first device.
+func (r *run) deliver() error {
+	for i, x := range r.schedule.Results {
+		from := r.schedule.Ranks[0][x.Place]
+		at := schedule.Slot{Value: x.Value, Micro: schedule.Once}
+		tag := len(r.schedule.Transfers) + i
+		for _, to := range r.without(x) {
+			switch r.id {
+			case from:
+				flat, shared, err := hostView(r.device.backend, r.values[at].Buffer, x.Value.Shape)
+				if err != nil {
+					return err
+				}
+				if call := r.startSend(flat, to, tag); shared {
+					r.values[at].sends = append(r.values[at].sends, call)
+				}
+			case to:
+				b, err := r.fill(x.Value.Shape, func(flat any) error {
+					return r.pipes[r.local].Do(comm.Call{Op: comm.Recv, Buf: flat, Peer: from, Tag: tag, Program: r.program.Name})
+				})
+				if err != nil {
+					return err
+				}
+				if err := r.keep(at, b, forValues); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// without are the first devices of the workers that have no device with a result.
+func (s *step) without(x schedule.Result) (ranks []int) {
+	if s.data.Job == nil {
+		return nil
+	}
+	for w, first := range s.data.Job.Firsts() {
+		has := false
+		for _, replica := range s.schedule.Ranks {
+			has = has || s.workerOf(replica[x.Place]) == w
+		}
+		if !has {
+			ranks = append(ranks, first)
+		}
+	}
+	return ranks
+}

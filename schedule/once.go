@@ -1,0 +1,206 @@
+package schedule
+
+import (
+	"slices"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// once cuts what runs once per step. Ops that read merged values run on their place; a value that another place computes
+// is waited for, so that a place may run several segments. Other ops are computed wherever they are needed: a variable
+// whose new value depends on no data, such as the number of the step, lives on all places that read it.
+func (b *builder) once() {
+	places := b.p.NumPlaces()
+	wants := make([][]*ir.Value, places)
+	want := func(place int, v *ir.Value) bool {
+		if slices.Contains(wants[place], v) {
+			return false
+		}
+		wants[place] = append(wants[place], v)
+		return true
+	}
+	fixed := func(v *ir.Value) bool { return isMerge(v.Op) || b.bound[v.Op] }
+	var loose []*ir.Variable // their new value can be computed anywhere
+	for _, x := range b.p.Variables {
+		if x.Update == nil {
+			continue
+		}
+		if !fixed(x.Update) {
+			loose = append(loose, x)
+			continue
+		}
+		for _, v := range append([]*ir.Value{x.Update}, x.Copies...) {
+			want(v.Place(), v)
+		}
+	}
+	for i, o := range b.p.Outputs {
+		if v := b.p.Main.Outputs[i]; o.Updates == nil {
+			place := 0
+			if fixed(v) {
+				place = v.Place()
+			}
+			want(place, v)
+			b.s.Results = append(b.s.Results, Result{v, place})
+		}
+	}
+	var readers map[*ir.Value][]int
+	for again := true; again; {
+		again = false
+		readers = b.readers(wants)
+		for _, x := range loose {
+			at := readers[x.Param]
+			if len(at) == 0 {
+				at = []int{0}
+			}
+			for _, place := range at {
+				again = want(place, x.Update) || again
+			}
+		}
+	}
+	for _, x := range b.p.Variables {
+		home := Variable{Param: x.Param}
+		switch {
+		case x.Update == nil:
+			home.Places = readers[x.Param]
+		case slices.Contains(loose, x):
+			for place := range places {
+				if slices.Contains(wants[place], x.Update) {
+					home.Places, home.Updates = append(home.Places, place), append(home.Updates, x.Update)
+				}
+			}
+		default:
+			for _, v := range append([]*ir.Value{x.Update}, x.Copies...) {
+				home.Places, home.Updates = append(home.Places, v.Place()), append(home.Updates, v)
+			}
+		}
+		if len(home.Places) == 0 {
+			home.Places = []int{0}
+		}
+		b.s.Variables = append(b.s.Variables, home)
+	}
+	b.rounds(wants)
+}
+
+// needed are the ops that read merged values and that places need for what they want.
+func (b *builder) needed(wants [][]*ir.Value) map[*ir.Op]bool {
+	needed := map[*ir.Op]bool{}
+	var need func(v *ir.Value)
+	need = func(v *ir.Value) {
+		if !needed[v.Op] && b.bound[v.Op] && !isMerge(v.Op) {
+			needed[v.Op] = true
+			v.Op.Uses(need)
+		}
+	}
+	for _, vs := range wants {
+		for _, v := range vs {
+			need(v)
+		}
+	}
+	return needed
+}
+
+// readers are the places that read each parameter, in instances or for what they want once.
+func (b *builder) readers(wants [][]*ir.Value) map[*ir.Value][]int {
+	readers := map[*ir.Value][]int{}
+	add := func(place int, inputs []*ir.Value) {
+		for _, v := range inputs {
+			if _, ok := v.Op.Attrs.(*ir.Parameter); ok && !slices.Contains(readers[v], place) {
+				readers[v] = append(readers[v], place)
+			}
+		}
+	}
+	for _, s := range b.s.Segments {
+		add(s.Place, s.Inputs)
+	}
+	needed := b.needed(wants)
+	for place, vs := range wants {
+		outs := slices.Clone(vs)
+		for op := range needed {
+			if op.Place == place {
+				outs = append(outs, op.Outputs...)
+			}
+		}
+		add(place, ir.Cut(b.p.Main, "", func(op *ir.Op) bool { return b.here(op, place) }, outs).Inputs)
+	}
+	for _, places := range readers {
+		slices.Sort(places)
+	}
+	return readers
+}
+
+// here tells whether a place computes an op that runs once, if it needs it.
+func (b *builder) here(op *ir.Op, place int) bool {
+	return !op.Varying && !isMerge(op) && (!b.bound[op] || op.Place == place)
+}
+
+// rounds makes the segments: in each round a place computes all that it can.
+func (b *builder) rounds(wants [][]*ir.Value) {
+	needed := b.needed(wants)
+	done := map[*ir.Op]bool{}
+	var sets [][]map[*ir.Op]bool // by round and place
+	for left := len(needed); left > 0 || len(sets) == 0; {
+		round := make([]map[*ir.Op]bool, len(wants))
+		for place := range wants {
+			set := map[*ir.Op]bool{}
+			for _, op := range b.p.Main.Ops {
+				if !needed[op] || done[op] || op.Place != place {
+					continue
+				}
+				ready := true
+				op.Uses(func(v *ir.Value) { ready = ready && (!needed[v.Op] || done[v.Op]) })
+				if ready {
+					set[op], done[op] = true, true
+					left--
+				}
+			}
+			round[place] = set
+		}
+		sets = append(sets, round)
+	}
+	for i, round := range sets {
+		var segments []int
+		for place, set := range round {
+			final := !slices.ContainsFunc(sets[i+1:], func(later []map[*ir.Op]bool) bool { return len(later[place]) > 0 })
+			outs := b.roundOutputs(place, set, wants[place])
+			if final && (len(set) > 0 || i == 0) {
+				for _, v := range wants[place] {
+					if !isMerge(v.Op) && !b.bound[v.Op] {
+						outs = append(outs, v)
+					}
+				}
+			}
+			if outs = dedupe(outs); len(outs) == 0 {
+				continue
+			}
+			segments = append(segments, len(b.s.Segments))
+			name := "once"
+			if len(wants) > 1 {
+				name = "once on " + itoa(place)
+			}
+			b.s.Segments = append(b.s.Segments, &Segment{Place: place, Stage: b.stageAt(place), Kind: Apply,
+				Segment: ir.Cut(b.p.Main, name, func(op *ir.Op) bool { return set[op] || !b.bound[op] && b.here(op, place) }, outs)})
+		}
+		b.apply = append(b.apply, segments)
+	}
+}
+
+// roundOutputs are the values of a segment that others need, or the step.
+func (b *builder) roundOutputs(place int, set map[*ir.Op]bool, wants []*ir.Value) (outs []*ir.Value) {
+	for _, op := range b.p.Main.Ops {
+		if !set[op] {
+			continue
+		}
+		for _, v := range op.Outputs {
+			outside := func(u *ir.Op) bool { return b.bound[u] && !isMerge(u) && !set[u] }
+			if slices.Contains(wants, v) || slices.ContainsFunc(b.users[v], outside) {
+				outs = append(outs, v)
+			}
+		}
+	}
+	return outs
+}
+
+// stageAt is the first stage of a place.
+func (b *builder) stageAt(place int) int {
+	return max(slices.IndexFunc(b.p.Stages, func(s ir.Stage) bool { return slices.Contains(s.Places, place) }), 0)
+}

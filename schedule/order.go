@@ -1,0 +1,204 @@
+package schedule
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pkg/errors"
+)
+
+// Strategy is the order in which stages work on micro-batches: a value of pipeline.strategy.
+type Strategy string
+
+// The strategies, spelled as in the configuration.
+const (
+	PreferForward           Strategy = "PreferForward"           // GPipe: all forwards, then all backwards
+	PreferBackward          Strategy = "PreferBackward"          // 1F1B: a backward as soon as one is ready
+	PreferBackwardOptimizer Strategy = "PreferBackwardOptimizer" // 1F1B with one more warm-up forward, which hides communication
+	Interleaved             Strategy = "Interleaved"             // 1F1B with several stages on each group of devices
+	ZeroBubble              Strategy = "ZeroBubble"              // 1F1B with backwards cut into input and weight halves
+)
+
+// TaskKind says which part of a stage's work a task is.
+type TaskKind uint8
+
+// The kinds of tasks.
+const (
+	ForwardTask  TaskKind = iota
+	BackwardTask          // under ZeroBubble only the gradients that the stage before waits for
+	WeightsTask           // under ZeroBubble the gradients of weights, for which nobody waits; no other strategy has it
+)
+
+// String returns the letter used in the text of an order: F, B or W.
+func (k TaskKind) String() string {
+	const letters = "FBW"
+	if int(k) < len(letters) {
+		return letters[k : k+1]
+	}
+	return fmt.Sprintf("TaskKind(%d)", k)
+}
+
+// Task is the work of one stage on one micro-batch, in one direction.
+type Task struct {
+	Kind         TaskKind
+	Stage, Micro int
+}
+
+// String returns the kind and the micro-batch, "F0"; the stage is that of the list in which the task stands. Where
+// several stages share a list, [Pipeline.Text] adds it.
+func (t Task) String() string { return fmt.Sprintf("%s%d", t.Kind, t.Micro) }
+
+// Pipeline is what an order is made for.
+type Pipeline struct {
+	Strategy Strategy
+	Stages   int
+	// Groups is how many groups of devices the stages are dealt to: stage i is on group i mod Groups. Only Interleaved
+	// has fewer groups than stages.
+	Groups int
+	Micro  int // how many micro-batches a step has
+}
+
+// Order returns what each group of devices runs, in order, proved by [Pipeline.Check].
+//
+// All strategies are one pattern: a group runs so many forwards ahead, then a backward and a forward in turn, then the
+// backwards that are left. They differ in how many are ahead, and ZeroBubble in the weight halves that it adds. On one
+// group there is nothing to overlap: it is gradient accumulation, one micro-batch after the other.
+func (p Pipeline) Order() ([][]Task, error) {
+	if err := p.validate(); err != nil {
+		return nil, err
+	}
+	order := make([][]Task, p.Groups)
+	for g := range order {
+		order[g] = p.alternate(g)
+	}
+	if p.Strategy == ZeroBubble {
+		order = p.addWeights(order)
+	}
+	return order, p.Check(order)
+}
+
+// alternate merges the forwards and the backwards of a group.
+func (p Pipeline) alternate(group int) []Task {
+	var l []Task
+	if p.Groups == 1 {
+		for m := range p.Micro {
+			for s := range p.Stages {
+				l = append(l, Task{ForwardTask, s, m})
+			}
+			for s := range p.Stages {
+				l = append(l, Task{BackwardTask, p.Stages - 1 - s, m})
+			}
+		}
+		return l
+	}
+	add := func(kind TaskKind, k int) {
+		if t := p.nth(kind, group, k); t.Micro >= 0 {
+			l = append(l, t)
+		}
+	}
+	ahead, tasks := p.ahead(group), (p.Micro+p.missing())*p.perGroup()
+	for k := range ahead + tasks {
+		if k >= ahead {
+			add(BackwardTask, k-ahead)
+		}
+		if k < tasks {
+			add(ForwardTask, k)
+		}
+	}
+	return l
+}
+
+// perGroup is how many stages share a group.
+func (p Pipeline) perGroup() int { return p.Stages / p.Groups }
+
+// nth is the k-th forward or backward of a group; a negative micro-batch does not exist. If stages share groups, then a
+// round of as many micro-batches as there are groups passes through one stage of the group before it comes to the
+// next one: that is how long the first of them is on its way through the other groups.
+func (p Pipeline) nth(kind TaskKind, group, k int) Task {
+	round, visit := k/p.Groups/p.perGroup(), k/p.Groups%p.perGroup()
+	if kind == BackwardTask {
+		visit = p.perGroup() - 1 - visit
+	}
+	return Task{Kind: kind, Stage: visit*p.Groups + group, Micro: round*p.Groups + k%p.Groups - p.missing()}
+}
+
+// missing is how many micro-batches the first round is short of. The order is made as if they were there, and then they
+// are left out: a micro-batch never waits for another, so it stays an order. In the first round that costs less time
+// than in the last.
+func (p Pipeline) missing() int {
+	if p.Groups == p.Stages {
+		return 0 // there are no rounds
+	}
+	return (p.Groups - p.Micro%p.Groups) % p.Groups
+}
+
+// ahead is how many forwards a group runs before its first backward, if there are so many.
+func (p Pipeline) ahead(group int) int {
+	switch {
+	case p.Groups == 1:
+		return p.Stages
+	case p.Strategy == PreferForward:
+		return p.Micro
+	case p.Strategy == PreferBackwardOptimizer:
+		return p.Stages - group + 1
+	case p.Groups < p.Stages: // as in Megatron-LM
+		return p.Stages - p.Groups + 2*(p.Groups-1-group) + 1
+	}
+	return p.Stages - group
+}
+
+// InFlight is the promise that the order keeps: for how many micro-batches the group holds activations at once, at
+// most, counted once for each of its stages. They are held from the forward until no task needs them: until the
+// backward, under ZeroBubble until the weight half. Order must not refuse the pipeline.
+//
+// ZeroBubble holds as many on every group as 1F1B on the first. On group g, Stages-g of them are whole, as in 1F1B; of
+// the others only what their weight half reads is left.
+func (p Pipeline) InFlight(group int) int {
+	if p.Strategy == ZeroBubble {
+		return min(p.Stages, p.Micro)
+	}
+	return min(p.ahead(group), p.perGroup()*p.Micro)
+}
+
+// Text prints an order as one line per group: "F0 F1 B0 B1". Where stages share groups, the stage follows: "F0@2".
+func (p Pipeline) Text(order [][]Task) string {
+	var w strings.Builder
+	for _, l := range order {
+		for i, t := range l {
+			if i > 0 {
+				w.WriteByte(' ')
+			}
+			w.WriteString(t.String())
+			if p.Groups != p.Stages {
+				fmt.Fprintf(&w, "@%d", t.Stage)
+			}
+		}
+		w.WriteByte('\n')
+	}
+	return w.String()
+}
+
+func (p Pipeline) validate() error {
+	switch p.Strategy {
+	case PreferForward, PreferBackward, PreferBackwardOptimizer, Interleaved, ZeroBubble:
+	default:
+		return errors.Errorf("epl: pipeline.strategy = %q is not known; use %q, %q, %q, %q or %q", string(p.Strategy),
+			PreferBackward, PreferForward, PreferBackwardOptimizer, Interleaved, ZeroBubble)
+	}
+	switch {
+	case p.Micro < 1:
+		return errors.Errorf("epl: pipeline.num_micro_batch = %d must be at least 1", p.Micro)
+	case p.Stages < 1:
+		return errors.Errorf("epl: a pipeline of %d stages has nothing to run; it needs at least one TaskGraph", p.Stages)
+	case p.Groups < 1:
+		return errors.Errorf("epl: %d stages have %d groups of devices to run on; pipeline.stages_per_device must not be more than the number of stages",
+			p.Stages, p.Groups)
+	case p.Stages%p.Groups != 0:
+		return errors.Errorf("epl: %d stages do not divide over %d groups of devices; set pipeline.stages_per_device to a divisor of %d, or change the number of stages",
+			p.Stages, p.Groups, p.Stages)
+	case p.Groups < p.Stages && p.Strategy != Interleaved:
+		return errors.Errorf("epl: %d stages share %d groups of devices (pipeline.stages_per_device = %d), for which pipeline.strategy = %q has no order; set it to %q, or pipeline.stages_per_device to 1",
+			p.Stages, p.Groups, p.perGroup(), p.Strategy, Interleaved)
+	}
+	return nil
+}

@@ -1,0 +1,269 @@
+package schedule
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// taskKey names what a place does for a micro-batch of a stage without waiting for another stage.
+type taskKey struct {
+	place, stage int
+	kind         TaskKind
+}
+
+// task is its ops, and the pieces they are run in.
+type task struct {
+	taskKey
+	ops []*ir.Op // varying, in order, exchanges included
+	// wants are values that are merged though they do not differ between instances.
+	wants  []*ir.Value
+	pieces []piece
+}
+
+// piece is a segment or an exchange.
+type piece struct {
+	segment  int
+	exchange *ir.Op // nil: it is a segment
+}
+
+// makeTasks deals the ops of instances to tasks.
+func (b *builder) makeTasks() {
+	at := func(k taskKey) *task {
+		t := b.tasks[k]
+		if t == nil {
+			t = &task{taskKey: k}
+			b.tasks[k] = t
+		}
+		return t
+	}
+	for _, op := range b.p.Main.Ops {
+		switch {
+		case isWork(op):
+			for _, place := range placesOf(op) {
+				t := at(taskKey{place, b.stage[op], b.kind[op]})
+				t.ops = append(t.ops, op)
+			}
+		case isMerge(op):
+			for i, place := range placesOf(op) {
+				if in := op.Inputs[i]; !isWork(in.Op) {
+					t := at(taskKey{place, b.stage[op], BackwardTask})
+					t.wants = append(t.wants, in)
+				}
+			}
+		}
+	}
+}
+
+// turn orders the tasks of a micro-batch on a place: forward by stage, then backward the other way.
+func (b *builder) turn(t *task) int {
+	n := 2 * b.s.Pipeline.Stages
+	switch t.kind {
+	case ForwardTask:
+		return t.stage
+	case BackwardTask:
+		return 2 * (n - t.stage)
+	}
+	return 2*(n-t.stage) + 1
+}
+
+func (b *builder) sortedTasks() []*task {
+	var all []*task
+	for _, t := range b.tasks {
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(x, y *task) int {
+		return cmp.Or(cmp.Compare(x.place, y.place), cmp.Compare(b.turn(x), b.turn(y)))
+	})
+	return all
+}
+
+// when is where an op stands in its task: after so many exchanges, for the first bucket that needs it.
+type when struct{ level, bucket int }
+
+func (x when) before(y when) bool {
+	return x.level < y.level || x.level == y.level && x.bucket < y.bucket
+}
+
+// segments cuts a task: at exchanges, and after what each bucket of gradients needs, if there is someone to send it to.
+// What does not differ between instances is computed in each task that needs it, and not kept for another.
+func (b *builder) segments(t *task) {
+	at := b.whens(t)
+	var times []when
+	for op, x := range at {
+		if !isExchange(op) && !slices.Contains(times, x) {
+			times = append(times, x)
+		}
+	}
+	if len(times) == 0 {
+		times = []when{{}}
+	}
+	slices.SortFunc(times, func(x, y when) int { return cmp.Or(cmp.Compare(x.level, y.level), cmp.Compare(x.bucket, y.bucket)) })
+	exchanges := slices.DeleteFunc(slices.Clone(t.ops), func(op *ir.Op) bool { return !isExchange(op) })
+	slices.SortStableFunc(exchanges, func(x, y *ir.Op) int { return cmp.Compare(b.level[x], b.level[y]) })
+	for i, x := range times {
+		for len(exchanges) > 0 && b.level[exchanges[0]] < x.level {
+			t.pieces = append(t.pieces, piece{exchange: exchanges[0]})
+			exchanges = exchanges[1:]
+		}
+		in := func(op *ir.Op) bool { y, ok := at[op]; return ok && x == y }
+		var outs []*ir.Value
+		for _, op := range b.p.Main.Ops {
+			if !in(op) || isExchange(op) {
+				continue
+			}
+			for _, v := range op.Outputs {
+				if b.leaves(t, v, at, x) {
+					outs = append(outs, v)
+				}
+			}
+		}
+		if i == len(times)-1 {
+			outs = append(outs, slices.DeleteFunc(slices.Clone(t.wants), func(v *ir.Value) bool { return !v.Op.IsLeaf() })...)
+		}
+		if outs = dedupe(outs); len(outs) == 0 {
+			continue
+		}
+		t.pieces = append(t.pieces, piece{segment: len(b.s.Segments)})
+		b.s.Segments = append(b.s.Segments, &Segment{Place: t.place, Stage: t.stage, Kind: b.part(t),
+			Segment: ir.Cut(b.p.Main, b.name(t, len(t.pieces)-1), in, outs)})
+	}
+	for _, op := range exchanges {
+		t.pieces = append(t.pieces, piece{exchange: op})
+	}
+}
+
+// whens says when each op of the task is computed, with what it needs that does not differ between instances.
+func (b *builder) whens(t *task) map[*ir.Op]when {
+	at := map[*ir.Op]when{}
+	mine := map[*ir.Op]bool{}
+	for _, op := range t.ops {
+		mine[op] = true
+	}
+	bucket := map[*ir.Op]int{}
+	last := 0
+	for i := range b.s.Buckets {
+		x := &b.s.Buckets[i]
+		if !slices.Contains(x.Places, t.place) || b.p.Local.Replicas*len(x.Places) == 1 || x.Merges[0].Phase != ir.Backward || !x.How.Adds() {
+			continue
+		}
+		var need func(v *ir.Value)
+		need = func(v *ir.Value) {
+			if _, seen := bucket[v.Op]; seen || !mine[v.Op] {
+				return
+			}
+			bucket[v.Op] = i
+			last = i
+			v.Op.Uses(func(u *ir.Value) {
+				if !isExchange(v.Op) || u.Place() == t.place {
+					need(u)
+				}
+			})
+		}
+		in, _ := x.At(t.place)
+		for _, v := range in {
+			need(v)
+		}
+	}
+	for _, op := range t.ops {
+		x, ok := bucket[op]
+		if !ok {
+			x = last
+		}
+		at[op] = when{b.level[op], x}
+	}
+	// The rest is computed when it is first needed.
+	var need func(v *ir.Value, x when)
+	need = func(v *ir.Value, x when) {
+		if v.Op.IsLeaf() || v.Op.Varying || isMerge(v.Op) || v.Op.Func != b.p.Main {
+			return
+		}
+		if y, ok := at[v.Op]; ok && !x.before(y) {
+			return
+		}
+		at[v.Op] = x
+		v.Op.Uses(func(u *ir.Value) { need(u, x) })
+	}
+	final := when{}
+	for _, op := range t.ops {
+		x := at[op]
+		if final.before(x) {
+			final = x
+		}
+		op.Uses(func(u *ir.Value) { need(u, x) })
+	}
+	for _, v := range t.wants {
+		need(v, final)
+	}
+	return at
+}
+
+// leaves tells whether a value that a task computes at some time is needed at another, or elsewhere.
+func (b *builder) leaves(t *task, v *ir.Value, at map[*ir.Op]when, x when) bool {
+	if slices.Contains(t.wants, v) {
+		return true
+	}
+	for _, u := range b.users[v] {
+		if y, ok := at[u]; ok {
+			if y != x || isExchange(u) {
+				return true
+			}
+		} else if v.Op.Varying {
+			return true // merges, and other tasks
+		}
+	}
+	return false
+}
+
+func (b *builder) part(t *task) Part {
+	switch {
+	case b.single():
+		return Instance
+	case t.kind == ForwardTask:
+		return Forward
+	case t.kind == BackwardTask:
+		return Backward
+	}
+	return Weights
+}
+
+// name says what a segment is: "backward 1.0" is the first piece of the backward of stage 1.
+func (b *builder) name(t *task, piece int) string {
+	name := fmt.Sprintf("%s %d.%d", b.part(t), t.stage, piece)
+	if b.single() {
+		name = fmt.Sprintf("%s.%d", b.part(t), piece)
+	}
+	if len(b.p.Stages) > 0 && len(b.p.Stages[t.stage].Places) > 1 {
+		name += fmt.Sprintf(" on %d", t.place)
+	}
+	return name
+}
+
+// placeBuckets lets a bucket wait for the last segment that computes or reads one of its values: merging overwrites them.
+func (b *builder) placeBuckets() {
+	tasks := b.sortedTasks()
+	for i := range b.s.Buckets {
+		x := &b.s.Buckets[i]
+		after := make([]int, b.p.NumPlaces())
+		for _, place := range x.Places {
+			in, _ := x.At(place)
+			for _, t := range tasks {
+				for _, p := range t.pieces {
+					if p.exchange != nil || t.place != place {
+						continue
+					}
+					s := b.s.Segments[p.segment]
+					if slices.ContainsFunc(in, func(v *ir.Value) bool {
+						return slices.Contains(s.Inputs, v) && !v.Op.IsLeaf() || slices.Contains(s.Outputs, v)
+					}) {
+						after[place] = p.segment
+					}
+				}
+			}
+		}
+		b.after = append(b.after, after)
+		x.After = after[x.Places[0]]
+	}
+}

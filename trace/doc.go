@@ -1,0 +1,14 @@
+// Package trace records what the devices do in a step, and shows it.
+//
+// What goes in are events: while a step runs, its devices tell a [Step] what took them how long, and which [Task] of the
+// pipeline it was.
+//
+//	s := &trace.Step{Program: "train", Number: 3, Pipeline: trace.Pipeline{Strategy: "PreferBackward", Stages: 2, Groups: 2, MicroBatches: 4, Replicas: 1}}
+//	start := time.Now()
+//	…
+//	s.AddTask(0, trace.Task{Kind: trace.Forward, Stage: 0, Micro: 2}, "forward", start)
+//
+// What comes out is a timeline: a file that Chrome's tracing page and Perfetto show ([Step.WriteChrome]), which [Read]
+// reads back and [Join] joins with those of other workers; a Gantt chart as SVG, as a page or in letters; and a [Report]
+// in numbers, with the bubble of the pipeline.
+package trace

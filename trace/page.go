@@ -1,0 +1,47 @@
+package trace
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"html/template"
+	"io"
+
+	"github.com/pkg/errors"
+)
+
+// The page is one file with nothing from outside: the picture, page.js to zoom in it, and the report. Its content
+// security policy runs no script but page.js.
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed page.css
+	pageCSS string
+	//go:embed page.js
+	pageJS string
+
+	pageTemplate = template.Must(template.Must(pictureTemplate.Clone()).New("page").Funcs(template.FuncMap{
+		"duration": duration,
+		"percent":  percent,
+		"share":    share,
+	}).Parse(pageHTML))
+)
+
+// WriteHTML writes a page with the step as a Gantt chart, width pixels wide, in which one can zoom, and its report.
+func (s *Step) WriteHTML(w io.Writer, width int) error {
+	r := s.Report()
+	hash := sha256.Sum256([]byte(pageJS))
+	return errors.Wrap(pageTemplate.Execute(w, map[string]any{
+		"Program":  plain(s.Program),
+		"Number":   s.Number,
+		"Pipeline": s.Pipeline,
+		"Schedule": plain(s.Pipeline.String()),
+		"Clocks":   s.clocks(),
+		"Report":   r,
+		"Rows":     r.rows(s.Pipeline),
+		"Picture":  s.draw(r, width, true),
+		"CSS":      template.CSS(pageCSS),
+		"Script":   template.JS(pageJS),
+		"Hash":     "sha256-" + base64.StdEncoding.EncodeToString(hash[:]),
+	}), "epl: the timeline as a page")
+}

@@ -1,0 +1,135 @@
+package trace
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// title says what a picture or a table shows.
+func (s *Step) title() string {
+	text := fmt.Sprintf("%s, step %d", plain(s.Program), s.Number)
+	if s.Pipeline.Stages > 0 {
+		text += ": " + plain(s.Pipeline.String())
+	}
+	return text
+}
+
+// bubbles is the bubble in words; nothing if there is none to speak of.
+func (r *Report) bubbles() string {
+	if math.IsNaN(r.Bubble) {
+		return ""
+	}
+	text := "bubble " + percent(r.Bubble) + " measured"
+	if !math.IsNaN(r.Ideal) {
+		text += ", " + percent(r.Ideal) + " ideal"
+	}
+	return text
+}
+
+// clocks is the reservation about times of several workers; nothing for one.
+func (s *Step) clocks() string {
+	if s.Workers < 2 {
+		return ""
+	}
+	return fmt.Sprintf("Times of %d workers, each on the clock of its machine: between machines they may be off by as much as the clocks are.", s.Workers)
+}
+
+// label names a device's row. Stages are not named where there is only one.
+func (d DeviceReport) label(p Pipeline) string {
+	var parts []string
+	if d.Replica >= 0 {
+		parts = append(parts, fmt.Sprintf("replica %d", d.Replica))
+	}
+	if p.Stages > 1 && len(d.Stages) > 0 {
+		word := "stage "
+		if len(d.Stages) > 1 {
+			word = "stages "
+		}
+		var numbers []string
+		for _, s := range d.Stages {
+			numbers = append(numbers, strconv.Itoa(s))
+		}
+		if len(numbers) > 4 {
+			numbers = append(numbers[:3], "…")
+		}
+		parts = append(parts, word+strings.Join(numbers, ", "))
+	}
+	return strings.Join(append(parts, deviceName(d.Device)), " · ")
+}
+
+// describe says all about an event, in lines.
+func (e Event) describe(zero time.Time) string {
+	var lines []string
+	switch t := e.Task; {
+	case t.Kind == "":
+		lines = append(lines, string(e.Kind))
+	case t.Micro < 0:
+		lines = append(lines, fmt.Sprintf("%s of stage %d", t.Kind, t.Stage))
+	default:
+		lines = append(lines, fmt.Sprintf("%s of micro-batch %d, stage %d", t.Kind, t.Micro, t.Stage))
+	}
+	if e.Name != "" {
+		lines = append(lines, plain(e.Name))
+	}
+	lines = append(lines, fmt.Sprintf("%s, from %s", duration(e.End.Sub(e.Start)), duration(e.Start.Sub(zero))))
+	if e.Bytes > 0 {
+		lines = append(lines, fmt.Sprintf("%d bytes", e.Bytes))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// plain keeps text of the user, or of a file, from spoiling a terminal or a picture.
+func plain(text string) string {
+	const longest = 100
+	runes := []rune(strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text))
+	if len(runes) > longest {
+		return string(runes[:longest-1]) + "…"
+	}
+	return string(runes)
+}
+
+// duration writes a time with three digits, in the unit that fits.
+func duration(d time.Duration) string {
+	unit, name := unitOf(d)
+	if d == 0 {
+		return "0 " + name
+	}
+	value := float64(d) / float64(unit)
+	return fmt.Sprintf("%.*f %s", max(0, 2-int(math.Floor(math.Log10(math.Abs(value))))), value, name)
+}
+
+func unitOf(d time.Duration) (time.Duration, string) {
+	switch {
+	case d >= time.Second:
+		return time.Second, "s"
+	case d >= time.Millisecond || d == 0:
+		return time.Millisecond, "ms"
+	}
+	return time.Microsecond, "µs"
+}
+
+func percent(part float64) string { return fmt.Sprintf("%.1f%%", 100*part) }
+
+func share(part, of time.Duration) string {
+	return fmt.Sprintf("%.0f%%", 100*float64(part)/float64(max(of, 1)))
+}
+
+func count(n int, word string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(word, "ch"):
+		word += "es"
+	default:
+		word += "s"
+	}
+	return fmt.Sprintf("%d %s", n, word)
+}
