@@ -143,6 +143,9 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 	if err := cfg.Unsupported(func(key string) bool { return supported[key] }); err != nil {
 		return nil, err
 	}
+	if cfg.Auto.AutoParallel && cfg.Pipeline.NumStages == 0 {
+		return nil, errors.New("epl: auto.auto_parallel needs pipeline.num_stages in this version: say how many stages the model is to be cut into")
+	}
 	if cfg.Communication.Backend == config.BackendNCCL {
 		return nil, errors.Errorf("epl: communication.backend %q is not supported yet by this version; use %q or %q",
 			config.BackendNCCL, config.BackendAuto, config.BackendMPI)

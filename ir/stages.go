@@ -50,6 +50,27 @@ func (v *Value) Place() int {
 	return v.Op.Place
 }
 
+// ReadOriginals lets a backward op that repeats forward ops read what its stage got from earlier ones in forward, and not
+// what an earlier stage computes again: in backward, values flow to earlier stages only. It is the same value. It needs
+// Op.Of, and asks for the stages of backward ops in a TaskGraph.
+func (p *Program) ReadOriginals(stage func(*Op) int) {
+	for _, op := range p.Main.Ops {
+		if op.Phase != Backward || op.TaskGraph == nil {
+			continue
+		}
+		for i, in := range op.Inputs {
+			if in == nil || in.Op.Origin != Rematerialised || in.Op.Of == nil || in.Op.TaskGraph == nil || stage(in.Op) >= stage(op) {
+				continue
+			}
+			if _, barrier := in.Op.Attrs.(*SchedulingBarrier); barrier {
+				op.Inputs[i] = in.Op.Inputs[in.Index]
+			} else {
+				op.Inputs[i] = in.Op.Of.Op.Outputs[in.Index]
+			}
+		}
+	}
+}
+
 // Exchange is a collective between devices of a model replica: it takes a value of each, and gives each one.
 type Exchange struct {
 	How    Collective

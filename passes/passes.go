@@ -44,6 +44,8 @@ type Options struct {
 	Colocate bool
 	// StagesPerDevice is how many TaskGraphs share a device otherwise; 0 means 1.
 	StagesPerDevice int
+	// Note is told what a user should know of what passes did; nil: nobody.
+	Note func(line string)
 }
 
 // Table holds all passes in order.
@@ -68,6 +70,8 @@ var Table = []Pass{
 		Why: "model replicas and micro-batches are instances of the program: what must be the same everywhere is merged"},
 	{Name: "places", Needed: true, Run: places,
 		Why: "every op runs on one device of the model replica; gradients of a variable that stages share meet once per step"},
+	{Name: "shard", Needed: true, Run: partition,
+		Why: "the devices of a stage take a part of the batch each, and reduce or gather where a result needs all of it"},
 }
 
 // always makes a pass of a rewrite that needs no options and cannot fail.
@@ -143,7 +147,12 @@ type Step struct {
 // nil, is called after every pass that ran.
 func Run(p *ir.Program, on Set, o Options, after func(Pass, *ir.Program)) ([]Step, error) {
 	var steps []Step
-	for _, pass := range Table {
+	for i, pass := range Table {
+		if i == 1 { // the first pass is the last that may ask what backward ops belong to: it may go
+			for _, op := range p.Main.Ops {
+				op.Of = nil
+			}
+		}
 		if !on[pass.Name] {
 			continue
 		}

@@ -67,8 +67,11 @@ func TestRunningAPassTwiceChangesNothingMore(t *testing.T) {
 
 // options are what the golden file of a pass is made with.
 func options(p passes.Pass) passes.Options {
-	if p.Name == "local-view" {
+	switch p.Name {
+	case "local-view":
 		return passes.Options{Local: &ir.Local{Replicas: 2, MicroBatches: 3}}
+	case "taskgraphs":
+		return passes.Options{Places: [][]int{{0}, {1}}}
 	}
 	return passes.Options{}
 }
@@ -157,13 +160,13 @@ func TestPassesAreSwitchedByName(t *testing.T) {
 		pureGo bool
 		want   string
 	}{
-		{"", true, "taskgraphs fused dead-code common transpose swap-dot dot-layout sum-dot local-view places"},
-		{"", false, "taskgraphs fused dead-code common transpose local-view places"},
-		{"none", true, "taskgraphs local-view places"},
-		{"none,common", true, "taskgraphs common local-view places"},
-		{"-fused, -SUM-DOT", true, "taskgraphs dead-code common transpose swap-dot dot-layout local-view places"},
-		{"none,all,-common", false, "taskgraphs fused dead-code transpose local-view places"},
-		{"swap-dot", false, "taskgraphs fused dead-code common transpose swap-dot local-view places"},
+		{"", true, "taskgraphs fused dead-code common transpose swap-dot dot-layout sum-dot local-view places shard"},
+		{"", false, "taskgraphs fused dead-code common transpose local-view places shard"},
+		{"none", true, "taskgraphs local-view places shard"},
+		{"none,common", true, "taskgraphs common local-view places shard"},
+		{"-fused, -SUM-DOT", true, "taskgraphs dead-code common transpose swap-dot dot-layout local-view places shard"},
+		{"none,all,-common", false, "taskgraphs fused dead-code transpose local-view places shard"},
+		{"swap-dot", false, "taskgraphs fused dead-code common transpose swap-dot local-view places shard"},
 	} {
 		set, err := passes.Parse(c.spec, c.pureGo)
 		if err != nil {

@@ -4,11 +4,12 @@ import (
 	"slices"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/shard"
 )
 
 // places says on which device of a model replica every op runs: that of its stage. What was inserted since stages were
 // found joins what it reads.
-func places(p *ir.Program, o Options) (int, error) {
+func places(p *ir.Program, o Options) (n int, err error) {
 	if p.Stages == nil {
 		return 0, nil
 	}
@@ -18,9 +19,6 @@ func places(p *ir.Program, o Options) (int, error) {
 			stage[t] = i
 		}
 	}
-	if p.Local.MicroBatches > 1 {
-		splitMerges(p, stage)
-	}
 	bound := map[*ir.Op]bool{} // what reads merged values
 	for _, op := range p.Main.Ops {
 		if op.IsLeaf() {
@@ -28,76 +26,117 @@ func places(p *ir.Program, o Options) (int, error) {
 		}
 		_, merges := op.Attrs.(*ir.Merge)
 		var largest *ir.Value
+		joined := false // it is where something is that it reads
 		op.Uses(func(v *ir.Value) {
 			if _, m := v.Op.Attrs.(*ir.Merge); m || bound[v.Op] {
 				bound[op] = true
 			}
+			joined = joined || !v.Op.IsLeaf() && v.Op.TaskGraph == op.TaskGraph && op.TaskGraph != nil
 			if !v.Op.IsLeaf() && v.Op.TaskGraph != nil && (largest == nil || v.Bytes() > largest.Bytes()) {
 				largest = v
 			}
 		})
 		// Merges, and ops between them and apply, were put in front of apply ops, whose TaskGraph they got.
-		switch {
-		case merges, op.TaskGraph == nil && bound[op], op.Phase != ir.Apply && bound[op]:
-			if largest != nil {
-				op.TaskGraph = largest.Op.TaskGraph
-			}
+		if largest != nil && !joined && (merges || bound[op] && (op.TaskGraph == nil || op.Phase != ir.Apply)) {
+			op.TaskGraph = largest.Op.TaskGraph
 		}
 		if op.TaskGraph == nil {
 			op.TaskGraph = p.Stages[0].TaskGraphs[0]
 		}
-		op.Place = p.Stages[stage[op.TaskGraph]].Places[0]
+		if at := p.Stages[stage[op.TaskGraph]].Places[0]; op.Place != at {
+			op.Place = at
+			n++
+		}
 	}
-	return len(p.Stages), nil
+	if p.Local.MicroBatches > 1 {
+		n += splitMerges(p, stage)
+	}
+	return n, nil
 }
 
 // splitMerges merges the gradients of a variable that several stages use stage by stage, and adds them up afterwards:
 // one gradient per step travels between stages, not one per micro-batch.
-func splitMerges(p *ir.Program, stage map[*ir.TaskGraph]int) {
-	n := users(p)
+func splitMerges(p *ir.Program, stage map[*ir.TaskGraph]int) int {
+	x := &splitter{p: p, stage: stage, users: users(p), merged: map[*ir.Value]bool{}}
+	for _, op := range p.Main.Ops {
+		if _, ok := op.Attrs.(*ir.Merge); ok {
+			x.merged[op.Inputs[0]] = true
+		}
+	}
 	by := map[*ir.Value]*ir.Value{}
 	for _, op := range slices.Clone(p.Main.Ops) {
 		m, ok := op.Attrs.(*ir.Merge)
 		if !ok || !m.How.Adds() || op.Phase != ir.Backward {
 			continue
 		}
-		if sum := splitMerge(p, op, op.Inputs[0], stage, n); sum != nil {
+		if sum := x.split(op, op.Inputs[0]); sum != nil {
 			by[op.Outputs[0]] = sum
 		}
 	}
-	replace(p, by)
+	return replace(p, by)
 }
 
-// splitMerge returns the sum of what merges before the given one, or nil if all of its value is of one stage.
-func splitMerge(p *ir.Program, merge *ir.Op, v *ir.Value, stage map[*ir.TaskGraph]int, users map[*ir.Value]int) *ir.Value {
+type splitter struct {
+	p      *ir.Program
+	stage  map[*ir.TaskGraph]int
+	users  map[*ir.Value]int
+	merged map[*ir.Value]bool
+}
+
+// split merges the parts of a value in front of its own merge, and returns their sum; nil if all are of one stage.
+func (x *splitter) split(merge *ir.Op, v *ir.Value) *ir.Value {
 	add, ok := v.Op.Attrs.(*ir.Add)
-	if !ok || users[v] != 1 || !v.Shape.Equal(v.Op.Inputs[0].Shape) || !v.Shape.Equal(v.Op.Inputs[1].Shape) {
+	if !ok || x.users[v] != 1 {
 		return nil
 	}
 	crosses := false
 	for _, in := range v.Op.Inputs {
-		if in.Op.IsLeaf() || !in.Op.Varying || users[in] != 1 {
+		if in.Op.IsLeaf() || !in.Op.Varying || x.merged[in] || !in.Shape.Equal(v.Shape) {
 			return nil
 		}
-		crosses = crosses || stage[in.Op.TaskGraph] != stage[v.Op.TaskGraph]
+		crosses = crosses || x.stage[in.Op.TaskGraph] != x.stage[v.Op.TaskGraph]
 	}
-	if !crosses {
+	if !crosses || v.Op.Inputs[0] == v.Op.Inputs[1] {
 		return nil
 	}
 	var parts []*ir.Value
 	for _, in := range v.Op.Inputs {
-		part := splitMerge(p, merge, in, stage, users)
+		part := x.split(merge, in)
 		if part == nil {
 			m := *merge.Attrs.(*ir.Merge)
-			op := p.NewOp(&m, []*ir.Value{in}, in.Shape)
-			p.Main.InsertBefore(merge, op)
-			op.TaskGraph = in.Op.TaskGraph
+			op := x.p.NewOp(&m, []*ir.Value{in}, in.Shape)
+			x.p.Main.InsertBefore(merge, op)
+			op.TaskGraph, op.Place = in.Op.TaskGraph, in.Op.Place
+			x.merged[in] = true
 			part = op.Outputs[0]
 		}
 		parts = append(parts, part)
 	}
-	sum := p.NewOp(add, parts, v.Shape)
-	p.Main.InsertBefore(merge, sum)
-	sum.TaskGraph = v.Op.TaskGraph
+	sum := x.p.NewOp(add, parts, v.Shape)
+	x.p.Main.InsertBefore(merge, sum)
+	sum.TaskGraph, sum.Place = v.Op.TaskGraph, v.Op.Place
 	return sum.Outputs[0]
+}
+
+// partition divides the work of stages that have several devices.
+func partition(p *ir.Program, o Options) (int, error) {
+	if !slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 }) {
+		return 0, nil
+	}
+	for _, op := range p.Main.Ops {
+		if !op.IsLeaf() && op.Place != p.Stages[p.StageOf(op.TaskGraph)].Places[0] {
+			return 0, nil // it was done before
+		}
+	}
+	before := p.NumOps()
+	report, err := shard.Partition(p)
+	if err != nil {
+		return 0, err
+	}
+	if o.Note != nil {
+		for _, line := range report.Lines() {
+			o.Note(line)
+		}
+	}
+	return p.NumOps() - before, nil
 }

@@ -18,10 +18,9 @@ func taskGraphs(p *ir.Program, o Options) (changes int, err error) {
 		if err := a.stages(o); err != nil {
 			return 0, err
 		}
-		changes = a.forward() + a.backward()
-	}
-	for _, op := range p.Main.Ops {
-		op.Of = nil
+		changes = a.forward() + a.follow()
+		p.ReadOriginals(a.at)
+		changes += a.backward()
 	}
 	return changes, nil
 }
@@ -237,8 +236,19 @@ func (a *attacher) forward() (n int) {
 	return n
 }
 
-// backward attaches the backward ops: each to the stage of its forward op, but to none later than the gradients it reads
-// come from.
+// follow attaches backward ops to the stage of their forward op.
+func (a *attacher) follow() (n int) {
+	for _, op := range a.p.Main.Ops {
+		if !op.IsLeaf() && op.Phase == ir.Backward && op.TaskGraph == nil && op.Of != nil {
+			op.TaskGraph = op.Of.Op.TaskGraph
+			n++
+		}
+	}
+	return n
+}
+
+// backward attaches the other backward ops, and sees to it that none runs later than the gradients that it reads come
+// from.
 func (a *attacher) backward() (n int) {
 	last := len(a.p.Stages) - 1
 	for _, op := range a.p.Main.Ops {
@@ -256,9 +266,6 @@ func (a *attacher) backward() (n int) {
 			}
 		})
 		at := a.at(op)
-		if at < 0 && op.Of != nil {
-			at = a.at(op.Of.Op)
-		}
 		if at < 0 {
 			at = from
 		}

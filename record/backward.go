@@ -74,6 +74,8 @@ func (b *Builder) attribute(op *ir.Op) {
 func (b *Builder) belongs(op, forward *ir.Op) {
 	if b.phase == ir.Backward && forward.Phase == ir.Forward && forward.Func == b.program.Main && op.Func == b.program.Main {
 		op.Of = forward.Outputs[0]
+	} else if b.phase == ir.Backward && forward.Origin == ir.Rematerialised && op.Func == b.program.Main {
+		op.Of = forward.Of // the gradient of a clone is that of its original
 	}
 }
 

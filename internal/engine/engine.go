@@ -13,10 +13,12 @@ import (
 
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/internal/job"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
 	"github.com/easyparallel/epl/runtime"
 	"github.com/easyparallel/epl/schedule"
@@ -57,6 +59,8 @@ type Compiled struct {
 	Placement *cluster.Placement
 	Schedule  *schedule.Program // how it runs, if not once on one device
 	Steps     []passes.Step
+	Cut       *plan.Cut // how EPL cut the program into stages, if it did
+	Notes     []string  // what passes have to say
 	Err       error // why it was refused, if it was
 
 	page string // the page of EPL_DUMP about it; "" if there is none
@@ -127,6 +131,14 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 			exec, err = nil, dumpErr
 		}
 	}()
+	if n := e.opts.Config.Pipeline.NumStages; e.opts.Config.Auto.AutoParallel && n > 0 && c.Recorded.IsTraining() {
+		planned := c.Recorded.Clone()
+		if c.Cut, err = plan.Stages(planned, n, cost.Default); err != nil {
+			return nil, errors.WithMessagef(err, "program %q", c.Recorded.Name)
+		}
+		c.Recorded = planned
+		d.add("stages", "EPL cut the program into stages (auto.auto_parallel, pipeline.num_stages)", planned)
+	}
 	if c.Placement, err = e.place(c.Recorded); err != nil {
 		return nil, errors.WithMessagef(err, "program %q", c.Recorded.Name)
 	}
@@ -139,6 +151,7 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 		Local:        &ir.Local{Replicas: c.Placement.Replicas, MicroBatches: e.MicroBatches()},
 		SumGradients: comm.GradientsReduceMethod == config.ReduceSum, DenseGradients: comm.SparseAsDense,
 		Places: seats.places, Colocate: e.opts.Config.Cluster.ColocateSplitAndReplicate, StagesPerDevice: pipeline.StagesPerDevice,
+		Note: func(line string) { c.Notes = append(c.Notes, line) },
 	}, func(pass passes.Pass, p *ir.Program) { d.add(pass.Name, pass.Why, p) })
 	if err != nil {
 		return nil, errors.WithMessagef(err, "program %q", c.Recorded.Name)

@@ -1,0 +1,136 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gomlx/compute/support/humanize"
+
+	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/ir"
+)
+
+// Cut tells how a program was cut into stages, and why.
+type Cut struct {
+	Stages  []StageCost
+	Slowest int      // the stage that all others wait for
+	Notes   []string // sentences
+}
+
+// StageCost is what one stage has to do for a micro-batch, as estimated.
+type StageCost struct {
+	First, Last   string // its first and last forward op, with the user's lines
+	Ops           int    // forward and backward, as far as they will run
+	Blocks        int    // whole blocks of those that the model repeats
+	ForwardFlops  int64
+	BackwardFlops int64
+	Weights       int64 // bytes of its trainable variables
+	Activations   int64 // bytes that forward keeps for backward
+	SentOn        int64 // bytes that forward sends to later stages
+	SentBack      int64 // bytes that backward sends to earlier stages
+	Time          time.Duration
+}
+
+// explain adds up what each stage does.
+func (c *chain) explain(d division, runs []run) *Cut {
+	cut := &Cut{Stages: make([]StageCost, len(d.ends))}
+	ops := make([][]*ir.Op, len(d.ends))
+	for _, op := range c.p.Main.Ops {
+		at, ok := c.at[op]
+		if !ok || !c.live[op] {
+			continue
+		}
+		i := d.stage(at)
+		ops[i] = append(ops[i], op)
+		if op.Phase == ir.Forward {
+			cut.Stages[i].ForwardFlops += cost.Of(op).Flops
+		} else {
+			cut.Stages[i].BackwardFlops += cost.Of(op).Flops
+		}
+	}
+	for v, at := range c.homes() {
+		if v.Trainable {
+			cut.Stages[d.stage(at)].Weights += v.Param.Bytes()
+		}
+	}
+	for _, r := range runs {
+		for i := range r.count {
+			first, last := d.stage(r.start+i*r.size), d.stage(r.start+(i+1)*r.size-1)
+			if first == last {
+				cut.Stages[first].Blocks++
+			}
+		}
+	}
+	received := c.send(d, cut)
+	start := 0
+	for i, end := range d.ends {
+		s := &cut.Stages[i]
+		s.First, s.Last = c.ops[start].String(), c.ops[end-1].String()
+		s.Ops, s.Activations = len(ops[i]), cost.Activations(ops[i])
+		s.Time = c.time[end] - c.time[start] + c.machine.Transfer(received[i].down) + c.machine.Transfer(received[i].up)
+		start = end
+	}
+	cut.Slowest = slices.IndexFunc(cut.Stages, func(s StageCost) bool { return s.Time == d.slowest })
+	for _, r := range runs {
+		cut.Notes = append(cut.Notes, fmt.Sprintf("The model repeats a block of %d ops %d times, the first from %s.", r.size, r.count, c.ops[r.start]))
+	}
+	return cut
+}
+
+type traffic struct{ down, up int64 }
+
+// send counts what goes from stage to stage: a value once to every stage that reads it.
+func (c *chain) send(d division, cut *Cut) []traffic {
+	received := make([]traffic, len(d.ends))
+	for _, s := range c.sends {
+		from, last := d.stage(s.from), -1
+		for _, at := range s.to {
+			switch to := d.stage(at); {
+			case to == last:
+			case to > from:
+				cut.Stages[from].SentOn += s.bytes
+				received[to].down += s.bytes
+				last = to
+			case to < from:
+				cut.Stages[from].SentBack += s.bytes
+				received[to].up += s.bytes
+				last = to
+			}
+		}
+	}
+	return received
+}
+
+// noteBlocksCut says why stages do not consist of whole blocks.
+func (c *Cut) noteBlocksCut(blocks, best division, possible bool) {
+	if !possible {
+		c.Notes = append(c.Notes, "There are fewer places between blocks than stages, so that blocks are cut.")
+		return
+	}
+	c.Notes = append(c.Notes, fmt.Sprintf("Blocks are cut: whole ones would make the slowest stage take %s instead of %s per micro-batch.",
+		humanize.Duration(blocks.slowest), humanize.Duration(best.slowest)))
+}
+
+// Table is the cut as cells of text, a row per stage. A heading that starts with ">" is that of numbers.
+func (c *Cut) Table() (head []string, rows [][]string) {
+	head = []string{">stage", ">ops", ">blocks", ">forward", ">backward", ">weights", ">activations", ">sent on", ">sent back", ">time", "from", "to"}
+	for i, s := range c.Stages {
+		rows = append(rows, []string{fmt.Sprint(i), fmt.Sprint(s.Ops), fmt.Sprint(s.Blocks), flopsText(s.ForwardFlops), flopsText(s.BackwardFlops),
+			humanize.Bytes(s.Weights), humanize.Bytes(s.Activations), humanize.Bytes(s.SentOn), humanize.Bytes(s.SentBack),
+			humanize.Duration(s.Time), s.First, s.Last})
+	}
+	return head, rows
+}
+
+// flopsText is a number of operations as "12.3 Gflop".
+func flopsText(n int64) string {
+	x, unit := float64(n), ""
+	for _, u := range []string{"k", "M", "G", "T", "P"} {
+		if x < 1000 {
+			break
+		}
+		x, unit = x/1000, u
+	}
+	return fmt.Sprintf("%.3g %sflop", x, unit)
+}

@@ -1,0 +1,92 @@
+package plan
+
+import (
+	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/ir"
+)
+
+// view is the program as it will run: without what nothing needs, and with fused ops or the written-out twins that
+// GoMLX recorded for gradients, not both.
+type view struct {
+	p    *ir.Program
+	live map[*ir.Op]bool
+	// stead maps what does not run to what runs in its stead: a fused op to its twin, or the ops of a twin to the fused
+	// op.
+	stead map[*ir.Op]*ir.Op
+	by    map[*ir.Value]*ir.Value // results of fused ops that do not run to those of their twins
+}
+
+// viewOf decides as the passes do: a twin takes the place of its fused op if gradients have parts of it computed
+// anyway.
+func viewOf(p *ir.Program) *view {
+	v := &view{p: p, stead: map[*ir.Op]*ir.Op{}, by: map[*ir.Value]*ir.Value{}}
+	v.findLive()
+	for _, op := range p.Main.Ops {
+		if op.Twin == nil {
+			continue
+		}
+		parts, _ := ir.Between(op.Twin, op.Inputs)
+		computed := false
+		for o := range parts {
+			computed = computed || v.live[o] && !onlyMoves(o)
+		}
+		if computed {
+			v.stead[op] = op.Twin[0].Op
+			for i, out := range op.Outputs {
+				v.by[out] = op.Twin[i]
+			}
+			continue
+		}
+		for o := range parts {
+			v.stead[o] = op
+		}
+	}
+	v.findLive()
+	return v
+}
+
+func onlyMoves(op *ir.Op) bool {
+	_, converts := op.Attrs.(*ir.ConvertDType)
+	return converts || cost.Of(op).Flops == 0
+}
+
+// findLive finds the ops that an output, a gradient or the loss needs.
+func (v *view) findLive() {
+	v.live = map[*ir.Op]bool{}
+	need := func(x *ir.Value) { v.live[v.of(x).Op] = true }
+	for _, o := range v.p.Main.Outputs {
+		need(o)
+	}
+	for _, g := range v.p.Gradients {
+		need(g.Value)
+	}
+	if v.p.Loss != nil {
+		need(v.p.Loss)
+	}
+	for i := len(v.p.Main.Ops) - 1; i >= 0; i-- {
+		if op := v.p.Main.Ops[i]; v.live[op] {
+			op.Uses(need)
+		}
+	}
+}
+
+// of is the value that is read in the place of x.
+func (v *view) of(x *ir.Value) *ir.Value {
+	for v.by[x] != nil {
+		x = v.by[x]
+	}
+	return x
+}
+
+// uses calls visit for every value that the op will read.
+func (v *view) uses(op *ir.Op, visit func(*ir.Value)) {
+	op.Uses(func(x *ir.Value) { visit(v.of(x)) })
+}
+
+// runs is the op that runs in the place of op; nil if none does.
+func (v *view) runs(op *ir.Op) *ir.Op {
+	for op != nil && !v.live[op] {
+		op = v.stead[op]
+	}
+	return op
+}

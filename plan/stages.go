@@ -1,0 +1,109 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/ir"
+)
+
+// tolerance is how much slower the slowest stage may be, in percent, for blocks to stay whole.
+const tolerance = 5
+
+// Stages cuts a training program without annotations into n stages, in the order in which its forward ops were
+// recorded, so that the slowest stage is as fast as can be on the given machine: its forward and backward ops, and what
+// it waits for from other stages. Blocks that the model repeats stay whole if that makes the slowest stage at most 5%
+// slower.
+//
+// The program changes in place: it gets n TaskGraphs instead of its implicit one, named "stage 0" and so on, and every
+// op and variable one of them, except inputs, constants, and what apply does for all of them, which stay outside.
+func Stages(p *ir.Program, n int, m cost.Machine) (*Cut, error) {
+	switch {
+	case n < 1:
+		return nil, errors.Errorf("epl: a program cannot be cut into %d stages; set pipeline.num_stages to at least 1", n)
+	case !p.IsTraining():
+		return nil, errors.Errorf("epl: internal error: program %q has no gradients and is cut into stages", p.Name)
+	case len(p.TaskGraphs) != 1 || !p.TaskGraphs[0].Implicit:
+		return nil, errors.Errorf("epl: internal error: program %q has annotations and is cut into stages", p.Name)
+	}
+	c := chainOf(p, m)
+	whole, ok := c.divide(n, c.anywhere())
+	if !ok {
+		return nil, errors.Errorf("epl: program %q cannot be cut into %d stages: its forward part has %d ops that compute something; "+
+			"set pipeline.num_stages to at most %d", p.Name, n, c.costly[len(c.ops)], c.costly[len(c.ops)])
+	}
+	runs := c.repeats()
+	best, cutsBlocks := whole, false
+	blocks, ok := c.divide(n, c.betweenBlocks(runs))
+	if ok && blocks.slowest <= whole.slowest+whole.slowest*tolerance/100 {
+		best = blocks
+	} else {
+		cutsBlocks = true
+	}
+	cut := c.explain(best, runs)
+	if cutsBlocks {
+		cut.noteBlocksCut(blocks, whole, ok)
+	}
+	c.assign(best)
+	return cut, p.Verify()
+}
+
+// stage is the one that a position is in.
+func (d division) stage(at int) int {
+	i, _ := slices.BinarySearch(d.ends, at+1)
+	return i
+}
+
+// assign gives the stages to the program.
+func (c *chain) assign(d division) {
+	p := c.p
+	p.TaskGraphs = nil
+	for i := range d.ends {
+		p.TaskGraphs = append(p.TaskGraphs, &ir.TaskGraph{ID: i, Name: fmt.Sprintf("stage %d", i), Kind: ir.Replicate, Devices: 1})
+	}
+	for _, op := range p.Main.Ops {
+		op.TaskGraph = nil
+		if at, ok := c.at[op]; ok {
+			op.TaskGraph = p.TaskGraphs[d.stage(at)]
+		}
+	}
+	p.ReadOriginals(func(op *ir.Op) int { return op.TaskGraph.ID })
+	for v, at := range c.homes() {
+		v.Param.Op.TaskGraph = p.TaskGraphs[d.stage(at)]
+	}
+	p.PlaceApply(nil)
+	for _, v := range p.Variables {
+		v.TaskGraph = v.Param.Op.TaskGraph
+	}
+}
+
+// homes are the positions of the variables that forward or backward read: those of their first readers. A variable that
+// is trained but not read lives at the start.
+func (c *chain) homes() map[*ir.Variable]int {
+	first := map[*ir.Value]int{}
+	see := func(runs bool) {
+		for _, op := range c.p.Main.Ops {
+			at, ok := c.at[op]
+			if !ok || c.live[op] != runs {
+				continue
+			}
+			c.uses(op, func(v *ir.Value) {
+				if x, ok := first[v]; v.Op.IsLeaf() && (!ok || runs && at < x) {
+					first[v] = at
+				}
+			})
+		}
+	}
+	see(true)
+	see(false)
+	homes := map[*ir.Variable]int{}
+	for _, v := range c.p.Variables {
+		if at, ok := first[v.Param]; ok || v.Trainable {
+			homes[v] = at
+		}
+	}
+	return homes
+}

@@ -1,0 +1,142 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// Rule says how an op can be sharded.
+type Rule struct {
+	Factors []Factor
+	Linear  Linearity
+	// Cheap ops are computed again for the rows that are needed rather than computed whole and sliced.
+	Cheap bool
+}
+
+// Factor is an index of the op's iteration space: in a dot bik,bkj→bij the factors are b, i, j and k. Sharding it shards the
+// dims that it maps to.
+type Factor struct {
+	Size    int
+	In, Out []Ref        // per input and output
+	Reduce  ir.Reduction // the op reduces over this factor: sharding it makes the outputs Partial
+}
+
+// Ref maps a factor to a dim of an operand. One step of the factor is Mul rows of the dim.
+type Ref struct{ Dim, Mul int }
+
+// Operands that have no dim for a factor.
+const (
+	whole = -1 // every device needs all of it
+	term  = -2 // it is added to the result: it must be added once only
+)
+
+// Linearity says which Partial inputs an op passes through to its output.
+type Linearity uint8
+
+// The linearities.
+const (
+	NotLinear Linearity = iota
+	Moves               // it only moves elements: any Partial
+	Sums                // it is linear in its input: Partial sums
+	Adds                // it is linear in all inputs together: Partial sums, all of them
+	Scales              // it is linear in each input: a Partial sum times a number
+	Divides             // it is linear in the first input: a Partial sum divided by a number
+)
+
+// rules holds how the rule of each operation is made.
+var rules = map[ir.OpType]func(*ir.Op) *Rule{}
+
+// RuleOf returns the rule of an op, nil if there is none: it is then computed on whole values.
+func RuleOf(op *ir.Op) *Rule {
+	dynamic := func(v *ir.Value) bool { return v != nil && v.Shape.IsDynamic() }
+	if slices.ContainsFunc(op.Inputs, dynamic) || slices.ContainsFunc(op.Outputs, dynamic) {
+		return nil
+	}
+	captures := false
+	op.Captures(func(*ir.Value) { captures = true })
+	if make := rules[op.Type()]; make != nil && !captures {
+		return make(op)
+	}
+	return nil
+}
+
+// factor adds a factor, with a dim per input and then per output. Those that reduce what cannot be reduced between devices
+// are left out.
+func (r *Rule) factor(op *ir.Op, size int, reduce ir.Reduction, dims ...int) {
+	if size < 2 || reduce != 0 && !reducible(op.Outputs[0].Shape.DType) {
+		return
+	}
+	refs := make([]Ref, len(dims))
+	for i, d := range dims {
+		refs[i] = Ref{d, 1}
+	}
+	n := len(op.Inputs)
+	r.Factors = append(r.Factors, Factor{Size: size, In: refs[:n:n], Out: refs[n:], Reduce: reduce})
+}
+
+// reducible tells whether devices can reduce values of the type.
+func reducible(t dtypes.DType) bool { return t.IsFloat() || t == dtypes.BFloat16 || t.IsInt() }
+
+// sameDims is the rule of an op whose dims chosen by ok are the same in all inputs, those of the list whole aside, and all
+// outputs.
+func sameDims(op *ir.Op, ok func(dim int) bool, wholes ...int) *Rule {
+	r := &Rule{}
+	for d, n := range dims(op.Outputs[0]) {
+		if !ok(d) {
+			continue
+		}
+		refs := slices.Repeat([]int{d}, len(op.Inputs)+len(op.Outputs))
+		for _, i := range wholes {
+			refs[i] = whole
+		}
+		r.factor(op, n, 0, refs...)
+	}
+	return r
+}
+
+func dims(v *ir.Value) []int { return v.Shape.Dimensions }
+
+// unitOf translates the rows of a dim of an operand that stay together into steps of the factor.
+func (f *Factor) unitOf(r Ref, p Placement, s shapes.Shape, k int) (unit int, ok bool) {
+	n := s.Dimensions[r.Dim]
+	if p.Unit%r.Mul == 0 {
+		return p.Unit / r.Mul, fits(n, p.Unit, k)
+	}
+	// Units that do not fit may still give whole steps.
+	return 1, fits(f.Size, 1, k) && p.same(shardOf(r.Dim, r.Mul), s, k)
+}
+
+// placement is that of an operand when the factor is sharded in the given units.
+func (f *Factor) placement(r Ref, unit int) Placement {
+	switch r.Dim {
+	case whole:
+		return Placement{}
+	case term:
+		return partialOf(ir.ReduceBySum)
+	}
+	return shardOf(r.Dim, unit*r.Mul)
+}
+
+// outputs are the placements of all outputs when the factor is sharded in the given units.
+func (f *Factor) outputs(unit int) []Placement {
+	r := make([]Placement, len(f.Out))
+	for i, ref := range f.Out {
+		if r[i] = f.placement(ref, unit); f.Reduce != 0 {
+			r[i] = partialOf(f.Reduce)
+		}
+	}
+	return r
+}
+
+// inputs are the placements of all inputs when the factor is sharded in the given units.
+func (f *Factor) inputs(unit int) []Placement {
+	r := make([]Placement, len(f.In))
+	for i, ref := range f.In {
+		r[i] = f.placement(ref, unit)
+	}
+	return r
+}

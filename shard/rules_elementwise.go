@@ -1,0 +1,67 @@
+package shard
+
+import "github.com/easyparallel/epl/ir"
+
+func init() {
+	for _, t := range []ir.OpType{
+		ir.OpAbs, ir.OpAdd, ir.OpAtan2, ir.OpBitCount, ir.OpBitwiseAnd, ir.OpBitwiseNot, ir.OpBitwiseOr, ir.OpBitwiseXor, ir.OpCeil,
+		ir.OpClamp, ir.OpClz, ir.OpComplex, ir.OpConj, ir.OpConvertDType, ir.OpCos, ir.OpDiv, ir.OpEqual, ir.OpEqualTotalOrder, ir.OpErf,
+		ir.OpExp, ir.OpExpm1, ir.OpFloor, ir.OpGreaterOrEqual, ir.OpGreaterOrEqualTotalOrder, ir.OpGreaterThan,
+		ir.OpGreaterThanTotalOrder, ir.OpIdentity, ir.OpImag, ir.OpIsFinite, ir.OpIsNaN, ir.OpLessOrEqual, ir.OpLessOrEqualTotalOrder,
+		ir.OpLessThan, ir.OpLessThanTotalOrder, ir.OpLog, ir.OpLog1p, ir.OpLogicalAnd, ir.OpLogicalNot, ir.OpLogicalOr, ir.OpLogicalXor,
+		ir.OpLogistic, ir.OpMax, ir.OpMin, ir.OpMul, ir.OpNeg, ir.OpNotEqual, ir.OpNotEqualTotalOrder, ir.OpPow, ir.OpReal, ir.OpRem,
+		ir.OpRound, ir.OpRsqrt, ir.OpShiftLeft, ir.OpShiftRightArithmetic, ir.OpShiftRightLogical, ir.OpSign, ir.OpSin, ir.OpSqrt,
+		ir.OpSub, ir.OpTanh, ir.OpWhere,
+	} {
+		rules[t] = elementwise
+	}
+}
+
+// elementwise: every dim of the output is one of the inputs, except of those that are scalars or have one row.
+func elementwise(op *ir.Op) *Rule {
+	r := &Rule{Linear: linearity(op), Cheap: true}
+	for d, n := range dims(op.Outputs[0]) {
+		var refs []int
+		for _, in := range op.Inputs {
+			if in.Shape.Rank() > d && dims(in)[d] == n {
+				refs = append(refs, d)
+			} else {
+				refs = append(refs, whole)
+			}
+		}
+		r.factor(op, n, 0, append(refs, d)...)
+	}
+	return r
+}
+
+func linearity(op *ir.Op) Linearity {
+	switch op.Attrs.(type) {
+	case *ir.Identity:
+		return Moves
+	case *ir.Neg:
+		return Sums
+	case *ir.Add, *ir.Sub:
+		return Adds
+	case *ir.Mul:
+		return Scales
+	case *ir.Div:
+		if !op.Outputs[0].Shape.DType.IsInt() { // the quotient of a sum of integers is not the sum of quotients
+			return Divides
+		}
+	}
+	return NotLinear
+}
+
+// isNumber tells whether all elements of a value are the same number. A Partial sum may be multiplied by one: the result is
+// finite exactly if that of the whole sum is. Elementwise, a zero on one device could meet an infinity that belongs to
+// another.
+func isNumber(v *ir.Value) bool {
+	if v.Shape.Size() == 1 {
+		return true
+	}
+	switch v.Op.Attrs.(type) {
+	case *ir.BroadcastInDim, *ir.Reshape, *ir.Transpose, *ir.Identity, *ir.ConvertDType:
+		return isNumber(v.Op.Inputs[0])
+	}
+	return false
+}
