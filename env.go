@@ -44,7 +44,8 @@ func (e *Env) Dataset(ds train.Dataset) train.Dataset {
 }
 
 // FirstWorker tells whether this worker is the one that should do what is done once for a whole job: print, write
-// checkpoints. In a job of one worker it is. Reading variables needs no other worker.
+// checkpoints. In a job of one worker it is. It may read any variable while the others go on: one that lives on another
+// worker, in a pipeline, is fetched from there.
 //
 //	if env.FirstWorker() {
 //		commandline.AttachProgressBar(loop)
@@ -78,7 +79,7 @@ func (e *Env) Files(files []string) (data.Slice, error) {
 	if !e.cfg.IO.Slicing {
 		return data.Slice{Files: files}, nil
 	}
-	var replicas []int // a model replica has one device
+	var replicas []int // in proportion to devices; a training program for which that is wrong is refused
 	for _, w := range e.cluster.Workers() {
 		replicas = append(replicas, len(w.Devices))
 	}
@@ -123,9 +124,10 @@ func (e *Env) Stats() Stats { return Stats{e.engine.Stats()} }
 // Close releases the backend. Tensors that still live on it are lost; copy out what you need before. In a job of several
 // workers it tells the others that this one is finished: a worker that ends without is missed.
 func (e *Env) Close() error {
-	e.backend.Finalize()
+	var err error
 	if e.job != nil {
-		return e.job.Leave()
+		err = e.job.Leave() // others may read variables until then
 	}
-	return nil
+	e.backend.Finalize()
+	return err
 }

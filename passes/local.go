@@ -16,7 +16,7 @@ func localView(p *ir.Program, o Options) (int, error) {
 	if o.Local == nil || o.Local.Instances() == 1 && p.Stages == nil || !p.IsTraining() {
 		return 0, nil
 	}
-	l := &localiser{p: p, sum: o.SumGradients, dense: o.DenseGradients, perWorker: o.PerWorker, merged: map[*ir.Value]*ir.Value{}, joined: map[*ir.Value]*ir.Value{}}
+	l := &localiser{p: p, sum: o.SumGradients, dense: o.DenseGradients, perWorker: o.PerWorker, spanning: o.Spanning, merged: map[*ir.Value]*ir.Value{}, joined: map[*ir.Value]*ir.Value{}}
 	// Something to insert before that comes after everything; dropped when all is done.
 	l.end = p.NewOp(&ir.Constant{Value: ir.Literal{Shape: shapes.Make(dtypes.Bool), Flat: []bool{false}}}, nil, shapes.Make(dtypes.Bool))
 	p.Main.Append(l.end)
@@ -45,7 +45,9 @@ type localiser struct {
 	end       *ir.Op
 	sum       bool
 	dense     bool
+	spanning  bool                    // some model replica is on several workers
 	perWorker []int                   // model replicas of each worker; nil: there is one
+	home      *ir.TaskGraph           // of what is inserted; nil: that of the op it is put in front of
 	instance  *ir.Value               // the instance's number, once it is needed
 	how       map[*ir.Value]ir.Merge  // what collections say
 	weight    *ir.Value               // the InstanceWeight, if there is one
@@ -75,6 +77,10 @@ func (l *localiser) readCollections() error {
 			in[v], l.how[v] = w.key, ir.Merge{How: w.how, Worker: w.worker && l.perWorker != nil}
 			if w.how == ir.Concat && v.Shape.Rank() == 0 {
 				return errors.Errorf("epl: %s is a scalar and cannot be concatenated, as its collection %s says; use GlobalMean or GlobalSum, or reshape it to [1]", v.Op, w.key)
+			}
+			if l.how[v].Worker && l.spanning {
+				return errors.Errorf("epl: %s is in the collection %s, but model replicas have devices of several workers, so that none has one by itself; "+
+					"use the Global one", v.Op, w.key)
 			}
 			if l.how[v].Worker && w.how == ir.Concat && slices.Max(l.perWorker) != slices.Min(l.perWorker) {
 				return errors.Errorf("epl: %s is in the collection LocalConcat, but the workers have different numbers of devices, "+
@@ -128,6 +134,9 @@ func (l *localiser) insert(next *ir.Op, phase ir.Phase, a ir.Attrs, shape shapes
 	op := l.p.NewOp(a, in, shape)
 	l.p.Main.InsertBefore(next, op)
 	op.Phase = phase
+	if l.home != nil {
+		op.TaskGraph = l.home
+	}
 	if _, isMerge := a.(*ir.Merge); !isMerge {
 		setVarying(op)
 	}
@@ -165,6 +174,7 @@ func (l *localiser) weigh() error {
 		return errors.Errorf("epl: the InstanceWeight %s does not depend on the data: leave it out", l.weight.Op)
 	}
 	first := l.firstApply()
+	defer l.at(l.weight)()
 	l.total = l.insert(first, ir.Forward, &ir.Merge{How: ir.Sum}, l.weight.Shape, l.weight)
 	return nil
 }
@@ -179,11 +189,23 @@ func (l *localiser) firstApply() *ir.Op {
 	return l.end
 }
 
+// at lets what is inserted belong to the TaskGraph of a value, until the returned function is called. What forward does
+// with the weight of an instance comes after both.
+func (l *localiser) at(v *ir.Value) (leave func()) {
+	before := l.home
+	l.home = v.Op.TaskGraph
+	if l.weight != nil && v.Op.Phase == ir.Forward && l.p.StageOf(l.weight.Op.TaskGraph) > l.p.StageOf(l.home) {
+		l.home = l.weight.Op.TaskGraph
+	}
+	return func() { l.home = before }
+}
+
 // merge makes one value of those of all instances, in front of next.
 func (l *localiser) merge(next *ir.Op, v *ir.Value, way ir.Merge) *ir.Value {
 	if m := l.merged[v]; m != nil {
 		return m
 	}
+	defer l.at(v)()
 	phase, s := v.Op.Phase, v.Shape
 	var m *ir.Value
 	switch {

@@ -38,6 +38,8 @@ type Options struct {
 	DenseGradients bool
 	// PerWorker is how many model replicas each of the workers has; nil: there is one worker.
 	PerWorker []int
+	// Spanning: a model replica has devices of several workers.
+	Spanning bool
 	// Places are, for each TaskGraph, the devices of a model replica that it runs on, by their index in it. Nil: one for all.
 	Places [][]int
 	// Colocate: all TaskGraphs share the same devices, and run one after the other.

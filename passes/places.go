@@ -19,25 +19,24 @@ func places(p *ir.Program, o Options) (n int, err error) {
 			stage[t] = i
 		}
 	}
-	bound := map[*ir.Op]bool{} // what reads merged values
+	bound := map[*ir.Op]bool{} // merged, or read from merged values
 	for _, op := range p.Main.Ops {
 		if op.IsLeaf() {
 			continue
 		}
 		_, merges := op.Attrs.(*ir.Merge)
+		bound[op] = merges
 		var largest *ir.Value
 		joined := false // it is where something is that it reads
 		op.Uses(func(v *ir.Value) {
-			if _, m := v.Op.Attrs.(*ir.Merge); m || bound[v.Op] {
-				bound[op] = true
-			}
+			bound[op] = bound[op] || bound[v.Op]
 			joined = joined || !v.Op.IsLeaf() && v.Op.TaskGraph == op.TaskGraph && op.TaskGraph != nil
-			if !v.Op.IsLeaf() && v.Op.TaskGraph != nil && (largest == nil || v.Bytes() > largest.Bytes()) {
+			if (v.Op.Varying || bound[v.Op]) && !v.Op.IsLeaf() && v.Op.TaskGraph != nil && (largest == nil || v.Bytes() > largest.Bytes()) {
 				largest = v
 			}
 		})
 		// Merges, and ops between them and apply, were put in front of apply ops, whose TaskGraph they got.
-		if largest != nil && !joined && (merges || bound[op] && (op.TaskGraph == nil || op.Phase != ir.Apply)) {
+		if largest != nil && !joined && (merges || op.TaskGraph == nil || bound[op] && op.Phase != ir.Apply) {
 			op.TaskGraph = largest.Op.TaskGraph
 		}
 		if op.TaskGraph == nil {

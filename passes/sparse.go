@@ -38,6 +38,7 @@ func isZeros(v *ir.Value) bool {
 // mergeSparse merges the gradient of a gather without making it dense: the indices and rows of all instances are put
 // one after the other and added to zeros once.
 func (l *localiser) mergeSparse(next *ir.Op, g *ir.Value, s *ir.ScatterSum, how ir.How) *ir.Value {
+	defer l.at(g)()
 	zeros, indices, updates := g.Op.Inputs[0], g.Op.Inputs[1], g.Op.Inputs[2]
 	const phase = ir.Backward
 	if how == ir.Mean && l.weight != nil {

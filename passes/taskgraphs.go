@@ -19,6 +19,7 @@ func taskGraphs(p *ir.Program, o Options) (changes int, err error) {
 			return 0, err
 		}
 		changes = a.forward() + a.follow()
+		a.variables()
 		p.ReadOriginals(a.at)
 		changes += a.backward()
 	}
@@ -186,7 +187,7 @@ func (a *attacher) forward() (n int) {
 	read := map[*ir.Op]bool{}
 	for i := len(a.p.Main.Ops) - 1; i >= 0; i-- {
 		op := a.p.Main.Ops[i]
-		if op.IsLeaf() || op.Phase != ir.Forward || !a.live[op] {
+		if op.IsLeaf() || op.Phase != ir.Forward {
 			continue
 		}
 		at := a.at(op)
@@ -234,6 +235,35 @@ func (a *attacher) forward() (n int) {
 		n++
 	}
 	return n
+}
+
+// variables lets variables that were read outside every scope live where they are read first now, and what the optimizer
+// does with them.
+func (a *attacher) variables() {
+	readers := map[*ir.Value]*ir.Op{}
+	for _, alive := range []bool{true, false} {
+		for _, op := range a.p.Main.Ops {
+			if op.IsLeaf() || op.Phase == ir.Apply || op.TaskGraph == nil || a.live[op] != alive {
+				continue
+			}
+			op.Uses(func(v *ir.Value) {
+				if readers[v] == nil {
+					readers[v] = op
+				}
+			})
+		}
+	}
+	for _, x := range a.p.Variables {
+		if op := readers[x.Param]; x.Param.Op.TaskGraph == nil && x.Param.Op.Phase != ir.Apply && op != nil {
+			x.Param.Op.TaskGraph, x.TaskGraph = op.TaskGraph, op.TaskGraph
+		}
+	}
+	a.p.PlaceApply(nil)
+	for _, x := range a.p.Variables {
+		if x.Param.Op.Phase == ir.Apply {
+			x.TaskGraph = x.Param.Op.TaskGraph
+		}
+	}
 }
 
 // follow attaches backward ops to the stage of their forward op.

@@ -83,7 +83,10 @@ func (e *Executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 		if err != nil {
 			return nil, errors.WithMessagef(err, "program %q, input %d is donated twice", e.name, i)
 		}
-		for _, s := range shards[1:] { // on other devices: out of date soon
+		for _, s := range shards[1:] { // on other devices, if it is there: out of date soon
+			if s == nil {
+				continue
+			}
 			if err := s.Finalize(); err != nil {
 				return nil, err
 			}

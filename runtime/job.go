@@ -18,7 +18,9 @@ type Job struct {
 	Sliced bool
 	// Offer lets the other workers read data of this one, until it is withdrawn; Fetch reads what another offers.
 	Offer func(name string, version uint64, read func() (data []byte, release func(), err error)) (withdraw func())
-	Fetch func(worker int, name string, version uint64, dst []byte) error
+	// Sharing is told that workers read each other's variables.
+	Sharing func()
+	Fetch   func(worker int, name string, version uint64, dst []byte) error
 	// Reading is told when a variable is copied to the host, which others may have to wait for; nil: nobody cares.
 	Reading func()
 

@@ -199,6 +199,18 @@ func (r *run) feedInput(in schedule.Instr) error {
 		return r.receive(in)
 	}
 	start := time.Now()
+	if plain := r.plain[in.Value]; plain != nil {
+		flat, err := toHost(plain, in.Value.Shape)
+		if err != nil {
+			return err
+		}
+		b, err := r.device.backend.BufferFromFlatData(0, flat, in.Value.Shape)
+		if err != nil {
+			return err
+		}
+		r.trace.Add(r.id, 0, trace.Data, in.Value.String(), start, bytesOf(b))
+		return r.keep(schedule.Slot{Value: in.Value, Micro: in.Micro}, b, forInputs)
+	}
 	index := r.tensor[in.Value]
 	_, number := r.deal.batch(r.replica, in.Micro)
 	b, err := r.feed.upload(r.data, r.local, r.batches[number], index)
@@ -315,7 +327,7 @@ func (r *run) accumulate(in schedule.Instr) error {
 	donate := slices.Repeat([]bool{true}, len(ins))
 	start := time.Now()
 	outs, err := r.device.adders[in.Bucket].Execute(ins, donate, 0)
-	r.trace.AddTask(r.id, trace.Task{Kind: trace.Accumulate, Micro: in.Micro, Replica: r.replica}, r.schedule.Text(in), start)
+	r.trace.AddTask(r.id, trace.Task{Kind: trace.Accumulate, Stage: r.schedule.Segments[bucket.After].Stage, Micro: in.Micro, Replica: r.replica}, r.schedule.Text(in), start)
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,7 @@ func (s *step) share(b *Buffer, output int, path string, home schedule.Variable)
 	if len(has) == len(s.data.Job.Devices) {
 		return
 	}
+	s.data.Job.Sharing()
 	name := fmt.Sprintf("variable %s of training program %d, output %d", path, s.opts.Number, output)
 	switch me := s.data.Job.Worker; {
 	case me == owner:

@@ -206,6 +206,7 @@ type step struct {
 	shards  [][]compute.Buffer        // of variables: by parameter, by device
 	donated []bool                    // by parameter: its shards are the step's
 	fed     []*Buffer                 // data that the step was given to keep
+	plain   map[*ir.Value]*Buffer     // data that are not of env.Dataset: the only batch of a step
 	tensor  map[*ir.Value]int         // which tensor of a batch an input is
 	pipes   []*comm.Communicator      // by device: what it sends and receives by
 	counted []map[string]comm.Counter // by device: the world's counters before the step
@@ -224,7 +225,7 @@ func (x *Stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 	if len(inputs) != len(x.program.Main.Params) || len(donate) != 0 && len(donate) != len(inputs) {
 		return nil, errors.Errorf("epl: program %q takes %d inputs, not %d (donation given for %d)", x.program.Name, len(x.program.Main.Params), len(inputs), len(donate))
 	}
-	s := &step{Stepper: x, shards: make([][]compute.Buffer, len(inputs)), donated: make([]bool, len(inputs)), tensor: map[*ir.Value]int{},
+	s := &step{Stepper: x, shards: make([][]compute.Buffer, len(inputs)), donated: make([]bool, len(inputs)), tensor: map[*ir.Value]int{}, plain: map[*ir.Value]*Buffer{},
 		deal: newDeal(x)}
 	x.count++
 	outs, err := s.execute(inputs, donate)
@@ -293,6 +294,9 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 		i := s.param[v]
 		b := buffers[i]
 		switch {
+		case b.feed == nil && s.schedule.Local.Instances() == 1 && s.data.Job == nil:
+			s.plain[v] = b
+			continue
 		case b.feed == nil:
 			return errors.Errorf("epl: input %d of a training step with %d instances is one batch: "+
 				"hand the dataset to the loop through env.Dataset, which deals batches to model replicas and micro-batches",
@@ -312,7 +316,7 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 		home[x.Param] = x.Places
 	}
 	for i, b := range buffers {
-		if b.feed != nil {
+		if b.feed != nil || s.plain[s.program.Main.Params[i]] == b {
 			continue
 		}
 		s.shards[i] = make([]compute.Buffer, len(s.devices))
@@ -329,7 +333,7 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 		if !d {
 			continue
 		}
-		if buffers[i].feed != nil { // its batches are needed until they are on the devices: let go after the step
+		if buffers[i].feed != nil || s.shards[i] == nil { // its batches are needed until they are on the devices: let go after the step
 			s.fed = append(s.fed, buffers[i])
 			continue
 		}
@@ -351,6 +355,10 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 
 // takeBatches gets the step's batches of this worker, and agrees with the other workers on what the step consists of.
 func (s *step) takeBatches(buffers []*Buffer) error {
+	if s.feed == nil {
+		s.deal.present = []int{1}
+		return nil
+	}
 	var err error
 	if s.batches, err = s.feed.take(s.deal.wanted()); err != nil {
 		return err

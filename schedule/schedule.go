@@ -103,6 +103,16 @@ type Result struct {
 	Place int // where it is, in all model replicas
 }
 
+// OnceBytes is how many bytes the devices of a model replica send each other once per step.
+func (p *Program) OnceBytes() (n int64) {
+	for _, t := range p.Transfers {
+		if t.Once {
+			n += t.Value.Bytes()
+		}
+	}
+	return n
+}
+
 // Kind says what an instruction does.
 type Kind uint8
 

@@ -50,17 +50,17 @@ func siteOf(op *ir.Op) site { return site{op.TaskGraph, op.Phase, op.Origin, op.
 // add appends an op on a device.
 func (e *expansion) add(at site, place int, a ir.Attrs, inputs []*ir.Value, outputs ...shapes.Shape) *ir.Op {
 	op := e.p.NewOp(a, inputs, outputs...)
-	op.TaskGraph, op.Phase, op.Origin, op.Source, op.Place = at.taskGraph, at.phase, at.origin, at.source, place
-	e.p.Main.Append(op)
-	setVarying(op)
+	e.put(op, at, place)
 	return op
 }
 
-func setVarying(op *ir.Op) {
-	op.Varying = false
+// put appends an op that has all it reads.
+func (e *expansion) put(op *ir.Op, at site, place int) {
+	op.TaskGraph, op.Phase, op.Origin, op.Source, op.Place = at.taskGraph, at.phase, at.origin, at.source, place
 	if _, merges := op.Attrs.(*ir.Merge); !merges {
 		op.Uses(func(v *ir.Value) { op.Varying = op.Varying || v.Op.Varying })
 	}
+	e.p.Main.Append(op)
 }
 
 // hold notes the values that the devices of g have of v.
@@ -101,16 +101,15 @@ func (e *expansion) spread(op *ir.Op, g *group) {
 		e.merge(op, m, g, s.in[0])
 		return
 	}
-	at := siteOf(op)
-	outs := e.compute(op, g, s, at)
+	outs := e.compute(op, g, s)
 	for i, v := range op.Outputs {
 		e.hold(v, g, s.out[i], op.Phase, outs[i])
 	}
 }
 
 // compute writes an op down for each device, and returns the values of each output per device.
-func (e *expansion) compute(op *ir.Op, g *group, s strategy, at site) [][]*ir.Value {
-	k := len(g.places)
+func (e *expansion) compute(op *ir.Op, g *group, s strategy) [][]*ir.Value {
+	at, k := siteOf(op), len(g.places)
 	ins := make([][]*ir.Value, len(op.Inputs))
 	for i, v := range op.Inputs {
 		if v != nil {
@@ -139,9 +138,7 @@ func (e *expansion) compute(op *ir.Op, g *group, s strategy, at site) [][]*ir.Va
 			}
 			d.Funcs = e.copyFuncs(op.Funcs, here)
 		}
-		d.TaskGraph, d.Phase, d.Origin, d.Source, d.Place = at.taskGraph, at.phase, at.origin, at.source, g.places[j]
-		e.p.Main.Append(d)
-		setVarying(d)
+		e.put(d, at, g.places[j])
 		for i, v := range d.Outputs {
 			outs[i] = append(outs[i], v)
 		}
@@ -190,7 +187,8 @@ func (e *expansion) merge(op *ir.Op, m *ir.Merge, g *group, p Placement) {
 		merged = d.Outputs
 	} else {
 		for j, v := range ins {
-			if slices.Contains(ins[:j], v) { // a value is merged once
+			_, exchanged := v.Op.Attrs.(*ir.Exchange)
+			if exchanged || slices.Contains(ins[:j], v) { // a value is merged once, after the segment that computes it
 				v = e.add(at, g.places[j], &ir.Identity{}, []*ir.Value{v}, v.Shape).Outputs[0]
 			}
 			merged = append(merged, e.add(at, g.places[j], m, []*ir.Value{v}, out.Shape).Outputs[0])

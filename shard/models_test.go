@@ -18,6 +18,7 @@ import (
 	"github.com/easyparallel/epl/internal/equiv"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/shard"
 )
 
@@ -38,9 +39,9 @@ func models() []equiv.Model {
 
 func images(scope *model.Scope, x *Node) *Node {
 	epl.With(x, epl.Replicate(1, "trunk"), func() {
-		x = Tanh(layers.Convolution(scope.In("a"), x).Filters(4).KernelSize(3).PadSame().Done())
+		x = Tanh(layers.Convolution(scope.In("a"), x).Channels(4).KernelSize(3).PadSame().Done())
 		x = MaxPool(x).Window(2).Done()
-		x = Tanh(layers.Convolution(scope.In("b"), x).Filters(6).KernelSize(3).Strides(2).PadSame().Done())
+		x = Tanh(layers.Convolution(scope.In("b"), x).Channels(6).KernelSize(3).Strides(2).PadSame().Done())
 		x = norm.BatchNorm(scope.In("norm"), x, -1).UseBackendInference(false).Done()
 		x = MeanPool(x).Window(2).Done()
 	})
@@ -193,3 +194,26 @@ func TestOpsDealtToStagesAtRandomGiveTheSameResults(t *testing.T) {
 	}
 }
 
+// What comes out can be scheduled, whatever the stages.
+func TestPartitionedStepsCanBeScheduled(t *testing.T) {
+	for _, m := range models() {
+		whole := recorded(t, m)
+		n := len(whole.TaskGraphs)
+		for _, devices := range [][]int{{2, 2, 2, 2}, {1, 2, 3, 1}, {2, 3, 1, 2}} {
+			for _, strategy := range []schedule.Strategy{schedule.PreferForward, schedule.PreferBackward, schedule.ZeroBubble} {
+				p := whole.Clone()
+				staged(t, p, devices[:n]...)
+				if _, err := shard.Partition(p); err != nil {
+					t.Fatal(err)
+				}
+				ranks := make([]int, p.NumPlaces())
+				for i := range ranks {
+					ranks[i] = i
+				}
+				if _, err := schedule.Build(p, schedule.Options{MaxSplits: 5, Strategy: strategy, Ranks: [][]int{ranks}}); err != nil {
+					t.Errorf("%s on %v, %s: %v", m.Name, devices[:n], strategy, err)
+				}
+			}
+		}
+	}
+}

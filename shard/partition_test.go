@@ -130,6 +130,11 @@ var steps = []struct {
 		%4 = Exp(%3) -> float32[4] : forward taskgraph 0
 		%5 = Exp(%2) -> float32[4] : forward taskgraph 0
 		return %4, %5`, 1, 0, 0, ""},
+	{"another stage takes the sum that was reduced for this one", false, `
+		%2 = ReduceSum(%0) {Axes: [0]} -> float32[4] : forward taskgraph 0
+		%3 = Exp(%2) -> float32[4] : backward taskgraph 0
+		%4 = Tanh(%2) -> float32[4] : backward taskgraph 1
+		return %3, %4`, 1, 0, 0, ""},
 	{"sums are added before they are reduced", false, `
 		%2 = ReduceSum(%0) {Axes: [0]} -> float32[4] : forward taskgraph 0
 		%3 = Mul(%0, %0) -> float32[7,4] : forward taskgraph 0
@@ -174,7 +179,7 @@ var steps = []struct {
 	{"what the batch is cut along is gathered", false, `
 		%2 = Tanh(%0) -> float32[7,4] : forward taskgraph 0
 		%3 = CumSum(%2) {Axis: 0, Options: {Exclusive: false, Reverse: false}} -> float32[7,4] : forward taskgraph 0 "model.go:9"
-		return %3`, 0, 1, 0, "CumSum is computed on the gathered batch by every device (1 ops, first at model.go:9)"},
+		return %3`, 0, 1, 0, "CumSum is computed on the gathered batch by every device (1 times, first at model.go:9)"},
 	{"a dim that is not the first is gathered", false, `
 		%2 = Transpose(%0) {Permutation: [1, 0]} -> float32[4,7] : forward taskgraph 0
 		return %2`, 0, 1, 0, ""},
@@ -190,7 +195,7 @@ var steps = []struct {
 		%2 = Tanh(%0) -> float32[7,4] : forward taskgraph 0
 		%3 = CumSum(%2) {Axis: 0, Options: {Exclusive: false, Reverse: false}} -> float32[7,4] : backward taskgraph 0
 		%4 = CumSum(%2) {Axis: 0, Options: {Exclusive: true, Reverse: false}} -> float32[7,4] : forward taskgraph 0
-		return %3, %4`, 0, 2, 0, "CumSum is computed on the gathered batch by every device (2 ops)"},
+		return %3, %4`, 0, 2, 0, "CumSum is computed on the gathered batch by every device (2 times)"},
 	{"a function may capture what is sharded", false, `
 		%2 = Tanh(%0) -> float32[7,4] : forward taskgraph 0
 		%3 = ReduceSum(%2) -> float32[] : forward taskgraph 0
@@ -203,7 +208,7 @@ var steps = []struct {
 		%8 = Neg(%2) -> float32[7,4] : forward
 		return %8
 		}] -> float32[7,4] : forward taskgraph 0
-		return %6`, 1, 1, 0, "If is computed on the gathered batch by every device (1 ops)"},
+		return %6`, 1, 1, 0, "If is computed on the gathered batch by every device (1 times)"},
 	{"so may one of another stage", false, `
 		%2 = Tanh(%0) -> float32[7,4] : forward taskgraph 0
 		%3 = Constant() {Value: bool[](true)} -> bool[] : forward
@@ -350,7 +355,7 @@ func TestTheReportSaysWhatIsExchangedAndWhatIsGathered(t *testing.T) {
 	want := []string{
 		"1 × all-reduce between the devices of a stage, of 16 bytes",
 		"1 × all-gather between the devices of a stage, of 112 bytes",
-		"CumSum is computed on the gathered batch by every device (1 ops, first at model.go:9)",
+		"CumSum is computed on the gathered batch by every device (1 times, first at model.go:9)",
 	}
 	if got := r.Lines(); !slices.Equal(got, want) {
 		t.Errorf("%q", got)

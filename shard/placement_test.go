@@ -55,3 +55,22 @@ func TestPlacementsAreTheSameIfDevicesHaveTheSameRows(t *testing.T) {
 		}
 	}
 }
+
+// A reshape from [12] to [4, 3] needs shards of whole rows of 3.
+func TestRowsMayBeWholeStepsOfAFactorByLuck(t *testing.T) {
+	f := Factor{Size: 4, In: []Ref{{0, 3}}, Out: []Ref{{0, 1}}}
+	for _, c := range []struct {
+		unit, k, want int
+		ok            bool
+	}{
+		{3, 2, 1, true}, {3, 3, 1, true}, {6, 2, 2, true},
+		{1, 2, 1, true},  // 6, 6
+		{1, 4, 1, true},  // 3, 3, 3, 3
+		{1, 3, 1, false}, // 4, 4, 4
+	} {
+		unit, ok := f.unitOf(f.In[0], shardOf(0, c.unit), shapes.Make(dtypes.Float32, 12), c.k)
+		if ok != c.ok || ok && unit != c.want {
+			t.Errorf("units of %d over %d devices: steps of %d, %v", c.unit, c.k, unit, ok)
+		}
+	}
+}

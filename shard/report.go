@@ -62,7 +62,7 @@ func (r *Report) Lines() []string {
 		}
 	}
 	for _, g := range r.Gathered {
-		line := fmt.Sprintf("%s is computed on the gathered batch by every device (%d ops", g.Type, g.Ops)
+		line := fmt.Sprintf("%s is computed on the gathered batch by every device (%d times", g.Type, g.Ops)
 		if g.Source != "" {
 			line += ", first at " + string(g.Source)
 		}

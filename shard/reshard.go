@@ -78,7 +78,7 @@ func (e *expansion) again(v *ir.Value, g *group, p Placement) []*ir.Value {
 			continue
 		}
 		if unit, ok := f.unitOf(f.Out[0], p, v.Shape, len(g.places)); ok {
-			return e.compute(op, g, strategy{f.inputs(unit), f.outputs(unit)}, siteOf(op))[0]
+			return e.compute(op, g, strategy{f.inputs(unit), f.outputs(unit)})[0]
 		}
 	}
 	return nil

@@ -11,7 +11,7 @@ func init() {
 	rules[ir.OpTranspose] = transpose
 	rules[ir.OpReshape] = reshape
 	rules[ir.OpBitcast] = bitcast
-	rules[ir.OpIota] = iota_
+	rules[ir.OpIota] = count
 	rules[ir.OpSlice] = slice
 	rules[ir.OpPad] = pad
 	rules[ir.OpConcatenate] = concatenate
@@ -93,8 +93,8 @@ func bitcast(op *ir.Op) *Rule {
 	return r
 }
 
-// iota_: rows are the same along all dims but the one that counts.
-func iota_(op *ir.Op) *Rule {
+// count is the rule of Iota: rows are the same along all dims but the one that counts.
+func count(op *ir.Op) *Rule {
 	r := sameDims(op, func(d int) bool { return d != op.Attrs.(*ir.Iota).IotaAxis })
 	r.Cheap = true
 	return r
@@ -108,7 +108,9 @@ func slice(op *ir.Op) *Rule {
 
 func pad(op *ir.Op) *Rule {
 	axes := op.Attrs.(*ir.Pad).AxesConfig
-	return sameDims(op, func(d int) bool { return d >= len(axes) || axes[d].Start == 0 && axes[d].End == 0 && axes[d].Interior == 0 }, 1)
+	return sameDims(op, func(d int) bool {
+		return d >= len(axes) || axes[d].Start == 0 && axes[d].End == 0 && axes[d].Interior == 0
+	}, 1)
 }
 
 func concatenate(op *ir.Op) *Rule {

@@ -61,7 +61,7 @@ type Compiled struct {
 	Steps     []passes.Step
 	Cut       *plan.Cut // how EPL cut the program into stages, if it did
 	Notes     []string  // what passes have to say
-	Err       error // why it was refused, if it was
+	Err       error     // why it was refused, if it was
 
 	page string // the page of EPL_DUMP about it; "" if there is none
 }
@@ -146,8 +146,13 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 	comm := e.opts.Config.Communication
 	seats := seatsOf(c.Placement)
 	pipeline := e.opts.Config.Pipeline
+	if e.opts.Config.IO.Slicing && final.IsTraining() {
+		if err := seats.checkSlicing(e.opts.Cluster); err != nil {
+			return nil, errors.WithMessagef(err, "program %q", c.Recorded.Name)
+		}
+	}
 	c.Steps, err = passes.Run(final, e.opts.Passes, passes.Options{
-		PerWorker:    seats.perWorker(e.opts.Cluster),
+		PerWorker: seats.perWorker(e.opts.Cluster), Spanning: seats.spans(e.opts.Cluster),
 		Local:        &ir.Local{Replicas: c.Placement.Replicas, MicroBatches: e.MicroBatches()},
 		SumGradients: comm.GradientsReduceMethod == config.ReduceSum, DenseGradients: comm.SparseAsDense,
 		Places: seats.places, Colocate: e.opts.Config.Cluster.ColocateSplitAndReplicate, StagesPerDevice: pipeline.StagesPerDevice,
@@ -227,9 +232,9 @@ func (e *Engine) place(p *ir.Program) (*cluster.Placement, error) {
 		requests = append(requests, cluster.TaskGraph{Name: t.Name, Devices: t.Devices})
 	}
 	cfg := e.opts.Config
-	return cluster.Place(e.opts.Cluster, requests, cluster.Options{
-		PreferIntraNode: cfg.Cluster.DevicePlacePreferIntraNode,
-		Colocate:        cfg.Cluster.ColocateSplitAndReplicate,
-		StagesPerDevice: cfg.Pipeline.StagesPerDevice,
-	})
+	o := cluster.Options{PreferIntraNode: cfg.Cluster.DevicePlacePreferIntraNode, Colocate: cfg.Cluster.ColocateSplitAndReplicate}
+	if p.IsTraining() { // others run once, as a whole
+		o.StagesPerDevice = cfg.Pipeline.StagesPerDevice
+	}
+	return cluster.Place(e.opts.Cluster, requests, o)
 }

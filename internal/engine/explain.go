@@ -55,6 +55,7 @@ func (r *report) write(w *strings.Builder, page string) {
 			fmt.Fprintf(w, "    %s\n", line)
 		}
 	}
+	r.writeCut(w)
 	r.writeSchedule(w)
 	r.writeVariables(w, page)
 	r.writeCollections(w)

@@ -2,11 +2,33 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 )
+
+// writeCut prints how EPL cut the program into stages.
+func (r *report) writeCut(w *strings.Builder) {
+	if r.Cut == nil {
+		return
+	}
+	w.WriteString("\n  stages, cut by EPL (auto.auto_parallel); times are estimates for a micro-batch\n")
+	var t table
+	t.head, t.rows = r.Cut.Table()
+	t.write(w, "    ")
+	for _, n := range r.Cut.Notes {
+		sentence(w, n)
+	}
+}
+
+// sentence prints a line of a section, wrapped.
+func sentence(w *strings.Builder, text string) {
+	for _, part := range wrap(text, textWidth-4) {
+		fmt.Fprintf(w, "    %s\n", part)
+	}
+}
 
 // writeSchedule prints how a training step runs on several devices or micro-batches.
 func (r *report) writeSchedule(w *strings.Builder) {
@@ -16,28 +38,111 @@ func (r *report) writeSchedule(w *strings.Builder) {
 	}
 	w.WriteString("\n  a step\n")
 	l := s.Local
-	lines := []string{fmt.Sprintf("%s × %s = %s of the program per step; EPL merges what must be the same everywhere",
-		count(l.Replicas, "model replica"), micros(l.MicroBatches), count(l.Instances(), "instance"))}
-	instance := 0
-	for _, x := range s.Segments {
-		if x.Kind == schedule.Instance {
-			instance++
-		}
+	sentence(w, fmt.Sprintf("%s × %s = %s of the program per step; EPL merges what must be the same everywhere",
+		count(l.Replicas, "model replica"), micros(l.MicroBatches), count(l.Instances(), "instance")))
+	if s.Pipeline.Stages > 1 {
+		r.writeStages(w)
+	} else {
+		r.writeInstance(w)
 	}
-	lines = append(lines, fmt.Sprintf("an instance runs in %s; what follows the merges runs once per step on every device", count(instance, "segment")))
-	if instance > 1 {
-		lines = append(lines, "while one bucket of gradients travels, backward computes the next")
-	}
-	for _, line := range lines {
-		for _, part := range wrap(line, textWidth-4) {
-			fmt.Fprintf(w, "    %s\n", part)
-		}
+	for _, n := range r.PassNotes {
+		sentence(w, n)
 	}
 	t := table{head: []string{">bucket", "merged by", "what", ">values", ">bytes", "after"}}
 	for i, b := range s.Buckets {
 		t.row(fmt.Sprint(i), b.How.String(), bucketText(b), fmt.Sprint(len(b.Merges)), bytesText(b.Bytes()), s.Segments[b.After].Name)
 	}
 	t.write(w, "    ")
+}
+
+func (r *report) writeInstance(w *strings.Builder) {
+	instance := 0
+	for _, x := range r.Schedule.Segments {
+		if x.Kind == schedule.Instance && x.Place == 0 {
+			instance++
+		}
+	}
+	sentence(w, fmt.Sprintf("an instance runs in %s; what follows the merges runs once per step on every device", count(instance, "segment")))
+	if instance > 1 {
+		sentence(w, "while one bucket of gradients travels, backward computes the next")
+	}
+}
+
+// writeStages prints the pipeline.
+func (r *report) writeStages(w *strings.Builder) {
+	s := r.Schedule
+	p := s.Pipeline
+	text := fmt.Sprintf("%s in the order %s", count(p.Stages, "stage"), p.Strategy)
+	if p.Groups < p.Stages {
+		text += fmt.Sprintf(" on %s", count(p.Groups, "group")+" of devices")
+	}
+	order, err := p.Order()
+	if err != nil {
+		sentence(w, err.Error())
+		return
+	}
+	// Backward takes about twice as long as forward; ZeroBubble halves it.
+	total, idle := p.Slots(order, 1, 1, 1)
+	if p.Strategy != schedule.ZeroBubble {
+		total, idle = p.Slots(order, 1, 2, 0)
+	}
+	sum := 0.0
+	for _, x := range idle {
+		sum += x
+	}
+	sentence(w, fmt.Sprintf("%s; with stages that take equally long and values that travel at once devices would idle %.1f%% of the time",
+		text, 100*sum/total/float64(len(idle))))
+	t := table{head: []string{">stage", "TaskGraph", "devices of a replica", ">variables", ">forward sends", ">backward sends", ">in flight", "order"}}
+	for i, stage := range r.Stages {
+		var names []string
+		for _, x := range stage.TaskGraphs {
+			names = append(names, plain(x.Title()))
+		}
+		var held int64
+		for _, x := range s.Variables {
+			if slices.Contains(x.Places, stage.Places[0]) {
+				held += x.Param.Bytes()
+			}
+		}
+		var on, back int64
+		for _, x := range s.Transfers {
+			switch {
+			case x.Once || x.Input || !slices.Contains(stage.Places, x.From) || r.stageOf(x.Value) != i:
+			case x.Value.Op.Phase == ir.Forward:
+				on += x.Value.Bytes()
+			default:
+				back += x.Value.Bytes()
+			}
+		}
+		group := i % p.Groups
+		t.row(fmt.Sprint(i), strings.Join(names, ", "), placesText(stage.Places), bytesText(held), bytesText(on), bytesText(back),
+			fmt.Sprint(p.InFlight(group)), orderText(p, order[group]))
+	}
+	t.write(w, "    ")
+	sentence(w, fmt.Sprintf("bytes sent are those of a micro-batch; in flight is how many micro-batches a device keeps values of at most; "+
+		"once per step stages send each other %s", bytesText(s.OnceBytes())))
+}
+
+func (r *report) stageOf(v *ir.Value) int {
+	return slices.IndexFunc(r.Stages, func(s ir.Stage) bool { return slices.Contains(s.TaskGraphs, v.Op.TaskGraph) })
+}
+
+func placesText(places []int) string {
+	text := fmt.Sprint(places)
+	return strings.Trim(text, "[]")
+}
+
+// orderText is what a group does, as far as it fits.
+func orderText(p schedule.Pipeline, tasks []schedule.Task) string {
+	const most = 12
+	text := strings.TrimSpace(p.Text([][]schedule.Task{tasks[:min(most, len(tasks))]}))
+	if _, after, ok := strings.Cut(text, ": "); ok {
+		text = after
+	}
+	if len(tasks) > most {
+		text += " …"
+	}
+	return text
 }
 
 func micros(n int) string {

@@ -11,6 +11,7 @@ import (
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/schedule"
 )
 
@@ -18,6 +19,10 @@ import (
 // it, so that the two never disagree.
 type report struct {
 	Schedule *schedule.Program // nil: it runs once, on one device
+	Stages   []ir.Stage
+	Cut      *plan.Cut // nil: the user cut the program, or nobody
+	// PassNotes are what passes have to say.
+	PassNotes []string
 	Number   int
 	Name     string
 	Kind     string   // "training step"
@@ -66,7 +71,7 @@ type stepReport struct {
 // newReport describes c, number of its engine. final is the program after the last pass that ran.
 func newReport(c *Compiled, number int, final *ir.Program, cfg *config.Config) *report {
 	p := c.Recorded
-	r := &report{Schedule: c.Schedule,
+	r := &report{Schedule: c.Schedule, Stages: final.Stages, Cut: c.Cut, PassNotes: c.Notes,
 		Number: number, Name: p.Name, Kind: "training step",
 		OpsRecorded: p.NumOps(), OpsFinal: final.NumOps(),
 		Inputs: len(p.Inputs), Gradients: len(p.Gradients), Loss: p.Loss, Collections: p.Collections,

@@ -3,6 +3,8 @@ package engine
 import (
 	"slices"
 
+	"github.com/pkg/errors"
+
 	"github.com/easyparallel/epl/cluster"
 )
 
@@ -33,6 +35,31 @@ func seatsOf(p *cluster.Placement) seats {
 		}
 	}
 	return s
+}
+
+// spans tells whether a model replica has devices of several workers.
+func (s seats) spans(c *cluster.Cluster) bool {
+	for r, ranks := range s.ranks {
+		for _, rank := range ranks {
+			if c.Device(rank).Worker != s.worker[r] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkSlicing refuses io.slicing where files would be dealt to workers that do not feed as many model replicas as their
+// share: nobody would read some of them, or some too soon.
+func (s seats) checkSlicing(c *cluster.Cluster) error {
+	fed := s.perWorker(c)
+	for w, n := range fed {
+		if has := len(c.Workers()[w].Devices); n*len(s.ranks[0]) != has {
+			return errors.Errorf("epl: io.slicing deals files to workers by their devices, but worker %d has %d and feeds %d model replicas of %d devices each: "+
+				"set io.slicing to false, so that all workers read all files, or let model replicas fit into workers", w, has, n, len(s.ranks[0]))
+		}
+	}
+	return nil
 }
 
 // perWorker is how many model replicas each worker feeds; nil if there is one worker.

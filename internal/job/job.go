@@ -1,7 +1,7 @@
 // Package job joins this worker to the others of its job: it makes their world, and keeps them in step.
 //
 // What goes in is the cluster and what the workers must agree in; what comes out is the world that programs communicate
-// in, and the means to agree on programs, to say what takes long, and to leave.
+// in, and the means to agree on programs, to read each other's variables, to say what takes long, and to leave.
 package job
 
 import (
@@ -22,6 +22,7 @@ import (
 	"github.com/easyparallel/epl/internal/version"
 	"github.com/easyparallel/epl/rendezvous"
 	"github.com/easyparallel/epl/runtime"
+	"github.com/easyparallel/epl/serve"
 )
 
 // Options of a job.
@@ -41,6 +42,9 @@ type Job struct {
 	*runtime.Job
 	member  *rendezvous.Member
 	timeout time.Duration
+	server  *serve.Server
+	lines   lines
+	offered atomic.Bool // something, ever
 
 	mu   sync.Mutex
 	busy []string             // what this worker is busy with: the last counts
@@ -88,9 +92,10 @@ func Join(o Options) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &Job{member: member, timeout: r.Timeout, seen: map[int]busyInterval{}, stop: make(chan struct{})}
+	j := &Job{member: member, timeout: r.Timeout, server: serve.NewServer(r.Timeout), seen: map[int]busyInterval{}, stop: make(chan struct{})}
 	if err := j.connect(o); err != nil {
 		member.Fail(err)
+		j.server.Close()
 		_ = member.Leave()
 		return nil, err
 	}
@@ -127,8 +132,9 @@ func (j *Job) connect(o Options) error {
 	if j.Job, err = runtime.NewJob(world, layout.Worker, devices, o.Config.IO.Slicing); err != nil {
 		return err
 	}
+	j.Job.Offer, j.Job.Fetch, j.Job.Sharing = j.Offer, j.Fetch, func() { j.offered.Store(true) }
 	j.Reading = func() { j.read.Store(time.Now().UnixNano()) }
-	return nil
+	return j.Agree("the start", "") // from here on all answer questions
 }
 
 // report tells the others now and then what can be told late: progress, and what happens too often to be told each time.
@@ -136,6 +142,8 @@ func (j *Job) report() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var evaluating, saving func()
+	defer j.note(&evaluating, "", false)
+	defer j.note(&saving, "", false)
 	for {
 		select {
 		case <-j.stop:
@@ -199,31 +207,49 @@ func (j *Job) Stepped(samples int64) {
 // Agree returns when all workers have given the same text for a subject. Who does not come in time, and is not busy, is
 // named.
 func (j *Job) Agree(subject, text string) error {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
+	var others []int
+	for w := range j.Devices {
+		if w != j.Worker {
+			others = append(others, w)
+		}
+	}
+	ctx, cancel := j.patiently(others, &atomic.Int64{})
+	defer cancel()
+	return j.member.Agree(ctx, subject, text)
+}
+
+// patiently returns a context that ends when communication.timeout has passed since the call, since one of the workers
+// was busy, and since moved, which is in nanoseconds since 1970.
+func (j *Job) patiently(workers []int, moved *atomic.Int64) (ctx context.Context, cancel func()) {
+	ctx, end := context.WithCancelCause(context.Background())
 	var watch sync.WaitGroup
-	defer watch.Wait()
-	defer cancel(nil)
 	watch.Go(func() {
 		since := time.Now()
-		for tick := time.NewTicker(time.Second); ; {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
 			select {
 			case <-ctx.Done():
-				tick.Stop()
 				return
 			case <-tick.C:
 			}
-			for w := range j.Devices {
-				if _, at := j.lastBusy(w); w != j.Worker && at.After(since) {
+			for _, w := range workers {
+				if _, at := j.lastBusy(w); at.After(since) {
 					since = at
 				}
 			}
+			if at := time.Unix(0, moved.Load()); at.After(since) {
+				since = at
+			}
 			if time.Since(since) > j.timeout {
-				cancel(errors.Errorf("waited for %s (communication.timeout)", j.timeout))
+				end(errors.Errorf("waited for %s (communication.timeout)", j.timeout))
 			}
 		}
 	})
-	return j.member.Agree(ctx, subject, text)
+	return ctx, func() {
+		end(nil)
+		watch.Wait()
+	}
 }
 
 // lastBusy returns what a worker is or was busy with, and when it was last known to be.
@@ -237,14 +263,20 @@ func (j *Job) lastBusy(worker int) (string, time.Time) {
 	return j.seen[worker].what, j.seen[worker].at
 }
 
-// Leave tells the others that this worker is finished, and ends its communication. Doing it twice is harmless.
+// Leave tells the others that this worker is finished, and ends its communication. Who has offered variables keeps them
+// readable until all the others want to leave too. Doing it twice is harmless.
 func (j *Job) Leave() error { return j.leave() }
 
 func (j *Job) goAway() error {
 	close(j.stop)
 	j.stopped.Wait()
 	j.member.Progress(j.steps.Load(), j.samples.Load())
-	err := j.World.Close()
+	err := j.World.Close() // first, so that who still expects something of this worker is told
+	if j.offered.Load() {
+		j.stay()
+	}
+	j.lines.close()
+	j.server.Close()
 	if leaveErr := j.member.Leave(); err == nil {
 		err = leaveErr
 	}
@@ -259,3 +291,13 @@ type mesh struct {
 
 // Busy implements comm.Mesh.
 func (m mesh) Busy(worker int) (string, time.Time) { return m.job.lastBusy(worker) }
+
+// Answer implements comm.Mesh: what is no question of ours is the world's.
+func (m mesh) Answer(f func(question string) string) {
+	m.Member.Answer(func(question string) string {
+		if answer, ours := m.job.answer(question); ours {
+			return answer
+		}
+		return f(question)
+	})
+}

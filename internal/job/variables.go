@@ -1,0 +1,158 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/serve"
+)
+
+// Offer lets the other workers read data of this one, as [serve.Server.Offer] does.
+func (j *Job) Offer(name string, version uint64, read func() (data []byte, release func(), err error)) (withdraw func()) {
+	j.offered.Store(true)
+	return j.server.Offer(name, version, read)
+}
+
+// Fetch copies what another worker offers into dst, as [serve.Fetch] does. It waits as long as communication.timeout
+// for the other worker to offer it, longer while that one is busy, and as long as data come.
+func (j *Job) Fetch(worker int, name string, version uint64, dst []byte) error {
+	if worker < 0 || worker >= len(j.Devices) || worker == j.Worker {
+		return errors.Errorf("epl: internal error: worker %d cannot read version %d of %q of worker %d, the job has %d",
+			j.Worker, version, name, worker, len(j.Devices))
+	}
+	var moved atomic.Int64
+	ctx, cancel := j.patiently([]int{worker}, &moved)
+	defer cancel()
+	err := j.fetch(ctx, &moved, worker, name, version, dst)
+	if err == nil {
+		return nil
+	}
+	return errors.Errorf("epl: worker %d cannot read %q of %s: %s", j.Worker, name, j.member.Workers()[worker], inner(err))
+}
+
+func (j *Job) fetch(ctx context.Context, moved *atomic.Int64, worker int, name string, version uint64, dst []byte) error {
+	line, err := j.line(ctx, worker)
+	if err != nil {
+		return j.because(ctx, err)
+	}
+	go func() {
+		select {
+		case <-j.member.Done():
+			line.Close()
+		case <-ctx.Done():
+		}
+	}()
+	err = serve.Fetch(ctx, watched{line, j, moved}, name, version, dst)
+	if _, refused := err.(*serve.RefusedError); err == nil || refused {
+		j.lines.keep(worker, line)
+		return err
+	}
+	line.Close()
+	return j.because(ctx, err)
+}
+
+// because returns why a read had to end. The rendezvous may know better why a connection broke: it gets a moment to say so.
+func (j *Job) because(ctx context.Context, err error) error {
+	select {
+	case <-j.member.Done():
+		return j.member.Err()
+	case <-ctx.Done():
+		return err
+	case <-time.After(time.Second):
+		return errors.Errorf("%s; see what happened to that worker", inner(err))
+	}
+}
+
+// inner returns an error's text to stand inside another sentence.
+func inner(err error) string { return strings.TrimPrefix(err.Error(), "epl: ") }
+
+// questionLine asks a worker to make a connection and to answer what is asked on it. The asking worker and a number follow.
+const questionLine = "line "
+
+// line returns a connection on which another worker answers: one that an earlier fetch has left, or a new one.
+func (j *Job) line(ctx context.Context, worker int) (net.Conn, error) {
+	if line := j.lines.take(worker); line != nil {
+		if !j.member.State(worker).Left {
+			return line, nil
+		}
+		line.Close()
+	}
+	question := fmt.Sprintf(questionLine+"%d %d", j.Worker, j.lines.count.Add(1))
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		answer, err := j.member.Query(ctx, worker, question)
+		switch {
+		case err != nil:
+			cancel(errors.New(inner(err)))
+		case answer != "":
+			cancel(errors.Errorf("the other worker says: %s", answer))
+		}
+	}()
+	return j.member.Connect(ctx, worker, question)
+}
+
+// answer makes the connection that another worker asks for. What else is asked is not ours.
+func (j *Job) answer(question string) (answer string, ours bool) {
+	var worker, number int
+	if n, _ := fmt.Sscanf(question, questionLine+"%d %d", &worker, &number); n != 2 {
+		return "", false
+	}
+	line, err := j.member.Connect(context.Background(), worker, question)
+	if err != nil {
+		return inner(err), true
+	}
+	j.server.Handle(line)
+	return "", true
+}
+
+// stay returns when all workers want to leave, or the job has failed, or
+// nobody has been heard of for so long that nobody will come to read.
+func (j *Job) stay() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			heard := false
+			for w := range j.Devices {
+				s := j.member.State(w)
+				heard = heard || w != j.Worker && !s.Left && time.Since(s.Seen) < max(j.timeout, time.Minute)
+			}
+			if !heard {
+				cancel()
+			}
+		}
+	}()
+	_ = j.member.Agree(ctx, "the end", "")
+}
+
+// watched is a connection that notes when something came. While data come this worker reads a variable.
+type watched struct {
+	net.Conn
+	job   *Job
+	moved *atomic.Int64
+}
+
+// Read implements net.Conn.
+func (w watched) Read(b []byte) (int, error) {
+	n, err := w.Conn.Read(b)
+	if n > 0 {
+		now := time.Now().UnixNano()
+		w.moved.Store(now)
+		w.job.read.Store(now)
+	}
+	return n, err
+}
