@@ -24,6 +24,7 @@ func outputs(t *testing.T) map[string]string {
 	t.Helper()
 	made := map[string]string{"passes": passTable(), "placements": placements()}
 	tour(t, made)
+	orders(t, made)
 	messages(t, made)
 	for name, text := range made {
 		made[name] = checkout.ReplaceAllString(text, "epl/$1")
@@ -156,9 +157,9 @@ func difference(before, after []string) string {
 	return b.String()
 }
 
-var lineHere = regexp.MustCompile(`\b[\w.-]+/docs_outputs_test\.go:(\d+)`)
+var lineHere = regexp.MustCompile(`\b[\w.-]+/docs_\w+_test\.go:(\d+)`)
 
-// asInAModel writes the lines of this file in a message as those of a model, so that documents stay the same when
+// asInAModel writes the lines of a test in a message as those of a model, so that documents stay the same when
 // something changes above them.
 func asInAModel(message string) string {
 	least := math.MaxInt
@@ -190,11 +191,6 @@ func messages(t *testing.T, made map[string]string) {
 		})
 		return x
 	}))
-	message("placement", build(backend, func(x *Node) *Node {
-		epl.With(x, epl.Replicate(1, "stage_0"), func() { x = Tanh(x) })
-		epl.With(x, epl.Replicate(1, "stage_1"), func() { x = Tanh(x) })
-		return x
-	}))
 	message("optimizer", step(trainer(backend, epl.Optimizer(fromLoss{sgd()}), nil)))
 	tr := trainer(backend, epl.Optimizer(sgd()), nil)
 	if err := tr.AccumulateGradients(4); err != nil {
@@ -211,10 +207,7 @@ func messages(t *testing.T, made map[string]string) {
 	}
 	_, err = epl.Init(cfg)
 	message("unsupported", err)
-	message("replica", build(newEnv(t, nil, epl.WithLocalDevices(2)).Backend(), func(x *Node) *Node {
-		epl.With(x, epl.Split(2, "head"), func() { x = Tanh(x) })
-		return x
-	}))
+	pipelineMessages(t, message)
 	t.Setenv(cluster.EnvNumWorkers, "2")
 	t.Setenv(cluster.EnvWorkerIndex, "0")
 	_, err = epl.Init(nil)

@@ -52,6 +52,81 @@ func Example() {
 	// Output: learnt: true
 }
 
+// A pipeline: two stages on a device each, and four micro-batches in a step. On 4 devices it would have two model
+// replicas, on 8 four.
+func Example_pipeline() {
+	Model := func(scope *model.Scope, x *Node) *Node {
+		epl.With(x, epl.Replicate(1, "stage_0"), func() {
+			x = activation.Relu(layers.Dense(scope.In("hidden"), x, true, 8))
+		})
+		epl.With(x, epl.Replicate(1, "stage_1"), func() {
+			x = layers.Dense(scope.In("out"), x, true, 1)
+		})
+		return x
+	}
+	cfg, err := epl.NewConfig(map[string]any{"pipeline.num_micro_batch": 4})
+	if err != nil {
+		log.Fatal(err)
+	}
+	env, err := epl.Init(cfg, epl.WithLocalDevices(2))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer env.Close()
+	store := model.NewStore()
+	store.SetParam(model.ParamInitialSeed, int64(1)) // the same start every time
+	trainer := train.NewTrainer(env.Backend(), store, Model, loss.MeanSquaredError,
+		epl.Optimizer(optimizer.Adam().LearningRate(0.05).Done()), nil, nil)
+	ds := dataset.Const(train.Batch{
+		Inputs: []*tensors.Tensor{tensors.FromValue([][]float32{{0, 0}, {0, 1}, {1, 0}, {1, 1}})},
+		Labels: []*tensors.Tensor{tensors.FromValue([][]float32{{0}, {1}, {1}, {0}})},
+	})
+	metrics, err := train.NewLoop(trainer).RunSteps(env.Dataset(ds), 200)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("learnt:", tensors.ToScalar[float32](metrics[0]) < 0.05)
+	// Output: learnt: true
+}
+
+// EPL finds the stages of a model that has no annotations.
+func Example_automaticStages() {
+	Model := func(scope *model.Scope, x *Node) *Node {
+		for i := range 4 {
+			x = activation.Relu(layers.Dense(scope.In("hidden_%d", i), x, true, 8))
+		}
+		return layers.Dense(scope.In("out"), x, true, 1)
+	}
+	cfg, err := epl.NewConfig(map[string]any{
+		"auto.auto_parallel":       true,
+		"pipeline.num_stages":      2,
+		"pipeline.num_micro_batch": 4,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	env, err := epl.Init(cfg, epl.WithLocalDevices(2))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer env.Close()
+	trainer := train.NewTrainer(env.Backend(), model.NewStore(), Model, loss.MeanSquaredError,
+		epl.Optimizer(optimizer.Adam().Done()), nil, nil)
+	ds := dataset.Const(train.Batch{
+		Inputs: []*tensors.Tensor{tensors.FromValue([][]float32{{1, 2}})},
+		Labels: []*tensors.Tensor{tensors.FromValue([][]float32{{1}})},
+	})
+	if _, err := train.NewLoop(trainer).RunSteps(env.Dataset(ds), 10); err != nil {
+		log.Fatal(err)
+	}
+	for i, d := range env.Stats().Devices {
+		fmt.Println(i, d.Runs > 0)
+	}
+	// Output:
+	// 0 true
+	// 1 true
+}
+
 func ExampleInit() {
 	env, err := epl.Init(nil)
 	if err != nil {
@@ -112,7 +187,7 @@ func ExampleWithPasses() {
 	defer env.Close()
 }
 
-// Two stages of a pipeline. On one device they have to share it.
+// Two TaskGraphs, which are the stages of a pipeline when the model is trained. Prediction runs as a whole.
 func ExampleWith() {
 	Model := func(scope *model.Scope, x *Node) *Node {
 		epl.With(x, epl.Replicate(1, "stage_0"), func() {
@@ -123,11 +198,7 @@ func ExampleWith() {
 		})
 		return x
 	}
-	cfg, err := epl.NewConfig(map[string]any{"cluster.colocate_split_and_replicate": true})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(predict(cfg, Model))
+	fmt.Println(predict(nil, Model))
 	// Output: [1 1]
 }
 
@@ -150,11 +221,7 @@ func ExampleSetDefaultStrategy() {
 		epl.SetDefaultStrategy(x, epl.Replicate(1, "stage_1"))
 		return layers.Dense(scope.In("stage_1"), x, true, 1)
 	}
-	cfg, err := epl.NewConfig(map[string]any{"cluster.colocate_split_and_replicate": true})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(predict(cfg, Model))
+	fmt.Println(predict(nil, Model))
 	// Output: [1 1]
 }
 

@@ -36,25 +36,31 @@ var mayImport = map[string][]string{
 	// How workers find each other and stay in step.
 	"rendezvous":   {"wire", "internal/version"},
 	"launch":       {"cluster", "rendezvous", "wire", "internal/version"},
-	"internal/job": {"cluster", "config", "comm", "rendezvous", "runtime", "internal/version"},
+	"serve":        {"wire"},
+	"internal/job": {"cluster", "config", "comm", "rendezvous", "runtime", "serve", "internal/version"},
+
+	// What the pipeline decides by.
+	"cost":  {"ir"},
+	"plan":  {"ir", "cost"},
+	"shard": {"ir"},
 
 	// The pipeline. They meet in the IR and do not know each other.
 	"record":   {"ir"},
-	"passes":   {"ir"},
+	"passes":   {"ir", "shard"},
 	"emit":     {"ir"},
 	"schedule": {"ir"},
 	"runtime":  {"ir", "schedule", "emit", "comm", "trace"}, // the end of it: it executes what the others made
 	"data":     {"runtime"},
 
 	// Who puts the pipeline together, and the face of it.
-	"internal/engine": {"config", "cluster", "ir", "record", "passes", "emit", "schedule", "trace", "runtime", "internal/job"},
+	"internal/engine": {"config", "cluster", "ir", "record", "cost", "plan", "passes", "emit", "schedule", "trace", "runtime", "internal/job"},
 	"":                {"config", "cluster", "ir", "record", "passes", "runtime", "data", "rendezvous", "internal/engine", "internal/job"},
 
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv": {"", "config", "cluster", "ir", "record", "passes", "emit", "runtime", "internal/engine"}, // the test of the whole
-	"cmd/...":        {"", "config", "cluster", "ir", "passes", "launch", "internal/version"},
+	"cmd/...":        {"", "config", "cluster", "ir", "passes", "trace", "launch", "internal/version"},
 	"examples/...":   {"", "data"},
-	"bench/...":      {"", "cluster", "comm", "passes", "rendezvous", "wire", "internal/equiv"},
+	"bench/...":      {"", "cluster", "comm", "passes", "rendezvous", "trace", "wire", "internal/equiv"},
 }
 
 // withCgo are the packages that may need cgo, because they link backends that do. All others build with CGO_ENABLED=0.

@@ -72,6 +72,9 @@ type setting struct {
 var (
 	works = []setting{
 		{"pipeline.num_micro_batch", map[string]any{"pipeline.num_micro_batch": 4}},
+		{"pipeline.num_stages", map[string]any{"pipeline.num_stages": 2, "auto.auto_parallel": true}},
+		{"pipeline.strategy", map[string]any{"pipeline.strategy": "PreferForward"}},
+		{"pipeline.stages_per_device", map[string]any{"pipeline.stages_per_device": 2, "pipeline.strategy": "Interleaved"}},
 		{"cluster.device_place_prefer_intra_node", map[string]any{"cluster.device_place_prefer_intra_node": false}},
 		{"cluster.run_visible_devices", map[string]any{"cluster.run_visible_devices": "0"}},
 		{"cluster.colocate_split_and_replicate", map[string]any{"cluster.colocate_split_and_replicate": true}},
@@ -88,11 +91,9 @@ var (
 		{"io.slicing", map[string]any{"io.slicing": true}},
 		{"io.unbalanced_io_slicing", map[string]any{"io.unbalanced_io_slicing": true, "io.slicing": true}},
 		{"io.drop_last_files", map[string]any{"io.drop_last_files": true, "io.slicing": true}},
+		{"auto.auto_parallel", map[string]any{"auto.auto_parallel": true, "pipeline.num_stages": 2}},
 	}
 	refused = []setting{
-		{"pipeline.num_stages", map[string]any{"pipeline.num_stages": 2, "auto.auto_parallel": true}},
-		{"pipeline.strategy", map[string]any{"pipeline.strategy": "PreferForward"}},
-		{"pipeline.stages_per_device", map[string]any{"pipeline.stages_per_device": 2, "pipeline.strategy": "Interleaved"}},
 		{"gradient_checkpoint.type", map[string]any{"gradient_checkpoint.type": "auto"}},
 		{"gradient_checkpoint.end_taskgraph", map[string]any{"gradient_checkpoint.end_taskgraph": 0, "gradient_checkpoint.type": "auto"}},
 		{"gradient_checkpoint.check_gradients", map[string]any{"gradient_checkpoint.check_gradients": true, "gradient_checkpoint.type": "auto"}},
@@ -103,7 +104,6 @@ var (
 		{"amp.loss_scale", map[string]any{"amp.loss_scale": 128, "amp.level": "O1"}},
 		{"amp.dtype", map[string]any{"amp.dtype": "bfloat16", "amp.level": "O1"}},
 		{"optimizer.num_apply_group", map[string]any{"optimizer.num_apply_group": 30}},
-		{"auto.auto_parallel", map[string]any{"auto.auto_parallel": true}},
 	}
 )
 
@@ -145,6 +145,11 @@ func TestEveryKeyWhoseFeatureIsMissingIsRefusedByName(t *testing.T) {
 	}
 }
 
+func TestAutomaticStagesNeedTheirNumber(t *testing.T) {
+	_, err := initWith(t, map[string]any{"auto.auto_parallel": true})
+	wantError(t, err, "epl: auto.auto_parallel needs pipeline.num_stages in this version: say how many stages the model is to be cut into")
+}
+
 func initWith(t *testing.T, params map[string]any) (*epl.Env, error) {
 	t.Helper()
 	cfg, err := epl.NewConfig(params)
@@ -172,12 +177,12 @@ func TestPassesOfTheEnvironmentAndOfCodeAddUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, stage := range []string{"00-recorded.txt", "01-dead-code.txt", "02-common.txt"} {
-		if len(files) < 3 || !strings.HasSuffix(files[i], stage) {
+	for i, stage := range []string{"00-recorded.txt", "01-taskgraphs.txt", "02-dead-code.txt", "03-common.txt", "04-local-view.txt"} {
+		if len(files) < 5 || !strings.HasSuffix(files[i], stage) {
 			t.Fatalf("stage %d is not %s: %q", i, stage, files)
 		}
 	}
-	text, err := os.ReadFile(files[2])
+	text, err := os.ReadFile(files[3])
 	if err != nil || strings.Count(string(text), " = Sin(") != 1 {
 		t.Errorf("after the last pass (%v):\n%s", err, text)
 	}

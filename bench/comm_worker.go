@@ -79,6 +79,9 @@ func beWorker() error {
 	if path == trainPath || path == alonePath {
 		return trainWorker(index, path)
 	}
+	if path == pipelinePath {
+		return pipelineWorker(index)
+	}
 	job, _, err := rendezvous.JobFromEnvironment(os.LookupEnv)
 	if err != nil {
 		return err

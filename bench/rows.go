@@ -55,7 +55,8 @@ func rows() []Row {
 	all = append(all, allReduceRows()...)
 	all = append(all, hiddenRow())
 	all = append(all, commRows()...)
-	return append(all, scalingRows()...)
+	all = append(all, scalingRows()...)
+	return append(all, pipelineRows()...)
 }
 
 // problem is a model with data.

@@ -49,7 +49,9 @@ type line struct {
 	waiting int   // bytes that have come and were not received
 	broken  error // why it ended
 	stopped bool
-	ended   chan struct{} // closed when no goroutine touches anybody's memory any more
+	// finishing: the goroutines end when what is queued is written.
+	finishing bool
+	ended     chan struct{} // closed when no goroutine touches anybody's memory any more
 }
 
 // transit is a send or receive under way.
@@ -117,7 +119,7 @@ func (x *exchanges) shut() {
 			select {
 			case <-l.ready:
 				if l.err == nil {
-					l.stop(nil)
+					l.finish()
 				}
 			default: // the engine's failure ends the dialling
 			}
@@ -248,9 +250,27 @@ func (l *line) acknowledge(m *message) {
 func (l *line) run(team *team) {
 	var both sync.WaitGroup
 	both.Go(func() { l.stop(l.write()) })
-	both.Go(func() { l.stop(l.read(team)) })
+	both.Go(func() {
+		err := l.read(team)
+		l.mu.Lock()
+		finishing := l.finishing
+		l.mu.Unlock()
+		if !finishing {
+			l.stop(err)
+		}
+	})
 	both.Wait()
 	close(l.ended)
+}
+
+// finish ends the goroutines when what is queued is written: the other end may wait for an acknowledgement.
+func (l *line) finish() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.finishing = true
+	l.work.Signal()
+	_ = l.conn.SetReadDeadline(time.Now())
+	_ = l.conn.SetWriteDeadline(time.Now().Add(time.Second))
 }
 
 // stop ends the goroutines. The first error stays.
@@ -272,12 +292,16 @@ func (l *line) write() error {
 	for {
 		l.mu.Lock()
 		for len(l.queue) == 0 && !l.stopped {
+			finishing := l.finishing
 			l.mu.Unlock()
 			if err := w.Flush(); err != nil {
 				return err
 			}
+			if finishing {
+				return net.ErrClosed
+			}
 			l.mu.Lock()
-			if len(l.queue) == 0 && !l.stopped {
+			if len(l.queue) == 0 && !l.stopped && !l.finishing {
 				l.work.Wait()
 			}
 		}

@@ -25,7 +25,7 @@ func (x *remote) fetch(j *Job, shape shapes.Shape) (any, error) {
 
 // share lets workers that have no device where a variable lives read it from those that have: all know of each other who
 // that is.
-func (s *step) share(b *Buffer, output int, path string, home schedule.Variable) {
+func (s *step) share(b *Buffer, output int, home schedule.Variable) {
 	if s.data.Job == nil {
 		return
 	}
@@ -44,7 +44,7 @@ func (s *step) share(b *Buffer, output int, path string, home schedule.Variable)
 		return
 	}
 	s.data.Job.Sharing()
-	name := fmt.Sprintf("variable %s of training program %d, output %d", path, s.opts.Number, output)
+	name := fmt.Sprintf("output %d of training program %d", output, s.opts.Number) // paths of metrics differ between workers
 	switch me := s.data.Job.Worker; {
 	case me == owner:
 		b.withdraw = s.data.Job.Offer(name, s.count, b.read)

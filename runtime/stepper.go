@@ -504,7 +504,7 @@ func (s *step) outputs() ([]compute.Buffer, error) {
 					}
 				}
 			}
-			s.share(b, i, x.Path, home)
+			s.share(b, i, home)
 		} else if err := s.result(b, v); err != nil {
 			return nil, errors.WithMessagef(err, "output %d, %s", i, v)
 		}

@@ -139,21 +139,25 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 		c.Recorded = planned
 		d.add("stages", "EPL cut the program into stages (auto.auto_parallel, pipeline.num_stages)", planned)
 	}
-	if c.Placement, err = e.place(c.Recorded); err != nil {
-		return nil, errors.WithMessagef(err, "program %q", c.Recorded.Name)
-	}
 	final := c.Recorded.Clone()
-	comm := e.opts.Config.Communication
-	seats := seatsOf(c.Placement)
-	pipeline := e.opts.Config.Pipeline
-	if e.opts.Config.IO.Slicing && final.IsTraining() {
-		if err := seats.checkSlicing(e.opts.Cluster); err != nil {
+	comm, pipeline := e.opts.Config.Communication, e.opts.Config.Pipeline
+	var seats seats
+	var local *ir.Local
+	if final.IsTraining() { // others run as a whole, on one device
+		if c.Placement, err = e.place(c.Recorded); err == nil {
+			seats = seatsOf(c.Placement)
+			local = &ir.Local{Replicas: c.Placement.Replicas, MicroBatches: e.MicroBatches()}
+			if e.opts.Config.IO.Slicing {
+				err = seats.checkSlicing(e.opts.Cluster)
+			}
+		}
+		if err != nil {
 			return nil, errors.WithMessagef(err, "program %q", c.Recorded.Name)
 		}
 	}
 	c.Steps, err = passes.Run(final, e.opts.Passes, passes.Options{
 		PerWorker: seats.perWorker(e.opts.Cluster), Spanning: seats.spans(e.opts.Cluster),
-		Local:        &ir.Local{Replicas: c.Placement.Replicas, MicroBatches: e.MicroBatches()},
+		Local:        local,
 		SumGradients: comm.GradientsReduceMethod == config.ReduceSum, DenseGradients: comm.SparseAsDense,
 		Places: seats.places, Colocate: e.opts.Config.Cluster.ColocateSplitAndReplicate, StagesPerDevice: pipeline.StagesPerDevice,
 		Note: func(line string) { c.Notes = append(c.Notes, line) },
@@ -213,7 +217,7 @@ func (e *Engine) once(c *Compiled) (compute.Executable, error) {
 				"give it a dataset that is whole on every worker, without env.Dataset, so that all get the same results", c.Recorded.Name)
 		}
 	}
-	if instances := c.Placement.Replicas * e.MicroBatches(); instances > 1 {
+	if e.opts.Cluster.TotalDevices() > 1 || e.MicroBatches() > 1 {
 		for _, v := range c.Final.Variables {
 			if v.Trainable && v.Update != nil {
 				o.NoFeed = fmt.Sprintf("epl: program %q updates the trainable variable %q from batches of env.Dataset, but EPL knows no gradients to reduce: "+
@@ -232,9 +236,9 @@ func (e *Engine) place(p *ir.Program) (*cluster.Placement, error) {
 		requests = append(requests, cluster.TaskGraph{Name: t.Name, Devices: t.Devices})
 	}
 	cfg := e.opts.Config
-	o := cluster.Options{PreferIntraNode: cfg.Cluster.DevicePlacePreferIntraNode, Colocate: cfg.Cluster.ColocateSplitAndReplicate}
-	if p.IsTraining() { // others run once, as a whole
-		o.StagesPerDevice = cfg.Pipeline.StagesPerDevice
-	}
-	return cluster.Place(e.opts.Cluster, requests, o)
+	return cluster.Place(e.opts.Cluster, requests, cluster.Options{
+		PreferIntraNode: cfg.Cluster.DevicePlacePreferIntraNode,
+		Colocate:        cfg.Cluster.ColocateSplitAndReplicate,
+		StagesPerDevice: cfg.Pipeline.StagesPerDevice,
+	})
 }

@@ -23,11 +23,11 @@ type report struct {
 	Cut      *plan.Cut // nil: the user cut the program, or nobody
 	// PassNotes are what passes have to say.
 	PassNotes []string
-	Number   int
-	Name     string
-	Kind     string   // "training step"
-	Notes    []string // sentences about what EPL does not know
-	Refused  string   // why the program does not run; "" if it does
+	Number    int
+	Name      string
+	Kind      string   // "training step"
+	Notes     []string // sentences about what EPL does not know
+	Refused   string   // why the program does not run; "" if it does
 
 	OpsRecorded, OpsFinal int // OpsFinal is that after the last pass that ran
 	Inputs                int
@@ -97,8 +97,11 @@ func newReport(c *Compiled, number int, final *ir.Program, cfg *config.Config) *
 	}
 	r.taskGraphs(p, final)
 	r.variables(p)
-	if c.Placement != nil {
+	switch {
+	case c.Placement != nil:
 		r.Placement = placementSentences(c.Placement, cfg)
+	case c.Err == nil && !p.IsTraining():
+		r.Placement = []string{"it runs as a whole, on the first device of every worker"}
 	}
 	r.steps(c)
 	return r

@@ -124,7 +124,11 @@ func (m Staged) train(backend compute.Backend, stages int, ds train.Dataset, opt
 // alone trains on the plain backend, on the batches of k instances at once.
 func (m Staged) alone(t testing.TB, stages, k int, opt optimizer.Interface, steps int) *Run {
 	t.Helper()
-	run, err := m.train(Plain(), stages, Dataset{joined(m.Batch, k)}, opt, steps)
+	ds := Dataset{m.Batch}
+	if k > 1 {
+		ds = Dataset{joined(m.Batch, k)}
+	}
+	run, err := m.train(Plain(), stages, ds, opt, steps)
 	if err != nil {
 		t.Fatalf("plain GoMLX: %v", err)
 	}

@@ -36,7 +36,8 @@ const (
 	folderVariable = "EPLTEST_FOLDER" // where the workers meet
 	hostVariable   = "EPLTEST_HOST"   // where they meet instead: an address of the first worker
 
-	backendVariable = "EPLTEST_BACKEND" // communication.backend
+	backendVariable  = "EPLTEST_BACKEND"  // communication.backend
+	colocateVariable = "EPLTEST_COLOCATE" // cluster.colocate_split_and_replicate
 )
 
 // parts are what workers can play. What they return is an error of the test.
@@ -93,6 +94,9 @@ func (w *part) init(params map[string]any, opts ...epl.Option) (*epl.Env, error)
 // params adds what all parts want.
 func (w *part) params(params map[string]any) map[string]any {
 	all := map[string]any{"cluster.colocate_split_and_replicate": true, "communication.timeout": "1m"}
+	if colocate := os.Getenv(colocateVariable); colocate != "" {
+		all["cluster.colocate_split_and_replicate"] = colocate == "true"
+	}
 	if backend := os.Getenv(backendVariable); backend != "" {
 		all["communication.backend"] = backend
 	}
