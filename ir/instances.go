@@ -109,7 +109,7 @@ func (*Merge) Emit(compute.Function, *Operands) ([]compute.Value, error) {
 // isGiven tells whether the value of the op comes from outside the program.
 func (op *Op) isGiven() bool {
 	switch op.Attrs.(type) {
-	case *Parameter, *Instance, *InstanceCount:
+	case *Parameter, *Instance, *InstanceCount, *ShardOf:
 		return true
 	}
 	return false

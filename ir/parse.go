@@ -254,6 +254,11 @@ func (r *reader) variable() (err error) {
 			return err
 		}
 	}
+	for r.accept("shard") {
+		if err = r.valueLater(func(x *Value) { v.Shards = append(v.Shards, x) }); err != nil {
+			return err
+		}
+	}
 	v.TaskGraph, err = r.taskGraphRef()
 	return err
 }

@@ -75,6 +75,9 @@ func (p *Program) write(out *strings.Builder, elide bool) {
 		for _, x := range v.Copies {
 			w.printf(" copy %s", x)
 		}
+		for _, x := range v.Shards {
+			w.printf(" shard %s", x)
+		}
 		if v.TaskGraph != nil {
 			w.printf(" taskgraph %d", v.TaskGraph.ID)
 		}

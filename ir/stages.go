@@ -74,9 +74,12 @@ func (p *Program) ReadOriginals(stage func(*Op) int) {
 // Exchange is a collective between devices of a model replica: it takes a value of each, and gives each one.
 type Exchange struct {
 	How    Collective
-	Reduce Reduction // of AllReduceOf
-	Dim    int       // of AllGatherOf: the dim along which values are put one after the other
-	Places []int     // of inputs, and outputs
+	Reduce Reduction // of AllReduceOf and ReduceScatterOf
+	// Dim, of AllGatherOf and AllToAllOf, is that along which what comes is put one after the other.
+	Dim int
+	// Split, of ReduceScatterOf and AllToAllOf, is the dim along which values are divided.
+	Split  int
+	Places []int // of inputs, and outputs
 }
 
 // Collective says what an exchange does.
@@ -84,11 +87,13 @@ type Collective int
 
 // The collectives.
 const (
-	AllReduceOf Collective = iota + 1 // everyone gets the reduction of all values
-	AllGatherOf                       // everyone gets all values, one after the other
+	AllReduceOf     Collective = iota + 1 // everyone gets the reduction of all values
+	AllGatherOf                           // everyone gets all values, one after the other
+	ReduceScatterOf                       // everyone gets a part of the reduction of all values
+	AllToAllOf                            // everyone gives everyone else a part of its value
 )
 
-var collectiveNames = [...]string{"", "all-reduce", "all-gather"}
+var collectiveNames = [...]string{"", "all-reduce", "all-gather", "reduce-scatter", "all-to-all"}
 
 // String returns the word used in program text.
 func (c Collective) String() string {
@@ -131,6 +136,27 @@ func (*Exchange) arity() arity { return arity{}.list() }
 // Emit implements Attrs, by an error: devices exchange values between segments.
 func (*Exchange) Emit(compute.Function, *Operands) ([]compute.Value, error) {
 	return nil, errors.New("devices exchange values between segments, not inside one")
+}
+
+// ShardOf is the part of a variable that the device of the op has: rows Start to Start+Size of a dim. It is given, as the
+// variable is.
+type ShardOf struct {
+	Dim, Start, Size int
+}
+
+// OpShardOf is the operation of [ShardOf].
+const OpShardOf OpType = "ShardOf"
+
+func init() { newAttrs[OpShardOf] = func() Attrs { return &ShardOf{} } }
+
+// OpType implements Attrs.
+func (*ShardOf) OpType() OpType { return OpShardOf }
+
+func (*ShardOf) arity() arity { return arity{}.required(1) }
+
+// Emit implements Attrs, by an error: a segment takes it as an input.
+func (*ShardOf) Emit(compute.Function, *Operands) ([]compute.Value, error) {
+	return nil, errors.New("the part of a variable is an input of its segment")
 }
 
 // stages checks that stages and places are what the rest of the program needs.

@@ -316,16 +316,39 @@ func (v *verifier) variables() error {
 		if !v.defined[x.Update] {
 			return errors.Errorf("the new value of variable %q is not in main", x.Path)
 		}
-		for _, c := range x.Copies {
-			if !v.defined[c] || !c.Shape.Equal(x.Param.Shape) {
-				return errors.Errorf("a copy of the new value of variable %q is not in main, or of another shape", x.Path)
-			}
-		}
-		if !x.Update.Shape.Equal(x.Param.Shape) {
-			return errors.Errorf("variable %q is %s, its new value %s", x.Path, ShapeText(x.Param.Shape), ShapeText(x.Update.Shape))
+		if err := v.update(x); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// update checks the new value of a variable on each device.
+func (v *verifier) update(x *Variable) error {
+	if x.Shards != nil && len(x.Shards) != len(x.Copies)+1 {
+		return errors.Errorf("variable %q has %d parts and %d new values", x.Path, len(x.Shards), len(x.Copies)+1)
+	}
+	for i, u := range append([]*Value{x.Update}, x.Copies...) {
+		old := x.Param
+		if x.Shards != nil {
+			old = x.Shards[i]
+		}
+		if !v.defined[u] {
+			return errors.Errorf("a copy of the new value of variable %q is not in main", x.Path)
+		}
+		if !u.Shape.Equal(old.Shape) {
+			return errors.Errorf("variable %q is %s, its new value %s", x.Path, ShapeText(old.Shape), ShapeText(u.Shape))
+		}
+	}
+	return nil
+}
+
+// held is what the first device of its stage has of a variable.
+func (x *Variable) held() *Value {
+	if x.Shards != nil {
+		return x.Shards[0]
+	}
+	return x.Param
 }
 
 func (v *verifier) gradients() error {
@@ -340,8 +363,8 @@ func (v *verifier) gradients() error {
 			return errors.Errorf("variable %q has a gradient and is not trainable", g.Variable.Path)
 		case g.Value == nil || !v.defined[g.Value]:
 			return errors.Errorf("the gradient of %q is not in main", g.Variable.Path)
-		case !g.Value.Shape.Equal(g.Variable.Param.Shape):
-			return errors.Errorf("variable %q is %s, its gradient %s", g.Variable.Path, ShapeText(g.Variable.Param.Shape), ShapeText(g.Value.Shape))
+		case !g.Value.Shape.Equal(g.Variable.held().Shape):
+			return errors.Errorf("variable %q is %s, its gradient %s", g.Variable.Path, ShapeText(g.Variable.held().Shape), ShapeText(g.Value.Shape))
 		case g.Value.Op.Phase == Apply && !g.Value.Op.IsLeaf():
 			return errors.Errorf("the gradient of %q is computed in apply", g.Variable.Path)
 		}

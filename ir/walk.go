@@ -87,6 +87,9 @@ func (p *Program) ReplaceUses(by map[*Value]*Value) {
 		for i, x := range v.Copies {
 			v.Copies[i] = to(x)
 		}
+		for i, x := range v.Shards {
+			v.Shards[i] = to(x)
+		}
 	}
 	for i := range p.Gradients {
 		p.Gradients[i].Value = to(p.Gradients[i].Value)

@@ -28,7 +28,7 @@ func deadCode(p *ir.Program) int {
 	return before - len(p.Main.Ops)
 }
 
-// liveOps are the ops of main that an output, a gradient or the loss needs.
+// liveOps are the ops of main that an output, a gradient, the loss or the weight of instances needs.
 func liveOps(p *ir.Program) map[*ir.Op]bool {
 	live := map[*ir.Op]bool{}
 	need := func(v *ir.Value) { live[v.Op] = true }
@@ -40,6 +40,11 @@ func liveOps(p *ir.Program) map[*ir.Op]bool {
 	}
 	if p.Loss != nil {
 		need(p.Loss)
+	}
+	if p.IsTraining() {
+		for _, v := range p.Collection("InstanceWeight") {
+			need(v)
+		}
 	}
 	for i := len(p.Main.Ops) - 1; i >= 0; i-- {
 		if op := p.Main.Ops[i]; live[op] {
