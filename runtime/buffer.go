@@ -7,6 +7,7 @@ package runtime
 
 import (
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/gomlx/compute"
@@ -19,6 +20,7 @@ import (
 //   - one shard, on device 0: what programs that run once take and give;
 //   - a shard on each device where a variable lives, all with the same data, after its first training step; if that is no
 //     device of this worker, it is fetched from another when it is read;
+//   - a part on each of several devices, on this worker and others, for a variable that is split;
 //   - a feed: the batches of a step, still on the host.
 type Buffer struct {
 	data  *Data
@@ -30,10 +32,16 @@ type Buffer struct {
 	mu     sync.Mutex       // GoMLX may finalize from the garbage collector's goroutine
 	shards []compute.Buffer // by device; nil where there is none
 	remote *remote          // where it is, if no device of this worker has it; nil otherwise
+	parts  []compute.Buffer // of a variable that is split, by device; nil where there is none
+	pieces []piece          // all of them, and who has them; nil if it is not split, or there are shards that are newer
 	gone   bool
 	// withdraw ends that other workers may read it; nil if they may not.
 	withdraw func()
 	equal    bool // on all workers, because a step made it
+
+	// serving is held while another worker reads a part, and while parts go away. It is not mu, which is held while this
+	// worker reads parts of others, who may do the same.
+	serving sync.Mutex
 }
 
 var _ compute.Buffer = (*Buffer)(nil)
@@ -88,10 +96,13 @@ func (b *Buffer) host() (any, error) {
 			return toHost(s, b.shape)
 		}
 	}
-	if b.remote == nil {
-		return nil, errors.New("epl: internal error: a buffer has no data")
+	switch {
+	case b.pieces != nil:
+		return b.gather()
+	case b.remote != nil:
+		return b.remote.fetch(b.data.Job, b.shape)
 	}
-	return b.remote.fetch(b.data.Job, b.shape)
+	return nil, errors.New("epl: internal error: a buffer has no data")
 }
 
 // isEqual tells whether all workers are known to have the same data.
@@ -101,8 +112,8 @@ func (b *Buffer) isEqual() bool {
 	return b.equal
 }
 
-// take returns the data of all devices to a new owner: the buffer is gone.
-func (b *Buffer) take() (shards []compute.Buffer, err error) {
+// take returns the data of all devices, parts included, to a new owner: the buffer is gone.
+func (b *Buffer) take() (all []compute.Buffer, err error) {
 	defer func() {
 		if b.withdraw != nil && err == nil { // not under the lock: who reads may wait for it
 			b.withdraw()
@@ -113,24 +124,23 @@ func (b *Buffer) take() (shards []compute.Buffer, err error) {
 	if b.gone {
 		return nil, errGone
 	}
-	s := b.shards
-	b.shards, b.gone = nil, true
+	b.serving.Lock()
+	defer b.serving.Unlock()
+	all = slices.DeleteFunc(slices.Concat(b.shards, b.parts), func(x compute.Buffer) bool { return x == nil })
+	b.shards, b.parts, b.pieces, b.gone = nil, nil, nil, true
 	if b.feed != nil {
-		return s, b.feed.finalize(b.index)
+		return all, b.feed.finalize(b.index)
 	}
-	return s, nil
+	return all, nil
 }
 
 // Finalize implements compute.Buffer. Doing it twice is harmless.
 func (b *Buffer) Finalize() error {
-	shards, err := b.take()
+	all, err := b.take()
 	if err == errGone {
 		return nil
 	}
-	for _, s := range shards {
-		if s == nil {
-			continue
-		}
+	for _, s := range all {
 		if e := s.Finalize(); e != nil && err == nil {
 			err = e
 		}
@@ -144,18 +154,27 @@ func (b *Buffer) ToFlatData(flat any) error {
 		j.Reading()
 	}
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, s := range b.shards {
-		if s != nil && !b.gone {
-			defer b.mu.Unlock()
+		if s != nil {
 			return s.ToFlatData(flat)
 		}
 	}
-	b.mu.Unlock()
-	s, err := b.shard(0)
+	if b.remote == nil && b.pieces == nil || b.gone {
+		b.mu.Unlock()
+		s, err := b.shard(0)
+		b.mu.Lock()
+		if err != nil {
+			return err
+		}
+		return s.ToFlatData(flat)
+	}
+	whole, err := b.host()
 	if err != nil {
 		return err
 	}
-	return s.ToFlatData(flat)
+	copyFlat(flat, whole)
+	return nil
 }
 
 // Data implements compute.Buffer, by an error: see [Data.HasSharedBuffers].
@@ -192,6 +211,9 @@ func toHost(b compute.Buffer, shape shapes.Shape) (any, error) {
 
 // copyFlat copies between slices of the same type.
 func copyFlat(to, from any) { reflect.Copy(reflect.ValueOf(to), reflect.ValueOf(from)) }
+
+// slice is some elements of a slice.
+func slice(flat any, from, to int) any { return reflect.ValueOf(flat).Slice(from, to).Interface() }
 
 // newFlat makes a slice that holds a tensor.
 func newFlat(shape shapes.Shape) any {

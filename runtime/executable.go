@@ -79,16 +79,15 @@ func (e *Executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 		if !d {
 			continue
 		}
-		shards, err := inputs[i].(*Buffer).take()
+		all, err := inputs[i].(*Buffer).take()
 		if err != nil {
 			return nil, errors.WithMessagef(err, "program %q, input %d is donated twice", e.name, i)
 		}
-		for _, s := range shards[1:] { // on other devices, if it is there: out of date soon
-			if s == nil {
-				continue
-			}
-			if err := s.Finalize(); err != nil {
-				return nil, err
+		for _, x := range all { // on other devices, if it is there: out of date soon
+			if x != ins[i] {
+				if err := x.Finalize(); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}

@@ -133,7 +133,9 @@ func (j *Job) broadcast(program string, b *Buffer) error {
 		if err != nil {
 			return err
 		}
-		for _, old := range b.shards {
+		b.serving.Lock()
+		defer b.serving.Unlock()
+		for _, old := range slices.Concat(b.shards, b.parts) {
 			if old == nil {
 				continue
 			}
@@ -141,7 +143,7 @@ func (j *Job) broadcast(program string, b *Buffer) error {
 				return err
 			}
 		}
-		b.shards = []compute.Buffer{shard}
+		b.shards, b.parts, b.pieces = []compute.Buffer{shard}, nil, nil
 	}
 	b.equal, b.remote = true, nil
 	return nil

@@ -65,9 +65,10 @@ func (r *run) list() (err error) {
 			err = errors.WithMessagef(err, "epl: device %d, %s", r.id, r.schedule.Text(at))
 		}
 	}()
-	for i, v := range r.program.Main.Params {
+	for _, x := range r.schedule.Variables {
+		i := r.param[x.Param]
 		if shards := r.shards[i]; shards != nil && shards[r.local] != nil {
-			at := schedule.Slot{Value: v, Micro: schedule.Once}
+			at := schedule.Slot{Value: x.At(r.place), Micro: schedule.Once}
 			if err := r.keep(at, shards[r.local], forVariables); err != nil {
 				return err
 			}
@@ -187,7 +188,8 @@ func (r *run) input(v *ir.Value, in schedule.Instr) (b compute.Buffer, owned boo
 
 // slot is where a value is kept: variables are there once.
 func (r *run) slot(v *ir.Value, micro int) schedule.Slot {
-	if _, isParam := r.param[v]; isParam && !r.isInput[v] {
+	_, isPart := v.Op.Attrs.(*ir.ShardOf)
+	if _, isParam := r.param[v]; isParam && !r.isInput[v] || isPart {
 		micro = schedule.Once
 	}
 	return schedule.Slot{Value: v, Micro: micro}

@@ -2,11 +2,13 @@ package runtime
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 )
 
@@ -23,34 +25,55 @@ func (x *remote) fetch(j *Job, shape shapes.Shape) (any, error) {
 	return flat, j.Fetch(x.worker, x.name, x.version, dtypes.UnsafeByteSliceFromAny(flat))
 }
 
-// share lets workers that have no device where a variable lives read it from those that have: all know of each other who
-// that is.
+// share lets workers that have no device where a variable lives, or a part of it, read it from those that have: all know of
+// each other who that is.
 func (s *step) share(b *Buffer, output int, home schedule.Variable) {
-	if s.data.Job == nil {
+	name := fmt.Sprintf("output %d of training program %d", output, s.opts.Number) // paths of metrics differ between workers
+	if home.Shards == nil {
+		owner, all := s.owners(home.Places)
+		if s.data.Job == nil || all {
+			return
+		}
+		s.data.Job.Sharing()
+		if me := s.data.Job.Worker; me == owner[0] {
+			b.withdraw = s.data.Job.Offer(name, s.count, b.read)
+		} else if !slices.Contains(owner, me) {
+			b.remote = &remote{owner[0], name, s.count}
+		}
 		return
 	}
-	owner := -1
-	has := map[int]bool{}
+	var withdraw []func()
+	for i, v := range home.Shards {
+		a := v.Op.Attrs.(*ir.ShardOf)
+		p := piece{rows: rows{a.Dim, a.Start, a.Size}, local: slices.IndexFunc(s.runs, func(r *run) bool { return r.place == home.Places[i] })}
+		if owner, all := s.owners(home.Places[i : i+1]); s.data.Job != nil && !all {
+			s.data.Job.Sharing()
+			part := fmt.Sprintf("part %d of %s", i, name)
+			if p.local < 0 {
+				p.remote = &remote{owner[0], part, s.count}
+			} else if owner[0] == s.data.Job.Worker {
+				withdraw = append(withdraw, s.data.Job.Offer(part, s.count, b.readPart(p)))
+			}
+		}
+		b.pieces = append(b.pieces, p)
+	}
+	b.withdraw = func() {
+		for _, w := range withdraw {
+			w()
+		}
+	}
+}
+
+// owners are the workers that have one of the places, in the order of model replicas; all tells whether that is every worker.
+func (s *step) owners(places []int) (workers []int, all bool) {
 	for _, ranks := range s.schedule.Ranks {
-		for _, place := range home.Places {
-			w := s.workerOf(ranks[place])
-			has[w] = true
-			if owner < 0 {
-				owner = w
+		for _, place := range places {
+			if w := s.workerOf(ranks[place]); !slices.Contains(workers, w) {
+				workers = append(workers, w)
 			}
 		}
 	}
-	if len(has) == len(s.data.Job.Devices) {
-		return
-	}
-	s.data.Job.Sharing()
-	name := fmt.Sprintf("output %d of training program %d", output, s.opts.Number) // paths of metrics differ between workers
-	switch me := s.data.Job.Worker; {
-	case me == owner:
-		b.withdraw = s.data.Job.Offer(name, s.count, b.read)
-	case !has[me]:
-		b.remote = &remote{owner, name, s.count}
-	}
+	return workers, s.data.Job != nil && len(workers) == len(s.data.Job.Devices)
 }
 
 // read lends the data to another worker.
@@ -65,4 +88,20 @@ func (b *Buffer) read() (data []byte, release func(), err error) {
 		return nil, nil, errors.WithMessage(err, "epl: a variable cannot be read")
 	}
 	return dtypes.UnsafeByteSliceFromAny(flat), func() {}, nil
+}
+
+// readPart lends a part to another worker.
+func (b *Buffer) readPart(p piece) func() (data []byte, release func(), err error) {
+	return func() ([]byte, func(), error) {
+		b.serving.Lock()
+		defer b.serving.Unlock()
+		if b.gone || b.parts[p.local] == nil {
+			return nil, nil, errGone
+		}
+		flat, err := toHost(b.parts[p.local], p.shape(b.shape))
+		if err != nil {
+			return nil, nil, errors.WithMessage(err, "epl: a part of a variable cannot be read")
+		}
+		return dtypes.UnsafeByteSliceFromAny(flat), func() {}, nil
+	}
 }

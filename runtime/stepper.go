@@ -311,9 +311,9 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 	if err := s.takeBatches(buffers); err != nil {
 		return err
 	}
-	home := map[*ir.Value][]int{}
+	homes := map[*ir.Value]schedule.Variable{}
 	for _, x := range s.schedule.Variables {
-		home[x.Param] = x.Places
+		homes[x.Param] = x
 	}
 	for i, b := range buffers {
 		if b.feed != nil || s.plain[s.program.Main.Params[i]] == b {
@@ -321,11 +321,19 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 		}
 		s.shards[i] = make([]compute.Buffer, len(s.devices))
 		for d := range s.devices {
-			if _, place := s.seat(s.first + d); slices.Contains(home[s.program.Main.Params[i]], place) {
-				var err error
-				if s.shards[i][d], err = b.shard(d); err != nil { // a copy for every device
-					return errors.WithMessagef(err, "input %d", i)
-				}
+			_, place := s.seat(s.first + d)
+			v := homes[s.program.Main.Params[i]].At(place)
+			if v == nil {
+				continue
+			}
+			var err error
+			if a, isPart := v.Op.Attrs.(*ir.ShardOf); isPart {
+				s.shards[i][d], err = b.part(d, rows{a.Dim, a.Start, a.Size})
+			} else {
+				s.shards[i][d], err = b.shard(d) // a copy for every device
+			}
+			if err != nil {
+				return errors.WithMessagef(err, "input %d", i)
 			}
 		}
 	}
@@ -341,8 +349,8 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 		if err != nil {
 			return errors.WithMessagef(err, "input %d is donated twice", i)
 		}
-		for d, x := range all { // copies that were made for other programs
-			if x != nil && s.shards[i][d] == nil {
+		for _, x := range all { // copies that were made for other programs
+			if !slices.Contains(s.shards[i], x) {
 				if err := x.Finalize(); err != nil {
 					return err
 				}
@@ -494,15 +502,9 @@ func (s *step) outputs() ([]compute.Buffer, error) {
 		}
 		b := &Buffer{data: s.data, shape: v.Shape, shards: make([]compute.Buffer, len(s.runs))}
 		if x := s.program.Outputs[i].Updates; x != nil {
-			b.equal = true
 			home := homes[x.Param]
-			for d, r := range s.runs {
-				if at := slices.Index(home.Places, r.place); at >= 0 {
-					var err error
-					if b.shards[d], err = r.give(home.Updates[at]); err != nil {
-						return nil, errors.WithMessagef(err, "the new value of variable %q", x.Path)
-					}
-				}
+			if err := s.update(b, home); err != nil {
+				return nil, errors.WithMessagef(err, "the new value of variable %q", x.Path)
 			}
 			s.share(b, i, home)
 		} else if err := s.result(b, v); err != nil {
@@ -511,6 +513,26 @@ func (s *step) outputs() ([]compute.Buffer, error) {
 		outs[i], given[v] = b, b
 	}
 	return outs, nil
+}
+
+// update takes the new value of a variable from the devices where it lives.
+func (s *step) update(b *Buffer, home schedule.Variable) error {
+	b.equal = true
+	b.shape = home.Param.Shape
+	to := b.shards
+	if home.Shards != nil {
+		b.shards, b.parts = nil, make([]compute.Buffer, len(s.runs))
+		to = b.parts
+	}
+	for d, r := range s.runs {
+		if at := slices.Index(home.Places, r.place); at >= 0 {
+			var err error
+			if to[d], err = r.give(home.Updates[at]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // result takes a result from the first device that has it.

@@ -184,7 +184,7 @@ func TestAnErrorOnOneDeviceStopsTheOthersAndIsReportedOnceWithTheDevice(t *testi
 		wrong.Store(f)
 		_, err := x.Execute([]compute.Buffer{feed(t, data, 6), w}, []bool{true, false}, 0)
 		mustFail(t, err, "out of")
-		mustFail(t, err, "device 1, segment instance.0 of micro-batch 0")
+		mustFail(t, err, "device 1, run instance.0 micro-batch 0")
 		if n := strings.Count(err.Error(), "out of"); n != 1 {
 			t.Errorf("it is reported %d times: %v", n, err)
 		}

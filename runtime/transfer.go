@@ -120,7 +120,7 @@ func (r *run) exchange(in schedule.Instr) error {
 	}
 	start := time.Now()
 	v, out := in.Op.Inputs[mine], in.Op.Outputs[mine]
-	h := r.values[schedule.Slot{Value: v, Micro: in.Micro}]
+	h := r.values[r.slot(v, in.Micro)]
 	if h == nil {
 		return errors.Errorf("%s is not there", v)
 	}
@@ -128,27 +128,13 @@ func (r *run) exchange(in schedule.Instr) error {
 	if err != nil {
 		return err
 	}
-	b, err := r.fill(out.Shape, func(to any) error {
-		call := comm.Call{Op: comm.AllGather, In: flat, Out: to, Program: r.program.Name}
-		switch a.How {
-		case ir.AllGatherOf:
-			for _, x := range in.Op.Inputs {
-				call.OutCounts = append(call.OutCounts, x.Shape.Size())
-			}
-		case ir.AllReduceOf:
-			copyFlat(to, flat)
-			call = comm.Call{Op: comm.AllReduce, Buf: to, Reduction: reductions[a.Reduce], Program: r.program.Name}
-		}
-		return end.Do(call)
-	})
+	b, err := r.fill(out.Shape, func(to any) error { return collective(end, r.program.Name, in.Op, a, mine, flat, to) })
 	if err != nil {
 		return err
 	}
 	r.trace.Add(r.id, 1, trace.Communicate, fmt.Sprintf("%s %s", a.How, in.Op), start, bytesOf(b))
 	return r.keep(schedule.Slot{Value: out, Micro: in.Micro}, b, forValues)
 }
-
-var reductions = map[ir.Reduction]comm.Reduction{ir.ReduceBySum: comm.Sum, ir.ReduceByMax: comm.Max, ir.ReduceByMin: comm.Min}
 
 // deliver gives results to workers whose devices do not have them: from the first model replica to their first device.
 func (r *run) deliver() error {

@@ -34,7 +34,7 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 	}
 	stages := max(len(p.Stages), 1)
 	b := &builder{p: p, index: map[*ir.Op]int{}, stage: map[*ir.Op]int{}, kind: map[*ir.Op]TaskKind{}, level: map[*ir.Op]int{}, users: map[*ir.Value][]*ir.Op{},
-		bound: map[*ir.Op]bool{}, tasks: map[taskKey]*task{}, input: map[*ir.Value]bool{},
+		merged: map[*ir.Op]bool{}, exchanged: map[*ir.Op]bool{}, bound: map[*ir.Op]bool{}, tasks: map[taskKey]*task{}, input: map[*ir.Value]bool{},
 		s: &Program{variable: map[*ir.Value]bool{}, Name: p.Name, Local: *p.Local, Ranks: o.Ranks,
 			Pipeline: Pipeline{Strategy: cmp.Or(o.Strategy, PreferBackward), Stages: stages, Groups: cmp.Or(o.Groups, stages), Micro: p.Local.MicroBatches}}}
 	order, err := b.s.Pipeline.Order()
@@ -65,11 +65,17 @@ type builder struct {
 	kind  map[*ir.Op]TaskKind // of varying ops: the task they belong to
 	level map[*ir.Op]int      // of varying ops: how many exchanges of their task come before
 	users map[*ir.Value][]*ir.Op
-	bound map[*ir.Op]bool // reads merged values: others can be computed anywhere
+	// merged ops read merged values: instances do not compute them.
+	merged map[*ir.Op]bool
+	// exchanged ops, of those that do not vary, read what places exchanged.
+	exchanged map[*ir.Op]bool
+	// bound ops, of those that run once, run on their own place: they read merged values, what places exchanged, or parts of
+	// variables. The others can be computed anywhere.
+	bound map[*ir.Op]bool
 	input map[*ir.Value]bool
 	tasks map[taskKey]*task
 	after [][]int // by bucket and place: the segment after which it can start there
-	apply [][]int // segments that run once, in order: rounds of one per place at most
+	apply []piece // what runs once, in an order in which each has what it needs
 }
 
 // single tells whether forward and backward of a micro-batch follow each other on the same devices.
@@ -79,8 +85,10 @@ func isMerge(op *ir.Op) bool { _, ok := op.Attrs.(*ir.Merge); return ok }
 
 func isExchange(op *ir.Op) bool { _, ok := op.Attrs.(*ir.Exchange); return ok }
 
-// isWork tells whether instances compute the op.
-func isWork(op *ir.Op) bool { return op.Varying && !op.IsLeaf() && !isMerge(op) }
+// isWork tells whether instances compute the op, on its place: what varies, and what places exchange for them.
+func (b *builder) isWork(op *ir.Op) bool {
+	return !op.IsLeaf() && !isMerge(op) && (op.Varying || b.exchanged[op] && !b.merged[op] && op.Phase != ir.Apply)
+}
 
 // placesOf are the places that take part in an op.
 func placesOf(op *ir.Op) []int {
@@ -108,6 +116,9 @@ func (b *builder) read() {
 	}
 	for _, x := range b.p.Variables {
 		b.s.variable[x.Param] = true
+		for _, v := range x.Shards {
+			b.s.variable[v] = true
+		}
 	}
 	for i, op := range b.p.Main.Ops {
 		b.index[op], b.stage[op] = i, stage[op.TaskGraph]
@@ -115,20 +126,25 @@ func (b *builder) read() {
 			if u := b.users[v]; len(u) == 0 || u[len(u)-1] != op {
 				b.users[v] = append(u, op)
 			}
-			b.bound[op] = b.bound[op] || isMerge(v.Op) || b.bound[v.Op]
+			b.merged[op] = b.merged[op] || isMerge(v.Op) || b.merged[v.Op]
+			b.exchanged[op] = b.exchanged[op] || b.exchanged[v.Op]
+			_, part := v.Op.Attrs.(*ir.ShardOf)
+			b.bound[op] = b.bound[op] || isMerge(v.Op) || b.bound[v.Op] || part
 		})
+		b.exchanged[op] = (b.exchanged[op] || isExchange(op)) && !op.Varying
+		b.bound[op] = (b.bound[op] || b.exchanged[op]) && !op.Varying
 	}
 	for i := len(b.p.Main.Ops) - 1; i >= 0; i-- {
-		if op := b.p.Main.Ops[i]; isWork(op) {
+		if op := b.p.Main.Ops[i]; b.isWork(op) {
 			b.kind[op] = b.kindOf(op)
 		}
 	}
 	for _, op := range b.p.Main.Ops {
-		if !isWork(op) {
+		if !b.isWork(op) {
 			continue
 		}
 		op.Uses(func(v *ir.Value) {
-			if !isWork(v.Op) || b.stage[v.Op] != b.stage[op] || b.kind[v.Op] != b.kind[op] {
+			if !b.isWork(v.Op) || b.stage[v.Op] != b.stage[op] || b.kind[v.Op] != b.kind[op] {
 				return
 			}
 			l := b.level[v.Op]
@@ -153,7 +169,7 @@ func (b *builder) kindOf(op *ir.Op) TaskKind {
 	// What other stages wait for comes first; gradients of weights can wait.
 	for _, v := range op.Outputs {
 		for _, u := range b.users[v] {
-			if isWork(u) && (b.stage[u] != b.stage[op] || b.kind[u] == BackwardTask) {
+			if b.isWork(u) && (b.stage[u] != b.stage[op] || b.kind[u] == BackwardTask) {
 				return BackwardTask
 			}
 		}

@@ -17,8 +17,8 @@ func (p *Program) Check() error {
 	for place := range p.Places {
 		g.players = append(g.players, &player{have: map[Slot]bool{}, state: make([]Kind, len(p.Buckets)), parts: make([]int, len(p.Buckets))})
 		for _, x := range p.Variables {
-			if slices.Contains(x.Places, place) {
-				g.players[place].have[Slot{x.Param, Once}] = true
+			if v := x.At(place); v != nil {
+				g.players[place].have[Slot{v, Once}] = true
 			}
 		}
 	}

@@ -2,12 +2,9 @@ package schedule
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/easyparallel/epl/ir"
 )
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 // transfers finds the values that segments read on other places than where they are computed, one for each place that
 // reads them.
@@ -17,7 +14,7 @@ func (b *builder) transfers() {
 		for _, v := range s.Inputs {
 			t := Transfer{Value: v, To: s.Place}
 			switch v.Op.Attrs.(type) {
-			case *ir.Instance, *ir.InstanceCount:
+			case *ir.Instance, *ir.InstanceCount, *ir.ShardOf:
 				continue
 			case *ir.Parameter:
 				if b.input[v] {
@@ -30,10 +27,10 @@ func (b *builder) transfers() {
 					t.From, t.Once = home.Places[0], true
 				}
 			default:
-				if !v.Op.Varying && !b.bound[v.Op] && !isMerge(v.Op) {
+				if s.Kind != Apply && !b.isWork(v.Op) || s.Kind == Apply && !b.bound[v.Op] && !isMerge(v.Op) {
 					continue // computed by the task itself
 				}
-				t.From, t.Once = v.Place(), !v.Op.Varying
+				t.From, t.Once = v.Place(), s.Kind == Apply
 			}
 			if t.From != t.To && !seen[t] {
 				seen[t] = true
@@ -49,8 +46,9 @@ func (b *builder) home(param *ir.Value) *Variable {
 }
 
 // transfer is the index of a value's transfer to a place; -1 if it is there.
-func (b *builder) transfer(v *ir.Value, to int) int {
-	return slices.IndexFunc(b.s.Transfers, func(t Transfer) bool { return t.Value == v && t.To == to })
+func (b *builder) transfer(v *ir.Value, to, micro int) int {
+	once := micro == Once || b.s.variable[v]
+	return slices.IndexFunc(b.s.Transfers, func(t Transfer) bool { return t.Value == v && t.To == to && t.Once == once })
 }
 
 // lists makes the instructions of every place.
@@ -72,11 +70,14 @@ func (b *builder) lists(order [][]Task) {
 				}
 			}
 		}
-		for _, round := range b.apply {
-			for _, segment := range round {
-				if b.s.Segments[segment].Place == place {
-					l.run(segment, Once)
+		for _, p := range b.apply {
+			switch {
+			case p.exchange != nil:
+				if slices.Contains(placesOf(p.exchange), place) {
+					l.exchange(p.exchange, Once)
 				}
+			case b.s.Segments[p.segment].Place == place:
+				l.run(p.segment, Once)
 			}
 		}
 		b.s.Places = append(b.s.Places, l.list)
@@ -104,7 +105,7 @@ func (l *lister) sendAll(choose func(Transfer) bool, micro int) {
 }
 
 func (l *lister) send(v *ir.Value, micro int) {
-	l.sendAll(func(t Transfer) bool { return t.Value == v }, micro)
+	l.sendAll(func(t Transfer) bool { return t.Value == v && t.Once == (micro == Once) }, micro)
 }
 
 // task runs the pieces of a task, and merges what is complete.
@@ -117,12 +118,7 @@ func (l *lister) task(t *task, micro int) {
 	}
 	for _, p := range t.pieces {
 		if p.exchange != nil {
-			l.add(Instr{Kind: Exchange, Op: p.exchange, Micro: micro})
-			for _, v := range p.exchange.Outputs {
-				if v.Place() == l.place {
-					l.send(v, micro)
-				}
-			}
+			l.exchange(p.exchange, micro)
 			continue
 		}
 		l.run(p.segment, micro)
@@ -141,11 +137,21 @@ func (l *lister) task(t *task, micro int) {
 	}
 }
 
+// exchange does a collective, and sends what others need of it.
+func (l *lister) exchange(op *ir.Op, micro int) {
+	l.add(Instr{Kind: Exchange, Op: op, Micro: micro})
+	for _, v := range op.Outputs {
+		if v.Place() == l.place {
+			l.send(v, micro)
+		}
+	}
+}
+
 // run gets what a segment needs, runs it, and sends what others need of it.
 func (l *lister) run(segment, micro int) {
 	s := l.s.Segments[segment]
 	for _, v := range s.Inputs {
-		in := Instr{Kind: Receive, Transfer: l.transfer(v, l.place), Micro: micro}
+		in := Instr{Kind: Receive, Transfer: l.transfer(v, l.place, micro), Micro: micro}
 		switch {
 		case l.input[v]:
 			in.Kind, in.Value = Feed, v
@@ -161,7 +167,7 @@ func (l *lister) run(segment, micro int) {
 	}
 	l.add(Instr{Kind: Run, Segment: segment, Micro: micro})
 	for _, v := range s.Outputs {
-		if !v.Op.IsLeaf() && (v.Op.Varying || l.bound[v.Op]) {
+		if !v.Op.IsLeaf() && (l.isWork(v.Op) || l.bound[v.Op]) {
 			l.send(v, micro)
 		}
 	}
@@ -193,7 +199,7 @@ func (p *Program) uses(in Instr, place int) (slots []Slot) {
 	case Exchange:
 		for _, v := range in.Op.Inputs {
 			if v.Place() == place {
-				slots = append(slots, Slot{v, in.Micro})
+				slots = append(slots, p.slot(v, in.Micro))
 			}
 		}
 	}
@@ -258,8 +264,8 @@ func (b *builder) frees(place int) {
 		}
 	}
 	for _, x := range b.s.Variables { // those that do not change are the caller's
-		if x.Updates == nil && slices.Contains(x.Places, place) {
-			stays[Slot{x.Param, Once}] = true
+		if v := x.At(place); x.Updates == nil && v != nil {
+			stays[Slot{v, Once}] = true
 		}
 	}
 	l := b.s.Places[place]

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/easyparallel/epl/ir"
 )
@@ -58,8 +59,14 @@ func (b *builder) once() {
 		}
 	}
 	for _, x := range b.p.Variables {
-		home := Variable{Param: x.Param}
+		home := Variable{Param: x.Param, Shards: x.Shards}
+		for _, v := range x.Shards {
+			home.Places = append(home.Places, v.Op.Place)
+		}
 		switch {
+		case x.Update == nil && x.Shards != nil:
+		case x.Shards != nil:
+			home.Updates = append([]*ir.Value{x.Update}, x.Copies...)
 		case x.Update == nil:
 			home.Places = readers[x.Param]
 		case slices.Contains(loose, x):
@@ -116,7 +123,7 @@ func (b *builder) readers(wants [][]*ir.Value) map[*ir.Value][]int {
 	for place, vs := range wants {
 		outs := slices.Clone(vs)
 		for op := range needed {
-			if op.Place == place {
+			if op.Place == place && !isExchange(op) {
 				outs = append(outs, op.Outputs...)
 			}
 		}
@@ -133,35 +140,47 @@ func (b *builder) here(op *ir.Op, place int) bool {
 	return !op.Varying && !isMerge(op) && (!b.bound[op] || op.Place == place)
 }
 
-// rounds makes the segments: in each round a place computes all that it can.
+// rounds makes the segments: in each round a place computes all that it can, and then places exchange what they have.
 func (b *builder) rounds(wants [][]*ir.Value) {
 	needed := b.needed(wants)
 	done := map[*ir.Op]bool{}
-	var sets [][]map[*ir.Op]bool // by round and place
-	for left := len(needed); left > 0 || len(sets) == 0; {
-		round := make([]map[*ir.Op]bool, len(wants))
+	ready := func(op *ir.Op) bool {
+		ok := needed[op] && !done[op]
+		op.Uses(func(v *ir.Value) { ok = ok && (!needed[v.Op] || done[v.Op]) })
+		return ok
+	}
+	type round struct {
+		sets      []map[*ir.Op]bool // by place
+		exchanges []*ir.Op
+	}
+	var rounds []round
+	for left := len(needed); left > 0 || len(rounds) == 0; {
+		var x round
 		for place := range wants {
 			set := map[*ir.Op]bool{}
 			for _, op := range b.p.Main.Ops {
-				if !needed[op] || done[op] || op.Place != place {
-					continue
-				}
-				ready := true
-				op.Uses(func(v *ir.Value) { ready = ready && (!needed[v.Op] || done[v.Op]) })
-				if ready {
+				if op.Place == place && !isExchange(op) && ready(op) {
 					set[op], done[op] = true, true
 					left--
 				}
 			}
-			round[place] = set
+			x.sets = append(x.sets, set)
 		}
-		sets = append(sets, round)
+		for _, op := range b.p.Main.Ops {
+			if isExchange(op) && ready(op) {
+				x.exchanges = append(x.exchanges, op)
+			}
+		}
+		for _, op := range x.exchanges {
+			done[op] = true
+			left--
+		}
+		rounds = append(rounds, x)
 	}
-	for i, round := range sets {
-		var segments []int
-		for place, set := range round {
-			final := !slices.ContainsFunc(sets[i+1:], func(later []map[*ir.Op]bool) bool { return len(later[place]) > 0 })
-			outs := b.roundOutputs(place, set, wants[place])
+	for i, x := range rounds {
+		for place, set := range x.sets {
+			final := !slices.ContainsFunc(rounds[i+1:], func(later round) bool { return len(later.sets[place]) > 0 })
+			outs := b.roundOutputs(set, wants[place])
 			if final && (len(set) > 0 || i == 0) {
 				for _, v := range wants[place] {
 					if !isMerge(v.Op) && !b.bound[v.Op] {
@@ -172,20 +191,22 @@ func (b *builder) rounds(wants [][]*ir.Value) {
 			if outs = dedupe(outs); len(outs) == 0 {
 				continue
 			}
-			segments = append(segments, len(b.s.Segments))
+			b.apply = append(b.apply, piece{segment: len(b.s.Segments)})
 			name := "once"
 			if len(wants) > 1 {
-				name = "once on " + itoa(place)
+				name = "once on " + strconv.Itoa(place)
 			}
 			b.s.Segments = append(b.s.Segments, &Segment{Place: place, Stage: b.stageAt(place), Kind: Apply,
 				Segment: ir.Cut(b.p.Main, name, func(op *ir.Op) bool { return set[op] || !b.bound[op] && b.here(op, place) }, outs)})
 		}
-		b.apply = append(b.apply, segments)
+		for _, op := range x.exchanges {
+			b.apply = append(b.apply, piece{exchange: op})
+		}
 	}
 }
 
 // roundOutputs are the values of a segment that others need, or the step.
-func (b *builder) roundOutputs(place int, set map[*ir.Op]bool, wants []*ir.Value) (outs []*ir.Value) {
+func (b *builder) roundOutputs(set map[*ir.Op]bool, wants []*ir.Value) (outs []*ir.Value) {
 	for _, op := range b.p.Main.Ops {
 		if !set[op] {
 			continue

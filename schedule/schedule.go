@@ -93,8 +93,22 @@ type Transfer struct {
 type Variable struct {
 	Param  *ir.Value
 	Places []int
+	// Shards are the parts that the places have; nil if each has all of it.
+	Shards []*ir.Value
 	// Updates are its new values, by place; nil if it does not change.
 	Updates []*ir.Value
+}
+
+// At returns what a place has of the variable, nil if it has nothing.
+func (x Variable) At(place int) *ir.Value {
+	i := slices.Index(x.Places, place)
+	switch {
+	case i < 0:
+		return nil
+	case x.Shards != nil:
+		return x.Shards[i]
+	}
+	return x.Param
 }
 
 // Result is something that the program returns besides variables.

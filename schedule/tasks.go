@@ -39,17 +39,21 @@ func (b *builder) makeTasks() {
 		}
 		return t
 	}
+	last := BackwardTask // of a micro-batch
+	if b.s.Pipeline.Strategy == ZeroBubble && !b.single() {
+		last = WeightsTask
+	}
 	for _, op := range b.p.Main.Ops {
 		switch {
-		case isWork(op):
+		case b.isWork(op):
 			for _, place := range placesOf(op) {
 				t := at(taskKey{place, b.stage[op], b.kind[op]})
 				t.ops = append(t.ops, op)
 			}
 		case isMerge(op):
 			for i, place := range placesOf(op) {
-				if in := op.Inputs[i]; !isWork(in.Op) {
-					t := at(taskKey{place, b.stage[op], BackwardTask})
+				if in := op.Inputs[i]; !b.isWork(in.Op) {
+					t := at(taskKey{place, b.stage[op], last})
 					t.wants = append(t.wants, in)
 				}
 			}
@@ -177,7 +181,7 @@ func (b *builder) whens(t *task) map[*ir.Op]when {
 	// The rest is computed when it is first needed.
 	var need func(v *ir.Value, x when)
 	need = func(v *ir.Value, x when) {
-		if v.Op.IsLeaf() || v.Op.Varying || isMerge(v.Op) || v.Op.Func != b.p.Main {
+		if v.Op.IsLeaf() || b.isWork(v.Op) || isMerge(v.Op) || v.Op.Func != b.p.Main {
 			return
 		}
 		if y, ok := at[v.Op]; ok && !x.before(y) {
@@ -192,7 +196,11 @@ func (b *builder) whens(t *task) map[*ir.Op]when {
 		if final.before(x) {
 			final = x
 		}
-		op.Uses(func(u *ir.Value) { need(u, x) })
+		op.Uses(func(u *ir.Value) {
+			if !isExchange(op) || u.Place() == t.place {
+				need(u, x)
+			}
+		})
 	}
 	for _, v := range t.wants {
 		need(v, final)
@@ -210,7 +218,7 @@ func (b *builder) leaves(t *task, v *ir.Value, at map[*ir.Op]when, x when) bool 
 			if y != x || isExchange(u) {
 				return true
 			}
-		} else if v.Op.Varying {
+		} else if b.isWork(v.Op) && (isMerge(u) || b.isWork(u)) {
 			return true // merges, and other tasks
 		}
 	}

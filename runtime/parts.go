@@ -1,0 +1,148 @@
+package runtime
+
+import (
+	"fmt"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+)
+
+// rows are a part of a tensor: some rows of one of its dims.
+type rows struct{ dim, start, size int }
+
+// shape is that of the part.
+func (r rows) shape(s shapes.Shape) shapes.Shape {
+	s = s.Clone()
+	s.Dimensions[r.dim] = r.size
+	return s
+}
+
+// block is where the part lies in memory: so many runs of consecutive bytes, each in front of the run of the whole that
+// holds it.
+type block struct{ runs, bytes, whole, offset int }
+
+func (r rows) block(s shapes.Shape) block {
+	inner := int(s.DType.Size())
+	for _, n := range s.Dimensions[r.dim+1:] {
+		inner *= n
+	}
+	runs := 1
+	for _, n := range s.Dimensions[:r.dim] {
+		runs *= n
+	}
+	return block{runs: runs, bytes: r.size * inner, whole: s.Dimensions[r.dim] * inner, offset: r.start * inner}
+}
+
+// cut copies the part out of a whole of shape s.
+func (r rows) cut(part, whole any, s shapes.Shape) {
+	b := r.block(s)
+	to, from := dtypes.UnsafeByteSliceFromAny(part), dtypes.UnsafeByteSliceFromAny(whole)
+	for i := range b.runs {
+		copy(to[i*b.bytes:(i+1)*b.bytes], from[i*b.whole+b.offset:])
+	}
+}
+
+// paste copies the part into a whole of shape s.
+func (r rows) paste(whole, part any, s shapes.Shape) {
+	b := r.block(s)
+	to, from := dtypes.UnsafeByteSliceFromAny(whole), dtypes.UnsafeByteSliceFromAny(part)
+	for i := range b.runs {
+		copy(to[i*b.whole+b.offset:], from[i*b.bytes:(i+1)*b.bytes])
+	}
+}
+
+// piece is a part of a variable, and who has it.
+type piece struct {
+	rows
+	local  int     // the device of this worker that has it; -1: none
+	remote *remote // another worker that has it, if no device of this one does
+}
+
+// part returns what a device is to have of a variable: what it has, or a copy out of the whole.
+func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return nil, errGone
+	}
+	for _, p := range b.pieces {
+		if p.local == device && p.rows == want {
+			return b.parts[device], nil
+		}
+	}
+	if len(b.pieces) > 0 { // in other parts: put together, then divided anew
+		if err := b.assemble(); err != nil {
+			return nil, err
+		}
+	}
+	flat, err := b.host()
+	if err != nil {
+		return nil, err
+	}
+	shape := want.shape(b.shape)
+	part := newFlat(shape)
+	want.cut(part, flat, b.shape)
+	x, err := b.data.devices[device].BufferFromFlatData(0, part, shape)
+	if err != nil {
+		return nil, err
+	}
+	if len(b.parts) == 0 {
+		b.parts = make([]compute.Buffer, len(b.data.devices))
+	}
+	if old := b.parts[device]; old != nil {
+		if err := old.Finalize(); err != nil {
+			return nil, err
+		}
+	}
+	b.parts[device] = x
+	return x, nil
+}
+
+// assemble makes one whole of the parts. The lock is held.
+func (b *Buffer) assemble() error {
+	flat, err := b.gather()
+	if err != nil {
+		return err
+	}
+	x, err := b.data.devices[0].BufferFromFlatData(0, flat, b.shape)
+	if err != nil {
+		return err
+	}
+	b.serving.Lock()
+	defer b.serving.Unlock()
+	for d, p := range b.parts {
+		if p != nil {
+			if err := p.Finalize(); err != nil {
+				return err
+			}
+			b.parts[d] = nil
+		}
+	}
+	b.pieces, b.shards = nil, []compute.Buffer{x}
+	return nil
+}
+
+// gather puts the parts together on the host. The lock is held.
+func (b *Buffer) gather() (any, error) {
+	flat := newFlat(b.shape)
+	for _, p := range b.pieces {
+		var part any
+		var err error
+		shape := p.shape(b.shape)
+		switch {
+		case p.local >= 0:
+			part, err = toHost(b.parts[p.local], shape)
+		case p.remote != nil:
+			part, err = p.remote.fetch(b.data.Job, shape)
+		default:
+			err = errors.New("epl: internal error: nobody has a part of a variable")
+		}
+		if err != nil {
+			return nil, errors.WithMessage(err, fmt.Sprintf("rows %d to %d of dim %d", p.start, p.start+p.size, p.dim))
+		}
+		p.paste(flat, part, b.shape)
+	}
+	return flat, nil
+}
