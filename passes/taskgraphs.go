@@ -14,7 +14,7 @@ import (
 // flow through them. It runs first: passes that look for equal ops must know where ops run.
 func taskGraphs(p *ir.Program, o Options) (changes int, err error) {
 	if o.staged(p) {
-		a := &attacher{p: p, stage: map[*ir.TaskGraph]int{}, live: liveOps(p)}
+		a := &attacher{p: p, stage: map[*ir.TaskGraph]int{}, live: liveOps(p), reader: map[*ir.Op]*ir.Op{}}
 		if err := a.stages(o); err != nil {
 			return 0, err
 		}
@@ -35,6 +35,8 @@ type attacher struct {
 	p     *ir.Program
 	stage map[*ir.TaskGraph]int
 	live  map[*ir.Op]bool
+	// reader is an op in a TaskGraph that reads a value of the op.
+	reader map[*ir.Op]*ir.Op
 }
 
 // at is the stage of an op; -1 if it has none yet.
@@ -45,8 +47,24 @@ func (a *attacher) at(op *ir.Op) int {
 	return a.stage[op.TaskGraph]
 }
 
-// put gives an op a stage, by its first TaskGraph.
-func (a *attacher) put(op *ir.Op, stage int) { op.TaskGraph = a.p.Stages[stage].TaskGraphs[0] }
+// put gives an op a stage. Where several TaskGraphs share the devices, it joins that of the largest value it reads there,
+// or of what reads it.
+func (a *attacher) put(op *ir.Op, stage int) {
+	var largest *ir.Value
+	op.Uses(func(v *ir.Value) {
+		if !v.Op.IsLeaf() && a.at(v.Op) == stage && (largest == nil || v.Bytes() > largest.Bytes()) {
+			largest = v
+		}
+	})
+	switch reader := a.reader[op]; {
+	case largest != nil:
+		op.TaskGraph = largest.Op.TaskGraph
+	case reader != nil && a.at(reader) == stage:
+		op.TaskGraph = reader.TaskGraph
+	default:
+		op.TaskGraph = a.p.Stages[stage].TaskGraphs[0]
+	}
+}
 
 // stages makes the stages of the program, in an order in which forward goes from earlier to later ones only.
 func (a *attacher) stages(o Options) error {
@@ -185,6 +203,12 @@ func (a *attacher) forward() (n int) {
 	last := len(a.p.Stages) - 1
 	until := map[*ir.Op]int{} // first stage that needs a result of the op
 	read := map[*ir.Op]bool{}
+	reader := func(op *ir.Op) *ir.Op { // through ops outside
+		if op.TaskGraph != nil {
+			return op
+		}
+		return a.reader[op]
+	}
 	for i := len(a.p.Main.Ops) - 1; i >= 0; i-- {
 		op := a.p.Main.Ops[i]
 		if op.IsLeaf() || op.Phase != ir.Forward {
@@ -202,6 +226,9 @@ func (a *attacher) forward() (n int) {
 				until[v.Op] = at
 			}
 			read[v.Op] = true
+			if r := reader(op); r != nil {
+				a.reader[v.Op] = r
+			}
 		})
 	}
 	for _, op := range a.p.Main.Ops {
