@@ -312,3 +312,38 @@ func FuzzHeadersAndFramesAreRefusedNotTrusted(f *testing.F) {
 		}
 	})
 }
+
+// A worker that is finished closes its world at once; who sent it something hears that it came.
+func TestAMessageIsAcknowledgedThoughItsReceiverIsFinished(t *testing.T) {
+	for _, bytes := range []int{4, eagerBytes, 4 << 20} {
+		for range 20 {
+			j := newTestJob(2)
+			var worlds []*World
+			for i := range 2 {
+				w, err := New(Layout{Worker: i, Workers: []Place{{1, "a"}, {1, "b"}}}, j.meshes[i], Options{Timeout: time.Minute})
+				if err != nil {
+					t.Fatal(err)
+				}
+				worlds = append(worlds, w)
+			}
+			end := func(rank int) *Communicator {
+				c, err := worlds[rank].All().Communicator(rank, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return c
+			}
+			sent := end(0).Start(Call{Op: Send, Buf: make([]byte, bytes), Peer: 1})
+			if err := end(1).Recv(make([]byte, bytes), 0, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := worlds[1].Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := sent.Wait(); err != nil {
+				t.Errorf("%d bytes: %v", bytes, err)
+			}
+			closeAll(t, worlds[0])
+		}
+	}
+}
