@@ -17,8 +17,8 @@ import (
 
 // pipelines are the orders that docs/pipeline.md draws: one network on four devices.
 var pipelines = []schedule.Pipeline{
-	{Strategy: schedule.PreferForward, Stages: 4, Groups: 4, Micro: 6},
 	{Strategy: schedule.PreferBackward, Stages: 4, Groups: 4, Micro: 6},
+	{Strategy: schedule.PreferForward, Stages: 4, Groups: 4, Micro: 6},
 	{Strategy: schedule.PreferBackwardOptimizer, Stages: 4, Groups: 4, Micro: 6},
 	{Strategy: schedule.Interleaved, Stages: 8, Groups: 4, Micro: 6},
 	{Strategy: schedule.ZeroBubble, Stages: 4, Groups: 4, Micro: 6},
@@ -129,9 +129,9 @@ func pipelineMessages(t *testing.T, message func(name string, err error)) {
 	}
 	refused("cycle", 2, nil, func(scope *model.Scope, x *Node) *Node {
 		epl.SetDefaultStrategy(x, epl.Replicate(1, "body"))
-		x = dense(scope, x, "before", 8)
-		epl.With(x, epl.Replicate(1, "middle"), func() { x = dense(scope, x, "middle", 8) })
-		return dense(scope, x, "after", 1) // in the body again
+		x = layers.Dense(scope.In("before"), x, true, 8)
+		epl.With(x, epl.Replicate(1, "middle"), func() { x = layers.Dense(scope.In("middle"), x, true, 8) })
+		return layers.Dense(scope.In("after"), x, true, 1) // in the body again
 	})
 	refused("empty", 2, nil, func(scope *model.Scope, x *Node) *Node {
 		epl.With(x, epl.Replicate(1, "stage_0"), func() { x = dense(scope, x, "hidden", 8) })
