@@ -34,7 +34,7 @@ type Pipeline struct {
 	// one stage it is gradient accumulation. The global batch is replicas × micro-batch size × M.
 	NumMicroBatch int
 
-	// NumStages is how many stages auto-parallelism cuts the model into. 0 means not set: EPL chooses. It needs
+	// NumStages is how many stages auto-parallelism cuts the model into. 0 means not set. It needs
 	// auto.auto_parallel, because annotated programs have as many stages as TaskGraphs.
 	NumStages int
 

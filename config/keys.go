@@ -37,7 +37,7 @@ var keys = []key{
 		name: "pipeline.num_stages", typ: intType{min: 1, none: true}, def: 0,
 		field: func(c *Config) any { return &c.Pipeline.NumStages },
 		needs: "auto.auto_parallel",
-		doc:   "How many stages auto-parallelism cuts the model into. none: EPL chooses.",
+		doc:   "How many stages auto-parallelism cuts the model into; this version has to be told.",
 	},
 	{
 		name: "pipeline.strategy", def: PreferBackward,

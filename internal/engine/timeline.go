@@ -44,6 +44,9 @@ func (t *timeline) begin(program string) *trace.Step {
 
 // end writes a step that was collected.
 func (t *timeline) end(s *trace.Step) error {
+	if err := os.MkdirAll(filepath.Dir(t.file), 0o755); err != nil {
+		return errors.Wrap(err, "epl: EPL_TRACE")
+	}
 	f, err := os.Create(t.file)
 	if err != nil {
 		return errors.Wrap(err, "epl: EPL_TRACE")
