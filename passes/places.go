@@ -128,11 +128,7 @@ func partition(p *ir.Program, o Options) (int, error) {
 		}
 	}
 	before := p.NumOps()
-	choice, err := shard.Choose(p)
-	if err != nil {
-		return 0, err
-	}
-	report, err := shard.Partition(p, choice)
+	report, err := shard.Partition(p)
 	if err != nil {
 		return 0, err
 	}
