@@ -1,6 +1,6 @@
 // Command xla runs EPL over XLA, on a GPU or a CPU, and compares it with XLA by itself: the losses and weights of small
-// models must be the same, bit for bit, on one device; and two devices must end where one ends that takes the same
-// batches one after the other.
+// models must be the same, bit for bit, on one device; and two devices, as model replicas or as stages of a pipeline, must
+// end where one ends that takes the same batches one after the other.
 //
 //	cd examples/xla && go build . && ./xla -backend xla:cuda
 //
@@ -16,6 +16,8 @@ import (
 
 	"github.com/gomlx/compute"
 	_ "github.com/gomlx/go-xla/compute/xla"
+	"github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 
 	"github.com/easyparallel/epl"
@@ -43,6 +45,14 @@ func main() {
 				failed++
 			}
 			fmt.Printf("%-24s %-46s %s\n", m.Name, c.what, verdict)
+		}
+	}
+	for _, m := range equiv.StagedModels() {
+		if err := stages(*backend, m); err != nil {
+			fmt.Printf("%-24s %-46s %s\n", m.Name, "two stages: weights of one", err)
+			failed++
+		} else {
+			fmt.Printf("%-24s %-46s ok\n", m.Name, "two stages: weights of one")
 		}
 	}
 	if failed > 0 {
@@ -85,8 +95,31 @@ func twoDevices(backend string, m equiv.Model) error {
 	return equiv.CloseWeights(one, two, 1e-4)
 }
 
+// stages compares a pipeline of two devices, which share the hardware, with one device.
+func stages(backend string, s equiv.Staged) error {
+	if in, _ := s.Batch(0); len(in) != 1 || s.Loss == nil {
+		return nil // it takes more than the other models here
+	}
+	m := equiv.Model{Name: s.Name, Loss: s.Loss, Batch: s.Batch, Build: func(scope *model.Scope, x *graph.Node) *graph.Node {
+		return s.Build(2)(scope, []*graph.Node{x})[0]
+	}}
+	one, err := onEPL(backend, m, 1, 3, "all")
+	if err != nil {
+		return err
+	}
+	two, err := train(backend, m, 2, 3, "all", false)
+	if err != nil {
+		return err
+	}
+	return equiv.CloseWeights(one, two, 1e-4)
+}
+
 func onEPL(backend string, m equiv.Model, devices, micro int, passes string) (*equiv.Run, error) {
-	cfg, err := epl.NewConfig(map[string]any{"cluster.colocate_split_and_replicate": true, "pipeline.num_micro_batch": micro})
+	return train(backend, m, devices, micro, passes, true)
+}
+
+func train(backend string, m equiv.Model, devices, micro int, passes string, colocate bool) (*equiv.Run, error) {
+	cfg, err := epl.NewConfig(map[string]any{"cluster.colocate_split_and_replicate": colocate, "pipeline.num_micro_batch": micro})
 	if err != nil {
 		return nil, err
 	}
