@@ -134,7 +134,9 @@ func TestZeroBubbleComputesWhatOthersWaitForFirst(t *testing.T) {
 }
 
 func TestCheckFindsPipelinesThatWouldHang(t *testing.T) {
-	find := func(l []Instr, kind Kind) int { return slices.IndexFunc(l, func(in Instr) bool { return in.Kind == kind }) }
+	find := func(l []Instr, kind Kind) int {
+		return slices.IndexFunc(l, func(in Instr) bool { return in.Kind == kind })
+	}
 	for _, c := range []struct {
 		name   string
 		break_ func(*Program)

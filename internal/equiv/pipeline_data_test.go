@@ -15,7 +15,7 @@ import (
 )
 
 func TestAnIncompleteLastStepOfAPipelineTakesTheMeanOverWhatItHas(t *testing.T) {
-	for i, p := range fewPlans {
+	for i, p := range fewPlans() {
 		m := stagedModel(t, []string{"tied", "skips", "shared-by-all"}[i%3])
 		k := p.batches()
 		for n := 1; n <= 2*k; n++ { // a step that is full or not, then one with what is left
@@ -45,7 +45,7 @@ func TestAnIncompleteLastStepOfAPipelineTakesTheMeanOverWhatItHas(t *testing.T) 
 
 // Evaluation runs as a program of its own, on one device, with variables that live where their stages are.
 func TestEvaluationAndPredictionBetweenStepsOfAPipeline(t *testing.T) {
-	for i, p := range fewPlans {
+	for i, p := range fewPlans() {
 		m := stagedModel(t, []string{"tied", "skips", "embeddings"}[i%3])
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
@@ -149,7 +149,7 @@ func TestACheckpointOfAPipelineGoesOnUnderAnyOtherPlan(t *testing.T) {
 
 // What another program does to the variables between steps, training sees, on whichever stage they live.
 func TestAPipelineGoesOnFromWhatAnotherProgramChanged(t *testing.T) {
-	for i, p := range fewPlans {
+	for i, p := range fewPlans() {
 		m := stagedModel(t, []string{"tied", "shared-by-all", "skips"}[i%3])
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()

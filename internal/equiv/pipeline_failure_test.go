@@ -147,7 +147,7 @@ func TestADeviceOfAPipelineWithTooLittleMemorySaysWhatItNeedsItFor(t *testing.T)
 			return []*Node{layers.Dense(scope.In("out"), x, true, 1)}
 		}
 	}
-	for _, p := range fewPlans {
+	for _, p := range fewPlans() {
 		t.Run(p.String(), func(t *testing.T) {
 			noLeak(t)
 			env := p.env(t, map[string]any{"cluster.device_memory": "200KB"})
@@ -163,7 +163,7 @@ func TestADeviceOfAPipelineWithTooLittleMemorySaysWhatItNeedsItFor(t *testing.T)
 
 func TestAnErrorOfTheDatasetInTheMiddleOfAStepIsPassedOn(t *testing.T) {
 	m := stagedMLP()
-	for _, p := range fewPlans {
+	for _, p := range fewPlans() {
 		t.Run(p.String(), func(t *testing.T) {
 			noLeak(t)
 			for _, at := range []int{0, 1, p.batches(), p.batches() + 1, 2*p.batches() - 1} {
@@ -212,7 +212,7 @@ func TestBatchesOfDifferentShapesInOneStepOfAPipelineAreAnError(t *testing.T) {
 
 // A step that fails on one device, after others have done their part, ends on all of them.
 func TestAStepThatFailsOnOneStageEndsOnAll(t *testing.T) {
-	for _, p := range fewPlans {
+	for _, p := range fewPlans() {
 		t.Run(p.String(), func(t *testing.T) {
 			noLeak(t)
 			m := stagedMLP()
@@ -246,7 +246,7 @@ func TestAStepThatFailsOnOneStageEndsOnAll(t *testing.T) {
 // A program that is no training step runs on one device, as a whole, whatever its annotations.
 func TestProgramsWithOtherStagesThanTheTrainingStepRun(t *testing.T) {
 	m := stagedMLP()
-	for _, p := range fewPlans {
+	for _, p := range fewPlans() {
 		t.Run(p.String(), func(t *testing.T) {
 			env := p.env(t, nil)
 			run := m.piped(t, env, p.stages, sgd(), 1)

@@ -53,6 +53,7 @@ func StagedModels() []Staged {
 		regression("closures", Closures),
 		regression("checkpoints", StagedCheckpoints),
 		regression("scalars", Scalars),
+		regression("only-sent", OnlySent),
 	}
 }
 
@@ -465,5 +466,22 @@ func Scalars(stages int) func(scope *model.Scope, inputs []*Node) []*Node {
 			})
 		}
 		return []*Node{layers.Dense(scope.In("out"), x, true, 1)}
+	}
+}
+
+// OnlySent sends values between stages that their own backward does not need, and its stages get slower, so that such
+// values wait.
+func OnlySent(stages int) func(scope *model.Scope, inputs []*Node) []*Node {
+	return func(scope *model.Scope, inputs []*Node) []*Node {
+		x := inputs[0]
+		for i := range stages {
+			stage(x, i, func() {
+				for j := range 1 + 2*i {
+					x = Tanh(layers.Dense(scope.In("slow_%d_%d", i, j), x, true, 32))
+				}
+				x = layers.Dense(scope.In("stage_%d", i), x, true, 8)
+			})
+		}
+		return []*Node{ReduceAndKeep(x, ReduceMean, -1)}
 	}
 }

@@ -27,12 +27,18 @@ func stagedModel(t testing.TB, name string) Staged {
 }
 
 // fewPlans are some that differ in everything.
-var fewPlans = []pipelinePlan{
-	{stages: 2, replicas: 2, micro: 3, strategy: "PreferBackward"},
-	{stages: 4, replicas: 1, micro: 2, strategy: "PreferForward"},
-	{stages: 3, replicas: 2, micro: 4, strategy: "ZeroBubble"},
-	{stages: 3, replicas: 1, micro: 5, strategy: "PreferBackwardOptimizer"},
-	{stages: 4, replicas: 1, micro: 3, strategy: "Interleaved", perDevice: 2},
+func fewPlans() []pipelinePlan {
+	plans := []pipelinePlan{
+		{stages: 2, replicas: 2, micro: 3, strategy: "PreferBackward"},
+		{stages: 3, replicas: 2, micro: 4, strategy: "ZeroBubble"},
+		{stages: 4, replicas: 1, micro: 2, strategy: "PreferForward"},
+		{stages: 3, replicas: 1, micro: 5, strategy: "PreferBackwardOptimizer"},
+		{stages: 4, replicas: 1, micro: 3, strategy: "Interleaved", perDevice: 2},
+	}
+	if testing.Short() {
+		return plans[:2]
+	}
+	return plans
 }
 
 func TestOptimizersOnAPipelineGiveWhatTheyGiveOnOneDevice(t *testing.T) {
@@ -55,7 +61,7 @@ func TestOptimizersOnAPipelineGiveWhatTheyGiveOnOneDevice(t *testing.T) {
 		}, after, true},
 	}
 	for _, c := range cases {
-		for i, p := range fewPlans {
+		for i, p := range fewPlans() {
 			m := stagedModel(t, []string{"tied", "shared-by-all", "unused", "regularised"}[i%4])
 			t.Run(fmt.Sprintf("%s/%s/%s", c.name, m.Name, p), func(t *testing.T) {
 				t.Parallel()
@@ -85,7 +91,7 @@ func TestAPipelineClipsTheGradientsOfEachInstanceAsDataParallelTrainingDoes(t *t
 		"value":       func() optimizer.Interface { return epl.ClipByValue(sgd(), 0.001) },
 	}
 	for name, clip := range clips {
-		for i, p := range fewPlans {
+		for i, p := range fewPlans() {
 			m := stagedModel(t, []string{"tied", "shared-by-all", "skips"}[i%3])
 			t.Run(fmt.Sprintf("%s/%s/%s", name, m.Name, p), func(t *testing.T) {
 				t.Parallel()
@@ -100,7 +106,7 @@ func TestAPipelineClipsTheGradientsOfEachInstanceAsDataParallelTrainingDoes(t *t
 }
 
 func TestALearningRateThatFollowsAScheduleDoesSoOnAllStages(t *testing.T) {
-	for i, p := range fewPlans {
+	for i, p := range fewPlans() {
 		m := stagedModel(t, []string{"tied", "skips"}[i%2])
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
@@ -118,7 +124,7 @@ func TestALearningRateThatFollowsAScheduleDoesSoOnAllStages(t *testing.T) {
 
 func TestAPipelineSumsGradientsIfAskedTo(t *testing.T) {
 	params := map[string]any{"communication.gradients_reduce_method": "sum"}
-	for i, p := range fewPlans {
+	for i, p := range fewPlans() {
 		m := stagedModel(t, []string{"shared-by-all", "skips", "embeddings"}[i%3])
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
@@ -149,7 +155,7 @@ func TestSettingsOfCommunicationDoNotChangeWhatAPipelineLearns(t *testing.T) {
 		{"communication.sparse_as_dense": false, "communication.num_communicators": 1},
 	}
 	for i, params := range settings {
-		for j, p := range fewPlans {
+		for j, p := range fewPlans() {
 			m := stagedModel(t, []string{"tied", "embeddings", "late-integers"}[(i+j)%3])
 			t.Run(fmt.Sprintf("%d/%s/%s", i, m.Name, p), func(t *testing.T) {
 				t.Parallel()
@@ -160,7 +166,7 @@ func TestSettingsOfCommunicationDoNotChangeWhatAPipelineLearns(t *testing.T) {
 }
 
 func TestGradientsOfAPipelineThatTravelAsFloat16StayClose(t *testing.T) {
-	for i, p := range fewPlans {
+	for i, p := range fewPlans() {
 		m := stagedModel(t, []string{"tied", "skips"}[i%2])
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()

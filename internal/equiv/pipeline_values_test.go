@@ -61,7 +61,7 @@ func batchNormed() Staged {
 // GoMLX's own accumulation of gradients runs each batch by itself, and so normalises each by itself, too.
 func TestBatchNormalisationInStagesIsThatOfEachInstance(t *testing.T) {
 	m := batchNormed()
-	for _, p := range fewPlans {
+	for _, p := range fewPlans() {
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
 			store := newStore()
@@ -130,11 +130,13 @@ func valuesOfStages(t *testing.T, env *epl.Env, stages int, batch train.Batch) [
 		for i := range stages {
 			stage(x, i, func() {
 				x = hidden(scope, x, i, 12)
-				sum, whole, mean := ReduceAllSum(x), Sin(x), ReduceAllMean(Square(x))
+				// Backward reads both that are no scalars.
+				sum, whole, mean, each := ReduceAllSum(x), x, ReduceAllMean(Square(x)), Cos(x)
 				epl.AddToCollection(epl.GlobalSum, sum)
 				epl.AddToCollection(epl.GlobalConcat, whole)
 				epl.AddToCollection(epl.GlobalMean, mean)
-				out = append(out, sum, whole, mean, ReduceAllMean(Abs(x)))
+				out = append(out, sum, whole, mean, each)
+				x = Mul(x, each)
 			})
 		}
 		loss := ReduceAllMean(Square(Sub(layers.Dense(scope.In("out"), x, true, 1), y)))
@@ -153,7 +155,7 @@ func valuesOfStages(t *testing.T, env *epl.Env, stages int, batch train.Batch) [
 }
 
 func TestValuesOfEveryStageAreMergedAsTheirCollectionsSay(t *testing.T) {
-	for _, p := range fewPlans {
+	for _, p := range fewPlans() {
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
 			env := p.env(t, nil)
@@ -169,16 +171,18 @@ func TestValuesOfEveryStageAreMergedAsTheirCollectionsSay(t *testing.T) {
 			for b := range p.batches() {
 				for i, one := range valuesOfStages(t, nil, p.stages, oneBatch(stagedMLP().Batch, b)) {
 					switch {
-					case i%4 == 1 && i < 4*p.stages:
+					case i%4 == 1 && i < 4*p.stages: // concatenated
 						want[i] = append(want[i], one...)
 						continue
 					case want[i] == nil:
-						want[i] = make([]float64, 1)
+						want[i] = make([]float64, len(one))
 					}
-					if i%4 != 0 || i == 4*p.stages {
-						one[0] /= float64(p.batches())
+					for j, x := range one {
+						if i%4 != 0 || i == 4*p.stages { // means; the others are sums
+							x /= float64(p.batches())
+						}
+						want[i][j] += x
 					}
-					want[i][0] += one[0]
 				}
 			}
 			for i := range want {
@@ -193,8 +197,9 @@ func TestValuesOfEveryStageAreMergedAsTheirCollectionsSay(t *testing.T) {
 	}
 }
 
-// maskedStages has a loss in the last stage whose denominator depends on the data, and is computed in the first.
-func maskedStages(weighted bool) Staged {
+// maskedStages has a loss in the last stage whose denominator depends on the data, and is computed in the first or the
+// last.
+func maskedStages(weighted, late bool) Staged {
 	return Staged{"masked", func(stages int) func(scope *model.Scope, inputs []*Node) []*Node {
 		return func(scope *model.Scope, inputs []*Node) []*Node {
 			x, mask := inputs[0], inputs[1]
@@ -202,7 +207,7 @@ func maskedStages(weighted bool) Staged {
 			for i := range stages {
 				stage(x, i, func() {
 					x = hidden(scope, x, i, 8)
-					if i == 0 {
+					if i == 0 && !late || i == stages-1 && late {
 						count = ReduceAllSum(mask)
 					}
 				})
@@ -218,21 +223,56 @@ func maskedStages(weighted bool) Staged {
 }
 
 func TestInstanceWeightMakesAMaskedLossOfAPipelineThatOfOneLargeBatch(t *testing.T) {
-	for _, p := range fewPlans {
+	for _, p := range fewPlans() {
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
-			want := maskedStages(false).alone(t, p.stages, p.batches(), sgd(), 5)
-			mustBeClose(t, want, maskedStages(true).piped(t, p.env(t, nil), p.stages, sgd(), 5))
-			if without := maskedStages(false).piped(t, p.env(t, nil), p.stages, sgd(), 5); CloseWeights(want, without, 1e-4) == nil {
+			want := maskedStages(false, false).alone(t, p.stages, p.batches(), sgd(), 5)
+			for _, late := range []bool{false, true} {
+				mustBeClose(t, want, maskedStages(true, late).piped(t, p.env(t, nil), p.stages, sgd(), 5))
+			}
+			if without := maskedStages(false, false).piped(t, p.env(t, nil), p.stages, sgd(), 5); CloseWeights(want, without, 1e-4) == nil {
 				t.Error("the masks are too alike: without weights the result is the same")
 			}
 		})
 	}
 }
 
+// A metric of the first stage, weighted by what the last one computes.
+func TestMetricsOfAPipelineAreWeightedAsOfDataParallelTraining(t *testing.T) {
+	m := maskedStages(true, true)
+	plain := m.Build
+	m.Build = func(stages int) func(scope *model.Scope, inputs []*Node) []*Node {
+		return func(scope *model.Scope, inputs []*Node) []*Node {
+			return append(plain(stages)(scope, inputs), ReduceAllMean(Square(inputs[0])))
+		}
+	}
+	for _, p := range fewPlans() {
+		t.Run(p.String(), func(t *testing.T) {
+			t.Parallel()
+			var values [2][]float64
+			for k, env := range []*epl.Env{newCluster(t, p.replicas, p.micro, nil), p.env(t, nil)} {
+				seen := metric.NewBaseMetric("seen", "seen", "seen", func(_ *model.Scope, _, predictions []*Node) *Node { return predictions[1] }, nil)
+				trainer := train.NewTrainer(env.Backend(), newStore(), m.Build(p.stages), nil, epl.Optimizer(sgd()), []metric.Interface{seen}, nil)
+				loop := train.NewLoop(trainer)
+				loop.OnStep("metrics", 0, func(_ *train.Loop, metrics []*tensors.Tensor) error {
+					for _, x := range metrics {
+						values[k] = append(values[k], numbers(x)...)
+					}
+					return nil
+				})
+				if _, err := loop.RunSteps(env.Dataset(Dataset{m.Batch}), 3); err != nil {
+					t.Fatalf("%+v", err)
+				}
+			}
+			if d, n := distance(values[0], values[1]); len(values[0]) != len(values[1]) || d > 1e-5*n {
+				t.Errorf("%v and %v", values[0], values[1])
+			}
+		})
+	}
+}
+
 func TestAnInstanceWeightThatOnlyTheCollectionReadsCounts(t *testing.T) {
-	t.Skip("known: it is dropped as dead code, and the weights with it")
-	m := maskedStages(false)
+	m := maskedStages(false, false)
 	plain := m.Build
 	m.Build = func(stages int) func(scope *model.Scope, inputs []*Node) []*Node {
 		return func(scope *model.Scope, inputs []*Node) []*Node {
@@ -240,15 +280,15 @@ func TestAnInstanceWeightThatOnlyTheCollectionReadsCounts(t *testing.T) {
 			return plain(stages)(scope, inputs)
 		}
 	}
-	p := fewPlans[0]
-	want := maskedStages(false).alone(t, p.stages, p.batches(), sgd(), 5)
+	p := fewPlans()[0]
+	want := maskedStages(false, false).alone(t, p.stages, p.batches(), sgd(), 5)
 	mustBeClose(t, want, dataParallel(t, m, p, nil, sgd(), 5))
 	mustBeClose(t, want, m.piped(t, p.env(t, nil), p.stages, sgd(), 5))
 }
 
 func TestMetricsOfAPipelineAreThoseOfOneDevice(t *testing.T) {
 	m := stagedModel(t, "tied")
-	for _, p := range fewPlans {
+	for _, p := range fewPlans() {
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
 			var values [2][]float64
@@ -288,15 +328,17 @@ func TestMetricsOfAPipelineAreThoseOfOneDevice(t *testing.T) {
 	}
 }
 
-// dropped returns, by stage, the dropout masks of all instances of one step.
-func dropped(t *testing.T, env *epl.Env, stages, instances int) [][][]float64 {
+// dropped returns the dropout masks of all instances of one step, by stage, from the first that drops.
+func dropped(t *testing.T, env *epl.Env, stages, first, instances int) [][][]float64 {
 	t.Helper()
 	exec := model.MustNewExec(env.Backend(), newStore(), func(scope *model.Scope, x *Node) []*Node {
 		scope.Store().SetTraining(x.Graph(), true)
 		var out []*Node
 		for i := range stages {
 			stage(x, i, func() {
-				x = hidden(scope, x, i, 12)
+				if x = hidden(scope, x, i, 12); i < first {
+					return
+				}
 				mask := layers.DropoutStatic(scope.In("dropout_%d", i), OnesLike(x), 0.5)
 				epl.AddToCollection(epl.GlobalConcat, mask)
 				out = append(out, mask)
@@ -330,25 +372,27 @@ func dropped(t *testing.T, env *epl.Env, stages, instances int) [][][]float64 {
 }
 
 func TestDropoutMasksDifferBetweenStagesInstancesAndRepeatBetweenRuns(t *testing.T) {
-	for _, p := range fewPlans {
+	for _, p := range fewPlans() {
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
-			first, second := dropped(t, p.env(t, nil), p.stages, p.batches()), dropped(t, p.env(t, nil), p.stages, p.batches())
-			one := dropped(t, newCluster(t, 1, 1, nil), p.stages, 1)
-			seen := map[string]string{}
-			for s := range first {
-				for i, mask := range first[s] {
-					what := fmt.Sprintf("instance %d of stage %d", i, s)
-					if d, _ := distance(mask, second[s][i]); d != 0 {
-						t.Errorf("%s has other bits in a second run", what)
+			for from := range 2 {
+				first, second := dropped(t, p.env(t, nil), p.stages, from, p.batches()), dropped(t, p.env(t, nil), p.stages, from, p.batches())
+				one := dropped(t, newCluster(t, 1, 1, nil), p.stages, from, 1)
+				seen := map[string]string{}
+				for s := range first {
+					for i, mask := range first[s] {
+						what := fmt.Sprintf("instance %d of stage %d", i, from+s)
+						if d, _ := distance(mask, second[s][i]); d != 0 {
+							t.Errorf("%s has other bits in a second run", what)
+						}
+						if other := seen[fmt.Sprint(mask)]; other != "" {
+							t.Errorf("%s has the mask of %s", what, other)
+						}
+						seen[fmt.Sprint(mask)] = what
 					}
-					if other := seen[fmt.Sprint(mask)]; other != "" {
-						t.Errorf("%s has the mask of %s", what, other)
+					if d, _ := distance(one[s][0], first[s][0]); d != 0 {
+						t.Errorf("the first instance of stage %d has other bits than on one device", from+s)
 					}
-					seen[fmt.Sprint(mask)] = what
-				}
-				if d, _ := distance(one[s][0], first[s][0]); d != 0 {
-					t.Errorf("the first instance of stage %d has other bits than on one device", s)
 				}
 			}
 		})
@@ -359,7 +403,7 @@ func TestDropoutMasksDifferBetweenStagesInstancesAndRepeatBetweenRuns(t *testing
 // device; and with several they are those of data parallel training, but for rounding.
 func TestTrainingWithDropoutInStagesIsReproducible(t *testing.T) {
 	m := Staged{"dropout", TiedTransformer(0.3), loss.SparseCategoricalCrossEntropyLogits, Tokens(2, 6, 16)}
-	for _, p := range append(fewPlans, pipelinePlan{stages: 3, replicas: 1, micro: 1, strategy: "PreferBackward"}) {
+	for _, p := range append(fewPlans(), pipelinePlan{stages: 3, replicas: 1, micro: 1, strategy: "PreferBackward"}) {
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
 			run := func() *Run { return m.piped(t, p.env(t, nil, epl.WithPasses("none")), p.stages, sgd(), 5) }
