@@ -33,6 +33,7 @@ type Buffer struct {
 	shards []compute.Buffer // by device; nil where there is none
 	remote *remote          // where it is, if no device of this worker has it; nil otherwise
 	parts  []compute.Buffer // of a variable that is split, by device; nil where there is none
+	rows   []rows           // which rows the parts are, by device
 	pieces []piece          // all of them, and who has them; nil if it is not split, or there are shards that are newer
 	gone   bool
 	// withdraw ends that other workers may read it; nil if they may not.

@@ -67,10 +67,8 @@ func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
 	if b.gone {
 		return nil, errGone
 	}
-	for _, p := range b.pieces {
-		if p.local == device && p.rows == want {
-			return b.parts[device], nil
-		}
+	if device < len(b.parts) && b.parts[device] != nil && b.rows[device] == want {
+		return b.parts[device], nil
 	}
 	if len(b.pieces) > 0 { // in other parts: put together, then divided anew
 		if err := b.assemble(); err != nil {
@@ -89,14 +87,14 @@ func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
 		return nil, err
 	}
 	if len(b.parts) == 0 {
-		b.parts = make([]compute.Buffer, len(b.data.devices))
+		b.parts, b.rows = make([]compute.Buffer, len(b.data.devices)), make([]rows, len(b.data.devices))
 	}
 	if old := b.parts[device]; old != nil {
 		if err := old.Finalize(); err != nil {
 			return nil, err
 		}
 	}
-	b.parts[device] = x
+	b.parts[device], b.rows[device] = x, want
 	return x, nil
 }
 

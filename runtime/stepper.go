@@ -521,7 +521,7 @@ func (s *step) update(b *Buffer, home schedule.Variable) error {
 	b.shape = home.Param.Shape
 	to := b.shards
 	if home.Shards != nil {
-		b.shards, b.parts = nil, make([]compute.Buffer, len(s.runs))
+		b.shards, b.parts, b.rows = nil, make([]compute.Buffer, len(s.runs)), make([]rows, len(s.runs))
 		to = b.parts
 	}
 	for d, r := range s.runs {
@@ -529,6 +529,10 @@ func (s *step) update(b *Buffer, home schedule.Variable) error {
 			var err error
 			if to[d], err = r.give(home.Updates[at]); err != nil {
 				return err
+			}
+			if home.Shards != nil {
+				a := home.Shards[at].Op.Attrs.(*ir.ShardOf)
+				b.rows[d] = rows{a.Dim, a.Start, a.Size}
 			}
 		}
 	}

@@ -174,3 +174,19 @@ func Tokens(batch, length, vocabulary int) func(step int) (inputs, labels []*ten
 			[]*tensors.Tensor{tensors.FromFlatDataAndDimensions(y, batch, length, 1)}
 	}
 }
+
+// Classes makes points with a class each.
+func Classes(batch, dim, classes int) func(step int) (inputs, labels []*tensors.Tensor) {
+	return func(step int) (inputs, labels []*tensors.Tensor) {
+		r := rand.New(rand.NewSource(int64(step)))
+		x, y := make([]float32, batch*dim), make([]int32, batch)
+		for i := range x {
+			x[i] = r.Float32()*2 - 1
+		}
+		for i := range y {
+			y[i] = int32(r.Intn(classes))
+		}
+		return []*tensors.Tensor{tensors.FromFlatDataAndDimensions(x, batch, dim)},
+			[]*tensors.Tensor{tensors.FromFlatDataAndDimensions(y, batch, 1)}
+	}
+}
