@@ -21,6 +21,7 @@ import (
 //   - a shard on each device where a variable lives, all with the same data, after its first training step; if that is no
 //     device of this worker, it is fetched from another when it is read;
 //   - a part on each of several devices, on this worker and others, for a variable that is split;
+//   - a slice on the host: the first value of a variable that is larger than a device;
 //   - a feed: the batches of a step, still on the host.
 type Buffer struct {
 	data  *Data
@@ -31,6 +32,7 @@ type Buffer struct {
 
 	mu     sync.Mutex       // GoMLX may finalize from the garbage collector's goroutine
 	shards []compute.Buffer // by device; nil where there is none
+	flat   any              // on the host; nil if it is not there. It is not written to
 	remote *remote          // where it is, if no device of this worker has it; nil otherwise
 	parts  []compute.Buffer // of a variable that is split, by device; nil where there is none
 	rows   []rows           // which rows the parts are, by device
@@ -98,6 +100,8 @@ func (b *Buffer) host() (any, error) {
 		}
 	}
 	switch {
+	case b.flat != nil:
+		return b.flat, nil
 	case b.pieces != nil:
 		return b.gather()
 	case b.remote != nil:
@@ -128,7 +132,7 @@ func (b *Buffer) take() (all []compute.Buffer, err error) {
 	b.serving.Lock()
 	defer b.serving.Unlock()
 	all = slices.DeleteFunc(slices.Concat(b.shards, b.parts), func(x compute.Buffer) bool { return x == nil })
-	b.shards, b.parts, b.pieces, b.gone = nil, nil, nil, true
+	b.shards, b.flat, b.parts, b.pieces, b.gone = nil, nil, nil, nil, true
 	if b.feed != nil {
 		return all, b.feed.finalize(b.index)
 	}
@@ -161,7 +165,7 @@ func (b *Buffer) ToFlatData(flat any) error {
 			return s.ToFlatData(flat)
 		}
 	}
-	if b.remote == nil && b.pieces == nil || b.gone {
+	if b.flat == nil && b.remote == nil && b.pieces == nil || b.gone {
 		b.mu.Unlock()
 		s, err := b.shard(0)
 		b.mu.Lock()

@@ -3,7 +3,6 @@ package runtime
 import (
 	"slices"
 
-	"github.com/gomlx/compute"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/comm"
@@ -129,10 +128,6 @@ func (j *Job) broadcast(program string, b *Buffer) error {
 		return err
 	}
 	if j.Worker > 0 {
-		shard, err := b.data.devices[0].BufferFromFlatData(0, flat, b.shape)
-		if err != nil {
-			return err
-		}
 		b.serving.Lock()
 		defer b.serving.Unlock()
 		for _, old := range slices.Concat(b.shards, b.parts) {
@@ -143,7 +138,7 @@ func (j *Job) broadcast(program string, b *Buffer) error {
 				return err
 			}
 		}
-		b.shards, b.parts, b.pieces = []compute.Buffer{shard}, nil, nil
+		b.shards, b.flat, b.parts, b.pieces = nil, flat, nil, nil // devices get it when they need it
 	}
 	b.equal, b.remote = true, nil
 	return nil

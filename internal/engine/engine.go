@@ -205,10 +205,6 @@ func (e *Engine) agree(c *Compiled) (number int, err error) {
 
 // once runs a program as a whole, on the first device.
 func (e *Engine) once(c *Compiled) (compute.Executable, error) {
-	inner, err := emit.Program(e.devices[0], c.Final)
-	if err != nil {
-		return nil, err
-	}
 	o := runtime.OnceOptions{Memory: e.opts.Config.Cluster.DeviceMemory, Temporary: schedule.Temporary(&ir.Segment{Ops: c.Final.Main.Ops, Outputs: c.Final.Main.Outputs})}
 	if j := e.opts.Job; j != nil {
 		o.Running = j.Running
@@ -225,6 +221,14 @@ func (e *Engine) once(c *Compiled) (compute.Executable, error) {
 				break
 			}
 		}
+	}
+	if o.Memory > 0 && o.Temporary > o.Memory && len(c.Final.Inputs) == 0 {
+		// Variables get their first values in one program. Those of a model that is larger than a device come one by one.
+		return runtime.NewPiecewise(c.Final, e.Data, e.stats, o)
+	}
+	inner, err := emit.Program(e.devices[0], c.Final)
+	if err != nil {
+		return nil, err
 	}
 	return runtime.NewExecutable(c.Recorded.Name, e.Data, inner, e.stats, o), nil
 }

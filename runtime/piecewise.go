@@ -1,0 +1,187 @@
+package runtime
+
+import (
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule"
+)
+
+// Piecewise runs a program that is too large for one device, result by result. Results stay on the host, from where each
+// device gets its part: this is how models start that fit only into all devices together. Where devices share the host's
+// memory it runs on the host, and no device has to hold even one result; else it runs on the first device. It implements
+// compute.Executable.
+type Piecewise struct {
+	program *ir.Program
+	data    *Data
+	stats   *Stats
+	opts    OnceOptions
+	pieces  []*ir.Segment
+	execs   []compute.Executable
+}
+
+var _ compute.Executable = (*Piecewise)(nil)
+
+// NewPiecewise cuts a program that takes no data into a piece for each of its results.
+func NewPiecewise(p *ir.Program, data *Data, stats *Stats, opts OnceOptions) (*Piecewise, error) {
+	x := &Piecewise{program: p, data: data, stats: stats, opts: opts}
+	if data.devices[0].HasSharedBuffers() {
+		x.opts.Memory, x.stats = 0, NewStats(1) // the host's
+	}
+	computed := map[*ir.Op]int{}
+	for i, o := range p.Main.Outputs {
+		piece := ir.Cut(p.Main, "", func(op *ir.Op) bool { _, done := computed[op]; return !done }, []*ir.Value{o})
+		for _, op := range piece.Ops {
+			if !op.IsLeaf() {
+				computed[op] = i
+			}
+		}
+	}
+	for i, o := range p.Main.Outputs {
+		outs := []*ir.Value{o}
+		seen := map[*ir.Value]bool{o: true}
+		for _, op := range p.Main.Ops { // what later pieces need
+			if at, ok := computed[op]; ok && at > i {
+				op.Uses(func(v *ir.Value) {
+					if from, ok := computed[v.Op]; ok && from == i && !seen[v] {
+						seen[v] = true
+						outs = append(outs, v)
+					}
+				})
+			}
+		}
+		piece := ir.Cut(p.Main, p.Name, func(op *ir.Op) bool { at, ok := computed[op]; return ok && at == i }, outs)
+		e, err := emit.Segment(data.devices[0], piece)
+		if err != nil {
+			return nil, err
+		}
+		x.pieces, x.execs = append(x.pieces, piece), append(x.execs, e)
+	}
+	return x, nil
+}
+
+// Finalize implements compute.Executable.
+func (x *Piecewise) Finalize() {
+	for _, e := range x.execs {
+		e.Finalize()
+	}
+}
+
+// Inputs implements compute.Executable.
+func (x *Piecewise) Inputs() (names []string, s []shapes.Shape) {
+	for _, v := range x.program.Main.Params {
+		names, s = append(names, v.Op.Attrs.(*ir.Parameter).Name), append(s, v.Shape)
+	}
+	return names, s
+}
+
+// Outputs implements compute.Executable.
+func (x *Piecewise) Outputs() (s []shapes.Shape) {
+	for _, v := range x.program.Main.Outputs {
+		s = append(s, v.Shape)
+	}
+	return s
+}
+
+// Execute implements compute.Executable.
+func (x *Piecewise) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
+	if err := x.data.check(device); err != nil {
+		return nil, err
+	}
+	if len(inputs) != len(x.program.Main.Params) || len(donate) != 0 && len(donate) != len(inputs) {
+		return nil, errors.Errorf("epl: program %q takes %d inputs, not %d (donation given for %d)", x.program.Name, len(x.program.Main.Params), len(inputs), len(donate))
+	}
+	if x.opts.Running != nil {
+		defer x.opts.Running()()
+	}
+	values := map[*ir.Value]compute.Buffer{}
+	defer func() {
+		for _, b := range values {
+			_ = b.Finalize()
+		}
+	}()
+	given := map[*ir.Value]compute.Buffer{}
+	m := meter{limit: x.opts.Memory, live: map[string]int64{}}
+	for i, v := range x.program.Main.Params {
+		b, ok := inputs[i].(*Buffer)
+		if !ok || b.data != x.data {
+			return nil, errors.Errorf("epl: program %q: input %d is a %T that does not belong to this backend", x.program.Name, i, inputs[i])
+		}
+		shard, err := b.shard(0)
+		if err != nil {
+			return nil, errors.WithMessagef(err, "program %q, input %d", x.program.Name, i)
+		}
+		given[v] = shard
+		if err := m.add(forInputs, bytesOf(shard)); err != nil {
+			return nil, errors.WithMessagef(err, "program %q", x.program.Name)
+		}
+	}
+	results := make([]compute.Buffer, len(x.pieces))
+	for i, piece := range x.pieces {
+		if err := x.run(i, piece, given, values, &m, results); err != nil {
+			return nil, errors.WithMessagef(err, "program %q, result %d", x.program.Name, i)
+		}
+	}
+	for i, d := range donate {
+		if d {
+			if err := inputs[i].Finalize(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	x.stats.ran(0, m.peak, nil)
+	return results, nil
+}
+
+// run computes one result, and what later ones need.
+func (x *Piecewise) run(i int, piece *ir.Segment, given, values map[*ir.Value]compute.Buffer, m *meter, results []compute.Buffer) error {
+	var ins []compute.Buffer
+	for _, v := range piece.Inputs {
+		if b := given[v]; b != nil {
+			ins = append(ins, b)
+		} else {
+			ins = append(ins, values[v])
+		}
+	}
+	temporary := schedule.Temporary(piece)
+	if err := m.add(forTemporary, temporary); err != nil {
+		return err
+	}
+	outs, err := x.execs[i].Execute(ins, nil, 0)
+	m.sub(forTemporary, temporary)
+	if err != nil {
+		return err
+	}
+	for j, v := range piece.Outputs[1:] {
+		values[v] = outs[1+j]
+		if err := m.add(forValues, v.Bytes()); err != nil {
+			return err
+		}
+	}
+	shape := x.program.Main.Outputs[i].Shape
+	flat, err := toHost(outs[0], shape)
+	if err != nil {
+		return err
+	}
+	results[i] = &Buffer{data: x.data, shape: shape, flat: flat}
+	if v := piece.Outputs[0]; !v.Op.IsLeaf() && needed(x.pieces[i+1:], v) {
+		values[v] = outs[0]
+		return m.add(forValues, v.Bytes())
+	}
+	return outs[0].Finalize()
+}
+
+// needed tells whether a piece reads a value.
+func needed(pieces []*ir.Segment, v *ir.Value) bool {
+	for _, p := range pieces {
+		for _, in := range p.Inputs {
+			if in == v {
+				return true
+			}
+		}
+	}
+	return false
+}
