@@ -48,8 +48,8 @@ type stagedMLP struct {
 }
 
 const (
-	// microBatch is the samples of a micro-batch. In smaller ones, adding up gradients weighs more.
-	microBatch = 64
+	// microBatch is the samples of a micro-batch. In smaller ones, adding up gradients, which is bubble in a report, weighs more.
+	microBatch = 128
 	// narrow is the width of inputs and labels. The first layer has no gradient of its input to compute and the last one
 	// has a loss: they would make stages unequal if they were wide.
 	narrow = 64
@@ -153,11 +153,11 @@ func (m stagedMLP) stepRows() (rows []Row) {
 		name, peer   string
 		ours, theirs func() (side, error)
 	}{
-		{"2-devices", "EPL, 2 devices in data parallel", devices(2, ours), devices(2, together(micro/2))},
-		{"2-devices", "EPL, 1 device on all cores", devices(2, ours), devices(1, together(micro))},
-		{"2-devices", "EPL, 1 device on one core", devices(2, ours, epl.WithInner(oneCore)), devices(1, together(micro), epl.WithInner(oneCore))},
-		{"2-workers", "EPL, 2 workers in data parallel", workers(ours), workers(together(micro / 2))},
-		{"2-workers", "EPL, 1 device on all cores", workers(ours), devices(1, together(micro))},
+		{"2-devices/data-parallel", "EPL, 2 devices in data parallel", devices(2, ours), devices(2, together(micro/2))},
+		{"2-devices/1-device", "EPL, 1 device on all cores", devices(2, ours), devices(1, together(micro))},
+		{"2-devices/one-core", "EPL, 1 device on one core", devices(2, ours, epl.WithInner(oneCore)), devices(1, together(micro), epl.WithInner(oneCore))},
+		{"2-workers/data-parallel", "EPL, 2 workers in data parallel", workers(ours), workers(together(micro / 2))},
+		{"2-workers/1-device", "EPL, 1 device on all cores", workers(ours), func() (side, error) { return inARow(devices(1, together(micro))()) }},
 	} {
 		rows = append(rows, Row{Name: fmt.Sprintf("pipeline/step/%s/%s", m.name, x.name), Peer: x.peer, Pairs: 11, Warm: 2, Ours: x.ours, Theirs: x.theirs})
 	}

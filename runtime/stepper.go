@@ -458,7 +458,9 @@ func (s *step) run() ([]compute.Buffer, error) {
 func (s *step) sent(d int) map[string]int64 {
 	sent := map[string]int64{}
 	for name, c := range s.world.Counters(s.first + d) {
-		sent[name] = c.Bytes - s.counted[d][name].Bytes
+		if name != comm.Recv.String() { // it is the other's
+			sent[name] = c.Bytes - s.counted[d][name].Bytes
+		}
 	}
 	return sent
 }

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -14,7 +15,8 @@ import (
 //     long, against v·M pieces of work: (G-1)/(v·M+G-1). That needs an M that G divides; other M leave a little more.
 //   - ZeroBubble passes gradients on after the input half, so that draining takes (S-1)·b only, and a device fills
 //     (S-1)·w of its idle time with weight halves that it kept back: (S-1)(f+b-w), against M(f+b+w) of work. The
-//     durations are the means of those measured.
+//     durations are the means of those measured; the first stage has nothing to pass on, so that its whole backward is a
+//     weight half, which does not count.
 //
 // A program of one stage has no bubble.
 func (p Pipeline) ideal(events []Event) float64 {
@@ -35,7 +37,7 @@ func (p Pipeline) ideal(events []Event) float64 {
 		g := float64(p.Groups)
 		return (g - 1) / (s/g*m + g - 1)
 	case "ZeroBubble":
-		f, b, w := mean(events, Forward), mean(events, Backward), mean(events, Weights)
+		f, b, w := mean(events, Forward), mean(events, Backward), mean(withBackward(events), Weights)
 		if f+b+w == 0 {
 			return math.NaN()
 		}
@@ -43,6 +45,17 @@ func (p Pipeline) ideal(events []Event) float64 {
 		return idle / (m*(f+b+w) + idle)
 	}
 	return math.NaN()
+}
+
+// withBackward leaves out the stages whose backward is a weight half as a whole.
+func withBackward(events []Event) []Event {
+	has := map[int]bool{}
+	for _, e := range events {
+		if e.Task.Kind == Backward {
+			has[e.Task.Stage] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return !has[e.Task.Stage] })
 }
 
 // mean returns how long a task of a kind takes. A task may have several events.

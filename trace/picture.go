@@ -149,7 +149,7 @@ func drawEvent(e Event, d DeviceReport, start time.Time, scale float64, y px) ba
 		if slices.Index(d.Stages, e.Task.Stage)%2 == 1 {
 			b.Class += " odd"
 		}
-		if e.Task.inPipeline() && e.Task.Micro >= 0 {
+		if e.Task.passes() && e.Task.Micro >= 0 {
 			b.Number = strconv.Itoa(e.Task.Micro)
 			b.NumberX, b.NumberY = b.X+b.W/2, y+barHeight*0.7
 			b.NumberFits = float64(b.W) > float64(len(b.Number))*digitWidth+2

@@ -136,7 +136,7 @@ func box(e *Event, n int) string {
 			continue
 		}
 		text := string(l.first)
-		if e.Task.inPipeline() && e.Task.Micro >= 0 {
+		if e.Task.passes() && e.Task.Micro >= 0 {
 			if number := strconv.Itoa(e.Task.Micro); len(number) < n {
 				text += number
 			}

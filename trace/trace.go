@@ -40,8 +40,12 @@ type Task struct {
 	Stage, Micro, Replica int
 }
 
-// inPipeline tells whether the task is work on a micro-batch, which is what a pipeline keeps devices busy with.
-func (t Task) inPipeline() bool {
+// inPipeline tells whether the task is work on a micro-batch, which is what a pipeline keeps devices busy with. Adding its
+// gradients to those of the micro-batches before is.
+func (t Task) inPipeline() bool { return t.Kind == Accumulate || t.passes() }
+
+// passes tells whether the task is a pass of a micro-batch through a stage.
+func (t Task) passes() bool {
 	return t.Kind == Forward || t.Kind == Backward || t.Kind == Weights || t.Kind == Instance
 }
 
