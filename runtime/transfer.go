@@ -114,7 +114,7 @@ func (r *run) exchange(in schedule.Instr) error {
 	if err != nil {
 		return err
 	}
-	end, err := group.Communicator(r.id, 0)
+	end, err := group.Communicator(r.id, r.opts.Communicators+1) // merges of the same devices are not in its way
 	if err != nil {
 		return err
 	}

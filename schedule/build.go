@@ -103,6 +103,11 @@ func placesOf(op *ir.Op) []int {
 	return []int{op.Place}
 }
 
+// inputAt is what a place gives to an exchange. It may be a value that it gets from another place.
+func inputAt(op *ir.Op, place int) *ir.Value {
+	return op.Inputs[slices.Index(op.Attrs.(*ir.Exchange).Places, place)]
+}
+
 // read notes what is needed to know of every op.
 func (b *builder) read() {
 	stage := map[*ir.TaskGraph]int{}

@@ -12,31 +12,50 @@ func (b *builder) transfers() {
 	seen := map[Transfer]bool{}
 	for _, s := range b.s.Segments {
 		for _, v := range s.Inputs {
-			t := Transfer{Value: v, To: s.Place}
-			switch v.Op.Attrs.(type) {
-			case *ir.Instance, *ir.InstanceCount, *ir.ShardOf:
-				continue
-			case *ir.Parameter:
-				if b.input[v] {
-					t.Input = true // from the first place
-				} else {
-					home := b.home(v)
-					if slices.Contains(home.Places, s.Place) {
-						continue
-					}
-					t.From, t.Once = home.Places[0], true
-				}
-			default:
-				if s.Kind != Apply && !b.isWork(v.Op) || s.Kind == Apply && !b.bound[v.Op] && !isMerge(v.Op) {
-					continue // computed by the task itself
-				}
-				t.From, t.Once = v.Place(), s.Kind == Apply
-			}
-			if t.From != t.To && !seen[t] {
-				seen[t] = true
-				b.s.Transfers = append(b.s.Transfers, t)
+			b.travel(v, s.Place, s.Kind == Apply, seen)
+		}
+	}
+	for _, t := range b.sortedTasks() {
+		for _, p := range t.pieces {
+			if p.exchange != nil {
+				b.travel(inputAt(p.exchange, t.place), t.place, false, seen)
 			}
 		}
+	}
+	for _, p := range b.apply {
+		if p.exchange != nil {
+			for _, place := range placesOf(p.exchange) {
+				b.travel(inputAt(p.exchange, place), place, true, seen)
+			}
+		}
+	}
+}
+
+// travel adds the transfer of a value to a place that reads it, in every micro-batch or once.
+func (b *builder) travel(v *ir.Value, to int, once bool, seen map[Transfer]bool) {
+	t := Transfer{Value: v, To: to}
+	switch v.Op.Attrs.(type) {
+	case *ir.Instance, *ir.InstanceCount, *ir.ShardOf:
+		return
+	case *ir.Parameter:
+		if b.input[v] {
+			t.Input = true // from the first place
+			break
+		}
+		home := b.home(v)
+		if slices.Contains(home.Places, to) {
+			return
+		}
+		t.From, t.Once = home.Places[0], true
+	default:
+		if !once && !b.isWork(v.Op) || once && !b.bound[v.Op] && !isMerge(v.Op) {
+			return // computed by the task itself
+		}
+		t.From, t.Once = v.Place(), once
+	}
+	if t.From != t.To && !seen[t] {
+		seen[t] = true
+		b.s.Transfers = append(b.s.Transfers, t)
 	}
 }
 
@@ -139,6 +158,7 @@ func (l *lister) task(t *task, micro int) {
 
 // exchange does a collective, and sends what others need of it.
 func (l *lister) exchange(op *ir.Op, micro int) {
+	l.get(inputAt(op, l.place), micro)
 	l.add(Instr{Kind: Exchange, Op: op, Micro: micro})
 	for _, v := range op.Outputs {
 		if v.Place() == l.place {
@@ -151,25 +171,30 @@ func (l *lister) exchange(op *ir.Op, micro int) {
 func (l *lister) run(segment, micro int) {
 	s := l.s.Segments[segment]
 	for _, v := range s.Inputs {
-		in := Instr{Kind: Receive, Transfer: l.transfer(v, l.place, micro), Micro: micro}
-		switch {
-		case l.input[v]:
-			in.Kind, in.Value = Feed, v
-		case in.Transfer < 0:
-			continue
-		case l.s.Transfers[in.Transfer].Once:
-			in.Micro = Once
-		}
-		if at := (Slot{v, in.Micro}); !l.have[at] {
-			l.have[at] = true
-			l.add(in)
-		}
+		l.get(v, micro)
 	}
 	l.add(Instr{Kind: Run, Segment: segment, Micro: micro})
 	for _, v := range s.Outputs {
 		if !v.Op.IsLeaf() && (l.isWork(v.Op) || l.bound[v.Op]) {
 			l.send(v, micro)
 		}
+	}
+}
+
+// get feeds or receives a value, if it is not there.
+func (l *lister) get(v *ir.Value, micro int) {
+	in := Instr{Kind: Receive, Transfer: l.transfer(v, l.place, micro), Micro: micro}
+	switch {
+	case l.input[v]:
+		in.Kind, in.Value = Feed, v
+	case in.Transfer < 0:
+		return
+	case l.s.Transfers[in.Transfer].Once:
+		in.Micro = Once
+	}
+	if at := (Slot{v, in.Micro}); !l.have[at] {
+		l.have[at] = true
+		l.add(in)
 	}
 }
 
@@ -197,11 +222,7 @@ func (p *Program) uses(in Instr, place int) (slots []Slot) {
 			slots = append(slots, p.slot(t.Value, in.Micro))
 		}
 	case Exchange:
-		for _, v := range in.Op.Inputs {
-			if v.Place() == place {
-				slots = append(slots, p.slot(v, in.Micro))
-			}
-		}
+		slots = append(slots, p.slot(inputAt(in.Op, place), in.Micro))
 	}
 	return slots
 }

@@ -160,11 +160,11 @@ func (b *builder) whens(t *task) map[*ir.Op]when {
 			}
 			bucket[v.Op] = i
 			last = i
-			v.Op.Uses(func(u *ir.Value) {
-				if !isExchange(v.Op) || u.Place() == t.place {
-					need(u)
-				}
-			})
+			if isExchange(v.Op) {
+				need(inputAt(v.Op, t.place))
+				return
+			}
+			v.Op.Uses(need)
 		}
 		in, _ := x.At(t.place)
 		for _, v := range in {
@@ -196,11 +196,11 @@ func (b *builder) whens(t *task) map[*ir.Op]when {
 		if final.before(x) {
 			final = x
 		}
-		op.Uses(func(u *ir.Value) {
-			if !isExchange(op) || u.Place() == t.place {
-				need(u, x)
-			}
-		})
+		if isExchange(op) {
+			need(inputAt(op, t.place), x)
+			continue
+		}
+		op.Uses(func(u *ir.Value) { need(u, x) })
 	}
 	for _, v := range t.wants {
 		need(v, final)
