@@ -128,7 +128,11 @@ func partition(p *ir.Program, o Options) (int, error) {
 		}
 	}
 	before := p.NumOps()
-	report, err := shard.Partition(p)
+	choice, err := shard.Choose(p)
+	if err != nil {
+		return 0, err
+	}
+	report, err := shard.Partition(p, choice)
 	if err != nil {
 		return 0, err
 	}

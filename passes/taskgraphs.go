@@ -18,7 +18,9 @@ func taskGraphs(p *ir.Program, o Options) (changes int, err error) {
 		if err := a.stages(o); err != nil {
 			return 0, err
 		}
-		changes = a.forward() + a.follow()
+		changes = a.forward()
+		a.join()
+		changes += a.follow()
 		a.variables()
 		p.ReadOriginals(a.at)
 		changes += a.backward()
@@ -37,6 +39,7 @@ type attacher struct {
 	live  map[*ir.Op]bool
 	// reader is an op in a TaskGraph that reads a value of the op.
 	reader map[*ir.Op]*ir.Op
+	loose  []*ir.Op // ops that no neighbour had a TaskGraph for
 }
 
 // at is the stage of an op; -1 if it has none yet.
@@ -63,6 +66,27 @@ func (a *attacher) put(op *ir.Op, stage int) {
 		op.TaskGraph = reader.TaskGraph
 	default:
 		op.TaskGraph = a.p.Stages[stage].TaskGraphs[0]
+		a.loose = append(a.loose, op)
+	}
+}
+
+// join lets ops that read nothing but inputs, and that only ops outside read, join those. What is made of labels alone
+// follows the loss, which follows the logits.
+func (a *attacher) join() {
+	readers := map[*ir.Op]*ir.Op{}
+	for i := len(a.p.Main.Ops) - 1; i >= 0; i-- {
+		op := a.p.Main.Ops[i]
+		if op.IsLeaf() || op.Phase != ir.Forward {
+			continue
+		}
+		if r := readers[op]; r != nil && slices.Contains(a.loose, op) && a.at(r) == a.at(op) {
+			op.TaskGraph = r.TaskGraph
+		}
+		op.Uses(func(v *ir.Value) {
+			if r := readers[v.Op]; r == nil || !a.live[r] && a.live[op] {
+				readers[v.Op] = op
+			}
+		})
 	}
 }
 

@@ -28,7 +28,7 @@ func (r *run) send(in schedule.Instr) error {
 		if err != nil {
 			return err
 		}
-		r.startSend(flat, to, in.Transfer)
+		r.startSend(rowsOf(t, flat), to, in.Transfer)
 		return nil
 	}
 	h := r.values[r.slot(t.Value, in.Micro)]
@@ -43,6 +43,15 @@ func (r *run) send(in schedule.Instr) error {
 		h.sends = append(h.sends, call)
 	}
 	return nil
+}
+
+// rowsOf is the part of an input that its receiver reads. The rest of what it gets is anything.
+func rowsOf(t schedule.Transfer, flat any) any {
+	if t.Rows == 0 {
+		return flat
+	}
+	row := t.Value.Shape.Size() / t.Value.Shape.Dimensions[0]
+	return slice(flat, t.Start*row, (t.Start+t.Rows)*row)
 }
 
 func (r *run) startSend(flat any, to, tag int) *comm.Handle {
@@ -64,7 +73,7 @@ func (r *run) receive(in schedule.Instr) error {
 	from := r.schedule.Ranks[r.replica][t.From]
 	start := time.Now()
 	b, err := r.fill(t.Value.Shape, func(flat any) error {
-		return r.pipes[r.local].Do(comm.Call{Op: comm.Recv, Buf: flat, Peer: from, Tag: in.Transfer, Program: r.program.Name})
+		return r.pipes[r.local].Do(comm.Call{Op: comm.Recv, Buf: rowsOf(t, flat), Peer: from, Tag: in.Transfer, Program: r.program.Name})
 	})
 	if err != nil {
 		return err

@@ -40,6 +40,7 @@ func (b *builder) travel(v *ir.Value, to int, once bool, seen map[Transfer]bool)
 	case *ir.Parameter:
 		if b.input[v] {
 			t.Input = true // from the first place
+			t.Start, t.Rows = b.rows(v, to)
 			break
 		}
 		home := b.home(v)
@@ -57,6 +58,33 @@ func (b *builder) travel(v *ir.Value, to int, once bool, seen map[Transfer]bool)
 		seen[t] = true
 		b.s.Transfers = append(b.s.Transfers, t)
 	}
+}
+
+// rows are those of a data input that a place reads, if it takes a slice of its first dim only; 0, 0: all.
+func (b *builder) rows(v *ir.Value, place int) (start, n int) {
+	limit := 0
+	for _, u := range b.users[v] {
+		if !slices.Contains(placesOf(u), place) {
+			continue
+		}
+		a, ok := u.Attrs.(*ir.Slice)
+		if !ok {
+			return 0, 0
+		}
+		for d, size := range v.Shape.Dimensions {
+			if a.Strides[d] != 1 || d > 0 && (a.Starts[d] != 0 || a.Limits[d] != size) {
+				return 0, 0
+			}
+		}
+		if limit == 0 || a.Starts[0] < start {
+			start = a.Starts[0]
+		}
+		limit = max(limit, a.Limits[0])
+	}
+	if limit == 0 || limit-start == v.Shape.Dimensions[0] {
+		return 0, 0
+	}
+	return start, limit - start
 }
 
 // home is where a variable lives.

@@ -85,8 +85,9 @@ type Transfer struct {
 	From, To int
 	Once     bool
 	// Input: a data input. From, the first place, need not have it itself: the worker that feeds the model replica sends it
-	// to places of other workers.
-	Input bool
+	// to places of other workers. Of its first dim only these rows are needed; all if Rows is 0.
+	Input       bool
+	Start, Rows int
 }
 
 // Variable says where a variable lives between steps.

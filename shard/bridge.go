@@ -9,61 +9,33 @@ import (
 // A value of one stage that another needs: what the devices of the other stage read is made on the devices that have it, so
 // that no more rows cross than are needed. An op that reads a value of another device is all there is to a transfer.
 
-// fetchWhole returns a value of another stage, whole on every device of g.
-func (e *expansion) fetchWhole(v *ir.Value, g *group, at site) []*ir.Value {
-	home := e.groupOf(v.Op)
-	values := make([]*ir.Value, len(g.places))
-	h := e.held[key{v, home}]
-	if x := h.kind(Sharded, at.phase); x != nil && h.kind(Replicated, at.phase) == nil {
-		for j, place := range g.places {
-			values[j] = e.join(at, place, v, x.Dim, x.values)
-		}
-		return values
-	}
-	source, _ := e.source(v, home, at.phase)
-	for j, place := range g.places {
-		values[j] = source[nearest(home, place, j)]
-	}
-	return values
-}
-
-// source returns a value as a whole where it was made, and where ops that cut it up for others belong.
-func (e *expansion) source(v *ir.Value, home *group, phase ir.Phase) ([]*ir.Value, site) {
+// fetch returns a value of another stage as the devices of this one need it.
+func (e *expansion) fetch(v *ir.Value, from, to *held, at site) []*ir.Value {
+	home, places := from.g, to.g.places
 	there := siteOf(v.Op)
-	if x := e.held[key{v, home}].kind(Replicated, phase); x != nil {
-		there.phase = x.phase
-	}
-	return e.want(v, home, Placement{}, there), there
-}
-
-// fetchRows returns a value of another stage, sharded over the devices of g.
-func (e *expansion) fetchRows(v *ir.Value, g *group, p Placement, at site) []*ir.Value {
-	home := e.groupOf(v.Op)
-	values := make([]*ir.Value, len(g.places))
-	for _, x := range e.held[key{v, home}] {
-		if x.phase > at.phase || x.Kind != Sharded || x.Dim != p.Dim {
+	there.phase = from.phase
+	values := make([]*ir.Value, len(places))
+	for j, place := range places {
+		if from.Kind == Replicated {
+			i := nearest(home, place, j)
+			if values[j] = from.values[i]; to.Kind == Sharded {
+				first, last := to.rows(v.Shape, j, len(places))
+				values[j] = e.rows(there, home.places[i], values[j], to.Dim, first, last)
+			}
 			continue
 		}
-		there := siteOf(v.Op)
-		there.phase = x.phase
-		for j, place := range g.places {
-			from, to := p.rows(v.Shape, j, len(g.places))
-			var pieces []*ir.Value
-			for i, w := range x.values {
-				first, last := x.rows(v.Shape, i, len(x.values))
-				if a, b := max(first, from), min(last, to); a < b {
-					pieces = append(pieces, e.rows(there, home.places[i], w, p.Dim, a-first, b-first))
-				}
-			}
-			values[j] = e.join(at, place, v, p.Dim, pieces)
+		first, last := 0, dims(v)[from.Dim]
+		if to.Kind == Sharded {
+			first, last = to.rows(v.Shape, j, len(places))
 		}
-		return values
-	}
-	source, there := e.source(v, home, at.phase)
-	for j, place := range g.places {
-		from, to := p.rows(v.Shape, j, len(g.places))
-		i := nearest(home, place, j)
-		values[j] = e.rows(there, home.places[i], source[i], p.Dim, from, to)
+		var pieces []*ir.Value
+		for i, w := range from.values {
+			a, b := from.rows(v.Shape, i, len(from.values))
+			if x, y := max(a, first), min(b, last); x < y {
+				pieces = append(pieces, e.rows(there, home.places[i], w, from.Dim, x-a, y-a))
+			}
+		}
+		values[j] = e.join(at, place, v, from.Dim, pieces)
 	}
 	return values
 }

@@ -5,12 +5,22 @@
 // local shapes: the devices of a stage compute together what one device did, exactly up to the order of sums.
 //
 // Each value of a stage has a [Placement]: all of it is on every device (Replicated), each device has some rows of it
-// (Sharded), or the devices have terms of it that must still be reduced (Partial). A [Rule] says what an op does to
-// placements: it maps the dims of inputs and outputs to factors, the indices of the op's iteration space. Sharding a
-// factor shards every dim that it maps to; sharding one that the op reduces makes the output Partial. An op without a
-// rule is computed on whole values by every device: slower, never wrong.
+// (Sharded), or the devices have terms of it that must still be reduced (Partial). It may be there in several placements at
+// once. Data of a TaskGraph that is replicated are sharded by samples. Of a TaskGraph that is split, variables are sharded: as
+// [Choose] says, or whoever makes a [Choice] and has an [Estimator] tell what it would cost. What the optimizer keeps for a
+// variable is sharded as the variable is.
 //
-// The work has two parts. propagate.go chooses placements: the batch is sharded over its first dim, and every op takes the
-// cheapest way to go on from there. expand.go writes the ops of each device down; a value that is needed in another
-// placement is converted by ops of its own (reshard.go), or on its way from one stage to another (bridge.go).
+// A [Rule] says what an op does to placements: it maps the dims of inputs and outputs to factors, the indices of the op's
+// iteration space. Sharding a factor shards every dim that it maps to; sharding one that the op reduces makes the output
+// Partial. An op without a rule is computed on whole values by every device: slower, never wrong.
+//
+// The work has these parts:
+//
+//   - problem.go reads the program once, whatever the choice, and variables.go the choice;
+//   - propagate.go chooses placements: every op takes the cheapest way to go on from what there is. Where a value is needed in
+//     another placement, reach.go finds the cheapest step there: a collective, or cutting rows out of what every device has. The
+//     result is a plan (plan.go) of ops and such steps, for all devices of a stage together;
+//   - sink.go looks at the plan from behind: of what is needed in part, only that part is computed or reduced;
+//   - expand.go writes the ops of each device down, reshard.go and bridge.go the steps between them, within a stage and from one
+//     to another.
 package shard

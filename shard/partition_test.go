@@ -2,6 +2,7 @@ package shard_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -105,7 +106,7 @@ func TestOnlyTheRowsThatAreNeededCrossBetweenStages(t *testing.T) {
 func TestStagesOfOneDeviceStayAsTheyAre(t *testing.T) {
 	p := parse(t, 1, 1, false, twoLayers)
 	before := p.String()
-	r, err := shard.Partition(p)
+	r, err := shard.Partition(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +180,7 @@ var steps = []struct {
 	{"what the batch is cut along is gathered", false, `
 		%2 = Tanh(%0) -> float32[7,4] : forward taskgraph 0
 		%3 = CumSum(%2) {Axis: 0, Options: {Exclusive: false, Reverse: false}} -> float32[7,4] : forward taskgraph 0 "model.go:9"
-		return %3`, 0, 1, 0, "CumSum is computed on the gathered batch by every device (1 times, first at model.go:9)"},
+		return %3`, 0, 1, 0, "CumSum is computed on whole values by every device (1 times, first at model.go:9)"},
 	{"a dim that is not the first is gathered", false, `
 		%2 = Transpose(%0) {Permutation: [1, 0]} -> float32[4,7] : forward taskgraph 0
 		return %2`, 0, 1, 0, ""},
@@ -195,7 +196,7 @@ var steps = []struct {
 		%2 = Tanh(%0) -> float32[7,4] : forward taskgraph 0
 		%3 = CumSum(%2) {Axis: 0, Options: {Exclusive: false, Reverse: false}} -> float32[7,4] : backward taskgraph 0
 		%4 = CumSum(%2) {Axis: 0, Options: {Exclusive: true, Reverse: false}} -> float32[7,4] : forward taskgraph 0
-		return %3, %4`, 0, 2, 0, "CumSum is computed on the gathered batch by every device (2 times)"},
+		return %3, %4`, 0, 2, 0, "CumSum is computed on whole values by every device (2 times)"},
 	{"a function may capture what is sharded", false, `
 		%2 = Tanh(%0) -> float32[7,4] : forward taskgraph 0
 		%3 = ReduceSum(%2) -> float32[] : forward taskgraph 0
@@ -208,7 +209,7 @@ var steps = []struct {
 		%8 = Neg(%2) -> float32[7,4] : forward
 		return %8
 		}] -> float32[7,4] : forward taskgraph 0
-		return %6`, 1, 1, 0, "If is computed on the gathered batch by every device (1 times)"},
+		return %6`, 1, 1, 0, "If is computed on whole values by every device (1 times)"},
 	{"so may one of another stage", false, `
 		%2 = Tanh(%0) -> float32[7,4] : forward taskgraph 0
 		%3 = Constant() {Value: bool[](true)} -> bool[] : forward
@@ -322,17 +323,17 @@ func TestWhatDoesNotDependOnTheBatchIsComputedForEachDevicesRows(t *testing.T) {
 
 func TestWhatCannotBePartitionedIsRefusedWithTheReason(t *testing.T) {
 	p := parse(t, 8, 1, false, twoLayers)
-	split := parse(t, 1, 2, false, twoLayers)
-	split.TaskGraphs[1].Kind = ir.Split
+	split := parse(t, 1, 5, false, twoLayers)
+	split.TaskGraphs[1].Kind, split.Variables[0].TaskGraph, split.Variables[0].Trainable = ir.Split, split.TaskGraphs[1], true
 	for _, c := range []struct {
 		p        *ir.Program
 		mentions []string
 	}{
 		{p, []string{`"first"`, "model.go:1", "8 devices", "7 samples"}},
-		{split, []string{`"second"`, "model.go:2", "split", "2 devices", "not supported yet by this version"}},
+		{split, []string{`"second"`, "model.go:2", "5 devices", "use fewer devices", "float32[4,4]", `"/w"`}},
 	} {
 		before := c.p.String()
-		_, err := shard.Partition(c.p)
+		_, err := shard.Partition(c.p, nil)
 		if err == nil || c.p.String() != before {
 			t.Errorf("%v; or the program was changed", err)
 			continue
@@ -348,16 +349,97 @@ func TestWhatCannotBePartitionedIsRefusedWithTheReason(t *testing.T) {
 func TestTheReportSaysWhatIsExchangedAndWhatIsGathered(t *testing.T) {
 	p := parse(t, 2, 1, false, `
 		%2 = Tanh(%0) -> float32[7,4] : forward taskgraph 0
-		%3 = CumSum(%2) {Axis: 0, Options: {Exclusive: false, Reverse: false}} -> float32[7,4] : forward taskgraph 0 "model.go:9"
-		%4 = ReduceSum(%2) {Axes: [0]} -> float32[4] : forward taskgraph 0
+		%3 = ReduceSum(%2) {Axes: [0]} -> float32[4] : forward taskgraph 0
+		%4 = CumSum(%2) {Axis: 0, Options: {Exclusive: false, Reverse: false}} -> float32[7,4] : forward taskgraph 0 "model.go:9"
 		return %3, %4`)
 	r := compare(t, p, 1)
 	want := []string{
 		"1 × all-reduce between the devices of a stage, of 16 bytes",
 		"1 × all-gather between the devices of a stage, of 112 bytes",
-		"CumSum is computed on the gathered batch by every device (1 times, first at model.go:9)",
+		"CumSum is computed on whole values by every device (1 times, first at model.go:9)",
 	}
 	if got := r.Lines(); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+}
+
+// A program in which the rows of the weight are sharded; %2 must still be reduced, and %3 is sharded along its columns.
+const ofShardedRows = `
+	%2 = DotGeneral(%0, %1) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[7,4] : forward taskgraph 0
+	%3 = DotGeneral(%0, %1) {LHSContractingAxes: [1], RHSContractingAxes: [1]} -> float32[7,4] : forward taskgraph 0
+`
+
+func TestDevicesOfASplitTaskGraphExchangeWhatTheyMust(t *testing.T) {
+	for _, c := range []struct {
+		name, body string
+		want       map[ir.Collective]int
+		lines      []string
+	}{
+		{"terms of a sum that must be reduced are added up first", `
+			%4 = Tanh(%3) -> float32[7,4] : forward taskgraph 0
+			%5 = Add(%4, %2) -> float32[7,4] : forward taskgraph 0
+			%6 = Exp(%0) -> float32[7,4] : forward taskgraph 0
+			%7 = DotGeneral(%6, %1) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[7,4] : forward taskgraph 0
+			%8 = Add(%5, %7) -> float32[7,4] : forward taskgraph 0
+			%9 = Exp(%8) -> float32[7,4] : forward taskgraph 0
+			%10 = ReduceSum(%9) {Axes: [0]} -> float32[4] : forward taskgraph 0
+			return %10`, map[ir.Collective]int{ir.ReduceScatterOf: 1, ir.AllGatherOf: 1}, nil},
+		{"what is needed in part is reduced and computed in part", `
+			%4 = Tanh(%2) -> float32[7,4] : forward taskgraph 0
+			%5 = Exp(%4) -> float32[7,4] : forward taskgraph 0
+			%6 = Mul(%5, %3) -> float32[7,4] : forward taskgraph 0
+			%7 = ReduceMax(%6) {Axes: [1]} -> float32[7] : forward taskgraph 0
+			return %7`, map[ir.Collective]int{ir.ReduceScatterOf: 1, ir.AllReduceOf: 1}, nil},
+		{"what every device has is added to what must be reduced", `
+			%4 = Add(%0, %2) -> float32[7,4] : forward taskgraph 0
+			%5 = Add(%4, %0) -> float32[7,4] : forward taskgraph 0
+			%6 = Exp(%5) -> float32[7,4] : forward taskgraph 0
+			return %6`, map[ir.Collective]int{ir.AllReduceOf: 1}, nil},
+		{"a sum that is needed in several forms is reduced once", `
+			%4 = Neg(%2) -> float32[7,4] : forward taskgraph 0
+			%5 = Exp(%4) -> float32[7,4] : forward taskgraph 0
+			%6 = Reshape(%2) {Dimensions: [28]} -> float32[28] : forward taskgraph 0
+			%7 = Tanh(%6) -> float32[28] : forward taskgraph 0
+			return %5, %7`, map[ir.Collective]int{ir.AllReduceOf: 1}, nil},
+		{"what is sharded along one dim is needed along another", `
+			%4 = Tanh(%3) -> float32[7,4] : forward taskgraph 0
+			%5 = DotGeneral(%4, %1) {LHSContractingAxes: [1], RHSContractingAxes: [1]} -> float32[7,4] : forward taskgraph 0
+			%6 = Mul(%5, %4) -> float32[7,4] : forward taskgraph 0
+			%7 = Transpose(%6) {Permutation: [1, 0]} -> float32[4,7] : forward taskgraph 0
+			%8 = Mul(%7, %7) -> float32[4,7] : forward taskgraph 0
+			%9 = ReduceSum(%8) -> float32[] : forward taskgraph 0
+			return %9`, map[ir.Collective]int{ir.AllGatherOf: 1, ir.AllReduceOf: 1}, nil},
+		{"a form of it that is there already in another placement is not exchanged", `
+			%4 = CumSum(%3) {Axis: 1, Options: {Exclusive: false, Reverse: false}} -> float32[7,4] : forward taskgraph 0 "model.go:9"
+			%5 = Transpose(%3) {Permutation: [1, 0]} -> float32[4,7] : forward taskgraph 0
+			%6 = CumSum(%5) {Axis: 0, Options: {Exclusive: false, Reverse: false}} -> float32[4,7] : forward taskgraph 0
+			return %4, %6`, map[ir.Collective]int{ir.AllGatherOf: 1}, []string{
+			`/w float32[4,4] sharded(0): 2 rows on each of 2 devices`,
+			"1 × all-gather between the devices of a stage, of 112 bytes",
+			"CumSum is computed on whole values by every device (2 times, first at model.go:9)"}},
+		{"a weight is gathered if there is no other way", `
+			%4 = CumSum(%1) {Axis: 0, Options: {Exclusive: false, Reverse: false}} -> float32[4,4] : forward taskgraph 0 "model.go:9"
+			%5 = CumSum(%1) {Axis: 0, Options: {Exclusive: true, Reverse: false}} -> float32[4,4] : backward taskgraph 0 "model.go:9"
+			return %4, %5`, map[ir.Collective]int{ir.AllGatherOf: 2}, []string{
+			`/w float32[4,4] sharded(0): 2 rows on each of 2 devices`,
+			"2 × all-gather between the devices of a stage, of 128 bytes",
+			"/w is sharded, and gathered for an op that needs all of it",
+			"CumSum is computed on whole values by every device (2 times, first at model.go:9)"}},
+	} {
+		for k := 2; k <= 4; k++ {
+			t.Run(fmt.Sprintf("%s/%d", c.name, k), func(t *testing.T) {
+				p := parse(t, k, 1, false, ofShardedRows+c.body)
+				w := p.Variables[0]
+				p.TaskGraphs[0].Kind, w.TaskGraph, w.Trainable = ir.Split, p.TaskGraphs[0], true
+				r := compareSplit(t, p, shard.Choice{w: by(0, 1)}, uint64(k))
+				n := map[ir.Collective]int{}
+				for how, e := range r.Exchanges {
+					n[how] = e.Count
+				}
+				if !maps.Equal(n, c.want) || k == 2 && c.lines != nil && !slices.Equal(r.Lines(), c.lines) {
+					t.Errorf("%q\n%s", r.Lines(), p)
+				}
+			})
+		}
 	}
 }

@@ -86,7 +86,7 @@ func (p Placement) local(s shapes.Shape, j, k int) shapes.Shape {
 }
 
 // same tells whether two placements of a value of shape s over k devices are the same thing. Other units may give the same
-// rows.
+// rows: all do that divide what each device has, if all have as much.
 func (p Placement) same(q Placement, s shapes.Shape, k int) bool {
 	if p == q {
 		return true
@@ -95,41 +95,5 @@ func (p Placement) same(q Placement, s shapes.Shape, k int) bool {
 		return false
 	}
 	n := s.Dimensions[p.Dim]
-	a, b := sizes(n, p.Unit, k), sizes(n, q.Unit, k)
-	for j := range a {
-		if a[j] != b[j] {
-			return false
-		}
-	}
-	return true
-}
-
-// holding is a value as the devices of a stage have it.
-type holding struct {
-	Placement
-	phase  ir.Phase    // of the ops that made it: earlier phases cannot use it
-	values []*ir.Value // per device; nil while placements are being chosen
-}
-
-// holdings are all placements in which the devices of a stage have a value at the same time.
-type holdings []holding
-
-// find returns the holding that is placed so and may be used in the phase.
-func (h holdings) find(p Placement, s shapes.Shape, k int, phase ir.Phase) *holding {
-	for i := range h {
-		if h[i].phase <= phase && h[i].same(p, s, k) {
-			return &h[i]
-		}
-	}
-	return nil
-}
-
-// kind returns the first holding of a kind that may be used in the phase.
-func (h holdings) kind(kind Kind, phase ir.Phase) *holding {
-	for i := range h {
-		if h[i].phase <= phase && h[i].Kind == kind {
-			return &h[i]
-		}
-	}
-	return nil
+	return n%k == 0 && n/k%p.Unit == 0 && n/k%q.Unit == 0
 }

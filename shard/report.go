@@ -2,21 +2,31 @@ package shard
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/easyparallel/epl/ir"
 )
 
 // Report is what [Partition] did that a user may want to know.
 type Report struct {
-	// Gathered are the operations that are computed on the whole batch by every device of their stage, in the order of the
-	// program.
+	// Variables are those that are sharded, without those that the optimizer keeps for them.
+	Variables []*ir.Variable
+	// Shared are variables that should be sharded, but are on every device as a whole, because other stages read them.
+	Shared []*ir.Variable
+	// Gathered are the operations that are computed on whole values by every device of their stage though they are sharded, in
+	// the order of the program.
 	Gathered []Gathered
-	// Exchanges are those between the devices of stages, in one instance: how many there are of each collective, and the
-	// bytes of the values.
-	Exchanges map[ir.Collective]Exchanges
+	// Weights are the variables that devices gather for an op that needs them whole.
+	Weights []*ir.Variable
+	// Exchanges are those between the devices of stages: how many there are of each collective, and the bytes of the values. The
+	// first are of one instance, the others of the whole step.
+	Exchanges, Once map[ir.Collective]Exchanges
+
+	placed map[*ir.Variable]Placement
+	places map[*ir.Variable]int // how many devices have it
 }
 
-// Gathered is an operation that is computed on the whole batch.
+// Gathered is an operation that is computed on whole values.
 type Gathered struct {
 	Type   ir.OpType
 	Ops    int       // how many there are
@@ -30,10 +40,23 @@ type Exchanges struct {
 }
 
 // report looks at the partitioned program.
-func report(p *ir.Program, gathered []*ir.Op) *Report {
-	r := &Report{Exchanges: map[ir.Collective]Exchanges{}}
+func (x *problem) report(vars *sharding, todo *plan) *Report {
+	r := &Report{Shared: vars.shared, Exchanges: map[ir.Collective]Exchanges{}, Once: map[ir.Collective]Exchanges{},
+		placed: vars.placed, places: map[*ir.Variable]int{}}
+	kept := map[*ir.Variable]bool{}
+	for _, slots := range x.slots {
+		for _, v := range slots {
+			kept[v] = true
+		}
+	}
+	for _, v := range x.p.Variables {
+		if vars.of(v).Kind == Sharded && !kept[v] {
+			r.Variables = append(r.Variables, v)
+			r.places[v] = len(v.Shards)
+		}
+	}
 	at := map[ir.OpType]int{}
-	for _, op := range gathered {
+	for _, op := range todo.gathered {
 		i, seen := at[op.Type()]
 		if !seen {
 			i = len(r.Gathered)
@@ -42,31 +65,100 @@ func report(p *ir.Program, gathered []*ir.Op) *Report {
 		}
 		r.Gathered[i].Ops++
 	}
-	for _, op := range p.Main.Ops {
+	seen := map[*ir.Variable]bool{}
+	for _, s := range todo.steps {
+		if v := x.weightOf(s); v != nil && !seen[v] {
+			seen[v] = true
+			r.Weights = append(r.Weights, v)
+		}
+	}
+	for _, op := range x.p.Main.Ops {
 		if a, ok := op.Attrs.(*ir.Exchange); ok {
-			x := r.Exchanges[a.How]
-			x.Count++
-			x.Bytes += op.Outputs[0].Bytes()
-			r.Exchanges[a.How] = x
+			in := r.Exchanges
+			if x.p.Local != nil && !op.Varying {
+				in = r.Once
+			}
+			e := in[a.How]
+			e.Count++
+			e.Bytes += max(op.Inputs[0].Bytes(), op.Outputs[0].Bytes())
+			in[a.How] = e
 		}
 	}
 	return r
 }
 
+// weightOf is the variable that a step gathers, if it does so in forward or backward.
+func (x *problem) weightOf(s *step) *ir.Variable {
+	if s.kind != gatherStep && s.kind != turnStep || s.phase == ir.Apply || !x.values[s.in[0].value].weight {
+		return nil
+	}
+	v := &x.values[s.in[0].value]
+	for v.of == nil {
+		v = &x.values[x.number[v.v.Op.Inputs[0]]]
+	}
+	return v.of
+}
+
 // Lines describe the report for people.
 func (r *Report) Lines() []string {
-	var lines []string
-	for _, how := range []ir.Collective{ir.AllReduceOf, ir.AllGatherOf} {
-		if x := r.Exchanges[how]; x.Count > 0 {
-			lines = append(lines, fmt.Sprintf("%d × %s between the devices of a stage, of %d bytes", x.Count, how, x.Bytes))
+	lines := r.variables()
+	for _, x := range []struct {
+		exchanges map[ir.Collective]Exchanges
+		when      string
+	}{{r.Exchanges, ""}, {r.Once, ", once per step"}} {
+		for _, how := range []ir.Collective{ir.AllReduceOf, ir.ReduceScatterOf, ir.AllGatherOf, ir.AllToAllOf} {
+			if e := x.exchanges[how]; e.Count > 0 {
+				lines = append(lines, fmt.Sprintf("%d × %s between the devices of a stage, of %d bytes%s", e.Count, how, e.Bytes, x.when))
+			}
 		}
 	}
+	for _, v := range r.Weights {
+		lines = append(lines, fmt.Sprintf("%s is sharded, and gathered for an op that needs all of it", v.Path))
+	}
+	for _, v := range r.Shared {
+		lines = append(lines, fmt.Sprintf("%s is not sharded: another stage reads it", v.Path))
+	}
 	for _, g := range r.Gathered {
-		line := fmt.Sprintf("%s is computed on the gathered batch by every device (%d times", g.Type, g.Ops)
+		line := fmt.Sprintf("%s is computed on whole values by every device (%d times", g.Type, g.Ops)
 		if g.Source != "" {
 			line += ", first at " + string(g.Source)
 		}
 		lines = append(lines, line+")")
+	}
+	return lines
+}
+
+// variables describe what is sharded: those of the same shape that are sharded alike on one line.
+func (r *Report) variables() (lines []string) {
+	by := map[string][]*ir.Variable{}
+	var texts []string
+	for _, v := range r.Variables {
+		p, k := r.placed[v], r.places[v]
+		rows := most(dims(v.Param)[p.Dim], p.Unit, k)
+		up := ""
+		if rows*k != dims(v.Param)[p.Dim] {
+			up = "up to "
+		}
+		word := "rows"
+		if p.Dim > 0 && p.Dim == v.Param.Shape.Rank()-1 {
+			word = "columns"
+		}
+		text := fmt.Sprintf("%s %s: %s%d %s on each of %d devices", ir.ShapeText(v.Param.Shape), p, up, rows, word, k)
+		if by[text] == nil {
+			texts = append(texts, text)
+		}
+		by[text] = append(by[text], v)
+	}
+	const most = 3 // that are named
+	for _, text := range texts {
+		var names []string
+		for _, v := range by[text] {
+			names = append(names, v.Path)
+		}
+		if n := len(names) - most; n > 0 {
+			names = append(names[:most], fmt.Sprintf("%d more", n))
+		}
+		lines = append(lines, strings.Join(names, ", ")+" "+text)
 	}
 	return lines
 }

@@ -13,8 +13,6 @@ import (
 type Rule struct {
 	Factors []Factor
 	Linear  Linearity
-	// Cheap ops are computed again for the rows that are needed rather than computed whole and sliced.
-	Cheap bool
 }
 
 // Factor is an index of the op's iteration space: in a dot bik,bkj→bij the factors are b, i, j and k. Sharding it shards the
@@ -50,10 +48,11 @@ const (
 // rules holds how the rule of each operation is made.
 var rules = map[ir.OpType]func(*ir.Op) *Rule{}
 
-// RuleOf returns the rule of an op, nil if there is none: it is then computed on whole values.
+// RuleOf returns the rule of an op, nil if there is none: it is then computed on whole values. What has no rule at all is in
+// [Unruled]; others have none if a shape is known only when the program runs, or if elements are smaller than a byte.
 func RuleOf(op *ir.Op) *Rule {
-	dynamic := func(v *ir.Value) bool { return v != nil && v.Shape.IsDynamic() }
-	if slices.ContainsFunc(op.Inputs, dynamic) || slices.ContainsFunc(op.Outputs, dynamic) {
+	odd := func(v *ir.Value) bool { return v != nil && (v.Shape.IsDynamic() || v.Shape.DType.IsPacked()) }
+	if slices.ContainsFunc(op.Inputs, odd) || slices.ContainsFunc(op.Outputs, odd) {
 		return nil
 	}
 	captures := false
@@ -64,22 +63,25 @@ func RuleOf(op *ir.Op) *Rule {
 	return nil
 }
 
-// factor adds a factor, with a dim per input and then per output. Those that reduce what cannot be reduced between devices
-// are left out.
+// factor adds a factor, with a dim per input and then per output; inputs that are absent have none. Factors that reduce what
+// cannot be reduced between devices are left out.
 func (r *Rule) factor(op *ir.Op, size int, reduce ir.Reduction, dims ...int) {
 	if size < 2 || reduce != 0 && !reducible(op.Outputs[0].Shape.DType) {
 		return
 	}
 	refs := make([]Ref, len(dims))
+	n := len(op.Inputs)
 	for i, d := range dims {
+		if i < n && op.Inputs[i] == nil {
+			d = whole
+		}
 		refs[i] = Ref{d, 1}
 	}
-	n := len(op.Inputs)
 	r.Factors = append(r.Factors, Factor{Size: size, In: refs[:n:n], Out: refs[n:], Reduce: reduce})
 }
 
 // reducible tells whether devices can reduce values of the type.
-func reducible(t dtypes.DType) bool { return t.IsFloat() || t == dtypes.BFloat16 || t.IsInt() }
+func reducible(t dtypes.DType) bool { return t.IsFloat() || t.IsInt() }
 
 // sameDims is the rule of an op whose dims chosen by ok are the same in all inputs, those of the list whole aside, and all
 // outputs.
@@ -119,24 +121,4 @@ func (f *Factor) placement(r Ref, unit int) Placement {
 		return partialOf(ir.ReduceBySum)
 	}
 	return shardOf(r.Dim, unit*r.Mul)
-}
-
-// outputs are the placements of all outputs when the factor is sharded in the given units.
-func (f *Factor) outputs(unit int) []Placement {
-	r := make([]Placement, len(f.Out))
-	for i, ref := range f.Out {
-		if r[i] = f.placement(ref, unit); f.Reduce != 0 {
-			r[i] = partialOf(f.Reduce)
-		}
-	}
-	return r
-}
-
-// inputs are the placements of all inputs when the factor is sharded in the given units.
-func (f *Factor) inputs(unit int) []Placement {
-	r := make([]Placement, len(f.In))
-	for i, ref := range f.In {
-		r[i] = f.placement(ref, unit)
-	}
-	return r
 }

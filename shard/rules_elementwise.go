@@ -19,7 +19,7 @@ func init() {
 
 // elementwise: every dim of the output is one of the inputs, except of those that are scalars or have one row.
 func elementwise(op *ir.Op) *Rule {
-	r := &Rule{Linear: linearity(op), Cheap: true}
+	r := &Rule{Linear: linearity(op)}
 	for d, n := range dims(op.Outputs[0]) {
 		var refs []int
 		for _, in := range op.Inputs {

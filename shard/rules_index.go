@@ -8,19 +8,11 @@ import (
 
 func init() {
 	rules[ir.OpGather] = gather
-	rules[ir.OpScatterSum] = func(op *ir.Op) *Rule {
-		a := op.Attrs.(*ir.ScatterSum)
-		// The base is added to the sums of all devices: once.
-		return scatter(op, ir.ReduceBySum, term, a.IndexVectorAxis, a.UpdateWindowAxes, a.InsertedWindowAxes, a.ScatterAxesToOperandAxes)
-	}
-	rules[ir.OpScatterMax] = func(op *ir.Op) *Rule {
-		a := op.Attrs.(*ir.ScatterMax)
-		return scatter(op, ir.ReduceByMax, whole, a.IndexVectorAxis, a.UpdateWindowAxes, a.InsertedWindowAxes, a.ScatterAxesToOperandAxes)
-	}
-	rules[ir.OpScatterMin] = func(op *ir.Op) *Rule {
-		a := op.Attrs.(*ir.ScatterMin)
-		return scatter(op, ir.ReduceByMin, whole, a.IndexVectorAxis, a.UpdateWindowAxes, a.InsertedWindowAxes, a.ScatterAxesToOperandAxes)
-	}
+	rules[ir.OpScatterSum] = scatter
+	rules[ir.OpScatterMax] = scatter
+	rules[ir.OpScatterMin] = scatter
+	rules[ir.OpDynamicSlice] = dynamicSlice
+	rules[ir.OpDynamicUpdateSlice] = dynamicUpdate
 }
 
 // batchDim is the dim of the indices that stands for the nth dim outside the windows.
@@ -31,7 +23,8 @@ func batchDim(n, indexVectorAxis int) int {
 	return n
 }
 
-// gather: the dims of the indices, and those of the operand that are taken whole and not indexed.
+// gather: the dims of the indices, and those of the operand that are taken whole and not indexed. Along a dim of which an index
+// takes one row, a device gives the rows that it has: each comes from one device.
 func gather(op *ir.Op) *Rule {
 	r := &Rule{}
 	a := op.Attrs.(*ir.Gather)
@@ -46,10 +39,14 @@ func gather(op *ir.Op) *Rule {
 	}
 	n = 0
 	for d, size := range x {
+		indexed := slices.Contains(a.StartIndexMap, d)
+		if indexed && a.SliceSizes[d] == 1 {
+			r.factor(op, size, ir.ReduceBySum, d, whole, whole)
+		}
 		if slices.Contains(a.CollapsedSliceAxes, d) {
 			continue
 		}
-		if a.SliceSizes[d] == size && !slices.Contains(a.StartIndexMap, d) {
+		if a.SliceSizes[d] == size && !indexed {
 			r.factor(op, size, 0, d, whole, a.OffsetOutputAxes[n])
 		}
 		n++
@@ -57,28 +54,61 @@ func gather(op *ir.Op) *Rule {
 	return r
 }
 
+// scatterOf returns the attributes of any scatter, which are the same for all, and how it combines.
+func scatterOf(a ir.Attrs) (ir.ScatterSum, ir.Reduction) {
+	switch a := a.(type) {
+	case *ir.ScatterMax:
+		return ir.ScatterSum(*a), ir.ReduceByMax
+	case *ir.ScatterMin:
+		return ir.ScatterSum(*a), ir.ReduceByMin
+	}
+	return *a.(*ir.ScatterSum), ir.ReduceBySum
+}
+
 // scatter: the dims of indices and updates, over which updates are reduced, and those of the operand that are updated whole
-// and not indexed.
-func scatter(op *ir.Op, how ir.Reduction, base, indexVectorAxis int, window, inserted, indexed []int) *Rule {
+// and not indexed. Along a dim of which an index updates one row, a device takes the updates of the rows that it has.
+func scatter(op *ir.Op) *Rule {
 	r := &Rule{}
+	a, how := scatterOf(op.Attrs)
 	x, indices, updates := dims(op.Inputs[0]), dims(op.Inputs[1]), dims(op.Inputs[2])
+	base := whole
+	if how == ir.ReduceBySum {
+		base = term // it is added to the sums of all devices: once
+	}
 	n := 0
 	for d := range updates {
-		if !slices.Contains(window, d) {
-			i := batchDim(n, indexVectorAxis)
+		if !slices.Contains(a.UpdateWindowAxes, d) {
+			i := batchDim(n, a.IndexVectorAxis)
 			r.factor(op, indices[i], how, base, i, d, whole)
 			n++
 		}
 	}
 	n = 0
 	for d, size := range x {
-		if slices.Contains(inserted, d) {
-			continue
+		rows, window := 1, whole
+		if !slices.Contains(a.InsertedWindowAxes, d) {
+			window = a.UpdateWindowAxes[n]
+			rows = updates[window]
+			n++
 		}
-		if updates[window[n]] == size && !slices.Contains(indexed, d) {
-			r.factor(op, size, 0, d, whole, window[n], d)
+		switch indexed := slices.Contains(a.ScatterAxesToOperandAxes, d); {
+		case indexed && rows == 1:
+			r.factor(op, size, 0, d, whole, whole, d)
+		case !indexed && rows == size:
+			r.factor(op, size, 0, d, whole, window, d)
 		}
-		n++
 	}
 	return r
+}
+
+// dynamicSlice: dims that are taken whole.
+func dynamicSlice(op *ir.Op) *Rule {
+	starts := rangeOf(len(op.Inputs))[1:]
+	return sameDims(op, func(d int) bool { return dims(op.Inputs[0])[d] == dims(op.Outputs[0])[d] }, starts...)
+}
+
+// dynamicUpdate: dims that are updated whole.
+func dynamicUpdate(op *ir.Op) *Rule {
+	starts := rangeOf(len(op.Inputs))[2:]
+	return sameDims(op, func(d int) bool { return dims(op.Inputs[0])[d] == dims(op.Inputs[1])[d] }, starts...)
 }

@@ -3,6 +3,8 @@ package shard
 import (
 	"slices"
 
+	"github.com/gomlx/compute"
+
 	"github.com/easyparallel/epl/ir"
 )
 
@@ -20,7 +22,7 @@ func init() {
 
 func broadcast(op *ir.Op) *Rule {
 	in, out := op.Inputs[0], op.Outputs[0]
-	r := &Rule{Cheap: true}
+	r := &Rule{}
 	if in.Shape.Size() == out.Shape.Size() { // else it is cheaper to reduce the smaller value
 		r.Linear = Moves
 	}
@@ -36,7 +38,7 @@ func broadcast(op *ir.Op) *Rule {
 }
 
 func transpose(op *ir.Op) *Rule {
-	r := &Rule{Linear: Moves, Cheap: true}
+	r := &Rule{Linear: Moves}
 	for d, from := range op.Attrs.(*ir.Transpose).Permutation {
 		r.factor(op, dims(op.Outputs[0])[d], 0, from, d)
 	}
@@ -46,7 +48,7 @@ func transpose(op *ir.Op) *Rule {
 // reshape: dims fall into groups with the same number of elements on both sides. Of a group only the first dim can be
 // sharded, in steps that are whole rows on both sides.
 func reshape(op *ir.Op) *Rule {
-	r := &Rule{Linear: Moves, Cheap: true}
+	r := &Rule{Linear: Moves}
 	in, out := dims(op.Inputs[0]), dims(op.Outputs[0])
 	if op.Outputs[0].Shape.Size() == 0 {
 		return r
@@ -89,33 +91,86 @@ func gcd(a, b int) int {
 func bitcast(op *ir.Op) *Rule {
 	in := op.Inputs[0].Shape.Rank()
 	r := sameDims(op, func(d int) bool { return d < in })
-	r.Cheap = true
 	return r
 }
 
-// count is the rule of Iota: rows are the same along all dims but the one that counts.
+// count is the rule of Iota: along the dim that counts, a device counts from its first row.
 func count(op *ir.Op) *Rule {
-	r := sameDims(op, func(d int) bool { return d != op.Attrs.(*ir.Iota).IotaAxis })
-	r.Cheap = true
+	r := sameDims(op, func(int) bool { return true })
 	return r
 }
 
+// slice: dims that are taken whole, and those of which every so many rows are taken. What else is taken out of a sharded dim
+// is made of the rows of several devices: if it is not much, each gives what it has.
 func slice(op *ir.Op) *Rule {
-	r := sameDims(op, func(d int) bool { return dims(op.Inputs[0])[d] == dims(op.Outputs[0])[d] })
+	a := op.Attrs.(*ir.Slice)
+	in, out := dims(op.Inputs[0]), dims(op.Outputs[0])
+	r := sameDims(op, func(d int) bool { return in[d] == out[d] })
 	r.Linear = Moves
+	for d, n := range out {
+		switch step := strideOf(a, d); {
+		case n == in[d]:
+		case in[d] == n*step:
+			r.steps(n, Ref{d, step}, Ref{d, 1}, 0)
+		case 8*n <= in[d]:
+			r.factor(op, in[d], ir.ReduceBySum, d, whole)
+		}
+	}
 	return r
 }
 
-func pad(op *ir.Op) *Rule {
-	axes := op.Attrs.(*ir.Pad).AxesConfig
-	return sameDims(op, func(d int) bool {
-		return d >= len(axes) || axes[d].Start == 0 && axes[d].End == 0 && axes[d].Interior == 0
-	}, 1)
+func strideOf(a *ir.Slice, dim int) int {
+	if len(a.Strides) == 0 {
+		return 1
+	}
+	return a.Strides[dim]
 }
 
+// pad: dims without padding, and those where every row gets as much. With padding at the ends only, a device can make its rows
+// from the whole.
+func pad(op *ir.Op) *Rule {
+	in, out := dims(op.Inputs[0]), dims(op.Outputs[0])
+	r := &Rule{}
+	for d, n := range in {
+		switch a := padOf(op.Attrs.(*ir.Pad), d); {
+		case a == compute.PadAxis{}:
+			r.factor(op, n, 0, d, whole, d)
+		case a.Start < 0 || a.End < 0:
+		case a.Start+a.End == a.Interior:
+			r.steps(n, Ref{d, 1}, Ref{d, a.Interior + 1}, 1)
+		case a.Interior == 0:
+			r.factor(op, out[d], 0, whole, whole, d)
+		}
+	}
+	return r
+}
+
+func padOf(a *ir.Pad, dim int) compute.PadAxis {
+	if dim >= len(a.AxesConfig) {
+		return compute.PadAxis{}
+	}
+	return a.AxesConfig[dim]
+}
+
+// steps adds a factor of which a step is several rows of the first input or of the output; other inputs are needed whole.
+func (r *Rule) steps(size int, in, out Ref, others int) {
+	if size < 2 {
+		return
+	}
+	f := Factor{Size: size, In: []Ref{in}, Out: []Ref{out}}
+	for range others {
+		f.In = append(f.In, Ref{whole, 1})
+	}
+	r.Factors = append(r.Factors, f)
+}
+
+// concatenate: other dims. Along its own, a device can make its rows from whole inputs.
 func concatenate(op *ir.Op) *Rule {
-	r := sameDims(op, func(d int) bool { return d != op.Attrs.(*ir.Concatenate).Axis })
+	axis := op.Attrs.(*ir.Concatenate).Axis
+	r := sameDims(op, func(d int) bool { return d != axis })
 	r.Linear = Adds
+	refs := append(slices.Repeat([]int{whole}, len(op.Inputs)), axis)
+	r.factor(op, dims(op.Outputs[0])[axis], 0, refs...)
 	return r
 }
 

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/easyparallel/epl/ir"
@@ -15,8 +16,10 @@ func init() {
 		rules[t] = func(op *ir.Op) *Rule { return reduce(op, how) }
 	}
 	rules[ir.OpArgMinMax] = func(op *ir.Op) *Rule {
+		axis := op.Attrs.(*ir.ArgMinMax).Axis
 		r := &Rule{}
-		r.except(op, []int{op.Attrs.(*ir.ArgMinMax).Axis})
+		r.except(op, []int{axis})
+		r.factor(op, dims(op.Inputs[0])[axis], 0, axis, whole)
 		return r
 	}
 	rules[ir.OpCumSum] = func(op *ir.Op) *Rule {
@@ -24,9 +27,7 @@ func init() {
 		r.Linear = Sums
 		return r
 	}
-	rules[ir.OpSort] = func(op *ir.Op) *Rule { // the comparator sees numbers
-		return sameDims(op, func(d int) bool { return d != op.Attrs.(*ir.Sort).Axis })
-	}
+	rules[ir.OpSort] = order
 	rules[ir.OpReduceWindow] = reduceWindow
 	rules[ir.OpSelectAndScatterMax] = func(op *ir.Op) *Rule {
 		a := op.Attrs.(*ir.SelectAndScatterMax)
@@ -64,7 +65,8 @@ func reduceAxes(a ir.Attrs) []int {
 	return nil
 }
 
-// reduce: what is reduced becomes Partial, if devices know the reduction.
+// reduce: what is reduced becomes Partial, if devices know the reduction. Else they exchange what each has reduced, and reduce
+// that.
 func reduce(op *ir.Op, how ir.Reduction) *Rule {
 	r := &Rule{}
 	axes := reduceAxes(op.Attrs)
@@ -72,7 +74,7 @@ func reduce(op *ir.Op, how ir.Reduction) *Rule {
 		r.Linear = Sums
 	}
 	for d, n := range dims(op.Inputs[0]) {
-		if how != 0 && (len(axes) == 0 || slices.Contains(axes, d)) {
+		if len(axes) == 0 || slices.Contains(axes, d) {
 			r.factor(op, n, how, d, whole)
 		}
 	}
@@ -80,6 +82,40 @@ func reduce(op *ir.Op, how ir.Reduction) *Rule {
 		r.except(op, axes)
 	}
 	return r
+}
+
+// order is the rule of Sort, whose comparator sees numbers: other dims. Along its own, devices exchange the rows that come first
+// on each, if nobody needs the others.
+func order(op *ir.Op) *Rule {
+	axis := op.Attrs.(*ir.Sort).Axis
+	r := sameDims(op, func(d int) bool { return d != axis })
+	if op.Func != nil && firsts(op, slices.Values(op.Func.Ops)) > 0 {
+		refs := append(slices.Repeat([]int{axis}, len(op.Inputs)), slices.Repeat([]int{whole}, len(op.Outputs))...)
+		r.factor(op, dims(op.Outputs[0])[axis], 0, refs...)
+	}
+	return r
+}
+
+// firsts is how many rows anybody takes of what an op sorts, from the first one; 0 if some need others. It looks for those who
+// do among the given ops.
+func firsts(sort *ir.Op, ops iter.Seq[*ir.Op]) (n int) {
+	axis := sort.Attrs.(*ir.Sort).Axis
+	if slices.ContainsFunc(sort.Func.Outputs, func(v *ir.Value) bool { return v.Op == sort }) {
+		return 0
+	}
+	for op := range ops {
+		uses := false
+		op.Uses(func(v *ir.Value) { uses = uses || v.Op == sort })
+		if !uses {
+			continue
+		}
+		a, ok := op.Attrs.(*ir.Slice)
+		if !ok || a.Starts[axis] != 0 || strideOf(a, axis) != 1 {
+			return 0
+		}
+		n = max(n, a.Limits[axis])
+	}
+	return n
 }
 
 // except adds a factor for every dim of the input but those that are reduced away.

@@ -25,6 +25,8 @@ import (
 
 	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/data"
+	"github.com/easyparallel/epl/examples/internal/pictures"
+	"github.com/easyparallel/epl/examples/internal/residual"
 )
 
 func main() {
@@ -42,8 +44,8 @@ func main() {
 }
 
 func run(f flags, out io.Writer) error {
-	network := models[f.model]
-	p, err := f.pictures(network.size)
+	network := residual.Networks[f.model]
+	p, err := f.pictures(network.Size)
 	if err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func run(f flags, out io.Writer) error {
 	if !env.FirstWorker() { // + epl
 		out = io.Discard
 	}
-	fmt.Fprintf(out, "%s on %d images of %d classes\n", f.model, len(p.train), len(p.classes))
+	fmt.Fprintf(out, "%s on %d images of %d classes\n", f.model, len(p.Train), len(p.Classes))
 	if _, err := fit(env, network, p, f, out); err != nil {
 		return err
 	}
@@ -66,24 +68,24 @@ func run(f flags, out io.Writer) error {
 }
 
 // fit trains the network, prints how it goes, and returns the accuracy at the end.
-func fit(env *epl.Env, network resnet, p *pictures, f flags, out io.Writer) (accuracy float32, err error) {
-	own, err := env.Files(p.train) // + epl
+func fit(env *epl.Env, network residual.Network, p *pictures.Set, f flags, out io.Writer) (accuracy float32, err error) {
+	own, err := env.Files(p.Train) // + epl
 	if err != nil {
 		return 0, err
 	}
-	images, err := data.FromFiles("train", own, p.reader(true),
+	images, err := data.FromFiles("train", own, p.Reader(true),
 		data.FileOptions{Batch: f.batch, Epochs: data.Endless, Shuffle: 1, Seed: 1})
 	if err != nil {
 		return 0, err
 	}
-	validation, err := data.FromFiles("val", data.Slice{Files: p.val}, p.reader(false), data.FileOptions{Batch: f.batch})
+	validation, err := data.FromFiles("val", data.Slice{Files: p.Val}, p.Reader(false), data.FileOptions{Batch: f.batch})
 	if err != nil {
 		return 0, err
 	}
 	store := model.NewStore()
 	store.SetParam(model.ParamInitialSeed, int64(1)) // the same numbers every time
-	logits := func(scope *model.Scope, images *Node) *Node { return network.logits(scope, images, len(p.classes)) }
-	trainer := train.NewTrainer(env.Backend(), store, logits, loss.SparseCategoricalCrossEntropyLogits,
+	classify := func(scope *model.Scope, images *Node) *Node { return logits(scope, network, images, len(p.Classes)) }
+	trainer := train.NewTrainer(env.Backend(), store, classify, loss.SparseCategoricalCrossEntropyLogits,
 		epl.Optimizer(optimizer.Adam().LearningRate(f.rate).Done()), // + epl
 		nil, []metric.Interface{metric.NewSparseCategoricalAccuracy("accuracy", "acc")})
 
@@ -94,7 +96,7 @@ func fit(env *epl.Env, network resnet, p *pictures, f flags, out io.Writer) (acc
 		}
 		accuracy = tensors.ToScalar[float32](results[1]) // after the loss
 		fmt.Fprintf(out, "step %4d  loss %.3f  accuracy %5.1f%% of %d\n",
-			step, tensors.ToScalar[float32](metrics[1]), 100*accuracy, len(p.val))
+			step, tensors.ToScalar[float32](metrics[1]), 100*accuracy, len(p.Val))
 		return nil
 	}
 	loop := train.NewLoop(trainer)

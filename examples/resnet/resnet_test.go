@@ -5,7 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"image"
+	"image/color"
+	"image/png"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,10 +20,12 @@ import (
 	"github.com/gomlx/gomlx/ml/model"
 
 	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/examples/internal/pictures"
+	"github.com/easyparallel/epl/examples/internal/residual"
 )
 
 // tiny is small enough for a test.
-var tiny = resnet{size: 16, width: 8, blocks: []int{1, 1}}
+var tiny = residual.Network{Size: 16, Width: 8, Blocks: []int{1, 1}}
 
 func newEnv(t *testing.T, opts ...epl.Option) *epl.Env {
 	t.Helper()
@@ -37,7 +44,7 @@ func TestTrainingRaisesTheAccuracy(t *testing.T) {
 				t.Skip("two devices are enough for -short")
 			}
 			var out bytes.Buffer
-			p := generated(512, 64, 4, tiny.size)
+			p := pictures.Generated(512, 64, 4, tiny.Size)
 			f := flags{batch: 16 / devices, steps: 50, eval: 40, rate: 0.01}
 			accuracy, err := fit(newEnv(t, epl.WithLocalDevices(devices)), tiny, p, f, &out)
 			if err != nil {
@@ -57,9 +64,9 @@ func TestTrainingRaisesTheAccuracy(t *testing.T) {
 
 func TestTheBlocksOfResNet50CanBeTrained(t *testing.T) {
 	var out bytes.Buffer
-	network := resnet{size: 64, width: 2, blocks: []int{1, 2}, bottleneck: true}
+	network := residual.Network{Size: 64, Width: 2, Blocks: []int{1, 2}, Bottleneck: true}
 	f := flags{batch: 2, steps: 2, eval: 1, rate: 0.01}
-	if _, err := fit(newEnv(t), network, generated(8, 3, 3, network.size), f, &out); err != nil {
+	if _, err := fit(newEnv(t), network, pictures.Generated(8, 3, 3, network.Size), f, &out); err != nil {
 		t.Fatalf("%+v", err)
 	}
 	if lines := strings.Count(out.String(), "\n"); lines != 2 || strings.Contains(out.String(), "NaN") {
@@ -68,33 +75,70 @@ func TestTheBlocksOfResNet50CanBeTrained(t *testing.T) {
 }
 
 // parameters counts the trained numbers of a network, and returns the shape of what it computes.
-func parameters(t *testing.T, r resnet, classes int) (count int, logits shapes.Shape) {
+func parameters(t *testing.T, n residual.Network, classes int) (count int, shape shapes.Shape) {
 	t.Helper()
 	store := model.NewStore()
 	g := NewGraph(newEnv(t).Backend(), "count")
-	images := Parameter(g, "images", shapes.Make(dtypes.Float32, 2, r.size, r.size, 3))
-	logits = r.logits(store.RootScope(), images, classes).Shape()
+	images := Parameter(g, "images", shapes.Make(dtypes.Float32, 2, n.Size, n.Size, 3))
+	shape = logits(store.RootScope(), n, images, classes).Shape()
 	for v := range store.IterVariables() {
 		if v.Trainable {
 			count += v.Shape().Size()
 		}
 	}
-	return count, logits
+	return count, shape
 }
 
 func TestResNet50HasTheParametersOfThePaper(t *testing.T) {
-	count, logits := parameters(t, models["resnet50"], 1000)
+	count, shape := parameters(t, residual.Networks["resnet50"], 1000)
 	if count != 25_557_032 {
 		t.Errorf("it has %d parameters", count)
 	}
-	if err := logits.CheckDims(2, 1000); err != nil {
+	if err := shape.CheckDims(2, 1000); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestTheSmallNetworkIsSmall(t *testing.T) {
-	if count, _ := parameters(t, models["small"], 8); count > 25_000 {
+	if count, _ := parameters(t, residual.Networks["small"], 8); count > 25_000 {
 		t.Errorf("it has %d parameters", count)
+	}
+}
+
+// imageFolder makes a folder of black and white images.
+func imageFolder(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	for _, name := range []string{"train/black/a", "train/black/b", "train/white/a", "val/black/a", "val/white/a"} {
+		path := filepath.Join(folder, name+".png")
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := image.NewUniform(color.Black)
+		if strings.Contains(name, "white") {
+			m = image.NewUniform(color.White)
+		}
+		if err := errors.Join(png.Encode(f, part{m}), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// part is an image of 9×7 pixels.
+type part struct{ image.Image }
+
+func (part) Bounds() image.Rectangle { return image.Rect(0, 0, 9, 7) }
+
+func TestAFolderThatCannotBeUsedIsExplained(t *testing.T) {
+	folder := t.TempDir()
+	_, err := flags{data: folder}.pictures(8)
+	if want := "resnet: images are expected in " + filepath.Join(folder, "train"); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v\nwant %s", err, want)
 	}
 }
 
@@ -107,7 +151,7 @@ func TestRunPrintsWhatItLearnsFrom(t *testing.T) {
 	if err := run(f, &out); err != nil {
 		t.Fatalf("%+v", err)
 	}
-	if !strings.HasPrefix(out.String(), "small on 12 images of 2 classes\nstep    1  loss ") {
+	if !strings.HasPrefix(out.String(), "small on 3 images of 2 classes\nstep    1  loss ") {
 		t.Errorf("got %s", &out)
 	}
 }

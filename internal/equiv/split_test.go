@@ -2,79 +2,191 @@ package equiv
 
 import (
 	"fmt"
+	"math/rand"
+	"strings"
 	"testing"
 
 	. "github.com/gomlx/gomlx/core/graph"
-	"github.com/gomlx/gomlx/ml/layers"
-	"github.com/gomlx/gomlx/ml/layers/activation"
-	"github.com/gomlx/gomlx/ml/layers/norm"
 	"github.com/gomlx/gomlx/ml/model"
-	"github.com/gomlx/gomlx/ml/train/loss"
-	"github.com/gomlx/gomlx/ml/zoo/transformer"
 
 	"github.com/easyparallel/epl"
 )
 
-// splitModel is a model under Split(k).
-type splitModel struct {
-	name     string
-	colocate bool
-	build    func(k int) func(scope *model.Scope, x *Node) *Node
-	loss     func(labels, predictions []*Node) *Node
-	batch    Model
+// splitPlan is how a model with split TaskGraphs runs.
+type splitPlan struct {
+	parts           []int // the devices of each TaskGraph: split over so many, or, if negative, replicated
+	colocate        bool  // they share their devices
+	replicas, micro int
+	schedule        string // "": the default one
 }
 
-func splitModels() []splitModel {
-	regression := Model{Batch: Regression(6, 8)}
-	whole := func(build func(scope *model.Scope, x *Node) *Node) func(k int) func(scope *model.Scope, x *Node) *Node {
-		return func(k int) func(scope *model.Scope, x *Node) *Node {
-			return func(scope *model.Scope, x *Node) *Node {
-				var y *Node
-				epl.With(x, epl.Split(k, "all"), func() { y = build(scope, x) })
-				return y
-			}
+func (p splitPlan) String() string {
+	var parts []string
+	for _, k := range p.parts {
+		if k < 0 {
+			parts = append(parts, fmt.Sprintf("replicate(%d)", -k))
+		} else {
+			parts = append(parts, fmt.Sprintf("split(%d)", k))
 		}
 	}
-	return []splitModel{
-		{"classifier", true, func(k int) func(scope *model.Scope, x *Node) *Node {
-			return func(scope *model.Scope, x *Node) *Node {
-				epl.With(x, epl.Replicate(k, "trunk"), func() { x = activation.Gelu(layers.Dense(scope.In("trunk"), x, true, 24)) })
-				epl.With(x, epl.Split(k, "head"), func() { x = layers.Dense(scope.In("head"), x, true, 19) })
-				return x
-			}
-		}, loss.SparseCategoricalCrossEntropyLogits, Model{Batch: Classes(10, 8, 19)}},
-		{"mlp", false, whole(func(scope *model.Scope, x *Node) *Node {
-			x = activation.Gelu(layers.Dense(scope.In("up"), x, true, 32))
-			x = norm.LayerNorm(scope.In("norm"), x, -1).Done()
-			return layers.Dense(scope.In("down"), x, true, 1)
-		}), loss.MeanSquaredError, regression},
-		{"transformer", false, whole(func(scope *model.Scope, x *Node) *Node {
-			return transformer.New(scope).WithVocabSize(32).WithEmbedDim(16).WithNumLayers(2).WithNumHeads(4).WithHeadDim(4).
-				WithMaxPosEmbed(16).WithCausalMask(true).Logits(x, transformer.CallOptions{})
-		}), loss.SparseCategoricalCrossEntropyLogits, Model{Batch: Tokens(2, 16, 32)}},
+	by := " then "
+	if p.colocate {
+		by = " with "
 	}
+	return strings.Trim(fmt.Sprintf("%s/%dx%d/%s", strings.Join(parts, by), p.replicas, p.micro, p.schedule), "/")
+}
+
+// batches is how many batches a step takes.
+func (p splitPlan) batches() int { return p.replicas * p.micro }
+
+// devices is how many a model replica has.
+func (p splitPlan) devices() (n int) {
+	for _, k := range p.parts {
+		if p.colocate {
+			return max(k, -k)
+		}
+		n += max(k, -k)
+	}
+	return n
+}
+
+func (p splitPlan) env(t testing.TB, params map[string]any, opts ...epl.Option) *epl.Env {
+	t.Helper()
+	return newCluster(t, p.devices()*p.replicas, p.micro, p.params(params), opts...)
+}
+
+// params adds what the plan asks for.
+func (p splitPlan) params(params map[string]any) map[string]any {
+	all := map[string]any{"cluster.colocate_split_and_replicate": p.colocate}
+	if p.schedule != "" {
+		all["pipeline.strategy"] = p.schedule
+	}
+	for k, v := range params {
+		all[k] = v
+	}
+	return all
+}
+
+// alone is the plan for one device that does the same: instances of the whole model.
+func (p splitPlan) alone() splitPlan {
+	one := splitPlan{colocate: true, replicas: p.replicas, micro: p.micro}
+	for range p.parts {
+		one.parts = append(one.parts, 1)
+	}
+	return one
+}
+
+// pin says along which dim a variable is sharded.
+type pin struct {
+	variable string
+	dim      int
+}
+
+// under is the model with the strategies of a plan.
+func (m Parted) under(p splitPlan, pins ...pin) Staged {
+	var s Strategies
+	for i, k := range p.parts {
+		if k < 0 {
+			s = append(s, epl.Replicate(-k, fmt.Sprintf("part_%d", i)))
+			continue
+		}
+		split := epl.Split(k, fmt.Sprintf("part_%d", i))
+		for _, x := range pins {
+			split = split.Shard(x.variable, x.dim)
+		}
+		s = append(s, split)
+	}
+	return Staged{m.Name, func(int) func(scope *model.Scope, inputs []*Node) []*Node { return m.Build(s) }, m.Loss, m.Batch}
+}
+
+// measure trains as the plan must: on one device of plain GoMLX, or, where each instance is by itself, on one device for
+// each model replica.
+func (m Parted) measure(t testing.TB, p splitPlan, steps int) *Run {
+	t.Helper()
+	if m.PerInstance {
+		return m.under(p.alone()).piped(t, p.alone().env(t, nil), 0, sgd(), steps)
+	}
+	return m.under(p).alone(t, 0, p.batches(), sgd(), steps)
+}
+
+// partedModel finds a model by its name.
+func partedModel(t testing.TB, name string) Parted {
+	t.Helper()
+	for _, m := range PartedModels() {
+		if m.Name == name {
+			return m
+		}
+	}
+	t.Fatalf("there is no model %q", name)
+	return Parted{}
+}
+
+// whole is the plan that splits all of a model over k devices, or all but what is outside.
+func (m Parted) whole(k, replicas, micro int) splitPlan {
+	if m.Least == 1 {
+		return splitPlan{parts: []int{k}, replicas: replicas, micro: micro}
+	}
+	return splitPlan{parts: []int{-k, k}, colocate: true, replicas: replicas, micro: micro}
 }
 
 func TestSplitTaskGraphsGiveTheWeightsOfOneDevice(t *testing.T) {
-	for _, s := range splitModels() {
-		for _, k := range []int{2, 3, 4, 8} {
-			for _, c := range []struct{ replicas, micro int }{{1, 1}, {1, 2}, {2, 2}} {
-				t.Run(fmt.Sprintf("%s/%d/%dx%d", s.name, k, c.replicas, c.micro), func(t *testing.T) {
-					t.Parallel()
-					m := Model{s.name, s.build(k), s.loss, s.batch.Batch}
-					single := m
-					single.Batch = joined(m.Batch, c.replicas*c.micro)
-					want := train1(t, single, sgd(), 3, nil)
-					env := newCluster(t, k*c.replicas, c.micro, map[string]any{"cluster.colocate_split_and_replicate": s.colocate})
-					got := trainParallel(t, env, m, sgd(), 3)
-					if err := CloseWeights(want, got, 1e-5); err != nil {
-						t.Error(err)
-					}
-					if err := CloseLosses(want, got, 1e-5); err != nil {
-						t.Error(err)
-					}
+	for _, m := range PartedModels() {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			for i, k := range []int{2, 3, 4, 8} {
+				p := m.whole(k, 1+(i+1)/2%2, 1+i/2)
+				t.Run(p.String(), func(t *testing.T) {
+					mustBeClose(t, m.measure(t, p, 3), m.under(p).piped(t, p.env(t, nil), 0, sgd(), 3))
 				})
 			}
+		})
+	}
+}
+
+// mixes are TaskGraphs after each other, with other numbers of devices, or on the same ones.
+func mixes(m Parted) (plans []splitPlan) {
+	if m.Colocated {
+		return []splitPlan{{parts: []int{-2, 2}}, {parts: []int{-3, 3}}, {parts: []int{-4, 4}}, {parts: []int{-5, 5}}}
+	}
+	for _, parts := range [][]int{{-1, 2}, {-1, 3}, {3, -1}, {2, -2}, {-2, 4}, {2, 2}, {2, 3}, {4, 2}, {-1, 2, 3}, {2, -1, 2}, {-2, 3, -1}, {3, 1, 2}} {
+		plans = append(plans, splitPlan{parts: parts})
+	}
+	for _, parts := range [][]int{{-2, 2}, {2, -2}, {-3, 3}, {-2, -2, 2}, {4, -4}, {3, 3}, {2, -2, 2}} {
+		plans = append(plans, splitPlan{parts: parts, colocate: true})
+	}
+	return plans
+}
+
+// somePlans are a few mixes for a model, with other instances and schedules each: more if the flag for long runs says so.
+func (m Parted) somePlans(seed int64) (plans []splitPlan) {
+	n := *seedCount / 20
+	if testing.Short() {
+		n = 1
+	}
+	r := rand.New(rand.NewSource(seed))
+	all := mixes(m)
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, p := range all {
+		p.colocate = p.colocate || m.Colocated
+		if p.replicas, p.micro = 1+r.Intn(2), 1+r.Intn(4); !p.colocate {
+			p.schedule = strategies[r.Intn(4)]
 		}
+		if len(p.parts) <= m.Most && len(plans) < n {
+			plans = append(plans, p)
+		}
+	}
+	return plans
+}
+
+func TestSplitTaskGraphsBesideOthersGiveTheWeightsOfOneDevice(t *testing.T) {
+	for i, m := range PartedModels() {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			for _, p := range m.somePlans(int64(i)) {
+				t.Run(p.String(), func(t *testing.T) {
+					mustBeClose(t, m.measure(t, p, 3), m.under(p).piped(t, p.env(t, nil), 0, sgd(), 3))
+				})
+			}
+		})
 	}
 }

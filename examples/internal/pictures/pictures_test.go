@@ -1,11 +1,10 @@
-package main
+package pictures
 
 import (
 	"image"
 	"image/color"
 	"image/jpeg"
 	"image/png"
-	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -15,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/gomlx/gomlx/core/tensors"
+
+	"github.com/easyparallel/epl/data"
 )
 
 // plain is an image of one colour, but for a white column at its left.
@@ -71,15 +72,15 @@ func imageFolder(t *testing.T) string {
 }
 
 func TestAFolderIsReadInTheUsualLayout(t *testing.T) {
-	p, err := fromFolder(imageFolder(t), 8)
+	p, err := FromFolder(imageFolder(t), 8)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(p.train) != 12 || len(p.val) != 2 || !slices.Equal(p.classes, []string{"blue", "red"}) {
-		t.Fatalf("%d and %d images of %v", len(p.train), len(p.val), p.classes)
+	if len(p.Train) != 12 || len(p.Val) != 2 || !slices.Equal(p.Classes, []string{"blue", "red"}) {
+		t.Fatalf("%d and %d images of %v", len(p.Train), len(p.Val), p.Classes)
 	}
-	for _, path := range append(p.train, p.val...) {
-		for s, err := range p.reader(true)(path, rand.New(rand.NewPCG(1, 2))) {
+	for _, path := range append(p.Train, p.Val...) {
+		for s, err := range p.Reader(true)(path, rand.New(rand.NewPCG(1, 2))) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,8 +112,8 @@ func TestAFolderThatCannotBeUsedIsExplained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			folder := imageFolder(t)
 			c.change(t, folder)
-			_, err := fromFolder(folder, 8)
-			if err == nil || !strings.HasPrefix(err.Error(), "resnet: ") || !strings.Contains(err.Error(), c.want) {
+			_, err := FromFolder(folder, 8)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
@@ -126,6 +127,15 @@ func remove(t *testing.T, path string) {
 	}
 }
 
+func TestTrainingNeedsNoImagesForEvaluation(t *testing.T) {
+	folder := imageFolder(t)
+	remove(t, filepath.Join(folder, "val"))
+	p, err := ForTraining(folder, 8)
+	if err != nil || len(p.Train) != 12 || len(p.Val) != 0 {
+		t.Errorf("got %v, %v", p, err)
+	}
+}
+
 func TestACorruptImageIsNamed(t *testing.T) {
 	folder := imageFolder(t)
 	for name, content := range map[string]string{"broken.jpg": "\xff\xd8\xff\xe0 cut off", "empty.png": ""} {
@@ -133,7 +143,19 @@ func TestACorruptImageIsNamed(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := run(flags{model: "small", data: folder, batch: 7, steps: 3, eval: 9, rate: 0.01}, io.Discard)
+		p, err := FromFolder(folder, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		images, err := data.FromFiles("train", data.Slice{Files: p.Train}, p.Reader(true), data.FileOptions{Batch: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err = range images.Iter() {
+			if err != nil {
+				break
+			}
+		}
 		if err == nil || !strings.Contains(err.Error(), `epl: the dataset "train": reading `+path) {
 			t.Errorf("got %v, want the name of %s", err, path)
 		}
@@ -198,9 +220,9 @@ func TestCropsStayInsideTheImage(t *testing.T) {
 }
 
 func TestGeneratedImagesAreReproducible(t *testing.T) {
-	p := generated(20, 5, 7, 8)
-	if len(p.train) != 20 || len(p.val) != 5 || len(p.classes) != 7 {
-		t.Fatalf("%d and %d images of %d classes", len(p.train), len(p.val), len(p.classes))
+	p := Generated(20, 5, 7, 8)
+	if len(p.Train) != 20 || len(p.Val) != 5 || len(p.Classes) != 7 {
+		t.Fatalf("%d and %d images of %d classes", len(p.Train), len(p.Val), len(p.Classes))
 	}
 	get := func(path string, random *rand.Rand) []float32 {
 		pixels, err := generate(path, 8, random)
@@ -209,14 +231,14 @@ func TestGeneratedImagesAreReproducible(t *testing.T) {
 		}
 		return pixels
 	}
-	first := get(p.train[3], nil)
-	if !slices.Equal(first, get(p.train[3], nil)) {
+	first := get(p.Train[3], nil)
+	if !slices.Equal(first, get(p.Train[3], nil)) {
 		t.Error("an image is not the same the second time")
 	}
-	if slices.Equal(first, get(p.train[10], nil)) {
+	if slices.Equal(first, get(p.Train[10], nil)) {
 		t.Error("two images of a class are the same")
 	}
-	if slices.Equal(first, get(p.val[3], nil)) {
+	if slices.Equal(first, get(p.Val[3], nil)) {
 		t.Error("images for evaluation are those for training")
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package pictures
 
 import (
 	"fmt"
@@ -9,23 +9,23 @@ import (
 	"strconv"
 )
 
-// maxGenerated is how many classes of generated images can be told apart.
-const maxGenerated = 48
+// MaxGenerated is how many classes of generated images can be told apart.
+const MaxGenerated = 48
 
-// generated makes images up, so that there is something to learn without data. A class is a pattern of waves: how many
+// Generated makes images up, so that there is something to learn without data. A class is a pattern of waves: how many
 // there are across and down, and in which colour. Where they begin differs from image to image, and there is noise.
-func generated(train, val, classes, size int) *pictures {
-	p := &pictures{size: size, pixels: generate}
+func Generated(train, val, classes, size int) *Set {
+	s := &Set{size: size, pixels: generate}
 	for c := range classes {
-		p.classes = append(p.classes, strconv.Itoa(c))
+		s.Classes = append(s.Classes, strconv.Itoa(c))
 	}
 	for i := range train {
-		p.train = append(p.train, fmt.Sprintf("generated/train/%d/%d.png", i%classes, i))
+		s.Train = append(s.Train, fmt.Sprintf("generated/train/%d/%d.png", i%classes, i))
 	}
 	for i := range val {
-		p.val = append(p.val, fmt.Sprintf("generated/val/%d/%d.png", i%classes, i))
+		s.Val = append(s.Val, fmt.Sprintf("generated/val/%d/%d.png", i%classes, i))
 	}
-	return p
+	return s
 }
 
 // generate makes the image of a path, always the same one, and for training mirrors it half of the time.

@@ -1,0 +1,130 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// Choice says which variables are sharded, and along which dim. The others are on every device as a whole.
+type Choice map[*ir.Variable]Placement
+
+// Choose chooses how the variables of split TaskGraphs are sharded: see [Search], which also tells why.
+func Choose(p *ir.Program) (Choice, error) {
+	c, err := Search(p)
+	if err != nil {
+		return nil, err
+	}
+	return c.Choice, nil
+}
+
+// Chosen is a choice, and how it was made.
+type Chosen struct {
+	Choice Choice
+	Groups []Decision // by bytes, the largest first
+	// Shared are variables that are whole because other stages read them.
+	Shared    []*ir.Variable
+	Start     string        // the plan that the search began with
+	Estimates int           // how many choices were compared
+	Time      time.Duration // of forward and backward, estimated
+}
+
+// Decision is what was chosen for variables that have the same part in repeated layers.
+type Decision struct {
+	Variables []*ir.Variable
+	Placement Placement
+	Pinned    bool   // by the user
+	Why       string // what the sharded dim is for the op that reads it
+	// Whole tells, if it is not zero, how long a step would take if the variables were on every device as a whole; More is how
+	// many bytes each device would have in addition, with what the optimizer keeps.
+	Whole time.Duration
+	More  int64
+}
+
+// Search chooses how the variables of split TaskGraphs are sharded. What the user pinned is as he says. For the others it
+// starts from the best of a few plans that are known to be good (choose_seeds.go), and changes the sharding of one group of
+// variables after the other as long as that makes the step cheaper (choose_search.go). It counts estimates and not seconds,
+// and so finds the same on every worker.
+func Search(p *ir.Program) (*Chosen, error) {
+	if !slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 }) {
+		return &Chosen{Choice: Choice{}}, nil
+	}
+	c, err := newChooser(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.pin(); err != nil {
+		return nil, err
+	}
+	if len(c.vars) == 0 {
+		return &Chosen{Choice: Choice{}, Shared: c.shared}, nil
+	}
+	return c.search(), nil
+}
+
+// pin lets variables be sharded as the user says.
+func (c *chooser) pin() error {
+	for _, x := range c.vars {
+		for _, pin := range x.v.TaskGraph.Pins {
+			if x.v.Path != pin.Variable && !strings.HasSuffix(x.v.Path, "/"+pin.Variable) {
+				continue
+			}
+			dim := pin.Dim
+			if dim < 0 {
+				dim += x.v.Param.Shape.Rank()
+			}
+			at := slices.IndexFunc(x.ways, func(w way) bool { return w.Kind == Sharded && w.Dim == dim })
+			if at < 0 {
+				t := x.v.TaskGraph
+				return errors.Errorf("epl: Shard(%q, %d) of TaskGraph %q (%s): dim %d of variable %q, %s, has fewer rows than there are devices, %d: "+
+					"pin another dim, or use fewer devices", pin.Variable, pin.Dim, t.Title(), t.Source, dim, x.v.Path, ir.ShapeText(x.v.Param.Shape), x.k)
+			}
+			x.ways, x.pinned, x.follows = x.ways[at:at+1], true, nil
+		}
+	}
+	return nil
+}
+
+// Lines describe the choice for people.
+func (c *Chosen) Lines() []string {
+	var lines []string
+	for _, v := range c.Shared {
+		lines = append(lines, fmt.Sprintf("%s is not sharded: another stage reads it", v.Path))
+	}
+	if len(c.Groups) == 0 {
+		return lines
+	}
+	lines = append(lines, fmt.Sprintf("shardings: best of %d estimates, from the plan %q: forward and backward take %s", c.Estimates, c.Start, short(c.Time)))
+	for _, d := range c.Groups {
+		line := d.Variables[0].Path
+		if n := len(d.Variables) - 1; n > 0 {
+			line += fmt.Sprintf(" and %d like it", n)
+		}
+		line += " " + d.Placement.String()
+		switch {
+		case d.Pinned:
+			line += ", as the annotation says"
+		case d.Why != "":
+			line += ": " + d.Why
+		}
+		if d.Whole != 0 {
+			line += fmt.Sprintf("; whole on every device, %s and %d bytes more on each", short(d.Whole), d.More)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// short prints a duration with three digits.
+func short(d time.Duration) string {
+	unit := time.Duration(1)
+	for unit*1000 <= d {
+		unit *= 10
+	}
+	return d.Round(unit).String()
+}

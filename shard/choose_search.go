@@ -1,0 +1,223 @@
+package shard
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/easyparallel/epl/cost"
+)
+
+// What a choice costs is
+//
+//	time + memoryPrice · reference · whole + gatherPrice · reference · gathered
+//
+// where time is that of forward and backward of all micro-batches, estimated for [cost.Default]: operations or bytes of the
+// busiest device, bytes exchanged, and a latency for each exchange. The others are in units of the reference, the time of the
+// fastest plan that shards all matrices, so that small models are sharded as large ones are: who writes split wants memory to
+// fall. whole is which part of the variables, and of what the optimizer keeps for them, is on every device; a layer norm is
+// next to nothing of it. gathered is how many weights are gathered, which nobody asked for.
+const (
+	memoryPrice = 4
+	gatherPrice = 10
+)
+
+// work limits the search: so many ops are looked at in all estimates together, about a second's worth; but a few choices are
+// compared in any case.
+const (
+	work  = 1_000_000
+	least = 16
+	worth = 1e-4 // of the price, for a change
+)
+
+// search finds a choice.
+func (c *chooser) search() *Chosen {
+	budget := max(work/max(len(c.tasks), 1), least)
+	best, start := c.start()
+	groups, moves := c.groups()
+	for improved := true; improved; {
+		improved = false
+		for _, m := range moves {
+			for n := range c.vars[m[0]].ways {
+				if len(c.known) >= budget {
+					break
+				}
+				next := slices.Clone(best)
+				for _, i := range m {
+					next[i] = uint8(n)
+				}
+				if c.price(next) < c.price(best)*(1-worth) {
+					best, improved = next, true
+				}
+			}
+		}
+	}
+	return c.explain(best, start, groups)
+}
+
+// start finds the best seed, and the reference.
+func (c *chooser) start() (best state, name string) {
+	seeds := c.seeds()
+	for _, s := range seeds {
+		if slices.ContainsFunc(s.state, func(n uint8) bool { return n > 0 }) {
+			if t := c.estimate(s.state).time.Seconds(); c.reference == 0 || t < c.reference {
+				c.reference = t
+			}
+		}
+	}
+	for _, s := range seeds {
+		if best == nil || c.price(s.state) < c.price(best) {
+			best, name = s.state, s.name
+		}
+	}
+	return best, name
+}
+
+// price is what a choice costs, in seconds.
+func (c *chooser) price(s state) float64 {
+	e := c.estimate(s)
+	return e.time.Seconds() + c.reference*(memoryPrice*e.whole+gatherPrice*float64(e.gathered))
+}
+
+// estimate is what a price is made of.
+type estimate struct {
+	time     time.Duration
+	whole    float64
+	gathered int
+}
+
+// estimate looks at a choice, once.
+func (c *chooser) estimate(s state) estimate {
+	key := string(s)
+	e, known := c.known[key]
+	if !known {
+		e = c.look(c.choice(s))
+		c.known[key] = e
+	}
+	return e
+}
+
+// look estimates a choice.
+func (c *chooser) look(choice Choice) estimate {
+	vars, err := c.shard(choice)
+	if err != nil {
+		panic(err) // ways fit
+	}
+	x := c.count(c.propagate(vars), vars)
+	microBatches := 1
+	if c.p.Local != nil {
+		microBatches = c.p.Local.MicroBatches
+	}
+	var all, whole float64
+	for _, x := range c.vars {
+		all += float64(x.bytes)
+		if choice[x.twin].Kind == Replicated {
+			whole += float64(x.bytes)
+		}
+	}
+	return estimate{x.Time(cost.Default, microBatches), whole / all, x.Gathered}
+}
+
+// placement is how a variable is sharded in a choice.
+func (c *chooser) placement(s state, i int) Placement {
+	x := c.vars[i]
+	if x.follows == nil {
+		return x.ways[s[i]].Placement
+	}
+	p := c.placement(s, x.follows.to.index)
+	if p.is(x.follows.dim) {
+		return shardOf(0, p.Unit)
+	}
+	return Placement{}
+}
+
+// choice is that of the variables of the part that is looked at.
+func (c *chooser) choice(s state) Choice {
+	r := Choice{}
+	for i, x := range c.vars {
+		if p := c.placement(s, i); p.Kind == Sharded {
+			r[x.twin] = p
+		}
+	}
+	return r
+}
+
+// groups puts variables together that have the same part in repeated layers, by their indices. Moves are what is changed
+// together: groups, and groups that only differ by name, such as query, key and value. Both are in the order of their bytes.
+func (c *chooser) groups() (groups, moves [][]int) {
+	var kinds [][]int
+	at, kindAt := map[string]int{}, map[string]int{}
+	for i, x := range c.vars {
+		if x.follows != nil {
+			continue
+		}
+		part := c.readersOf(x)
+		name := part + digits.ReplaceAllString(x.v.Path, "#")
+		join(at, name, &groups, i)
+		join(kindAt, part, &kinds, i)
+	}
+	larger := func(a, b []int) int { return cmp.Compare(c.bytes(b), c.bytes(a)) }
+	slices.SortStableFunc(groups, larger)
+	moves = slices.Clone(groups)
+	for _, k := range kinds {
+		if !slices.ContainsFunc(groups, func(g []int) bool { return len(g) == len(k) && g[0] == k[0] }) {
+			moves = append(moves, k)
+		}
+	}
+	slices.SortStableFunc(moves, larger)
+	return groups, slices.DeleteFunc(moves, func(m []int) bool { return len(c.vars[m[0]].ways) == 1 })
+}
+
+// join adds i to the list with the key.
+func join(at map[string]int, key string, lists *[][]int, i int) {
+	n, seen := at[key]
+	if !seen {
+		n = len(*lists)
+		at[key] = n
+		*lists = append(*lists, nil)
+	}
+	(*lists)[n] = append((*lists)[n], i)
+}
+
+// bytes are those of a group.
+func (c *chooser) bytes(group []int) (n int64) {
+	for _, i := range group {
+		n += c.vars[i].bytes
+	}
+	return n
+}
+
+// explain tells what was chosen, and what was known about other ways.
+func (c *chooser) explain(best state, start string, groups [][]int) *Chosen {
+	r := &Chosen{Choice: Choice{}, Shared: c.shared, Start: start, Time: c.estimate(best).time, Estimates: len(c.known)}
+	for i, x := range c.vars {
+		if p := c.placement(best, i); p.Kind == Sharded {
+			r.Choice[x.v] = p
+		}
+	}
+	for _, g := range groups {
+		for len(g) > 0 { // those of a group may differ, if a seed is kept as it is
+			same := func(i int) bool { return best[i] == best[g[0]] }
+			x := c.vars[g[0]]
+			w := x.ways[best[g[0]]]
+			d := Decision{Placement: w.Placement, Pinned: x.pinned, Why: w.why}
+			whole := slices.Clone(best)
+			for _, i := range g {
+				if same(i) {
+					d.Variables = append(d.Variables, c.vars[i].v)
+					whole[i] = 0
+					if w.Kind == Sharded {
+						n := int64(dims(x.v.Param)[w.Dim])
+						d.More += c.vars[i].bytes / n * (n - int64(most(int(n), w.Unit, x.k)))
+					}
+				}
+			}
+			if e, known := c.known[string(whole)]; known && w.Kind == Sharded && !x.pinned {
+				d.Whole = e.time
+			}
+			r.Groups = append(r.Groups, d)
+			g = slices.DeleteFunc(slices.Clone(g), same)
+		}
+	}
+	return r
+}

@@ -1,0 +1,240 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// state is a choice: for each variable the index of its way. Those that follow another one are 0 in it.
+type state []uint8
+
+// seed is a plan that the search may start with.
+type seed struct {
+	name string
+	state
+}
+
+// seeds are plans that are known to be good for some models.
+func (c *chooser) seeds() []seed {
+	return []seed{
+		{"columns, then rows", c.alternate(false)},
+		{"experts", c.alternate(true)},
+		{"columns", c.all(func(x *variable, rank int) int {
+			return slices.IndexFunc(x.ways, func(w way) bool { return w.is(rank - 1) })
+		})},
+		{"rows", c.all(func(x *variable, rank int) int {
+			return slices.IndexFunc(x.ways, func(w way) bool { return w.Kind == Sharded })
+		})},
+		{"whole", make(state, len(c.vars))},
+	}
+}
+
+func (p Placement) is(dim int) bool { return p.Kind == Sharded && p.Dim == dim }
+
+// all shards every matrix alike.
+func (c *chooser) all(choose func(x *variable, rank int) int) state {
+	s := make(state, len(c.vars))
+	for i, x := range c.vars {
+		if rank := x.v.Param.Shape.Rank(); rank > 1 && !x.pinned {
+			s[i] = uint8(max(choose(x, rank), 0))
+		}
+	}
+	return s
+}
+
+// alternate follows the data through forward. The first matrix that meets a whole value is sharded along a dim of the output;
+// the next one, which meets a sharded value, along the dim that is summed up, and the sum is whole again. Tables are sharded
+// along the rows that are picked. With experts, a dim that weights share with data is taken first, where the op does
+// something else for each row.
+func (c *chooser) alternate(experts bool) state {
+	f := &flow{chooser: c, experts: experts, at: make([]Placement, len(c.values)), columns: make([]bool, len(c.values)), state: make(state, len(c.vars)), done: map[*variable]bool{}}
+	for _, x := range c.vars {
+		if x.pinned {
+			f.decide(x, 0)
+		}
+	}
+	for _, t := range c.tasks {
+		if t.op.Phase == ir.Forward && len(t.g.places) > 1 {
+			f.task(t)
+		}
+	}
+	return f.state
+}
+
+// flow is how values are placed when matrices alternate.
+type flow struct {
+	*chooser
+	experts bool
+	at      []Placement // by value
+	columns []bool      // by value: the last matrix was sharded along a dim of the output, maybe gathered since
+	state   state
+	done    map[*variable]bool // it is decided
+}
+
+// decide lets a variable be sharded so.
+func (f *flow) decide(x *variable, way int) {
+	f.state[x.index] = uint8(way)
+	f.at[x.number] = x.ways[way].Placement
+	f.done[x] = true
+}
+
+// open tells whether a value is a variable that is not decided yet, in some form.
+func (f *flow) open(v int) bool {
+	for f.values[v].weight && f.values[v].of == nil {
+		v = f.makers[v].in[0]
+	}
+	x := f.named[f.values[v].of]
+	return x != nil && !f.done[x]
+}
+
+// task follows an op.
+func (f *flow) task(t *task) {
+	if f.values[t.out[0]].weight && f.open(t.out[0]) {
+		return
+	}
+	columns := false
+	for _, v := range t.in {
+		columns = columns || v >= 0 && f.columns[v]
+	}
+	best, unit := f.given(t)
+	if first, u := f.first(t, columns, best != nil); first != nil {
+		best, unit = first, u
+	}
+	if best != nil {
+		for i, r := range best.In {
+			if v := t.in[i]; v >= 0 && r.Dim >= 0 && f.open(v) {
+				f.shard(v, r.Dim)
+				if f.multiplies(t) {
+					columns = best.Reduce == 0
+				}
+			}
+		}
+		for i, r := range best.Out {
+			if best.Reduce == 0 {
+				f.at[t.out[i]] = best.placement(r, unit)
+			}
+		}
+	}
+	for _, v := range t.out {
+		f.columns[v] = columns
+	}
+}
+
+// given finds a factor that is sharded already in what an op reads, if possible in all.
+func (f *flow) given(t *task) (best *Factor, unit int) {
+	most := 0
+	for n := range t.rule.Factors {
+		x := &t.rule.Factors[n]
+		count, u := 0, 0
+		for i, r := range x.In {
+			if v := t.in[i]; v >= 0 && r.Dim >= 0 && f.at[v].is(r.Dim) {
+				if w, ok := x.unitOf(r, f.at[v], f.values[v].v.Shape, len(t.g.places)); ok {
+					count, u = count+1, w
+				}
+			}
+		}
+		if count > most && !f.adds(t, x) {
+			best, most, unit = x, count, u
+		}
+	}
+	return best, unit
+}
+
+// adds tells whether an op adds what is sharded along a factor to something that is whole: to what went past the matrices, which
+// stays whole.
+func (f *flow) adds(t *task, x *Factor) bool {
+	if _, ok := t.op.Attrs.(*ir.Add); !ok {
+		return false
+	}
+	for i, r := range x.In {
+		if v := &f.values[t.in[i]]; r.Dim >= 0 && !v.weight && !v.pure && f.at[t.in[i]].Kind == Replicated {
+			return true
+		}
+	}
+	return false
+}
+
+// first finds the factor along which an undecided weight is sharded for an op. If another factor is given, only that of experts
+// is better.
+func (f *flow) first(t *task, columns, given bool) (best *Factor, unit int) {
+	multiplies := f.multiplies(t)
+	rank := func(x *Factor) int {
+		switch part := f.partIn(x, t); {
+		case part == shared && f.experts && multiplies:
+			return 4
+		case given:
+		case part == picked, part == summed && columns:
+			return 3
+		case part == free && multiplies:
+			return 2
+		case part == summed:
+			return 1
+		}
+		return 0
+	}
+	highest := 1
+	for n := range t.rule.Factors {
+		x := &t.rule.Factors[n]
+		for i, r := range x.In {
+			v := t.in[i]
+			if v < 0 || r.Dim < 0 || rank(x) < highest || !f.open(v) {
+				continue
+			}
+			if _, w, ok := f.wayOf(v, r.Dim); ok {
+				if u, ok := x.unitOf(r, w, f.values[v].v.Shape, len(t.g.places)); ok {
+					best, unit, highest = x, u, rank(x)
+				}
+			}
+		}
+	}
+	return best, unit
+}
+
+// wayOf finds how a variable is sharded if a dim of it, maybe in another form, is; and the placement of that form.
+func (f *flow) wayOf(v, dim int) (n int, p Placement, ok bool) {
+	x, d := f.trace(v, dim)
+	if x == nil {
+		return 0, p, false
+	}
+	n = slices.IndexFunc(x.ways, func(w way) bool { return w.is(d) })
+	if n < 0 {
+		return 0, p, false
+	}
+	p, ok = f.form(v, x.ways[n].Placement)
+	return n, p, ok && p.is(dim)
+}
+
+// form is the placement of another form of a variable, if that is sharded.
+func (f *flow) form(v int, p Placement) (Placement, bool) {
+	if f.values[v].of != nil {
+		return p, true
+	}
+	t := f.makers[v]
+	p, ok := f.form(t.in[0], p)
+	if !ok {
+		return p, false
+	}
+	for n := range t.rule.Factors {
+		x := &t.rule.Factors[n]
+		if x.In[0].Dim == p.Dim && x.Out[0].Dim >= 0 {
+			unit, ok := x.unitOf(x.In[0], p, f.values[t.in[0]].v.Shape, len(t.g.places))
+			return x.placement(x.Out[0], unit), ok
+		}
+	}
+	return p, false
+}
+
+// shard decides a variable, of which a value is a form.
+func (f *flow) shard(v, dim int) {
+	n, p, ok := f.wayOf(v, dim)
+	if !ok {
+		return
+	}
+	x, _ := f.trace(v, dim)
+	if x.follows != nil {
+		return
+	}
+	f.decide(x, n)
+	f.at[v] = p
+}

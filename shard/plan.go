@@ -1,0 +1,122 @@
+package shard
+
+import "github.com/easyparallel/epl/ir"
+
+// plan is what the devices of every stage do, all of a stage together: ops, and the steps between them that change
+// placements.
+type plan struct {
+	steps    []*step
+	first    []*held  // by value: the first placement in which it was there
+	gathered []*ir.Op // ops that are computed on whole values though they are sharded
+}
+
+// held is a value as the devices of a stage have it. They may have it in several placements at once.
+type held struct {
+	Placement
+	value  int // its number in the problem
+	g      *group
+	phase  ir.Phase    // of the step that makes it: earlier phases cannot use it
+	brief  bool        // later phases cannot, either: they make it again
+	by     *step       // nil: it is given
+	result bool        // it leaves the program
+	next   *held       // another one of the same value
+	uses   int         // how often live steps read it
+	cut    *step       // one of them that cuts rows
+	values []*ir.Value // per device, once they are written down
+}
+
+// isCut tells whether it was cut out of a whole value.
+func (h *held) isCut() bool { return h.by != nil && h.by.kind == rowsStep }
+
+// step is something that the devices of a stage do together.
+type step struct {
+	kind  stepKind
+	task  *task    // of an op
+	s     strategy // of an op
+	in    []*held  // what it reads; of an op, inputs and then what functions capture, with nil where there is none
+	out   []*held
+	g     *group
+	op    *ir.Op // the op that it belongs to: it has its TaskGraph and line
+	phase ir.Phase
+	index int // in the order in which the steps were found
+	dead  bool
+}
+
+// stepKind is what a step does.
+type stepKind uint8
+
+// The kinds of steps. All but opStep make a placement of a value from another.
+const (
+	noStep      stepKind = iota // it is there
+	opStep                      // an op
+	rowsStep                    // whole → sharded
+	maskStep                    // whole → partial: zeros but on the first device
+	reduceStep                  // partial → whole
+	scatterStep                 // partial → sharded
+	gatherStep                  // sharded → whole
+	turnStep                    // sharded → sharded along another dim
+	fetchStep                   // from the devices of another stage
+	twoSteps                    // by way of the whole value
+)
+
+// collective is the exchange that a step is, 0 if it is none.
+func (k stepKind) collective() ir.Collective {
+	switch k {
+	case reduceStep:
+		return ir.AllReduceOf
+	case scatterStep:
+		return ir.ReduceScatterOf
+	case gatherStep:
+		return ir.AllGatherOf
+	case turnStep:
+		return ir.AllToAllOf
+	}
+	return 0
+}
+
+// site is where and when the ops of a step run.
+func (s *step) site() site {
+	at := siteOf(s.op)
+	at.phase = s.phase
+	return at
+}
+
+// prune drops the steps that no result needs, and counts the uses of what the others make.
+func (x *plan) prune() {
+	for _, s := range x.steps {
+		for _, h := range s.out {
+			h.uses = 0
+		}
+	}
+	for i := len(x.steps) - 1; i >= 0; i-- {
+		s := x.steps[i]
+		needed := false
+		for _, h := range s.out {
+			needed = needed || h.result || h.uses > 0
+		}
+		if s.dead = s.dead || !needed; !s.dead {
+			s.use(1)
+		}
+	}
+	n := 0
+	for _, s := range x.steps {
+		if !s.dead {
+			x.steps[n] = s
+			n++
+		}
+	}
+	x.steps = x.steps[:n]
+}
+
+// use counts the uses that a step makes of what it reads; or takes them back.
+func (s *step) use(n int) {
+	for _, h := range s.in {
+		if h == nil {
+			continue
+		}
+		h.uses += n
+		if s.kind == rowsStep {
+			h.cut = s
+		}
+	}
+}

@@ -1,0 +1,326 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/ir"
+)
+
+// problem is a program as those see it who choose placements: what does not depend on the choice, found once.
+type problem struct {
+	p       *ir.Program
+	batch   int // how many samples a micro-batch has; 0 if there is no telling
+	of      map[*ir.TaskGraph]*group
+	outside map[int]*group // of ops outside every TaskGraph, by their device
+
+	tasks  []*task // ops that are no leaves, in order
+	values []value
+	number map[*ir.Value]int // in values
+	// slots are the variables that the optimizer keeps for a variable.
+	slots   map[*ir.Variable][]*ir.Variable
+	foreign map[*ir.Variable]bool // other stages read them
+
+	memory arena
+}
+
+// group is the devices of a stage.
+type group struct {
+	places []int
+	split  bool // a TaskGraph of the stage is split
+}
+
+// task is an op.
+type task struct {
+	op    *ir.Op
+	g     *group
+	rule  *Rule
+	in    []int // numbers of inputs, and then of what functions capture; -1: absent
+	out   []int
+	flops int64
+	deals bool // its TaskGraph deals data to devices by samples
+	data  bool // it does something cheap to data: its users say which rows they need
+	sum   *sum // it adds up more than two values, together with others
+}
+
+// sum is an addition of several values: additions of which each but the last is for another one only.
+type sum struct {
+	tasks []*task // in order
+	terms []int
+}
+
+// value is one of the program.
+type value struct {
+	v      *ir.Value
+	home   *group // nil: of a leaf
+	bytes  int64
+	uses   int
+	leaf   bool
+	deal   Placement // how data, or what is made of data alone by moving them, are dealt by samples; or whole
+	pure   bool      // made of data and constants alone, by ops that are cheap
+	number bool      // all elements are the same
+	weight bool      // a variable, or one in another form
+	moved  *task     // that makes it of one other value by moving elements
+	of     *ir.Variable
+	grad   *ir.Variable // of which it is the gradient
+	split  bool         // made in a split TaskGraph, and a row for each sample
+}
+
+func newProblem(p *ir.Program) (*problem, error) {
+	x := &problem{p: p, of: map[*ir.TaskGraph]*group{}, outside: map[int]*group{}, number: map[*ir.Value]int{}}
+	if err := x.readStages(); err != nil {
+		return nil, err
+	}
+	variables := map[*ir.Value]*ir.Variable{}
+	for _, v := range p.Variables {
+		variables[v.Param] = v
+	}
+	gradients := map[*ir.Value]*ir.Variable{}
+	for _, g := range p.Gradients {
+		gradients[g.Value] = g.Variable
+	}
+	for _, op := range p.Main.Ops {
+		var t *task
+		if !op.IsLeaf() {
+			t = x.task(op)
+			x.tasks = append(x.tasks, t)
+		}
+		for _, v := range op.Outputs {
+			info := value{v: v, bytes: v.Bytes(), leaf: t == nil, grad: gradients[v], of: variables[v]}
+			if t == nil {
+				if x.isBatch(v) {
+					info.deal = shardOf(0, 1)
+				}
+				info.weight = info.of != nil
+				info.pure = info.of == nil
+				info.number = v.Shape.Size() == 1
+			} else {
+				info.home = t.g
+				info.number = isNumber(v)
+				if len(t.in) == 1 && reshapes(op) {
+					info.weight = x.values[t.in[0]].weight
+					if len(t.g.places) > 1 {
+						info.moved = t
+					}
+				}
+				info.split = op.TaskGraph != nil && op.TaskGraph.Kind == ir.Split && op.Varying && v.Shape.Rank() > 0 && !v.Shape.IsDynamic() && dims(v)[0] == x.batch
+				info.pure, info.deal = x.dealt(t)
+				t.data = info.deal.Kind == Sharded
+				t.out = append(t.out, len(x.values))
+			}
+			x.number[v] = len(x.values)
+			x.values = append(x.values, info)
+		}
+	}
+	x.countUses()
+	x.findSums()
+	x.findSlots()
+	x.findForeign()
+	return x, nil
+}
+
+// task reads an op; what it reads has been seen.
+func (x *problem) task(op *ir.Op) *task {
+	t := &task{op: op, g: x.groupOf(op), flops: cost.Of(op).Flops, deals: op.TaskGraph != nil && op.TaskGraph.Kind == ir.Replicate}
+	for _, v := range op.Inputs {
+		if v == nil {
+			t.in = append(t.in, -1)
+		} else {
+			t.in = append(t.in, x.number[v])
+		}
+	}
+	op.Captures(func(v *ir.Value) { t.in = append(t.in, x.number[v]) })
+	if len(t.g.places) > 1 {
+		t.rule = RuleOf(op)
+	}
+	if t.rule == nil {
+		t.rule = &Rule{}
+	}
+	return t
+}
+
+// dealt tells whether an op does something cheap to data and constants, and how the result is dealt by samples. In a stage that
+// has a split TaskGraph it is left to its users which rows of it are needed: those of the batch, or of the classes of labels.
+func (x *problem) dealt(t *task) (pure bool, p Placement) {
+	const few = 32 // operations for each element
+	if !t.g.split || len(t.op.Outputs) != 1 || t.flops > few*int64(t.op.Outputs[0].Shape.Size()) {
+		return false, Placement{}
+	}
+	for _, v := range t.in {
+		if v < 0 || !x.values[v].pure || x.values[v].v.Shape.Size() > t.op.Outputs[0].Shape.Size() {
+			return false, Placement{}
+		}
+	}
+	for n := range t.rule.Factors {
+		f := &t.rule.Factors[n]
+		for i, ref := range f.In {
+			v := &x.values[t.in[i]]
+			if v.deal.Kind != Sharded || v.deal.Dim != ref.Dim || f.Out[0].Dim < 0 || f.Reduce != 0 {
+				continue
+			}
+			if unit, ok := f.unitOf(ref, v.deal, v.v.Shape, len(t.g.places)); ok {
+				return true, f.placement(f.Out[0], unit)
+			}
+		}
+	}
+	return true, Placement{}
+}
+
+// reshapes tells whether an op gives a value another form.
+func reshapes(op *ir.Op) bool {
+	switch op.Attrs.(type) {
+	case *ir.Reshape, *ir.Transpose, *ir.ConvertDType, *ir.Identity, *ir.BroadcastInDim:
+		return true
+	}
+	return false
+}
+
+func (x *problem) countUses() {
+	for _, t := range x.tasks {
+		for _, v := range t.in {
+			if v >= 0 {
+				x.values[v].uses++
+			}
+		}
+	}
+	use := func(v *ir.Value) {
+		if v != nil {
+			x.values[x.number[v]].uses++
+		}
+	}
+	for _, v := range x.p.Main.Outputs {
+		use(v)
+	}
+	for _, g := range x.p.Gradients {
+		use(g.Value)
+	}
+	use(x.p.Loss)
+	for _, v := range x.p.Variables {
+		use(v.Update)
+	}
+	for _, c := range x.p.Collections {
+		for _, v := range c.Values {
+			use(v)
+		}
+	}
+}
+
+// findSums finds additions of more than two values, which gradients are that several ops contribute to.
+func (x *problem) findSums() {
+	by := map[int]*task{} // results of additions, for one use
+	for _, t := range x.tasks {
+		if _, ok := t.op.Attrs.(*ir.Add); !ok || len(t.g.places) == 1 {
+			continue
+		}
+		out := &x.values[t.out[0]]
+		s := &sum{}
+		joins := func(v int) *task {
+			u := by[v]
+			if u != nil && u.g == t.g && u.op.Phase == t.op.Phase && x.values[v].v.Shape.Equal(out.v.Shape) {
+				return u
+			}
+			return nil
+		}
+		for _, v := range t.in {
+			if u := joins(v); u == nil {
+				s.terms = append(s.terms, v)
+			} else {
+				s.tasks, s.terms = append(s.tasks, u.sum.tasks...), append(s.terms, u.sum.terms...)
+			}
+		}
+		fits := func(v int) bool { return x.values[v].v.Shape.Equal(out.v.Shape) }
+		if !fits(t.in[0]) || !fits(t.in[1]) {
+			continue
+		}
+		s.tasks = append(s.tasks, t)
+		for _, u := range s.tasks {
+			u.sum = s
+		}
+		if out.uses == 1 {
+			by[t.out[0]] = t
+		}
+	}
+	for _, t := range x.tasks {
+		if t.sum != nil && len(t.sum.terms) < 3 {
+			t.sum = nil
+		}
+	}
+}
+
+// findSlots finds the variables that the optimizer keeps for another one: they have its shape, and their new value is
+// computed from its gradient or new value, element by element.
+func (x *problem) findSlots() {
+	x.slots = map[*ir.Variable][]*ir.Variable{}
+	owner := make([]*ir.Variable, len(x.values))
+	for i := range x.values {
+		if v := &x.values[i]; v.grad != nil {
+			owner[i] = v.grad
+		} else if v.of != nil && v.of.Trainable {
+			owner[i] = v.of
+		}
+	}
+	for _, t := range x.tasks {
+		if t.op.Phase != ir.Apply {
+			continue
+		}
+		for _, o := range t.out {
+			for _, v := range t.in {
+				if v >= 0 && owner[v] != nil && owner[o] == nil && owner[v].Param.Shape.EqualDimensions(x.values[o].v.Shape) {
+					owner[o] = owner[v]
+				}
+			}
+		}
+	}
+	for _, s := range x.p.Variables {
+		if s.Update == nil || s.Trainable {
+			continue
+		}
+		if of := owner[x.number[s.Update]]; of != nil && of != s && of.Param.Shape.EqualDimensions(s.Param.Shape) {
+			x.slots[of] = append(x.slots[of], s)
+		}
+	}
+}
+
+func (x *problem) readStages() error {
+	for _, in := range x.p.Inputs {
+		if in.Shape.Rank() > 0 && !in.Shape.IsDynamic() {
+			x.batch = dims(in)[0]
+			break
+		}
+	}
+	for _, s := range x.p.Stages {
+		g := &group{places: s.Places}
+		for _, t := range s.TaskGraphs {
+			x.of[t] = g
+			g.split = g.split || t.Kind == ir.Split
+			if err := x.check(t, len(s.Places)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// groupOf is the devices that compute an op.
+func (x *problem) groupOf(op *ir.Op) *group {
+	if op.TaskGraph != nil {
+		return x.of[op.TaskGraph]
+	}
+	if x.outside[op.Place] == nil {
+		x.outside[op.Place] = &group{places: []int{op.Place}}
+	}
+	return x.outside[op.Place]
+}
+
+// isBatch tells whether a value is data that is dealt to the devices of a stage by samples.
+func (x *problem) isBatch(v *ir.Value) bool {
+	return slices.Contains(x.p.Inputs, v) && v.Shape.Rank() > 0 && !v.Shape.IsDynamic() && dims(v)[0] == x.batch
+}
+
+func rangeOf(n int) []int {
+	r := make([]int, n)
+	for i := range r {
+		r[i] = i
+	}
+	return r
+}

@@ -1,0 +1,133 @@
+package shard
+
+// sink moves the cutting of rows towards where values come from: a value that every device computes as a whole, and of which
+// all users take the same rows, is computed for those rows only; and what is reduced for everyone and then cut is reduced
+// for those who need the rows.
+func (r *propagation) sink() {
+	k := sinking{propagation: r}
+	for i := len(r.steps) - 1; i >= 0; i-- {
+		s := r.steps[i]
+		if s.dead {
+			continue
+		}
+		k.steps = append(k.steps, s)
+		if cut := cutAlike(s); cut != nil {
+			k.narrow(s, cut)
+		}
+	}
+	for i, j := 0, len(k.steps)-1; i < j; i, j = i+1, j-1 {
+		k.steps[i], k.steps[j] = k.steps[j], k.steps[i]
+	}
+	r.steps = k.steps
+	r.prune()
+}
+
+type sinking struct {
+	*propagation
+	steps []*step // in reverse
+}
+
+// cutAlike returns the step that cuts what s makes, if all that is needed of it are those rows.
+func cutAlike(s *step) *step {
+	if len(s.out) != 1 || s.out[0].Kind != Replicated || s.out[0].result || len(s.g.places) == 1 || s.out[0].uses != 1 {
+		return nil
+	}
+	if cut := s.out[0].cut; cut != nil && !cut.dead {
+		return cut
+	}
+	return nil
+}
+
+// narrow lets s make the rows that are cut out of its result.
+func (x *sinking) narrow(s, cut *step) {
+	rows := cut.out[0]
+	switch s.kind {
+	case reduceStep:
+		s.kind = scatterStep
+	case fetchStep:
+		if in := s.in[0]; in.Kind == Sharded && in.Dim != rows.Dim {
+			return
+		}
+	case opStep:
+		if !x.narrowOp(s, rows) {
+			return
+		}
+	default:
+		return
+	}
+	s.out[0].uses = 0
+	s.out[0], rows.by, rows.phase, cut.dead = rows, s, s.phase, true
+}
+
+// narrowOp lets an op compute the rows that are needed.
+func (x *sinking) narrowOp(s *step, rows *held) bool {
+	for _, h := range s.in {
+		if h != nil && h.Kind != Replicated {
+			return false
+		}
+	}
+	k := len(s.g.places)
+	for n := range s.task.rule.Factors {
+		f := &s.task.rule.Factors[n]
+		if f.Out[0].Dim != rows.Dim || f.Reduce != 0 {
+			continue
+		}
+		unit, ok := f.unitOf(f.Out[0], rows.Placement, x.values[rows.value].v.Shape, k)
+		if !ok || !f.feasible(unit, k) {
+			continue
+		}
+		f.fill(&s.s, unit)
+		s.use(-1)
+		for i, h := range s.in {
+			if h != nil && i < len(s.s.in) && s.s.in[i].Kind == Sharded {
+				s.in[i] = x.rowsOf(s, h, s.s.in[i])
+			}
+		}
+		s.use(1)
+		return true
+	}
+	return false
+}
+
+// feasible tells whether each device gets something of the factor, and nothing must be added up.
+func (f *Factor) feasible(unit, k int) bool {
+	for _, ref := range f.In {
+		if ref.Dim == term {
+			return false
+		}
+	}
+	return fits(f.Size, unit, k)
+}
+
+// rowsOf returns the rows of a whole value that step s needs: as they are there already, or cut in front of s.
+func (x *sinking) rowsOf(s *step, from *held, p Placement) *held {
+	v := from.value
+	var later *held
+	for h := x.first[v]; h != nil; h = h.next {
+		if h.g != s.g || !h.same(p, x.values[v].v.Shape, len(s.g.places)) || h.by != nil && h.by.dead {
+			continue
+		}
+		if h.usable(s.g, s.phase) && (h.by == nil || h.by.index < s.index) {
+			return h
+		}
+		if h.by != nil && h.by.kind == rowsStep && h.by.in[0] == from {
+			later = h
+		}
+	}
+	cut := x.newStep(rowsStep, s.op, s.phase, s.g)
+	cut.index = s.index
+	cut.in, cut.out = x.memory.inputs.take(1), x.memory.inputs.take(1)
+	cut.in[0] = from
+	rows := later
+	if rows == nil {
+		rows = x.hold(v, s.g, p, cut)
+	} else {
+		rows.by.dead = true
+		rows.by.use(-1)
+		rows.by, rows.phase = cut, s.phase
+	}
+	cut.out[0] = rows
+	cut.use(1)
+	x.steps = append(x.steps, cut)
+	return rows
+}

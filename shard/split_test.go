@@ -1,0 +1,282 @@
+package shard_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gomlx/gomlx/ml/train/loss"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+
+	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/internal/equiv"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/shard"
+)
+
+// split returns the step of a model on k devices, with all TaskGraphs of the same kind on them. TaskGraphs called "all" are
+// split, if none is.
+func split(t *testing.T, whole *ir.Program, k int) *ir.Program {
+	t.Helper()
+	p := whole.Clone()
+	none := true
+	for _, tg := range p.TaskGraphs {
+		none = none && tg.Kind != ir.Split
+	}
+	for _, tg := range p.TaskGraphs {
+		if tg.Devices = k; none {
+			tg.Kind = ir.Split
+		}
+	}
+	staged(t, p, k)
+	return p
+}
+
+// parts puts the new value of a variable together.
+func parts(x *ir.Variable, values map[*ir.Value]tensor) tensor {
+	if x.Shards == nil {
+		return values[x.Update]
+	}
+	all := []tensor{values[x.Update]}
+	for _, c := range x.Copies {
+		all = append(all, values[c])
+	}
+	return concat(all, x.Shards[0].Op.Attrs.(*ir.ShardOf).Dim)
+}
+
+// compareSplit computes a step before and after it is partitioned.
+func compareSplit(t *testing.T, p *ir.Program, choice shard.Choice, seed uint64) *shard.Report {
+	t.Helper()
+	given := draw(p, rand.New(rand.NewPCG(seed, 1)), 10)
+	backend := newBackend(t)
+	before := evaluate(t, backend, p, given)
+	want := map[int]tensor{}
+	for i, v := range p.Main.Outputs {
+		want[i] = before[v]
+	}
+	r, err := shard.Partition(p, choice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Verify(); err != nil {
+		t.Fatalf("%v\n%s", err, p)
+	}
+	after := evaluate(t, backend, p, given)
+	for i, o := range p.Outputs {
+		if o.Updates == nil {
+			same(t, fmt.Sprintf("output %d", i), want[i], after[p.Main.Outputs[i]])
+			continue
+		}
+		same(t, o.Updates.Path, want[i], parts(o.Updates, after))
+		if o.Updates.Shards == nil {
+			for _, c := range o.Updates.Copies {
+				same(t, "a copy of "+o.Updates.Path, want[i], after[c])
+			}
+		}
+	}
+	return r
+}
+
+// recordedWith returns the train step of a model with an optimizer.
+func recordedWith(t *testing.T, m equiv.Model, opt optimizer.Interface) *ir.Program {
+	t.Helper()
+	backend, r := equiv.NewRecorder(nil)
+	if _, err := equiv.Train(backend, m, epl.Optimizer(opt), 1); err != nil {
+		t.Fatalf("%+v", err)
+	}
+	for _, p := range r.Programs {
+		if p.IsTraining() {
+			return p
+		}
+	}
+	t.Fatal("nothing was trained")
+	return nil
+}
+
+func TestASplitStepGivesTheResultsOfOneDevice(t *testing.T) {
+	for _, m := range splitModels() {
+		whole := recorded(t, m)
+		for _, k := range []int{2, 3, 4, 8} {
+			t.Run(fmt.Sprintf("%s/%d", m.Name, k), func(t *testing.T) {
+				p := split(t, whole, k)
+				choice, err := shard.Choose(p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(choice) == 0 {
+					t.Error("nothing is sharded")
+				}
+				for _, line := range compareSplit(t, p, choice, uint64(k)).Lines() {
+					t.Log(line)
+				}
+			})
+		}
+	}
+}
+
+// randomChoice shards variables of split TaskGraphs along any dim, in any units.
+func randomChoice(p *ir.Program, rng *rand.Rand, k int) shard.Choice {
+	choice := shard.Choice{}
+	for _, x := range p.Variables {
+		if x.TaskGraph == nil || x.TaskGraph.Kind != ir.Split || !x.Trainable || x.Param.Shape.Rank() == 0 || rng.IntN(4) == 0 {
+			continue
+		}
+		d := rng.IntN(x.Param.Shape.Rank())
+		n := x.Param.Shape.Dimensions[d]
+		var units []int
+		for u := 1; n/u >= k; u++ {
+			if n%u == 0 {
+				units = append(units, u)
+			}
+		}
+		if len(units) > 0 {
+			choice[x] = shard.Placement{Kind: shard.Sharded, Dim: d, Unit: units[rng.IntN(len(units))]}
+		}
+	}
+	return choice
+}
+
+func TestWhateverIsShardedTheResultsAreTheSame(t *testing.T) {
+	for i, m := range splitModels() {
+		for j, opt := range []optimizer.Interface{optimizer.StochasticGradientDescent(), epl.ClipByGlobalNorm(optimizer.Adam().Done(), 0.1)} {
+			whole := recordedWith(t, m, opt)
+			for seed := range uint64(4) {
+				t.Run(fmt.Sprintf("%s/%d/%d", m.Name, j, seed), func(t *testing.T) {
+					rng := rand.New(rand.NewPCG(seed, uint64(i)))
+					k := 2 + rng.IntN(3)
+					p := split(t, whole, k)
+					compareSplit(t, p, randomChoice(p, rng, k), seed)
+				})
+			}
+		}
+	}
+}
+
+// Stages before and after a split one have other devices.
+func TestSplitStagesOfAPipelineGiveTheResultsOfOneDevice(t *testing.T) {
+	mse := loss.MeanSquaredError
+	for _, m := range []equiv.Model{
+		{Name: "convolution and classifier", Build: trunkAndHead(11), Loss: loss.SparseCategoricalCrossEntropyLogits, Batch: pixels(9, 11)},
+		{Name: "mlp", Build: equiv.MLP(3, 13, false), Loss: mse, Batch: equiv.Regression(7, 8)},
+		{Name: "skip", Build: equiv.Skip, Loss: mse, Batch: equiv.Regression(7, 8)},
+		{Name: "gradients of its own", Build: equiv.CustomGradient, Loss: mse, Batch: equiv.Regression(7, 8)},
+	} {
+		for j, opt := range []optimizer.Interface{optimizer.StochasticGradientDescent(), epl.ClipByGlobalNorm(optimizer.Adam().Done(), 0.1)} {
+			whole := recordedWith(t, m, opt)
+			for seed := range uint64(6) {
+				t.Run(fmt.Sprintf("%s/%d/%d", m.Name, j, seed), func(t *testing.T) {
+					rng := rand.New(rand.NewPCG(seed, 3))
+					p := whole.Clone()
+					var devices []int
+					for _, tg := range p.TaskGraphs {
+						tg.Devices, tg.Kind = 1+rng.IntN(4), ir.StrategyKind(rng.IntN(2))
+						devices = append(devices, tg.Devices)
+					}
+					staged(t, p, devices...)
+					choice := shard.Choice{}
+					for _, tg := range p.TaskGraphs {
+						for x, pl := range randomChoice(p, rng, tg.Devices) {
+							if x.TaskGraph == tg && tg.Devices > 1 {
+								choice[x] = pl
+							}
+						}
+					}
+					if r := compareSplit(t, p, choice, seed); len(r.Variables) != len(choice) {
+						t.Errorf("%d variables are sharded of %d: %q", len(r.Variables), len(choice), r.Lines())
+					}
+				})
+			}
+		}
+	}
+}
+
+// A device has its part of what the optimizer keeps for a variable, too, and of the variable's gradient.
+func TestWhatTheOptimizerKeepsIsShardedAsTheVariable(t *testing.T) {
+	const k = 3
+	m := equiv.Model{Build: columnsAndRows(13), Loss: loss.MeanSquaredError, Batch: equiv.Regression(7, 10)}
+	for _, opt := range []optimizer.Interface{optimizer.Adam().Done(), optimizer.RMSProp().Done(), optimizer.Adam().WeightDecay(0.1).Done(),
+		epl.ClipByGlobalNorm(optimizer.Adam().Done(), 0.1)} {
+		p := split(t, recordedWith(t, m, opt), k)
+		choice := shardAs(p, map[string]shard.Placement{"first/dense/weights": by(1, 1), "second/dense/weights": by(0, 1)})
+		compareSplit(t, p, choice, 2)
+		slots := 0
+		for _, x := range p.Variables {
+			if x.Shards == nil {
+				continue
+			}
+			if _, chosen := choice[x]; !chosen {
+				slots++
+			}
+			for j, u := range append([]*ir.Value{x.Update}, x.Copies...) {
+				if u.Place() != j || x.Shards[j].Place() != j || !u.Shape.Equal(x.Shards[j].Shape) {
+					t.Errorf("%s: part %d is %s on device %d, its new value %s on %d", x.Path, j, ir.ShapeText(x.Shards[j].Shape), x.Shards[j].Place(),
+						ir.ShapeText(u.Shape), u.Place())
+				}
+			}
+		}
+		if slots < len(choice) || slots%len(choice) != 0 {
+			t.Errorf("%d variables of the optimizer are sharded", slots)
+		}
+	}
+}
+
+// An estimate is of what comes out.
+func TestEstimatesAreOfWhatIsDone(t *testing.T) {
+	for i, m := range splitModels() {
+		whole := recordedWith(t, m, epl.ClipByGlobalNorm(optimizer.Adam().Done(), 0.1))
+		for seed := range uint64(3) {
+			rng := rand.New(rand.NewPCG(seed, uint64(i)))
+			k := 2 + rng.IntN(3)
+			p := split(t, whole, k)
+			choice := randomChoice(p, rng, k)
+			e, err := shard.NewEstimator(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := p.String()
+			cost, err := e.Estimate(choice)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, _ := e.Estimate(choice)
+			if p.String() != before || again != cost {
+				t.Fatalf("%s: the program was changed, or the second estimate is another one: %v, %v", m.Name, cost, again)
+			}
+			if _, err := shard.Partition(p, choice); err != nil {
+				t.Fatal(err)
+			}
+			got := map[ir.Collective]int{}
+			for _, op := range p.Main.Ops {
+				if a, ok := op.Attrs.(*ir.Exchange); ok {
+					got[a.How]++
+				}
+				if a, ok := op.Attrs.(*ir.Merge); ok && a.Places != nil {
+					got[ir.AllReduceOf]++
+				}
+			}
+			for how := ir.AllReduceOf; how <= ir.AllToAllOf; how++ {
+				n := 0
+				for _, x := range cost.Exchanges {
+					n += x.Of[how].Count
+				}
+				if n > got[how] { // ops may have exchanges inside
+					t.Errorf("%s: %d × %s estimated, there are %d", m.Name, n, how, got[how])
+				}
+			}
+			bytes := make([]int64, k)
+			for _, x := range p.Variables {
+				for j := range bytes {
+					if x.Shards != nil {
+						bytes[j] += x.Shards[j].Bytes()
+					} else {
+						bytes[j] += x.Param.Bytes()
+					}
+				}
+			}
+			if most := slices.Max(bytes); most < cost.Variables || cost.Variables == 0 {
+				t.Errorf("%s: %d bytes of variables on a device, estimated %d", m.Name, most, cost.Variables)
+			}
+		}
+	}
+}
