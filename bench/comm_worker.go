@@ -79,7 +79,10 @@ func beWorker() error {
 	if path == trainPath || path == alonePath {
 		return trainWorker(index, path)
 	}
-	if path == pipelinePath {
+	switch path {
+	case splitPath:
+		return splitWorker(index)
+	case pipelinePath:
 		return pipelineWorker(index)
 	}
 	job, _, err := rendezvous.JobFromEnvironment(os.LookupEnv)

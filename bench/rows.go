@@ -56,7 +56,7 @@ func rows() []Row {
 	all = append(all, hiddenRow())
 	all = append(all, commRows()...)
 	all = append(all, scalingRows()...)
-	return append(all, pipelineRows()...)
+	return append(append(all, pipelineRows()...), splitRows()...)
 }
 
 // problem is a model with data.
