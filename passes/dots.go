@@ -91,6 +91,9 @@ func sumDots(p *ir.Program) int {
 		if !ok || x.Shape.DType != dtypes.Float32 || min(rows, cols) < minSumDot {
 			continue
 		}
+		if t := op.TaskGraph; t != nil && t.Devices > 1 && x.Shape.Rank() != 2 {
+			continue // as a matrix, dims could not be sharded by themselves
+		}
 		insert := func(a ir.Attrs, shape shapes.Shape, in ...*ir.Value) *ir.Value {
 			o := p.NewOp(a, in, shape)
 			p.Main.InsertBefore(op, o)

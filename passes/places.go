@@ -128,16 +128,16 @@ func partition(p *ir.Program, o Options) (int, error) {
 		}
 	}
 	before := p.NumOps()
-	choice, err := shard.Choose(p)
+	chosen, err := shard.Search(p)
 	if err != nil {
 		return 0, err
 	}
-	report, err := shard.Partition(p, choice)
+	report, err := shard.Partition(p, chosen.Choice)
 	if err != nil {
 		return 0, err
 	}
 	if o.Note != nil {
-		for _, line := range report.Lines() {
+		for _, line := range append(chosen.Lines(), report.Lines()...) {
 			o.Note(line)
 		}
 	}

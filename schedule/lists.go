@@ -35,8 +35,10 @@ func (b *builder) transfers() {
 func (b *builder) travel(v *ir.Value, to int, once bool, seen map[Transfer]bool) {
 	t := Transfer{Value: v, To: to}
 	switch v.Op.Attrs.(type) {
-	case *ir.Instance, *ir.InstanceCount, *ir.ShardOf:
+	case *ir.Instance, *ir.InstanceCount:
 		return
+	case *ir.ShardOf: // of another stage, for what is computed from it there and here
+		t.From, t.Once = v.Op.Place, true
 	case *ir.Parameter:
 		if b.input[v] {
 			t.Input = true // from the first place

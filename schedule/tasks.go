@@ -250,6 +250,7 @@ func (b *builder) name(t *task, piece int) string {
 }
 
 // placeBuckets lets a bucket wait for the last segment that computes or reads one of its values: merging overwrites them.
+// Places that merge together do so in the same order.
 func (b *builder) placeBuckets() {
 	tasks := b.sortedTasks()
 	for i := range b.s.Buckets {
@@ -268,6 +269,13 @@ func (b *builder) placeBuckets() {
 					}) {
 						after[place] = p.segment
 					}
+				}
+			}
+		}
+		for j, y := range b.s.Buckets[:i] {
+			for _, place := range x.Places {
+				if len(x.Places) > 1 && len(y.Places) > 1 {
+					after[place] = max(after[place], b.after[j][place])
 				}
 			}
 		}

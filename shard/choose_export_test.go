@@ -1,23 +1,40 @@
 package shard
 
 import (
-	"fmt"
+	"math"
+	"slices"
 
 	"github.com/easyparallel/epl/ir"
 )
 
-func Debug(p *ir.Program) {
-	c, _ := newChooser(p)
-	c.start()
-	for _, s := range c.seeds() {
-		e := c.estimate(s.state)
-		fmt.Println(s.name, c.price(s.state), e)
-		for i, x := range c.vars {
-			if x.v.Param.Shape.Rank() > 1 || x.follows == nil {
-				fmt.Print(" ", x.v.Path, c.placement(s.state, i))
+// Prices returns what the choice of [Search] costs, and what the best of all choices does.
+func Prices(p *ir.Program) (found, best float64) {
+	c, err := newChooser(p)
+	if err != nil {
+		panic(err)
+	}
+	chosen := c.search().Choice
+	for _, x := range c.vars {
+		x.follows = nil
+	}
+	clear(c.known)
+	s := make(state, len(c.vars))
+	for i, x := range c.vars {
+		s[i] = uint8(slices.IndexFunc(x.ways, func(w way) bool { return w.Placement == chosen[x.v] }))
+	}
+	found, best = c.price(s), math.Inf(1)
+	clear(s)
+	for {
+		best = min(best, c.price(s))
+		i := 0
+		for ; i < len(s); i++ {
+			if s[i]++; int(s[i]) < len(c.vars[i].ways) {
+				break
 			}
+			s[i] = 0
 		}
-		vars, _ := c.shard(c.choice(s.state))
-		fmt.Printf("\n %+v\n", c.count(c.propagate(vars), vars))
+		if i == len(s) {
+			return found, best
+		}
 	}
 }

@@ -12,11 +12,12 @@ import (
 //
 //	time + memoryPrice · reference · whole + gatherPrice · reference · gathered
 //
-// where time is that of forward and backward of all micro-batches, estimated for [cost.Default]: operations or bytes of the
-// busiest device, bytes exchanged, and a latency for each exchange. The others are in units of the reference, the time of the
-// fastest plan that shards all matrices, so that small models are sharded as large ones are: who writes split wants memory to
-// fall. whole is which part of the variables, and of what the optimizer keeps for them, is on every device; a layer norm is
-// next to nothing of it. gathered is how many weights are gathered, which nobody asked for.
+// where time is that of forward and backward of all micro-batches, estimated for [cost.Default]: operations of the busiest
+// device or the bytes that it touches, elementwise ops aside, bytes exchanged, and a latency for each exchange. The others are
+// in units of the reference, the time of the fastest seed that shards something, so that small models are sharded as large
+// ones are: who writes split wants memory to fall. whole is which part of the variables, and of what the optimizer keeps for
+// them, is on every device; a layer norm is next to nothing of it. gathered is how many weights are gathered, which nobody
+// asked for.
 const (
 	memoryPrice = 4
 	gatherPrice = 10
@@ -27,7 +28,7 @@ const (
 const (
 	work  = 1_000_000
 	least = 16
-	worth = 1e-4 // of the price, for a change
+	worth = 0.01 // of the price, that a change must save: less is within what estimates are wrong by
 )
 
 // search finds a choice.
@@ -103,7 +104,9 @@ func (c *chooser) look(choice Choice) estimate {
 	if err != nil {
 		panic(err) // ways fit
 	}
-	x := c.count(c.propagate(vars), vars)
+	todo := c.propagate(vars)
+	x := c.count(todo, vars)
+	x.Flops, x.Bytes = c.heavy(todo)
 	microBatches := 1
 	if c.p.Local != nil {
 		microBatches = c.p.Local.MicroBatches
@@ -116,6 +119,40 @@ func (c *chooser) look(choice Choice) estimate {
 		}
 	}
 	return estimate{x.Time(cost.Default, microBatches), whole / all, x.Gathered}
+}
+
+// heavy is what the busiest device computes and touches, without what backends compute on the way, element by element:
+// otherwise it would seem worth several exchanges to share the work of a layer norm.
+func (c *chooser) heavy(todo *plan) (flops, bytes int64) {
+	type load struct{ flops, bytes int64 }
+	loads := map[*group]load{}
+	for _, s := range todo.steps {
+		l := loads[s.g]
+		fused := s.kind == opStep && s.task.fuses()
+		if s.kind == opStep && !fused {
+			l.flops += s.flops()
+		}
+		for _, h := range s.in {
+			if h != nil && !fused {
+				l.bytes += c.localBytes(h)
+			}
+		}
+		for _, h := range s.out {
+			if !fused || c.values[h.value].uses > 1 {
+				l.bytes += c.localBytes(h)
+			}
+		}
+		loads[s.g] = l
+	}
+	for _, l := range loads {
+		flops, bytes = max(flops, l.flops), max(bytes, l.bytes)
+	}
+	return flops, bytes
+}
+
+// fuses tells whether an op makes each element from a few others.
+func (t *task) fuses() bool {
+	return len(t.out) == 1 && len(t.rule.Factors) > 0 && !slices.ContainsFunc(t.rule.Factors, func(f Factor) bool { return f.Reduce != 0 })
 }
 
 // placement is how a variable is sharded in a choice.

@@ -48,7 +48,8 @@ func (c *chooser) all(choose func(x *variable, rank int) int) state {
 // along the rows that are picked. With experts, a dim that weights share with data is taken first, where the op does
 // something else for each row.
 func (c *chooser) alternate(experts bool) state {
-	f := &flow{chooser: c, experts: experts, at: make([]Placement, len(c.values)), columns: make([]bool, len(c.values)), state: make(state, len(c.vars)), done: map[*variable]bool{}}
+	f := &flow{chooser: c, experts: experts, at: make([]Placement, len(c.values)), begun: make([]bool, len(c.values)),
+		state: make(state, len(c.vars)), done: map[*variable]bool{}}
 	for _, x := range c.vars {
 		if x.pinned {
 			f.decide(x, 0)
@@ -67,7 +68,7 @@ type flow struct {
 	*chooser
 	experts bool
 	at      []Placement // by value
-	columns []bool      // by value: the last matrix was sharded along a dim of the output, maybe gathered since
+	begun   []bool      // by value: the last matrix was sharded along its columns, so that the next one takes rows
 	state   state
 	done    map[*variable]bool // it is decided
 }
@@ -93,12 +94,12 @@ func (f *flow) task(t *task) {
 	if f.values[t.out[0]].weight && f.open(t.out[0]) {
 		return
 	}
-	columns := false
+	begun := false
 	for _, v := range t.in {
-		columns = columns || v >= 0 && f.columns[v]
+		begun = begun || v >= 0 && f.begun[v]
 	}
 	best, unit := f.given(t)
-	if first, u := f.first(t, columns, best != nil); first != nil {
+	if first, u := f.first(t, begun, best != nil); first != nil {
 		best, unit = first, u
 	}
 	if best != nil {
@@ -106,7 +107,7 @@ func (f *flow) task(t *task) {
 			if v := t.in[i]; v >= 0 && r.Dim >= 0 && f.open(v) {
 				f.shard(v, r.Dim)
 				if f.multiplies(t) {
-					columns = best.Reduce == 0
+					begun = best.Reduce == 0
 				}
 			}
 		}
@@ -117,7 +118,7 @@ func (f *flow) task(t *task) {
 		}
 	}
 	for _, v := range t.out {
-		f.columns[v] = columns
+		f.begun[v] = begun
 	}
 }
 
@@ -157,14 +158,14 @@ func (f *flow) adds(t *task, x *Factor) bool {
 
 // first finds the factor along which an undecided weight is sharded for an op. If another factor is given, only that of experts
 // is better.
-func (f *flow) first(t *task, columns, given bool) (best *Factor, unit int) {
+func (f *flow) first(t *task, begun, given bool) (best *Factor, unit int) {
 	multiplies := f.multiplies(t)
 	rank := func(x *Factor) int {
 		switch part := f.partIn(x, t); {
 		case part == shared && f.experts && multiplies:
 			return 4
 		case given:
-		case part == picked, part == summed && columns:
+		case part == picked, part == summed && begun:
 			return 3
 		case part == free && multiplies:
 			return 2

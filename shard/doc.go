@@ -17,8 +17,9 @@
 // The work has these parts:
 //
 //   - problem.go reads the program once, whatever the choice, and variables.go the choice;
-//   - propagate.go chooses placements: every op takes the cheapest way to go on from what there is. Where a value is needed in
-//     another placement, reach.go finds the cheapest step there: a collective, or cutting rows out of what every device has. The
+//   - propagate.go chooses placements: every op takes the cheapest strategy (strategy.go) to go on from what there is, in two
+//     rounds, of which the second knows where Partial values are reduced best (partial.go). Where a value is needed in another
+//     placement, reach.go finds the cheapest step there: a collective, or cutting rows out of what every device has. The
 //     result is a plan (plan.go) of ops and such steps, for all devices of a stage together;
 //   - sink.go looks at the plan from behind: of what is needed in part, only that part is computed or reduced;
 //   - expand.go writes the ops of each device down, reshard.go and bridge.go the steps between them, within a stage and from one

@@ -8,7 +8,7 @@ import (
 )
 
 // Estimator tells what programs would cost that are partitioned by one choice or another. It reads the program once, and does
-// not change it.
+// not change it. It estimates one choice at a time.
 type Estimator struct{ x *problem }
 
 // Cost is what a step costs.

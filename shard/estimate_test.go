@@ -14,6 +14,11 @@ import (
 	"github.com/easyparallel/epl/shard"
 )
 
+// megatron is how the layers of deep are sharded by hand: columns, then rows.
+var megatron = map[string]shard.Placement{"query/dense": by(-1, 4), "key/dense": by(-1, 4), "value/dense": by(-1, 4), "Attention/output/dense/weights": by(0, 4),
+	"ff1/dense": by(-1, 1), "ff2/dense/weights": by(0, 1), "token_embed": by(0, 1)}
+
+// deep is GoMLX's language model.
 func deep(layers int) equiv.Model {
 	return equiv.Model{Name: "deep", Loss: loss.SparseCategoricalCrossEntropyLogits, Batch: equiv.Tokens(2, 4, 16),
 		Build: func(scope *model.Scope, x *Node) *Node {
@@ -26,12 +31,8 @@ func deep(layers int) equiv.Model {
 }
 
 func BenchmarkEstimate(b *testing.B) {
-	t := &testing.T{}
-	p := split(t, recordedWith(t, deep(24), optimizer.Adam().Done()), 4)
-	choice, err := shard.Choose(p)
-	if err != nil {
-		b.Fatal(err)
-	}
+	p := split(b, recordedWith(b, deep(24), optimizer.Adam().Done()), 4)
+	choice := shardAs(p, megatron)
 	e, err := shard.NewEstimator(p)
 	if err != nil {
 		b.Fatal(err)

@@ -279,9 +279,10 @@ func (e *expansion) results() {
 	}
 }
 
-// resultOf is a value that leaves the program, maybe for a variable, on all devices that have it; a leaf is one for all.
+// resultOf is a value that leaves the program, maybe for a variable, on all devices that have it; a leaf is one for
+// all, unless it is sharded.
 func (e *expansion) resultOf(v *ir.Value, of *ir.Variable) []*ir.Value {
-	if v.Op.IsLeaf() {
+	if n := e.number[v]; v.Op.IsLeaf() && (e.vars.byNum[n].Kind != Sharded || e.values[n].of == of) {
 		return []*ir.Value{v}
 	}
 	g, p := e.resultAt(e.vars, v, of), e.vars.of(of)

@@ -71,7 +71,7 @@ func embedding(scope *model.Scope, x *Node) *Node {
 }
 
 // recorded returns the train step of a model as recorded.
-func recorded(t *testing.T, m equiv.Model) *ir.Program {
+func recorded(t testing.TB, m equiv.Model) *ir.Program {
 	t.Helper()
 	backend, r := equiv.NewRecorder(nil)
 	sgd := optimizer.StochasticGradientDescent()
@@ -88,7 +88,7 @@ func recorded(t *testing.T, m equiv.Model) *ir.Program {
 }
 
 // staged runs all passes for stages with the given numbers of devices, and as many TaskGraphs.
-func staged(t *testing.T, p *ir.Program, devices ...int) {
+func staged(t testing.TB, p *ir.Program, devices ...int) {
 	t.Helper()
 	on, err := passes.Parse("all", true)
 	if err != nil {

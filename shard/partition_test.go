@@ -417,6 +417,8 @@ func TestDevicesOfASplitTaskGraphExchangeWhatTheyMust(t *testing.T) {
 			`/w float32[4,4] sharded(0): 2 rows on each of 2 devices`,
 			"1 × all-gather between the devices of a stage, of 112 bytes",
 			"CumSum is computed on whole values by every device (2 times, first at model.go:9)"}},
+		{"a result that is the old value of a variable is gathered", `
+			return %1, %0`, map[ir.Collective]int{ir.AllGatherOf: 1}, nil},
 		{"a weight is gathered if there is no other way", `
 			%4 = CumSum(%1) {Axis: 0, Options: {Exclusive: false, Reverse: false}} -> float32[4,4] : forward taskgraph 0 "model.go:9"
 			%5 = CumSum(%1) {Axis: 0, Options: {Exclusive: true, Reverse: false}} -> float32[4,4] : backward taskgraph 0 "model.go:9"

@@ -172,14 +172,3 @@ func (r *propagation) get(v int, g *group, to Placement, op *ir.Op, phase ir.Pha
 	s.out[0] = h
 	return h
 }
-
-// note remembers what a Partial value is needed as.
-func (r *propagation) note(v int, to Placement, here bool) {
-	w := &r.wishes[v]
-	switch {
-	case to.Kind == Replicated || !here || w.p.Kind == Sharded && w.p != to:
-		w.whole = true
-	default:
-		w.p = to
-	}
-}

@@ -124,7 +124,8 @@ func (x *sinking) rowsOf(s *step, from *held, p Placement) *held {
 	} else {
 		rows.by.dead = true
 		rows.by.use(-1)
-		rows.by, rows.phase = cut, s.phase
+		cut.phase = min(rows.phase, s.phase)
+		rows.by, rows.phase = cut, cut.phase
 	}
 	cut.out[0] = rows
 	cut.use(1)

@@ -17,7 +17,7 @@ import (
 
 // split returns the step of a model on k devices, with all TaskGraphs of the same kind on them. TaskGraphs called "all" are
 // split, if none is.
-func split(t *testing.T, whole *ir.Program, k int) *ir.Program {
+func split(t testing.TB, whole *ir.Program, k int) *ir.Program {
 	t.Helper()
 	p := whole.Clone()
 	none := true
@@ -79,7 +79,7 @@ func compareSplit(t *testing.T, p *ir.Program, choice shard.Choice, seed uint64)
 }
 
 // recordedWith returns the train step of a model with an optimizer.
-func recordedWith(t *testing.T, m equiv.Model, opt optimizer.Interface) *ir.Program {
+func recordedWith(t testing.TB, m equiv.Model, opt optimizer.Interface) *ir.Program {
 	t.Helper()
 	backend, r := equiv.NewRecorder(nil)
 	if _, err := equiv.Train(backend, m, epl.Optimizer(opt), 1); err != nil {

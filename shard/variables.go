@@ -48,13 +48,37 @@ func (x *problem) shard(choice Choice) (*sharding, error) {
 	return s, nil
 }
 
-// findForeign finds the variables that devices of other stages read, or compute the new value of.
+// findForeign finds the variables that devices of other stages need: they read them, or compute their new value, or read what is
+// made of variables alone, which everyone computes who needs it.
 func (x *problem) findForeign() {
 	x.foreign = map[*ir.Variable]bool{}
+	from := make([][]*ir.Variable, len(x.values)) // of values that do not differ between instances, nor are merged
+	bound := make([]bool, len(x.values))
+	for i := range x.values {
+		if v := x.values[i].of; v != nil {
+			from[i] = []*ir.Variable{v}
+		}
+	}
 	for _, t := range x.tasks {
+		_, bounds := t.op.Attrs.(*ir.Merge)
+		var of []*ir.Variable
 		for _, v := range t.in {
-			if v >= 0 && x.values[v].of != nil && t.g != x.of[x.values[v].of.TaskGraph] {
-				x.foreign[x.values[v].of] = true
+			if v < 0 {
+				continue
+			}
+			bounds = bounds || bound[v]
+			for _, y := range from[v] {
+				if t.g != x.of[y.TaskGraph] {
+					x.foreign[y] = true
+				}
+				if !slices.Contains(of, y) {
+					of = append(of, y)
+				}
+			}
+		}
+		for _, v := range t.out {
+			if bound[v] = bounds; !bounds && !t.op.Varying && x.p.Local != nil {
+				from[v] = of
 			}
 		}
 	}

@@ -357,13 +357,13 @@ func SharedWeights(s Strategies) func(scope *model.Scope, inputs []*Node) []*Nod
 	return func(scope *model.Scope, inputs []*Node) []*Node {
 		x := inputs[0]
 		g := x.Graph()
-		w := scope.VariableWithShape("shared", shapes.Make(dtypes.Float32, 8, 8)).NodeValue(g)
-		b := scope.VariableWithValue("bias", make([]float32, 8)).NodeValue(g)
+		w := scope.VariableWithShape("shared", shapes.Make(dtypes.Float32, 8, 8))
+		b := scope.VariableWithValue("bias", make([]float32, 8))
 		var first, before *Node
 		for i := range s {
 			s.part(x, i, func() {
 				scale := scope.In("scale_%d", i).VariableWithValue("w", float32(0.5)).NodeValue(g)
-				x = Mul(Tanh(Add(Dot(x, w).Product(), InsertAxes(b, 0))), OnePlus(scale))
+				x = Mul(Tanh(Add(Dot(x, w.NodeValue(g)).Product(), InsertAxes(b.NodeValue(g), 0))), OnePlus(scale))
 				if first == nil {
 					first = Sin(layers.Dense(scope.In("first"), x, true, 8))
 				} else {
@@ -372,7 +372,7 @@ func SharedWeights(s Strategies) func(scope *model.Scope, inputs []*Node) []*Nod
 				before = Square(scale)
 			})
 		}
-		return []*Node{ReduceAndKeep(Dot(x, w).Product(), ReduceMean, -1)}
+		return []*Node{ReduceAndKeep(Dot(x, w.NodeValue(g)).Product(), ReduceMean, -1)}
 	}
 }
 

@@ -3,7 +3,16 @@ package equiv
 import (
 	"fmt"
 	"math/rand"
+	randv2 "math/rand/v2"
 	"testing"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	. "github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
 
 	"github.com/easyparallel/epl"
 )
@@ -58,6 +67,102 @@ func TestRandomSplitsGiveTheWeightsOfOneDevice(t *testing.T) {
 			pins := randomPins(r, want, p)
 			t.Logf("%v, passes %s, pins %v", params, spec, pins)
 			mustBeClose(t, want, m.under(p, pins...).piped(t, p.env(t, params, epl.WithPasses(spec)), 0, sgd(), 3))
+		})
+	}
+}
+
+// randomParts is a random program in parts: each applies ops of random_ops.go to what it and the parts before computed, and
+// has weights of its own that may be sharded. The loss, outside, is of values of all parts.
+func randomParts(seed uint64) (Parted, *Random) {
+	rng := randv2.New(randv2.NewPCG(seed, 4))
+	r := &Random{Seed: seed, differentiate: true, size: newSizes(rng)}
+	r.size.zeros = false
+	var dims, weights [][]int
+	for range 2 {
+		dims = append(dims, r.size.dims(rng, 1+rng.IntN(3)))
+		weights = append(weights, r.size.dims(rng, 1+rng.IntN(3)))
+	}
+	dims[0][0], weights[0][0] = 5+rng.IntN(4), 5+rng.IntN(4) // for so many devices
+	batch := func(step int) (inputs, labels []*tensors.Tensor) {
+		rng := randv2.New(randv2.NewPCG(seed, uint64(1000+step)))
+		for _, d := range dims {
+			inputs = append(inputs, tensors.FromFlatDataAndDimensions(uniform[float32](rng, d), d...))
+		}
+		indices := make([]int32, 5)
+		for i := range indices {
+			indices[i] = int32(rng.IntN(16))
+		}
+		state, err := RNGStateFromSeed(int64(seed) + int64(step))
+		if err != nil {
+			panic(err)
+		}
+		return append(inputs, tensors.FromFlatDataAndDimensions(indices, len(indices)), state), nil
+	}
+	build := func(s Strategies) func(scope *model.Scope, inputs []*Node) []*Node {
+		return func(scope *model.Scope, inputs []*Node) []*Node {
+			g := inputs[0].Graph()
+			r.text.Reset()
+			p := &pool{Rand: randv2.New(randv2.NewPCG(seed, 5)), r: r, g: g, size: r.size, used: map[int]bool{}, rng: inputs[3]}
+			for i, x := range inputs[:3] {
+				p.put(fmt.Sprintf("input %d", i), []float64{1, 1, 16}[i], x)
+			}
+			loss := Scalar(g, dtypes.Float32, 0)
+			for i := range s {
+				fmt.Fprintf(&r.text, "part %d\n", i)
+				s.part(inputs[0], i, func() {
+					scope := scope.In("part_%d", i)
+					for j, d := range weights {
+						w := scope.VariableWithShape(fmt.Sprintf("w%d", j), shapes.Make(dtypes.Float32, d...)).NodeValue(g)
+						own := Tanh(Mul(w, ReduceAllMean(inputs[0])))
+						loss = Add(loss, ReduceAllMean(own)) // no part is empty
+						p.put("weight", 1, w)
+						p.put("own", 1, own)
+					}
+					for range 4 + p.IntN(12) {
+						p.step()
+					}
+				})
+			}
+			for _, v := range p.values {
+				if !isFloat(v) || v.coarse || v.Shape().Size() == 0 || p.used[v.id] && p.IntN(4) > 0 {
+					continue
+				}
+				loss = Add(loss, ReduceAllMean(Square(Tanh(ConvertDType(v.Node, dtypes.Float32)))))
+			}
+			train.AddMainLoss(loss)
+			return nil
+		}
+	}
+	return Parted{Name: "random", Least: 1, Most: 3, PerInstance: true, Build: build, Batch: batch}, r
+}
+
+// Data parallel training has the same instances, each on one device.
+func TestRandomProgramsUnderSplitGiveWhatTheyGiveOnOneDevice(t *testing.T) {
+	// One step: what jumps when a weight changes by a rounding error must not.
+	opt := func() optimizer.Interface {
+		return optimizer.StochasticGradientDescent().WithDecay(false).WithLearningRate(1)
+	}
+	for _, seed := range seeds() {
+		rng := rand.New(rand.NewSource(int64(seed)))
+		m, r := randomParts(seed)
+		p := randomSplit(rng, m)
+		params, spec := randomSettings(rng), randomPasses(rng)
+		t.Run(fmt.Sprintf("%d/%s", seed, p), func(t *testing.T) {
+			t.Parallel()
+			want := m.under(p.alone()).piped(t, p.alone().env(t, nil), 0, opt(), 1)
+			pins := randomPins(rng, want, p)
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("%v, passes %s, pins %v\n%s", params, spec, pins, r)
+				}
+			})
+			got := m.under(p, pins...).piped(t, p.env(t, params, epl.WithPasses(spec)), 0, opt(), 1)
+			if err := CloseWeights(want, got, 1e-4); err != nil {
+				t.Error(err)
+			}
+			if err := CloseLosses(want, got, 1e-4); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }

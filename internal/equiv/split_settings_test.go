@@ -91,7 +91,7 @@ func TestOptimizersOfSplitTaskGraphsGiveWhatTheyGiveOnOneDevice(t *testing.T) {
 	}
 	for i, c := range cases {
 		for j, p := range fewSplits() {
-			m := partedModel(t, []string{"mlp", "classifier", "embeddings", "losses"}[(i+j)%4])
+			m := partedModel([]string{"mlp", "classifier", "embeddings", "losses"}[(i+j)%4])
 			t.Run(fmt.Sprintf("%s/%s/%s", c.name, m.Name, p), func(t *testing.T) {
 				t.Parallel()
 				want := m.under(p).alone(t, 0, p.batches(), c.make(), 5)
@@ -115,7 +115,7 @@ func TestSplitTaskGraphsClipTheGradientsOfEachInstanceAsDataParallelTrainingDoes
 	}
 	for name, clip := range clips {
 		for i, p := range fewSplits() {
-			m := partedModel(t, []string{"mlp", "tied", "classifier"}[i%3])
+			m := partedModel([]string{"mlp", "tied", "classifier"}[i%3])
 			t.Run(fmt.Sprintf("%s/%s/%s", name, m.Name, p), func(t *testing.T) {
 				t.Parallel()
 				want := m.under(p.alone()).piped(t, p.alone().env(t, nil), 0, clip(), 3)
@@ -130,7 +130,7 @@ func TestSplitTaskGraphsClipTheGradientsOfEachInstanceAsDataParallelTrainingDoes
 
 func TestALearningRateThatFollowsAScheduleDoesSoOnAllDevicesOfASplit(t *testing.T) {
 	for i, p := range fewSplits() {
-		m := partedModel(t, []string{"mlp", "classifier"}[i%2]).under(p)
+		m := partedModel([]string{"mlp", "classifier"}[i%2]).under(p)
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
 			plain := m.Build
@@ -147,7 +147,7 @@ func TestALearningRateThatFollowsAScheduleDoesSoOnAllDevicesOfASplit(t *testing.
 
 // A gradient of a part is that part of the whole gradient: neither the devices of a split nor its instances scale it.
 func TestSplitGradientsAreNotScaledByTheNumberOfDevices(t *testing.T) {
-	m := partedModel(t, "classifier")
+	m := partedModel("classifier")
 	for _, method := range []string{"mean", "sum"} {
 		for _, p := range append(fewSplits(), splitPlan{parts: []int{8}, replicas: 1, micro: 1}, splitPlan{parts: []int{-4, 4}, colocate: true, replicas: 1, micro: 1}) {
 			t.Run(fmt.Sprintf("%s/%s", method, p), func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestSettingsOfCommunicationDoNotChangeWhatSplitTaskGraphsLearn(t *testing.T
 	}
 	for i, params := range settings {
 		for j, p := range fewSplits() {
-			m := partedModel(t, []string{"tied", "embeddings", "classifier"}[(i+j)%3])
+			m := partedModel([]string{"tied", "embeddings", "classifier"}[(i+j)%3])
 			t.Run(fmt.Sprintf("%d/%s/%s", i, m.Name, p), func(t *testing.T) {
 				t.Parallel()
 				mustBeClose(t, m.measure(t, p, 3), m.under(p).piped(t, p.env(t, params), 0, sgd(), 3))
@@ -204,7 +204,7 @@ func TestSettingsOfCommunicationDoNotChangeWhatSplitTaskGraphsLearn(t *testing.T
 
 func TestGradientsOfSplitTaskGraphsThatTravelAsFloat16StayClose(t *testing.T) {
 	for i, p := range fewSplits() {
-		m := partedModel(t, []string{"mlp", "classifier"}[i%2])
+		m := partedModel([]string{"mlp", "classifier"}[i%2])
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
 			want := m.measure(t, p, 3)
@@ -218,7 +218,7 @@ func TestGradientsOfSplitTaskGraphsThatTravelAsFloat16StayClose(t *testing.T) {
 
 func TestEveryPassMayBeOffUnderSplit(t *testing.T) {
 	for i, p := range fewSplits() {
-		m := partedModel(t, []string{"transformer", "classifier", "convolution"}[i%3])
+		m := partedModel([]string{"transformer", "classifier", "convolution"}[i%3])
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
 			mustBeClose(t, m.measure(t, p, 3), m.under(p).piped(t, p.env(t, nil, epl.WithPasses("none")), 0, sgd(), 3))

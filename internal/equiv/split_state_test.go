@@ -43,7 +43,7 @@ func (m Parted) pair(t *testing.T, p splitPlan, steps int, each func(k int, trai
 // Evaluation runs as a program of its own, on one device, with variables whose parts are on several.
 func TestEvaluationBetweenStepsOfSplitTaskGraphs(t *testing.T) {
 	for i, p := range fewSplits() {
-		m := partedModel(t, []string{"mlp", "classifier", "embeddings"}[i%3])
+		m := partedModel([]string{"mlp", "classifier", "embeddings"}[i%3])
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
 			var losses [2][]float64
@@ -63,7 +63,7 @@ func TestEvaluationBetweenStepsOfSplitTaskGraphs(t *testing.T) {
 
 func TestVariablesOfSplitTaskGraphsCanBeReadAndSetBetweenSteps(t *testing.T) {
 	for i, p := range fewSplits() {
-		m := partedModel(t, []string{"tied", "mlp"}[i%2])
+		m := partedModel([]string{"tied", "mlp"}[i%2])
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
 			var read [2][]float64
@@ -96,7 +96,7 @@ func TestVariablesOfSplitTaskGraphsCanBeReadAndSetBetweenSteps(t *testing.T) {
 // Another program changes variables whose parts are on several devices, and training goes on from there.
 func TestSplitTaskGraphsGoOnFromWhatAnotherProgramChanged(t *testing.T) {
 	for i, p := range fewSplits() {
-		m := partedModel(t, []string{"classifier", "shared", "mlp"}[i%3])
+		m := partedModel([]string{"classifier", "shared", "mlp"}[i%3])
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
 			m.pair(t, p, 4, func(_ int, trainer *train.Trainer, run *Run, loop *train.Loop, _ func(train.Dataset) train.Dataset) error {
@@ -138,7 +138,7 @@ func TestACheckpointOfASplitGoesOnOverAnyOtherNumberOfDevices(t *testing.T) {
 		for _, model := range []string{"classifier", "embeddings", "losses"} {
 			t.Run(name+"/"+model, func(t *testing.T) {
 				t.Parallel()
-				m := partedModel(t, model)
+				m := partedModel(model)
 				want := m.under(plans[0]).alone(t, 0, k, opt(), 2*len(plans))
 				folder := t.TempDir()
 				all := &Run{}
@@ -178,7 +178,7 @@ func TestACheckpointOfASplitGoesOnOverAnyOtherNumberOfDevices(t *testing.T) {
 
 // Programs that train the same variables may divide them differently.
 func TestProgramsWithOtherPartsTrainTheSameVariables(t *testing.T) {
-	m := partedModel(t, "mlp")
+	m := partedModel("mlp")
 	var runs [2]*Run
 	env, plain := newPipeline(t, 6, 1, nil), Plain()
 	for k := range runs {
@@ -212,7 +212,7 @@ func TestBatchesOfASplitMayChangeTheirShapeFromStepToStep(t *testing.T) {
 	for _, p := range fewSplits() {
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
-			m, k := partedModel(t, "mlp"), p.batches()
+			m, k := partedModel("mlp"), p.batches()
 			m.Batch = func(step int) (in, labels []*tensors.Tensor) { return Regression(4+step/k%3, 8)(step) }
 			mustBeClose(t, m.measure(t, p, 7), m.under(p).piped(t, p.env(t, nil), 0, sgd(), 7))
 		})
@@ -221,7 +221,7 @@ func TestBatchesOfASplitMayChangeTheirShapeFromStepToStep(t *testing.T) {
 
 func TestAnIncompleteLastStepOfASplitTakesTheMeanOverWhatItHas(t *testing.T) {
 	for i, p := range fewSplits() {
-		m := partedModel(t, []string{"mlp", "tied", "classifier"}[i%3])
+		m := partedModel([]string{"mlp", "tied", "classifier"}[i%3])
 		k := p.batches()
 		for n := 1; n <= 2*k; n++ { // a step that is full or not, then one with what is left
 			t.Run(fmt.Sprintf("%s/%d", p, n), func(t *testing.T) {

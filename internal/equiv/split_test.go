@@ -3,6 +3,7 @@ package equiv
 import (
 	"fmt"
 	"math/rand"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,15 +111,8 @@ func (m Parted) measure(t testing.TB, p splitPlan, steps int) *Run {
 }
 
 // partedModel finds a model by its name.
-func partedModel(t testing.TB, name string) Parted {
-	t.Helper()
-	for _, m := range PartedModels() {
-		if m.Name == name {
-			return m
-		}
-	}
-	t.Fatalf("there is no model %q", name)
-	return Parted{}
+func partedModel(name string) Parted {
+	return PartedModels()[slices.IndexFunc(PartedModels(), func(m Parted) bool { return m.Name == name })]
 }
 
 // whole is the plan that splits all of a model over k devices, or all but what is outside.

@@ -28,7 +28,7 @@ func topAccuracy(k int) metric.Interface {
 
 func TestMetricsOverShardedLogitsAreThoseOfOneDevice(t *testing.T) {
 	for i, p := range append(fewSplits(), splitPlan{parts: []int{8}, replicas: 1, micro: 1}) {
-		m := partedModel(t, []string{"classifier", "tied"}[i%2])
+		m := partedModel([]string{"classifier", "tied"}[i%2])
 		t.Run(m.Name+"/"+p.String(), func(t *testing.T) {
 			t.Parallel()
 			var values [2][]float64
@@ -131,7 +131,7 @@ func (p splitPlan) results(t *testing.T, env *epl.Env, ds train.Dataset, steps i
 }
 
 func TestResultsOfSplitTaskGraphsAreThoseOfDataParallelTraining(t *testing.T) {
-	batch := partedModel(t, "mlp").Batch
+	batch := partedModel("mlp").Batch
 	for _, p := range append(fewSplits(), splitPlan{parts: []int{4}, replicas: 1, micro: 1}) {
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
@@ -239,7 +239,7 @@ func TestDropoutUnderSplitHasTheBitsOfOneDevice(t *testing.T) {
 
 func TestTrainingUnderSplitIsReproducible(t *testing.T) {
 	for i, p := range fewSplits() {
-		m := partedModel(t, []string{"dropout", "batch-norm"}[i%2])
+		m := partedModel([]string{"dropout", "batch-norm"}[i%2])
 		t.Run(m.Name+"/"+p.String(), func(t *testing.T) {
 			t.Parallel()
 			run := func() *Run { return m.under(p).piped(t, p.env(t, nil), 0, sgd(), 5) }

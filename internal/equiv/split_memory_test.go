@@ -1,0 +1,148 @@
+package equiv
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	. "github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/layers"
+	"github.com/gomlx/gomlx/ml/layers/activation"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/loss"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+
+	"github.com/easyparallel/epl"
+)
+
+// metered trains some steps, and returns what the devices did in the last.
+func (m Parted) metered(t *testing.T, p splitPlan, opt optimizer.Interface) []epl.DeviceStats {
+	t.Helper()
+	env := p.env(t, nil)
+	loop := train.NewLoop(train.NewTrainer(env.Backend(), newStore(), m.under(p).Build(0), m.Loss, epl.Optimizer(opt), nil, nil))
+	loop.OnStep("meter", 0, func(loop *train.Loop, _ []*tensors.Tensor) error {
+		if loop.LoopStep == 1 {
+			env.Stats()
+		}
+		return nil
+	})
+	if _, err := loop.RunSteps(env.Dataset(Dataset{m.Batch}), 3); err != nil {
+		t.Fatalf("%+v", err)
+	}
+	return env.Stats().Devices
+}
+
+// sent is what one device sent, by all ways together.
+func sent(d epl.DeviceStats) (n int64) {
+	for _, bytes := range d.Sent {
+		n += bytes
+	}
+	return n
+}
+
+// head is nothing but a classifier.
+func head(batch, width, classes int) Parted {
+	return Parted{Name: "head", Build: func(s Strategies) func(scope *model.Scope, inputs []*Node) []*Node {
+		return func(scope *model.Scope, inputs []*Node) []*Node {
+			x := inputs[0]
+			for i := range s {
+				s.part(x, i, func() {
+					if s.last(i) {
+						x = layers.Dense(scope.In("head"), x, true, classes)
+					} else {
+						x = Tanh(layers.Dense(scope.In("trunk"), x, true, width))
+					}
+				})
+			}
+			return []*Node{x}
+		}
+	}, Loss: loss.SparseCategoricalCrossEntropyLogits, Batch: Classes(batch, width, classes)}
+}
+
+// What a device has falls with the number of devices: weights, what the optimizer keeps for them, and what is computed from
+// them.
+func TestTheBytesOnADeviceFallWithTheNumberOfDevicesOfASplit(t *testing.T) {
+	optimizers := map[string]func() optimizer.Interface{"sgd": sgd, "adam": func() optimizer.Interface { return optimizer.Adam().Done() }}
+	m := head(4, 64, 20000)
+	for name, opt := range optimizers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := m.metered(t, splitPlan{parts: []int{1}, colocate: true, replicas: 1, micro: 1}, opt())[0].PeakBytes
+			for _, k := range []int{2, 3, 4, 8} {
+				for place, d := range m.metered(t, splitPlan{parts: []int{k}, replicas: 1, micro: 1}, opt()) {
+					if share := float64(d.PeakBytes) * float64(k) / float64(all); math.Abs(share-1) > 0.1 {
+						t.Errorf("device %d of %d has %d bytes, %.2f times its share of %d", place, k, d.PeakBytes, share, all)
+					}
+				}
+			}
+		})
+	}
+}
+
+// The loss of sharded logits needs a few numbers per sample, and their gradient that of the features; never the logits.
+func TestAShardedClassifierSendsBytesForSamplesAndNotForClasses(t *testing.T) {
+	const batch, width = 16, 24
+	for _, p := range []splitPlan{
+		{parts: []int{2}}, {parts: []int{4}}, {parts: []int{8}},
+		{parts: []int{-2, 2}, colocate: true}, {parts: []int{-4, 4}, colocate: true},
+	} {
+		p.replicas, p.micro = 1, 1
+		t.Run(p.String(), func(t *testing.T) {
+			t.Parallel()
+			of := func(batch, classes int) int64 { return sent(head(batch, width, classes).metered(t, p, sgd())[0]) }
+			few, many := of(batch, 1000), of(batch, 2000)
+			if few != many {
+				t.Errorf("a device sends %d bytes for 1000 classes and %d for 2000", few, many)
+			}
+			weights := int64(0)
+			if p.colocate { // gradients of the trunk, which is replicated
+				weights = 2 * (width*width + width) * 4
+			}
+			// Features of the other devices' samples and their gradients, and not many numbers per sample.
+			if most := int64(batch * (4*width + 16) * 4); few-weights > most {
+				t.Errorf("a device sends %d bytes besides gradients of weights, more than %d", few-weights, most)
+			}
+		})
+	}
+}
+
+// blocks are residual blocks of two dense layers.
+func blocks(batch, width, hidden, n int) Parted {
+	return Parted{Name: "blocks", Build: func(s Strategies) func(scope *model.Scope, inputs []*Node) []*Node {
+		return func(scope *model.Scope, inputs []*Node) []*Node {
+			x := inputs[0]
+			s.part(x, 0, func() {
+				for i := range n {
+					h := activation.Gelu(layers.Dense(scope.In("up_%d", i), x, true, hidden))
+					x = Add(x, layers.Dense(scope.In("down_%d", i), h, true, width))
+				}
+				x = ReduceAndKeep(x, ReduceMean, -1)
+			})
+			return []*Node{x}
+		}
+	}, Loss: loss.MeanSquaredError, Batch: Regression(batch, width)}
+}
+
+// Columns of the first layer and rows of the second: a block needs one all-reduce of its output forward, and one of the
+// gradient of its input backward.
+func TestABlockOfTwoLayersNeedsOneAllReduceForwardAndOneBackward(t *testing.T) {
+	const batch, width, hidden = 32, 64, 256
+	for _, k := range []int{2, 4, 8} {
+		t.Run(fmt.Sprint(k), func(t *testing.T) {
+			t.Parallel()
+			p := splitPlan{parts: []int{k}, replicas: 1, micro: 1}
+			of := func(n int) map[string]int64 { return blocks(batch, width, hidden, n).metered(t, p, sgd())[0].Sent }
+			two, three := of(2), of(3)
+			more := int64(0) // for one more block
+			for kind := range three {
+				more += three[kind] - two[kind]
+			}
+			const one = batch * width * 4
+			if more > 2*one+one/10 {
+				t.Errorf("one more block sends %d bytes more, which is more than two all-reduces of %d: %v and %v", more, one, two, three)
+			}
+		})
+	}
+}
