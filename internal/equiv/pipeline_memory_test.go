@@ -49,8 +49,8 @@ func peaks(t *testing.T, p pipelinePlan) (bytes []int64) {
 }
 
 // Every further micro-batch in flight costs the values that backward needs of it, and no more than the promised number
-// are in flight, however many micro-batches a step has. Less than half of such a value is left for all else: gradients
-// being added up, and values on their way.
+// are in flight, however many micro-batches a step has. Less than half of such a value is left for all else, such as
+// gradients being added up; what travels is small, and lives until its receiver takes it.
 func TestTheBytesOnADeviceFollowThePromiseOfTheSchedule(t *testing.T) {
 	for _, strategy := range strategies {
 		t.Run(strategy, func(t *testing.T) {
@@ -82,7 +82,8 @@ func TestTheBytesOnADeviceFollowThePromiseOfTheSchedule(t *testing.T) {
 						most = least + 2*(more-least) + 1
 					}
 					const slack = bulk * 2 / 5
-					if grown := got[d] - first[d]; grown < least*bulk-slack || grown > most*(bulk+narrow)+slack {
+					travel := int64(2*micro) * narrow // what a slow neighbour has not taken yet, in both directions
+					if grown := got[d] - first[d]; grown < least*bulk-slack || grown > most*(bulk+narrow)+slack+travel {
 						t.Errorf("%d micro-batches: device %d has %s, with one micro-batch %s; %d more are in flight", micro, d, inBulks(got[d]), inBulks(first[d]), more)
 					}
 				}

@@ -5,10 +5,13 @@ import (
 	"math"
 	"testing"
 
+	"github.com/gomlx/compute/dtypes"
 	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/layers"
 	"github.com/gomlx/gomlx/ml/layers/activation"
+	"github.com/gomlx/gomlx/ml/layers/attention"
+	"github.com/gomlx/gomlx/ml/layers/norm"
 	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/gomlx/gomlx/ml/train/loss"
@@ -125,24 +128,64 @@ func blocks(batch, width, hidden, n int) Parted {
 	}, Loss: loss.MeanSquaredError, Batch: Regression(batch, width)}
 }
 
-// Columns of the first layer and rows of the second: a block needs one all-reduce of its output forward, and one of the
-// gradient of its input backward.
-func TestABlockOfTwoLayersNeedsOneAllReduceForwardAndOneBackward(t *testing.T) {
-	const batch, width, hidden = 32, 64, 256
+// attentions are layers of a transformer without their dense half.
+func attentions(batch, length, heads, headDim, n int) Parted {
+	const vocabulary = 64
+	return Parted{Name: "attentions", Build: func(s Strategies) func(scope *model.Scope, inputs []*Node) []*Node {
+		return func(scope *model.Scope, inputs []*Node) []*Node {
+			x := inputs[0]
+			s.part(x, 0, func() {
+				x = layers.Embedding(scope.In("tokens"), x, dtypes.Float32, vocabulary, heads*headDim, false)
+				for i := range n {
+					h := norm.LayerNorm(scope.In("norm_%d", i), x, -1).Done()
+					x = Add(x, attention.SelfAttention(scope.In("attention_%d", i), h, heads, headDim).WithCausalMask(true).Done())
+				}
+				x = layers.Dense(scope.In("out"), x, true, vocabulary)
+			})
+			return []*Node{x}
+		}
+	}, Loss: loss.SparseCategoricalCrossEntropyLogits, Batch: Tokens(batch, length, vocabulary)}
+}
+
+// Columns first and rows then: two dense layers, or attention, need one all-reduce of their output forward, and one of the
+// gradient of their input backward.
+func TestHalfALayerNeedsOneAllReduceForwardAndOneBackward(t *testing.T) {
 	for _, k := range []int{2, 4, 8} {
-		t.Run(fmt.Sprint(k), func(t *testing.T) {
-			t.Parallel()
-			p := splitPlan{parts: []int{k}, replicas: 1, micro: 1}
-			of := func(n int) map[string]int64 { return blocks(batch, width, hidden, n).metered(t, p, sgd())[0].Sent }
-			two, three := of(2), of(3)
-			more := int64(0) // for one more block
-			for kind := range three {
-				more += three[kind] - two[kind]
-			}
-			const one = batch * width * 4
-			if more > 2*one+one/10 {
-				t.Errorf("one more block sends %d bytes more, which is more than two all-reduces of %d: %v and %v", more, one, two, three)
-			}
-		})
+		for name, c := range map[string]struct {
+			all   int64 // bytes of an all-reduce
+			layer func(n int) Parted
+		}{
+			"dense":     {32 * 64 * 4, func(n int) Parted { return blocks(32, 64, 256, n) }},
+			"attention": {8 * 16 * 64 * 4, func(n int) Parted { return attentions(8, 16, 8, 8, n) }},
+		} {
+			t.Run(fmt.Sprintf("%s/%d", name, k), func(t *testing.T) {
+				t.Parallel()
+				p := splitPlan{parts: []int{k}, replicas: 1, micro: 1}
+				two, three := c.layer(2).metered(t, p, sgd())[0], c.layer(3).metered(t, p, sgd())[0]
+				if more := sent(three) - sent(two); more > 2*c.all+c.all/10 {
+					t.Errorf("one more sends %d bytes more, which is more than two all-reduces of %d: %v and %v", more, c.all, two.Sent, three.Sent)
+				}
+			})
+		}
+	}
+}
+
+// Rows travel to their experts and back; weights of experts do not.
+func TestExpertsGetTheirRowsAndKeepTheirWeights(t *testing.T) {
+	for _, calculate := range []bool{true, false} {
+		for _, k := range []int{2, 3, 4} {
+			t.Run(fmt.Sprintf("%v/%d", calculate, k), func(t *testing.T) {
+				t.Parallel()
+				of := func(hidden int) epl.DeviceStats {
+					m := partedModel("experts")
+					m.Build = Experts(calculate, hidden)
+					return m.metered(t, m.whole(k, 1, 1), sgd())[0]
+				}
+				small, large := of(30), of(60)
+				if small.Sent["all-to-all"] == 0 || sent(small) != sent(large) {
+					t.Errorf("a device sends %v, and %v if experts are twice as large", small.Sent, large.Sent)
+				}
+			})
+		}
 	}
 }

@@ -57,8 +57,8 @@ func PartedModels() []Parted {
 		{Name: "tied", Least: 1, Most: 3, Build: PartedTransformer(true, 0), Loss: entropy, Batch: Tokens(8, 5, 19)},
 		{Name: "dropout", Least: 1, Most: 3, PerInstance: true, Build: PartedTransformer(true, 0.3), Loss: entropy, Batch: Tokens(8, 5, 19)},
 		{Name: "zoo", Least: 1, Most: 1, Build: ZooTransformer, Loss: entropy, Batch: Tokens(8, 6, 19)},
-		{Name: "experts", Least: 2, Most: 2, Colocated: true, Build: Experts(true), Loss: entropy, Batch: rowsOfClasses(9, 7, 6, 10)},
-		{Name: "experts-outside", Least: 2, Most: 2, Colocated: true, Build: Experts(false), Loss: entropy, Batch: rowsOfClasses(9, 7, 6, 10)},
+		{Name: "experts", Least: 2, Most: 2, Colocated: true, Build: Experts(true, 14), Loss: entropy, Batch: rowsOfClasses(9, 7, 6, 10)},
+		{Name: "experts-outside", Least: 2, Most: 2, Colocated: true, Build: Experts(false, 14), Loss: entropy, Batch: rowsOfClasses(9, 7, 6, 10)},
 		{Name: "embeddings", Least: 1, Most: 3, Build: PartedEmbeddings, Loss: entropy, Batch: Tokens(8, 3, 17)},
 		{Name: "own-gradients", Least: 1, Most: 3, Build: OwnGradients, Loss: squares, Batch: regression},
 		{Name: "closures", Least: 1, Most: 3, Build: PartedClosures, Loss: squares, Batch: regression},
@@ -66,6 +66,8 @@ func PartedModels() []Parted {
 		{Name: "shared", Least: 1, Most: 3, Build: SharedWeights, Loss: squares, Batch: regression},
 		{Name: "losses", Least: 1, Most: 3, Build: ManyLosses, Batch: maskedRegression(8)},
 		{Name: "states", Least: 1, Most: 3, Build: States, Loss: squares, Batch: regression},
+		{Name: "branches", Least: 2, Most: 3, Build: PartedBranches, Loss: squares, Batch: regression},
+		{Name: "frozen", Least: 1, Most: 3, Build: Frozen, Loss: squares, Batch: regression},
 	}
 }
 
@@ -195,8 +197,8 @@ func ZooTransformer(s Strategies) func(scope *model.Scope, inputs []*Node) []*No
 
 // Experts is a mixture of experts: a gate sends each row of a sample to one of them, as many as it has room for. The first
 // strategy is the default one, the second that of the experts: under it are their variables, and the calculation or not.
-func Experts(calculate bool) func(s Strategies) func(scope *model.Scope, inputs []*Node) []*Node {
-	const experts, capacity, width, hidden = 9, 3, 6, 14
+func Experts(calculate bool, hidden int) func(s Strategies) func(scope *model.Scope, inputs []*Node) []*Node {
+	const experts, capacity, width = 9, 3, 6
 	return func(s Strategies) func(scope *model.Scope, inputs []*Node) []*Node {
 		return func(scope *model.Scope, inputs []*Node) []*Node {
 			x := inputs[0]
@@ -373,6 +375,38 @@ func SharedWeights(s Strategies) func(scope *model.Scope, inputs []*Node) []*Nod
 			})
 		}
 		return []*Node{ReduceAndKeep(Dot(x, w.NodeValue(g)).Product(), ReduceMean, -1)}
+	}
+}
+
+// PartedBranches has TaskGraphs that read the input only, and a last one that joins them.
+func PartedBranches(s Strategies) func(scope *model.Scope, inputs []*Node) []*Node {
+	return func(scope *model.Scope, inputs []*Node) []*Node {
+		x := inputs[0]
+		var branches []*Node
+		for i := range s {
+			s.part(x, i, func() {
+				if branches = append(branches, Tanh(layers.Dense(scope.In("part_%d", i), x, true, 7+i))); s.last(i) {
+					x = layers.Dense(scope.In("out"), Concatenate(branches, -1), true, 1)
+				}
+			})
+		}
+		return []*Node{x}
+	}
+}
+
+// Frozen has weights that are not trained in every TaskGraph, and others in the last only.
+func Frozen(s Strategies) func(scope *model.Scope, inputs []*Node) []*Node {
+	return func(scope *model.Scope, inputs []*Node) []*Node {
+		x := inputs[0]
+		for i := range s {
+			s.part(x, i, func() {
+				w := scope.In("frozen_%d", i).VariableWithShape("w", shapes.Make(dtypes.Float32, 8, 8)).SetTrainable(false)
+				if x = Tanh(Dot(Sin(x), w.NodeValue(x)).Product()); s.last(i) {
+					x = layers.Dense(scope.In("out"), Tanh(layers.Dense(scope.In("trained"), x, true, 9)), true, 1)
+				}
+			})
+		}
+		return []*Node{x}
 	}
 }
 

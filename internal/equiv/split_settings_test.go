@@ -2,6 +2,7 @@ package equiv
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -222,6 +223,38 @@ func TestEveryPassMayBeOffUnderSplit(t *testing.T) {
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
 			mustBeClose(t, m.measure(t, p, 3), m.under(p).piped(t, p.env(t, nil, epl.WithPasses("none")), 0, sgd(), 3))
+		})
+	}
+}
+
+// A NaN in one sample reaches the gradients on all devices.
+func TestNaNGradientsOfASplitAreSkippedOnEveryDevice(t *testing.T) {
+	for _, parts := range [][]int{{3}, {2, -1}} {
+		p := splitPlan{parts: parts, replicas: 1, micro: 1}
+		t.Run(p.String(), func(t *testing.T) {
+			t.Parallel()
+			m := partedModel("mlp").under(p)
+			m.Batch = poisoned(m.Batch, 1)
+			plain := m.Build
+			m.Build = func(n int) func(scope *model.Scope, inputs []*Node) []*Node {
+				return func(scope *model.Scope, inputs []*Node) []*Node {
+					scope.Store().SetParam("/"+optimizer.ParamClipNaN, true)
+					return plain(n)(scope, inputs)
+				}
+			}
+			got := m.stepByStep(t, p.env(t, nil), 0, 4)
+			for v := range got.Store.IterVariables() {
+				if v.Trainable {
+					for _, x := range numbers(v.MustValue()) {
+						if math.IsNaN(x) {
+							t.Fatalf("%s has become NaN", v.Path())
+						}
+					}
+				}
+			}
+			if !math.IsNaN(float64(got.Losses[1])) || math.IsNaN(float64(got.Losses[3])) {
+				t.Errorf("the losses are %v", got.Losses)
+			}
 		})
 	}
 }

@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	. "github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/ml/layers"
 	"github.com/gomlx/gomlx/ml/model"
 
 	"github.com/easyparallel/epl"
@@ -115,12 +118,13 @@ func partedModel(name string) Parted {
 	return PartedModels()[slices.IndexFunc(PartedModels(), func(m Parted) bool { return m.Name == name })]
 }
 
-// whole is the plan that splits all of a model over k devices, or all but what is outside.
+// whole is the plan that splits all of a model over k devices, or all but what needs another strategy.
 func (m Parted) whole(k, replicas, micro int) splitPlan {
-	if m.Least == 1 {
-		return splitPlan{parts: []int{k}, replicas: replicas, micro: micro}
+	p := splitPlan{parts: []int{k}, colocate: m.Least > 1, replicas: replicas, micro: micro}
+	if m.Least > 1 {
+		p.parts = []int{-k, k}
 	}
-	return splitPlan{parts: []int{-k, k}, colocate: true, replicas: replicas, micro: micro}
+	return p
 }
 
 func TestSplitTaskGraphsGiveTheWeightsOfOneDevice(t *testing.T) {
@@ -153,7 +157,7 @@ func mixes(m Parted) (plans []splitPlan) {
 
 // somePlans are a few mixes for a model, with other instances and schedules each: more if the flag for long runs says so.
 func (m Parted) somePlans(seed int64) (plans []splitPlan) {
-	n := *seedCount / 20
+	n := *seedCount / 30
 	if testing.Short() {
 		n = 1
 	}
@@ -182,5 +186,96 @@ func TestSplitTaskGraphsBesideOthersGiveTheWeightsOfOneDevice(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// Two stages share each pair of devices.
+func TestInterleavedStagesMayBeSplit(t *testing.T) {
+	p := splitPlan{parts: []int{2, 2, 2, 2}, replicas: 1, micro: 3, schedule: "Interleaved"}
+	m := partedModel("mlp")
+	env := newCluster(t, 4, p.micro, p.params(map[string]any{"pipeline.stages_per_device": 2}))
+	mustBeClose(t, m.measure(t, p, 3), m.under(p).piped(t, env, 0, sgd(), 3))
+}
+
+// Unlike the devices of replicate, those of a split do not share the samples.
+func TestASplitNeedsNoMoreSamplesThanOne(t *testing.T) {
+	for _, p := range []splitPlan{{parts: []int{8}, replicas: 1, micro: 2}, {parts: []int{-1, 3}, replicas: 2, micro: 1}} {
+		t.Run(p.String(), func(t *testing.T) {
+			m := partedModel("mlp")
+			m.Batch = Regression(1, 8)
+			mustBeClose(t, m.measure(t, p, 3), m.under(p).piped(t, p.env(t, nil), 0, sgd(), 3))
+		})
+	}
+}
+
+func TestSplitOverOneDeviceIsNoSplit(t *testing.T) {
+	m := partedModel("classifier")
+	p := splitPlan{parts: []int{1, 1}, colocate: true, replicas: 1, micro: 1}
+	got := m.under(p).piped(t, p.env(t, nil, epl.WithPasses("none")), 0, sgd(), 5)
+	if err := SameBits(m.measure(t, p, 5), got); err != nil {
+		t.Error(err)
+	}
+}
+
+// computedIn is an MLP that computes in one type; its weights are of it, too, or stay float32.
+func computedIn(dtype dtypes.DType, weights bool) Parted {
+	m := partedModel("mlp")
+	m.Build = func(s Strategies) func(scope *model.Scope, inputs []*Node) []*Node {
+		return func(scope *model.Scope, inputs []*Node) []*Node {
+			x := inputs[0]
+			for i := range s {
+				s.part(x, i, func() {
+					scope := scope.In("part_%d", i)
+					if weights {
+						x = Tanh(layers.Dense(scope, ConvertDType(x, dtype), true, 13))
+					} else {
+						w := scope.VariableWithShape("w", shapes.Make(dtypes.Float32, x.Shape().Dimensions[1], 13)).NodeValue(x)
+						x = ConvertDType(Tanh(Dot(ConvertDType(x, dtype), ConvertDType(w, dtype)).Product()), dtypes.Float32)
+					}
+				})
+			}
+			return []*Node{ConvertDType(layers.Dense(scope.In("out"), x, true, 1), dtypes.Float32)}
+		}
+	}
+	return m
+}
+
+func TestSplitTaskGraphsComputeInOtherTypes(t *testing.T) {
+	for _, p := range fewSplits() {
+		t.Run("float64/"+p.String(), func(t *testing.T) {
+			t.Parallel()
+			m := computedIn(dtypes.Float64, true)
+			mustBeClose(t, m.measure(t, p, 3), m.under(p).piped(t, p.env(t, nil), 0, sgd(), 3))
+		})
+		t.Run("bfloat16/"+p.String(), func(t *testing.T) {
+			t.Parallel()
+			m := computedIn(dtypes.BFloat16, false)
+			want, got := m.measure(t, p, 3), m.under(p).piped(t, p.env(t, nil), 0, sgd(), 3)
+			if err := CloseWeights(want, got, 1e-2); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A pin is what the user gets, and Explain says so.
+func TestPinsAreWhereTheUserWantsThem(t *testing.T) {
+	m := partedModel("mlp")
+	for _, dim := range []int{0, 1} {
+		p := splitPlan{parts: []int{3}, replicas: 1, micro: 2}
+		env := p.env(t, nil)
+		got := m.under(p, pin{"up/dense/weights", dim}, pin{"/part_0/down/dense/weights", dim}).piped(t, env, 0, sgd(), 3)
+		mustBeClose(t, m.measure(t, p, 3), got)
+		var text strings.Builder
+		if err := env.Explain(&text); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"/part_0/up/dense/weights", "/part_0/down/dense/weights"} {
+			if want := fmt.Sprintf("sharded(%d)", dim); !slices.ContainsFunc(strings.Split(text.String(), "\n"), func(line string) bool {
+				return strings.Contains(line, path) && strings.Contains(line, want)
+			}) {
+				t.Errorf("no line says that %s is %s:\n%s", path, want, &text)
+			}
+		}
 	}
 }
