@@ -40,7 +40,8 @@
 //
 // It trains on the devices of one worker ([WithLocalDevices]) or of several, which the command epl-launch starts: data
 // parallel, as a pipeline of TaskGraphs that you annotate or EPL cuts (auto.auto_parallel, pipeline.num_stages), with
-// stages of one device or several, and with any number of micro-batches per step. It gives the weights of one device on the
+// stages of one device or several, tensor parallel in TaskGraphs under [Split], in mixtures of these, and with any number of
+// micro-batches per step. It gives the weights of one device on the
 // same samples. Settings that ask for more are refused, by [Init] or when the program is compiled.
 package epl
 

@@ -48,7 +48,7 @@ type stagedMLP struct {
 }
 
 const (
-	// microBatch is the samples of a micro-batch. In smaller ones, adding up gradients, which is bubble in a report, weighs more.
+	// microBatch is the samples of a micro-batch. In smaller ones, adding up gradients weighs more.
 	microBatch = 128
 	// narrow is the width of inputs and labels. The first layer has no gradient of its input to compute and the last one
 	// has a loss: they would make stages unequal if they were wide.
@@ -117,7 +117,11 @@ func (m stagedMLP) on(s settings, opts ...epl.Option) (side, error) {
 // steps measures what the environment makes of the model.
 func (m stagedMLP) steps(env *epl.Env) side {
 	batch := vectors(microBatch, narrow)
-	trainer := train.NewTrainer(env.Backend(), newStore(), m.build, loss.MeanSquaredError, epl.Optimizer(sgd()), nil, nil)
+	return trained(env, train.NewTrainer(env.Backend(), newStore(), m.build, loss.MeanSquaredError, epl.Optimizer(sgd()), nil, nil), batch)
+}
+
+// trained measures steps on four batches in turn.
+func trained(env *epl.Env, trainer *train.Trainer, batch func(int) (in, labels []*tensors.Tensor)) side {
 	next, stop := pull(env.Dataset(equiv.Dataset{Batch: func(i int) (in, labels []*tensors.Tensor) { return batch(i % 4) }}))
 	return side{
 		once: func() (time.Duration, error) {
@@ -187,7 +191,11 @@ func (m stagedMLP) sent(name string, s settings) (total int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	run := m.steps(env)
+	return sentBy(name, env, m.steps(env))
+}
+
+// sentBy is how many bytes devices send in a step that is measured so.
+func sentBy(name string, env *epl.Env, run side) (total int64, err error) {
 	defer run.close()
 	for range 2 { // the first one also initialises
 		env.Stats()
@@ -196,7 +204,6 @@ func (m stagedMLP) sent(name string, s settings) (total int64, err error) {
 		}
 	}
 	for i, d := range env.Stats().Devices {
-		delete(d.Sent, "recv") // is another device's send
 		for _, bytes := range d.Sent {
 			total += bytes
 		}

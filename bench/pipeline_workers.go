@@ -31,6 +31,11 @@ func pipelineWorker(index int) error {
 	if err != nil {
 		return err
 	}
+	return obeying(index, run)
+}
+
+// obeying trains when it is told.
+func obeying(index int, run side) error {
 	defer run.close()
 	return obey(index, func(_ string, _, repeats int) (times []time.Duration, err error) {
 		for range repeats {

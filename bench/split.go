@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"time"
 
 	. "github.com/gomlx/gomlx/core/graph" //nolint:all // the way GoMLX models are written
-	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/layers"
 	"github.com/gomlx/gomlx/ml/layers/activation"
 	"github.com/gomlx/gomlx/ml/model"
@@ -75,23 +73,7 @@ func (c classifier) steps(env *epl.Env) side {
 		n *= 2
 	}
 	batch := equiv.Classes(n, narrow, classes)
-	trainer := train.NewTrainer(env.Backend(), newStore(), c.build, loss.SparseCategoricalCrossEntropyLogits, epl.Optimizer(sgd()), nil, nil)
-	next, stop := pull(env.Dataset(equiv.Dataset{Batch: func(i int) (in, labels []*tensors.Tensor) { return batch(i % 4) }}))
-	return side{
-		once: func() (time.Duration, error) {
-			batch, err := next()
-			if err != nil {
-				return 0, err
-			}
-			start := time.Now()
-			_, err = trainer.TrainStep(batch)
-			return time.Since(start), err
-		},
-		close: func() {
-			stop()
-			_ = env.Close()
-		},
-	}
+	return trained(env, train.NewTrainer(env.Backend(), newStore(), c.build, loss.SparseCategoricalCrossEntropyLogits, epl.Optimizer(sgd()), nil, nil), batch)
 }
 
 // sent is how many bytes two devices of a process send in a step.
@@ -100,21 +82,7 @@ func (c classifier) sent() (total int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	run := c.steps(env)
-	defer run.close()
-	for range 2 { // the first one also initialises
-		env.Stats()
-		if _, err := run.once(); err != nil {
-			return 0, err
-		}
-	}
-	for i, d := range env.Stats().Devices {
-		for _, bytes := range d.Sent {
-			total += bytes
-		}
-		fmt.Fprintf(os.Stderr, "  split %v, device %d: sends %v bytes in a step, has at most %d at once\n", c.split, i, d.Sent, d.PeakBytes)
-	}
-	return total, nil
+	return sentBy(fmt.Sprintf("split %v", c.split), env, c.steps(env))
 }
 
 const (
@@ -133,16 +101,5 @@ func splitWorker(index int) error {
 	if err != nil {
 		return err
 	}
-	run := classifier{os.Getenv(envSplit) == "true"}.steps(env)
-	defer run.close()
-	return obey(index, func(_ string, _, repeats int) (times []time.Duration, err error) {
-		for range repeats {
-			d, err := run.once()
-			if err != nil {
-				return nil, err
-			}
-			times = append(times, d)
-		}
-		return times, nil
-	})
+	return obeying(index, classifier{os.Getenv(envSplit) == "true"}.steps(env))
 }

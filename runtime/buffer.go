@@ -64,6 +64,11 @@ func (b *Buffer) DeviceNum() (compute.DeviceNum, error) { return 0, nil }
 func (b *Buffer) shard(device int) (compute.Buffer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.on(device)
+}
+
+// on is shard with the lock held.
+func (b *Buffer) on(device int) (compute.Buffer, error) {
 	if b.gone {
 		return nil, errGone
 	}
@@ -165,10 +170,8 @@ func (b *Buffer) ToFlatData(flat any) error {
 			return s.ToFlatData(flat)
 		}
 	}
-	if b.flat == nil && b.remote == nil && b.pieces == nil || b.gone {
-		b.mu.Unlock()
-		s, err := b.shard(0)
-		b.mu.Lock()
+	if b.feed != nil || b.gone {
+		s, err := b.on(0)
 		if err != nil {
 			return err
 		}

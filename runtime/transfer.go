@@ -154,7 +154,7 @@ func (r *run) deliver() error {
 		for _, to := range r.without(x) {
 			switch r.id {
 			case from:
-				flat, shared, err := hostView(r.device.backend, r.values[at].Buffer, x.Value.Shape)
+				flat, shared, err := hostView(r.device.backend, r.values[at].Buffer, r.resultShape(x.Value))
 				if err != nil {
 					return err
 				}
@@ -162,7 +162,7 @@ func (r *run) deliver() error {
 					r.values[at].sends = append(r.values[at].sends, call)
 				}
 			case to:
-				b, err := r.fill(x.Value.Shape, func(flat any) error {
+				b, err := r.fill(r.resultShape(x.Value), func(flat any) error {
 					return r.pipes[r.local].Do(comm.Call{Op: comm.Recv, Buf: flat, Peer: from, Tag: tag, Program: r.program.Name})
 				})
 				if err != nil {
@@ -175,6 +175,17 @@ func (r *run) deliver() error {
 		}
 	}
 	return nil
+}
+
+// resultShape is the shape of a result in this step: what instances concatenate is shorter where some are lacking.
+func (s *step) resultShape(v *ir.Value) shapes.Shape {
+	m, ok := v.Op.Attrs.(*ir.Merge)
+	if !ok || m.How != ir.Concat || m.Pad || m.Worker {
+		return v.Shape
+	}
+	shape := v.Op.Inputs[0].Shape.Clone()
+	shape.Dimensions[0] *= s.deal.total()
+	return shape
 }
 
 // without are the first devices of the workers that have no device with a result.

@@ -174,3 +174,24 @@ func TestCheckFindsPipelinesThatWouldHang(t *testing.T) {
 		}
 	}
 }
+
+// A place that takes some rows of an input is sent no others.
+func TestOnlyTheRowsOfAnInputTravelThatAreRead(t *testing.T) {
+	text := strings.Replace(fmt.Sprintf(stages, 1, 1), "%15 = Sub(%14, %1) -> float32[8]",
+		`%50 = Slice(%1) {Starts: [2], Limits: [6], Strides: [1]} -> float32[4] : forward varying taskgraph 1 place 1
+  %51 = ReduceSum(%50) -> float32[] : forward varying taskgraph 1 place 1
+  %52 = BroadcastInDim(%51) {OutputShape: float32[8]} -> float32[8] : forward varying taskgraph 1 place 1
+  %15 = Sub(%14, %52) -> float32[8]`, 1)
+	p, err := ir.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Build(p, Options{MaxSplits: 5, Ranks: [][]int{{0, 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(s.Transfers, func(x Transfer) bool { return x.Input })
+	if i < 0 || s.Transfers[i].Start != 2 || s.Transfers[i].Rows != 4 {
+		t.Errorf("%+v", s.Transfers)
+	}
+}

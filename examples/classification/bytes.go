@@ -38,8 +38,6 @@ func overLinks(kind string, devices int) float64 {
 		return 2 * others / float64(devices)
 	case "reduce-scatter", "all-to-all":
 		return others / float64(devices)
-	case "recv":
-		return 0 // another device sent it
 	}
 	return 1
 }

@@ -232,3 +232,39 @@ func init() {
 		return w.pipeline(stagedMLP(), 2, 2, 1, map[string]any{"io.slicing": true})
 	}
 }
+
+// What instances concatenate is shorter in a last step that lacks some, also on the worker that does not compute it.
+func TestConcatenatedResultsOfAPipelineReachEveryWorker(t *testing.T) {
+	workers{num: 2, devices: 1}.agree(t, "pipeline results")
+}
+
+func init() {
+	parts["pipeline results"] = func(w *part) error {
+		env, err := w.init(map[string]any{"cluster.colocate_split_and_replicate": false, "pipeline.num_micro_batch": 3})
+		if err != nil {
+			return err
+		}
+		defer env.Close()
+		m := stagedMLP()
+		exec, err := model.NewExec(env.Backend(), newStore(), func(scope *model.Scope, x, y *graph.Node) *graph.Node {
+			out := m.Build(2)(scope, []*graph.Node{x})[0]
+			epl.AddToCollection(epl.GlobalConcat, out)
+			epl.Optimizer(sgd()).UpdateGraph(scope, x.Graph(), graph.ReduceAllMean(graph.Square(graph.Sub(out, y))))
+			return out
+		})
+		if err != nil {
+			return err
+		}
+		for batch, err := range env.Dataset(first(Model{Batch: m.Batch}, 5)).Iter() {
+			if err != nil {
+				return err
+			}
+			out, err := exec.Call(batch.Inputs[0], batch.Labels[0])
+			if err != nil {
+				return err
+			}
+			fmt.Println("result", out[0].Shape(), numbers(out[0]))
+		}
+		return nil
+	}
+}
