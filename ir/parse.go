@@ -483,6 +483,12 @@ func (r *reader) opTail(op *Op) (err error) {
 			return err
 		}
 	}
+	if r.accept("region") {
+		if op.Region, err = r.int(); err != nil {
+			return err
+		}
+	}
+	op.Keep = r.accept("keep")
 	if r.accept("by") {
 		origin, err := r.oneOf("origin", originNames[:])
 		if err != nil {

@@ -185,6 +185,10 @@ func (w *printer) op(op *Op) {
 	if op.Place != 0 {
 		w.printf(" place %d", op.Place)
 	}
+	if op.Region != 0 {
+		w.printf(" region %d", op.Region)
+	}
+	w.flag(" keep", op.Keep)
 	if op.Origin != Recorded {
 		w.printf(" by %s", op.Origin)
 	}

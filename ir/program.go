@@ -57,10 +57,15 @@ type Op struct {
 
 	TaskGraph *TaskGraph // nil: outside every scope
 	Phase     Phase
-	Varying   bool   // its results differ between instances; only in a program with a local view
-	Place     int    // in a program with stages: the device of a model replica that it runs on, see Value.Place
-	Origin    Origin // how TaskGraph and Phase were found
-	Source    Source // the user's line
+	Varying   bool // its results differ between instances; only in a program with a local view
+	Place     int  // in a program with stages: the device of a model replica that it runs on, see Value.Place
+	// Region divides what a device does for a micro-batch, or once per step, into pieces: ops run in the order of their
+	// regions, each in segments of its own. Regions of backward come after those of forward; those of apply are apart.
+	Region int
+	// Keep says of a forward op that its results live until backward has used them, where others are computed again.
+	Keep   bool
+	Origin Origin // how TaskGraph and Phase were found
+	Source Source // the user's line
 	// Of, as recorded, is a result of the forward op that a backward op belongs to: whose gradient it helps to compute, or
 	// which it repeats. Passes drop it: what it refers to may go.
 	Of *Value
@@ -226,7 +231,7 @@ func (f *Func) Append(op *Op) {
 
 // InsertBefore adds op in front of the op next, with next's TaskGraph, phase, origin and source.
 func (f *Func) InsertBefore(next, op *Op) {
-	op.Func, op.TaskGraph, op.Phase, op.Origin, op.Source = f, next.TaskGraph, next.Phase, next.Origin, next.Source
+	op.Func, op.TaskGraph, op.Phase, op.Region, op.Origin, op.Source = f, next.TaskGraph, next.Phase, next.Region, next.Origin, next.Source
 	f.Ops = slices.Insert(f.Ops, slices.Index(f.Ops, next), op)
 }
 

@@ -95,11 +95,15 @@ func (e *expansion) give(h *held) {
 type site struct {
 	taskGraph *ir.TaskGraph
 	phase     ir.Phase
+	region    int
+	keep      bool
 	origin    ir.Origin
 	source    ir.Source
 }
 
-func siteOf(op *ir.Op) site { return site{op.TaskGraph, op.Phase, op.Origin, op.Source} }
+func siteOf(op *ir.Op) site {
+	return site{op.TaskGraph, op.Phase, op.Region, op.Keep, op.Origin, op.Source}
+}
 
 // add appends an op on a device.
 func (e *expansion) add(at site, place int, a ir.Attrs, inputs []*ir.Value, outputs ...shapes.Shape) *ir.Op {
@@ -111,6 +115,7 @@ func (e *expansion) add(at site, place int, a ir.Attrs, inputs []*ir.Value, outp
 // put appends an op that has all it reads.
 func (e *expansion) put(op *ir.Op, at site, place int) {
 	op.TaskGraph, op.Phase, op.Origin, op.Source, op.Place = at.taskGraph, at.phase, at.origin, at.source, place
+	op.Region, op.Keep = at.region, at.keep
 	if _, merges := op.Attrs.(*ir.Merge); !merges {
 		op.Uses(func(v *ir.Value) { op.Varying = op.Varying || v.Op.Varying })
 	}
