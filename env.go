@@ -111,7 +111,7 @@ func (e *Env) Explain(w io.Writer) error { return e.engine.Explain(w) }
 type Stats struct{ Devices []DeviceStats }
 
 // DeviceStats is what one device did: how many programs it ran, or steps of one it took part in, the most bytes that
-// lived on it at once, and the bytes it sent, by "all-reduce", "all-gather", "broadcast".
+// lived on it at once, by what they were for, and the bytes it sent, by "all-reduce", "all-gather", "broadcast".
 type DeviceStats = runtime.DeviceStats
 
 // Stats tells what the devices of this worker did since it was last called.
@@ -120,6 +120,14 @@ type DeviceStats = runtime.DeviceStats
 //		fmt.Println(i, d.Runs, d.PeakBytes, d.Sent["all-reduce"])
 //	}
 func (e *Env) Stats() Stats { return Stats{e.engine.Stats()} }
+
+// Predicted tells what a step of the training program compiled last needs on the devices of this worker, by EPL's account:
+// PeakBytes, Peak and Most, to be compared with what [Env.Stats] found.
+//
+//	for i, d := range env.Predicted().Devices {
+//		fmt.Println(i, d.PeakBytes, d.Peak["activations"])
+//	}
+func (e *Env) Predicted() Stats { return Stats{e.engine.Predicted()} }
 
 // Close releases the backend. Tensors that still live on it are lost; copy out what you need before. In a job of several
 // workers it tells the others that this one is finished: a worker that ends without is missed.

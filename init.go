@@ -95,6 +95,15 @@ var supported = map[string]bool{
 	"pipeline.num_stages":                    true,
 	"pipeline.strategy":                      true,
 	"pipeline.stages_per_device":             true,
+	"gradient_checkpoint.type":               true,
+	"gradient_checkpoint.end_taskgraph":      true,
+	"amp.level":                              true,
+	"amp.debug_log":                          true,
+	"amp.loss_scale":                         true,
+	"amp.dtype":                              true,
+	"zero.level":                             true,
+	"optimizer.num_apply_group":              true,
+	"offload.level":                          true,
 	"auto.auto_parallel":                     true,
 	"cluster.device_place_prefer_intra_node": true,
 	"cluster.run_visible_devices":            true,
@@ -188,7 +197,8 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 	}
 	eng := engine.New(engine.Options{Config: cfg, Cluster: cl, Passes: set, Dump: os.Getenv(EnvDump), Trace: os.Getenv(EnvTrace), Job: j}, devices...)
 	backend := record.NewBackend(devices[0], eng, record.Options{
-		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce})
+		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
+		HalfType: engine.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
 	eng.Owner = backend
 	return &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, job: j}, nil
 }

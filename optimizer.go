@@ -57,14 +57,27 @@ func (w wrappedWithGradients) UpdateGraph(scope *model.Scope, g *graph.Graph, lo
 		w.inner.UpdateGraph(scope, g, loss)
 		return
 	}
+	scale := newLossScale(b, scope, g)
+	scaled := loss
+	if scale != nil {
+		scaled = scale.up(loss)
+	}
 	if err := b.BeginBackward(record.ValueOf(loss).Value); err != nil {
 		panic(err)
 	}
-	nodes := scope.BuildTrainableVariablesGradientsGraph(loss)
+	nodes := scope.BuildTrainableVariablesGradientsGraph(scaled)
 	apply := w.gradients
 	clip, clips := w.inner.(*clipped)
-	if clips && !b.ClipsAfterReduction() { // each instance clips its own
+	clips = clips && !b.ClipsAfterReduction() // each instance clips its own
+	if clips {
+		raw := nodes
+		if scale != nil {
+			nodes = scale.down(nodes)
+		}
 		nodes = clip.clip(nodes)
+		if scale != nil {
+			nodes = poison(nodes, raw)
+		}
 		apply = clip.inner
 	}
 	var paths []string
@@ -76,7 +89,14 @@ func (w wrappedWithGradients) UpdateGraph(scope *model.Scope, g *graph.Graph, lo
 		}
 	}
 	b.BeginApply(paths, values)
-	apply.UpdateGraphWithGradients(scope, nodes, loss.DType())
+	if scale == nil {
+		apply.UpdateGraphWithGradients(scope, nodes, loss.DType())
+	} else {
+		if !clips {
+			nodes = scale.down(nodes)
+		}
+		scale.apply(scope, nodes, func() { apply.UpdateGraphWithGradients(scope, nodes, loss.DType()) })
+	}
 	b.EndApply()
 }
 

@@ -38,6 +38,8 @@ type Merge struct {
 	// Places, if several devices of a model replica have a part of the value each: they are added up, too, and each device
 	// gets the result. Only with Mean and Sum.
 	Places []int
+	// Parts: each model replica gets its part of the result only, see [PartOf]. Only with Mean and Sum.
+	Parts bool
 }
 
 // How says how the values of instances are merged.
@@ -109,7 +111,7 @@ func (*Merge) Emit(compute.Function, *Operands) ([]compute.Value, error) {
 // isGiven tells whether the value of the op comes from outside the program.
 func (op *Op) isGiven() bool {
 	switch op.Attrs.(type) {
-	case *Parameter, *Instance, *InstanceCount, *ShardOf:
+	case *Parameter, *Instance, *InstanceCount, *ShardOf, *PartOf, *Replica:
 		return true
 	}
 	return false

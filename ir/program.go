@@ -180,7 +180,7 @@ type Variable struct {
 	Update    *Value // its value after the step; nil: unchanged
 	// Copies are the same value on the devices of its stage after the first, if it has several.
 	Copies []*Value
-	// Shards, if each device of its stage has a part of the variable, are those parts: results of ShardOf, in the order of
+	// Shards, if each device of its stage has a part of the variable, are those parts: results of ShardOf or PartOf, in the order of
 	// the stage's devices. Update, Copies and the gradient are then of the parts, too.
 	Shards []*Value
 	// TaskGraph is where the variable was first read; for optimizer state, that of the variable it belongs to.

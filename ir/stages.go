@@ -80,6 +80,9 @@ type Exchange struct {
 	// Split, of ReduceScatterOf and AllToAllOf, is the dim along which values are divided.
 	Split  int
 	Places []int // of inputs, and outputs
+	// Replicas: it is between the same device of all model replicas, and Places has that one. AllGatherOf then makes a whole
+	// of their parts, see [PartOf].
+	Replicas bool
 }
 
 // Collective says what an exchange does.

@@ -343,12 +343,15 @@ func (v *verifier) update(x *Variable) error {
 	return nil
 }
 
-// held is what the first device of its stage has of a variable.
-func (x *Variable) held() *Value {
-	if x.Shards != nil {
-		return x.Shards[0]
+// held is the shape of what the first device of its stage has of a variable, with the other model replicas.
+func (x *Variable) held() shapes.Shape {
+	if x.Shards == nil {
+		return x.Param.Shape
 	}
-	return x.Param
+	if a, ok := x.Shards[0].Op.Attrs.(*PartOf); ok {
+		return a.Box(x.Param.Shape)
+	}
+	return x.Shards[0].Shape
 }
 
 func (v *verifier) gradients() error {
@@ -363,8 +366,8 @@ func (v *verifier) gradients() error {
 			return errors.Errorf("variable %q has a gradient and is not trainable", g.Variable.Path)
 		case g.Value == nil || !v.defined[g.Value]:
 			return errors.Errorf("the gradient of %q is not in main", g.Variable.Path)
-		case !g.Value.Shape.Equal(g.Variable.held().Shape):
-			return errors.Errorf("variable %q is %s, its gradient %s", g.Variable.Path, ShapeText(g.Variable.held().Shape), ShapeText(g.Value.Shape))
+		case !g.Value.Shape.Equal(g.Variable.held()) && !inParts(g.Value):
+			return errors.Errorf("variable %q is %s, its gradient %s", g.Variable.Path, ShapeText(g.Variable.held()), ShapeText(g.Value.Shape))
 		case g.Value.Op.Phase == Apply && !g.Value.Op.IsLeaf():
 			return errors.Errorf("the gradient of %q is computed in apply", g.Variable.Path)
 		}
@@ -382,6 +385,12 @@ func (v *verifier) gradients() error {
 		return errors.Errorf("the loss %s is computed in phase %s", l, l.Op.Phase)
 	}
 	return nil
+}
+
+// inParts tells whether each model replica has a part of a merged value only.
+func inParts(v *Value) bool {
+	m, ok := v.Op.Attrs.(*Merge)
+	return ok && m.Parts
 }
 
 func (v *verifier) outputs() error {

@@ -13,7 +13,7 @@ import (
 // localView makes a training program that of one instance among several: it marks what differs between instances,
 // gives each its own random bits, and merges gradients, results and state where instances meet.
 func localView(p *ir.Program, o Options) (int, error) {
-	if o.Local == nil || o.Local.Instances() == 1 && p.Stages == nil || !p.IsTraining() {
+	if o.Local == nil || o.Local.Instances() == 1 && p.Stages == nil && !o.inPieces() || !p.IsTraining() {
 		return 0, nil
 	}
 	l := &localiser{p: p, sum: o.SumGradients, dense: o.DenseGradients, perWorker: o.PerWorker, spanning: o.Spanning, merged: map[*ir.Value]*ir.Value{}, joined: map[*ir.Value]*ir.Value{}}

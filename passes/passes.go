@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gomlx/compute/dtypes"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
@@ -46,9 +47,34 @@ type Options struct {
 	Colocate bool
 	// StagesPerDevice is how many TaskGraphs share a device otherwise; 0 means 1.
 	StagesPerDevice int
+	// Regions: forward and backward are divided into regions, though nothing is recomputed.
+	Regions bool
+	// Checkpoint says which values of forward are kept for backward, where others are computed again: "collection" those that
+	// the user put into Checkpoints, "auto" those that go from region to region. "": nothing is recomputed.
+	Checkpoint string
+	// CheckpointEnd is the number of TaskGraphs, from the first, whose ops are recomputed; 0: all.
+	CheckpointEnd int
+	// Zero says what is divided over the model replicas.
+	Zero ZeroLevel
+	// ApplyGroups is how many groups of variables the optimizer takes one after the other; 0 means 1.
+	ApplyGroups int
+	// AMP is the type of mixed precision, float16 or bfloat16; invalid: none.
+	AMP dtypes.DType
+	// AMPLog is told what mixed precision decides about every op; nil: nobody.
+	AMPLog func(line string)
 	// Note is told what a user should know of what passes did; nil: nobody.
 	Note func(line string)
 }
+
+// note tells the user something.
+func (o Options) note(line string) {
+	if o.Note != nil {
+		o.Note(line)
+	}
+}
+
+// inPieces tells whether a step has to run in pieces, even on one device.
+func (o Options) inPieces() bool { return o.divides() || o.ApplyGroups > 1 }
 
 // Table holds all passes in order.
 var Table = []Pass{
@@ -60,6 +86,8 @@ var Table = []Pass{
 		Why: "GoMLX records alternatives that nobody uses: whatever no output needs is dropped"},
 	{Name: "common", Exact: true, Run: always(common),
 		Why: "equal ops on equal inputs, which automatic differentiation makes in numbers, are computed once"},
+	{Name: "amp", Needed: true, Run: amp,
+		Why: "dots are faster in half precision, and what they read takes half the memory: weights stay float32, sums and norms too"},
 	{Name: "transpose", Exact: true, Run: always(transposes),
 		Why: "transposes that change nothing, or undo each other, are dropped; moving axes of size 1 is a reshape"},
 	{Name: "swap-dot", PureGo: true, Run: always(swapDots),
@@ -68,12 +96,20 @@ var Table = []Pass{
 		Why: "the pure-Go backend transposes both operands of a dot that contracts leading dims; one is enough"},
 	{Name: "sum-dot", PureGo: true, Run: always(sumDots),
 		Why: "sums over leading or trailing dims are much faster as a dot with ones on the pure-Go backend"},
+	{Name: "regions", Needed: true, Run: regions,
+		Why: "what a device does for a micro-batch is divided where the model repeats: activations, and weights, live for a part of it"},
 	{Name: "local-view", Needed: true, Run: localView,
 		Why: "model replicas and micro-batches are instances of the program: what must be the same everywhere is merged"},
 	{Name: "places", Needed: true, Run: places,
 		Why: "every op runs on one device of the model replica; gradients of a variable that stages share meet once per step"},
 	{Name: "shard", Needed: true, Run: partition,
 		Why: "the devices of a stage take a part of the batch each, and reduce or gather where a result needs all of it"},
+	{Name: "recompute", Needed: true, Run: recompute,
+		Why: "backward computes what it reads of forward again, region by region, so that only checkpoints live in between"},
+	{Name: "zero", Needed: true, Run: zero,
+		Why: "model replicas share optimizer state, gradients and weights (zero.level): each keeps and computes a part of them"},
+	{Name: "apply-groups", Needed: true, Run: applyGroups,
+		Why: "the optimizer takes some variables after the other (optimizer.num_apply_group): what it needs on the way is less"},
 }
 
 // always makes a pass of a rewrite that needs no options and cannot fail.

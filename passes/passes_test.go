@@ -70,6 +70,8 @@ func options(p passes.Pass) passes.Options {
 	switch p.Name {
 	case "local-view":
 		return passes.Options{Local: &ir.Local{Replicas: 2, MicroBatches: 3}}
+	case "regions", "recompute":
+		return passes.Options{Checkpoint: "collection"}
 	case "taskgraphs":
 		return passes.Options{Places: [][]int{{0}, {1}}}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/repeat"
 )
 
 // Cut tells how a program was cut into stages, and why.
@@ -33,7 +34,7 @@ type StageCost struct {
 }
 
 // explain adds up what each stage does.
-func (c *chain) explain(d division, runs []run) *Cut {
+func (c *chain) explain(d division, runs []repeat.Run) *Cut {
 	cut := &Cut{Stages: make([]StageCost, len(d.ends))}
 	ops := make([][]*ir.Op, len(d.ends))
 	for _, op := range c.p.Main.Ops {
@@ -55,8 +56,8 @@ func (c *chain) explain(d division, runs []run) *Cut {
 		}
 	}
 	for _, r := range runs {
-		for i := range r.count {
-			first, last := d.stage(r.start+i*r.size), d.stage(r.start+(i+1)*r.size-1)
+		for i := range r.Count {
+			first, last := d.stage(r.Start+i*r.Size), d.stage(r.Start+(i+1)*r.Size-1)
 			if first == last {
 				cut.Stages[first].Blocks++
 			}
@@ -73,7 +74,7 @@ func (c *chain) explain(d division, runs []run) *Cut {
 	}
 	cut.Slowest = slices.IndexFunc(cut.Stages, func(s StageCost) bool { return s.Time == d.slowest })
 	for _, r := range runs {
-		cut.Notes = append(cut.Notes, fmt.Sprintf("The model repeats a block of %d ops %d times, the first from %s.", r.size, r.count, c.ops[r.start]))
+		cut.Notes = append(cut.Notes, fmt.Sprintf("The model repeats a block of %d ops %d times, the first from %s.", r.Size, r.Count, c.ops[r.Start]))
 	}
 	return cut
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
 
 	"github.com/easyparallel/epl/ir"
 )
@@ -37,6 +38,18 @@ type Options struct {
 	AutoParallel bool
 	// ClipAfterReduction clips reduced gradients; otherwise those of each instance.
 	ClipAfterReduction bool
+	// HalfType is the type of mixed precision; invalid: it is off.
+	HalfType dtypes.DType
+	// LossScale is what the optimizer wrapper multiplies the loss by; nil: nothing.
+	LossScale *LossScale
+}
+
+// LossScale keeps small gradients of mixed precision from vanishing.
+type LossScale struct {
+	// Start is the scale of the first step.
+	Start float64
+	// Dynamic: the scale grows after good steps, and shrinks when gradients are not finite.
+	Dynamic bool
 }
 
 // NewBackend records programs for the engine. The inner backend is the one that the engine runs them on: it tells

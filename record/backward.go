@@ -49,6 +49,9 @@ func (b *Builder) BeginApply(paths []string, gradients []*ir.Value) {
 // ClipsAfterReduction tells when the optimizer wrapper is to clip gradients.
 func (b *Builder) ClipsAfterReduction() bool { return b.backend.opts.ClipAfterReduction }
 
+// LossScale is what the optimizer wrapper multiplies the loss by; nil: nothing.
+func (b *Builder) LossScale() *LossScale { return b.backend.opts.LossScale }
+
 // EndApply is called when the optimizer is done. What is recorded later (metrics, hooks) is sorted out by finish.
 func (b *Builder) EndApply() { b.phase, b.done = ir.Forward, true }
 

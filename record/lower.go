@@ -23,6 +23,16 @@ func (f *Func) lower(attrs ir.Attrs, in opInputs) (_ []compute.Value, ok bool, e
 	case *ir.BatchNormGradient:
 		vs, err := f.batchNormGradient(a, in.vals)
 		return vs, true, err
+	case *ir.FusedScaledDotProductAttention:
+		if f.inFloat32(in) {
+			vs, err := f.attention(a, in.vals)
+			return vs, true, err
+		}
+	case *ir.FusedScaledDotProductAttentionVJP:
+		if f.inFloat32(in) {
+			vs, err := f.attentionGradient(a, in.vals)
+			return vs, true, err
+		}
 	}
 	return nil, false, nil
 }

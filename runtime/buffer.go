@@ -21,7 +21,7 @@ import (
 //   - a shard on each device where a variable lives, all with the same data, after its first training step; if that is no
 //     device of this worker, it is fetched from another when it is read;
 //   - a part on each of several devices, on this worker and others, for a variable that is split;
-//   - a slice on the host: the first value of a variable that is larger than a device;
+//   - a slice on the host: the first value of a variable that is larger than a device, or of one that is kept there;
 //   - a feed: the batches of a step, still on the host.
 type Buffer struct {
 	data  *Data
@@ -94,7 +94,9 @@ func (b *Buffer) on(device int) (compute.Buffer, error) {
 			return nil, err
 		}
 	}
-	return b.shards[device], nil
+	var err error
+	b.shards[device], err = onDevice(b.shards[device])
+	return b.shards[device], err
 }
 
 // host copies the data to the host: from any device that has them, or from another worker. The lock is held.

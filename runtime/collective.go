@@ -96,7 +96,7 @@ func eachPart(all any, s shapes.Shape, sizes []int, dim int, visit func(part any
 		if s.Dimensions[dim] > 0 {
 			count = s.Size() / s.Dimensions[dim] * n
 		}
-		visit(slice(all, at, at+count), rows{dim, start, n})
+		visit(slice(all, at, at+count), rows{dim: dim, start: start, size: n})
 		start, at = start+n, at+count
 	}
 }

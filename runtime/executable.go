@@ -4,6 +4,8 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/schedule"
 )
 
 // Executable runs a whole program once, on device 0. It implements compute.Executable.
@@ -17,8 +19,9 @@ type Executable struct {
 
 // OnceOptions say how a program is run as a whole.
 type OnceOptions struct {
-	Memory    int64 // bytes the device has; 0: not limited
-	Temporary int64 // bytes the program needs at most beyond its inputs
+	Memory int64 // bytes the device has; 0: not limited
+	// Profile is what the program needs of memory; nil: nobody counts.
+	Profile *schedule.Profile
 	// NoFeed is why the program cannot take batches of a Feed; "": it can, one at a time.
 	NoFeed string
 	// Running is told when the program begins, and what it returns when it is over; nil: nobody cares.
@@ -66,13 +69,8 @@ func (e *Executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 	if e.opts.Running != nil {
 		defer e.opts.Running()()
 	}
-	m := meter{limit: e.opts.Memory, live: map[string]int64{}}
-	for _, b := range ins {
-		if err := m.add(forInputs, bytesOf(b)); err != nil {
-			return nil, errors.WithMessagef(err, "program %q", e.name)
-		}
-	}
-	if err := m.add(forTemporary, e.opts.Temporary); err != nil {
+	m := meter{limit: e.opts.Memory}
+	if err := e.count(&m, ins, donate); err != nil {
 		return nil, errors.WithMessagef(err, "program %q", e.name)
 	}
 	for i, d := range donate {
@@ -95,11 +93,25 @@ func (e *Executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 	if err != nil {
 		return nil, errors.WithMessagef(err, "epl: program %q", e.name)
 	}
-	e.stats.ran(0, m.peak, nil)
+	e.stats.ran(0, m.books, nil)
 	for i, o := range outs {
 		if outs[i], err = e.data.wrap(o); err != nil {
 			return nil, err
 		}
 	}
 	return outs, nil
+}
+
+// count puts on the books what the program needs.
+func (e *Executable) count(m *meter, ins []compute.Buffer, donate []bool) error {
+	p := e.opts.Profile
+	if p == nil {
+		return nil
+	}
+	for i, b := range ins {
+		if err := m.add(p.Use(i), bytesOf(b)); err != nil {
+			return err
+		}
+	}
+	return m.during(p.Need(func(i int) bool { return len(donate) > 0 && donate[i] }))
 }

@@ -210,3 +210,13 @@ func (d *deal) total() (n int) {
 	}
 	return n
 }
+
+// any tells whether some model replica has a micro-batch.
+func (d *deal) any(micro int) bool {
+	for replica := range d.feeders {
+		if d.exists(replica, micro) {
+			return true
+		}
+	}
+	return false
+}

@@ -106,6 +106,12 @@ func (r *run) startMerge(bucket int) error {
 		}
 	}
 	r.sendParcels(c, m)
+	if err := r.meter.addAll(r.schedule.Pending(r.ledger, bucket, r.place), 1); err != nil {
+		return err
+	}
+	if err := r.meter.add(schedule.ForCommunication, r.schedule.MergeBuffers(bucket, r.place, r.traffic)); err != nil {
+		return err
+	}
 	if r.trace != nil {
 		m.traced = make(chan struct{})
 		go func() {
@@ -124,6 +130,7 @@ func (r *run) startMerge(bucket int) error {
 // waitMerge waits for a bucket and keeps what came of it.
 func (r *run) waitMerge(bucket int) error {
 	m := r.pending[bucket]
+	_ = r.meter.addAll(r.schedule.Pending(r.ledger, bucket, r.place), -1)
 	for _, p := range m.parts {
 		for _, h := range p.calls {
 			if err := h.Wait(); err != nil {
@@ -141,10 +148,11 @@ func (r *run) waitMerge(bucket int) error {
 				return err
 			}
 		}
-		if err := r.keep(schedule.Slot{Value: p.out, Micro: schedule.Once}, p.buffer, forMerging); err != nil {
+		if err := r.keep(schedule.Slot{Value: p.out, Micro: schedule.Once}, p.buffer); err != nil {
 			return err
 		}
 	}
+	_ = r.meter.add(schedule.ForCommunication, -r.schedule.MergeBuffers(bucket, r.place, r.traffic))
 	if m.traced != nil {
 		<-m.traced
 	}
@@ -226,6 +234,11 @@ func (r *run) first(c circle, p *part) error {
 		return err
 	}
 	r.start(c, p, comm.Call{Op: comm.Broadcast, Buf: p.flat, Root: c.root})
+	for m := range r.schedule.Local.MicroBatches { // nobody asks for those of the others
+		if err := r.free(schedule.Slot{Value: p.in, Micro: m}); err != nil {
+			return err
+		}
+	}
 	return b.Finalize()
 }
 

@@ -1,64 +1,46 @@
 package runtime
 
 import (
-	"fmt"
-	"sort"
-	"strings"
-
 	"github.com/gomlx/compute/support/humanize"
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/schedule"
 )
 
 // meter counts the bytes that live on a device, by what they are for.
 type meter struct {
 	device int
 	limit  int64 // 0: none
-	live   map[string]int64
-	total  int64
-	peak   int64
+	books  schedule.Books
 }
 
-// What bytes are for.
-const (
-	forVariables = "variables"
-	forInputs    = "inputs"
-	forValues    = "values between segments"
-	forTemporary = "temporaries of a segment"
-	forMerging   = "gradients and results being merged"
-)
+// add puts bytes on the books, or takes them off if they are negative.
+func (m *meter) add(use schedule.Use, bytes int64) error {
+	m.books.Add(use, bytes)
+	return m.check(m.books.Live)
+}
 
-func (m *meter) add(kind string, bytes int64) error {
-	m.live[kind] += bytes
-	m.total += bytes
-	m.peak = max(m.peak, m.total)
-	if m.limit > 0 && m.total > m.limit {
-		return errors.Errorf("epl: device %d needs %s and has %s (cluster.device_memory): %s; "+
-			"use a smaller micro-batch, or more devices", m.device, humanize.Bytes(m.total), humanize.Bytes(m.limit), m.account())
+// addAll puts bytes of several uses on the books, or takes them off if sign is -1.
+func (m *meter) addAll(bytes schedule.Bytes, sign int64) error {
+	for use, n := range bytes {
+		if err := m.add(schedule.Use(use), sign*n); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (m *meter) sub(kind string, bytes int64) {
-	m.live[kind] -= bytes
-	m.total -= bytes
+// during notes what is needed for a moment.
+func (m *meter) during(n schedule.Need) error {
+	m.books.During(n)
+	return m.check(m.books.Live.Plus(n.Peak))
 }
 
-// account lists what lives, largest first.
-func (m *meter) account() string {
-	var kinds []string
-	for k, n := range m.live {
-		if n > 0 {
-			kinds = append(kinds, k)
-		}
+// check is the second net: a plan that needs more than the device has is refused before its first step.
+func (m *meter) check(now schedule.Bytes) error {
+	if m.limit == 0 || now.Total() <= m.limit {
+		return nil
 	}
-	sort.Slice(kinds, func(i, j int) bool {
-		if m.live[kinds[i]] != m.live[kinds[j]] {
-			return m.live[kinds[i]] > m.live[kinds[j]]
-		}
-		return kinds[i] < kinds[j]
-	})
-	for i, k := range kinds {
-		kinds[i] = fmt.Sprintf("%s %s", k, humanize.Bytes(m.live[k]))
-	}
-	return strings.Join(kinds, ", ")
+	return errors.Errorf("epl: device %d needs %s and has %s (cluster.device_memory): %s; "+
+		"use a smaller micro-batch, or more devices", m.device, humanize.Bytes(now.Total()), humanize.Bytes(m.limit), now)
 }

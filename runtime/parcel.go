@@ -6,12 +6,13 @@ import (
 	"github.com/gomlx/compute/dtypes"
 
 	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/schedule"
 )
 
 // Between workers every call costs a journey, however little it carries, so that small values of a bucket travel together.
 // Larger ones are not worth the copies.
 const (
-	smallBytes  = 64 << 10
+	smallBytes  = schedule.SmallBytes
 	parcelBytes = 1 << 20
 )
 

@@ -7,16 +7,52 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/ir"
 )
 
-// rows are a part of a tensor: some rows of one of its dims.
-type rows struct{ dim, start, size int }
+// rows are a part of a tensor: some rows of one of its dims, all if dim is -1. Of these, if parts is not 0, it is one of so many
+// parts of consecutive elements, the last filled up with zeros.
+type rows struct{ dim, start, size, part, parts int }
 
-// shape is that of the part.
-func (r rows) shape(s shapes.Shape) shapes.Shape {
+// box is the shape of the rows.
+func (r rows) box(s shapes.Shape) shapes.Shape {
+	if r.dim < 0 {
+		return s
+	}
 	s = s.Clone()
 	s.Dimensions[r.dim] = r.size
 	return s
+}
+
+// shape is that of the part.
+func (r rows) shape(s shapes.Shape) shapes.Shape {
+	s = r.box(s)
+	if r.parts > 0 {
+		s = ir.PartShape(s, r.parts)
+	}
+	return s
+}
+
+// inBox copies the part of rows out of a whole, or, back, into it.
+func (r rows) inBox(part, whole any, s shapes.Shape, back bool) {
+	shape, rows := r.box(s), rows{dim: r.dim, start: r.start, size: r.size}
+	box := whole
+	if r.dim >= 0 {
+		box = newFlat(shape)
+		rows.cut(box, whole, s)
+	}
+	n := r.shape(s).Size()
+	bytes := func(elements int) int { return min(elements, shape.Size()) * int(s.DType.Size()) }
+	mine, its := dtypes.UnsafeByteSliceFromAny(part), dtypes.UnsafeByteSliceFromAny(box)[bytes(r.part*n):bytes((r.part+1)*n)]
+	if !back {
+		copy(mine, its)
+		return
+	}
+	copy(its, mine)
+	if r.dim >= 0 {
+		rows.paste(whole, box, s)
+	}
 }
 
 // block is where the part lies in memory: so many runs of consecutive bytes, each in front of the run of the whole that
@@ -37,6 +73,10 @@ func (r rows) block(s shapes.Shape) block {
 
 // cut copies the part out of a whole of shape s.
 func (r rows) cut(part, whole any, s shapes.Shape) {
+	if r.parts > 0 {
+		r.inBox(part, whole, s, false)
+		return
+	}
 	b := r.block(s)
 	to, from := dtypes.UnsafeByteSliceFromAny(part), dtypes.UnsafeByteSliceFromAny(whole)
 	for i := range b.runs {
@@ -46,6 +86,10 @@ func (r rows) cut(part, whole any, s shapes.Shape) {
 
 // paste copies the part into a whole of shape s.
 func (r rows) paste(whole, part any, s shapes.Shape) {
+	if r.parts > 0 {
+		r.inBox(part, whole, s, true)
+		return
+	}
 	b := r.block(s)
 	to, from := dtypes.UnsafeByteSliceFromAny(whole), dtypes.UnsafeByteSliceFromAny(part)
 	for i := range b.runs {
@@ -68,7 +112,9 @@ func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
 		return nil, errGone
 	}
 	if device < len(b.parts) && b.parts[device] != nil && b.rows[device] == want {
-		return b.parts[device], nil
+		var err error
+		b.parts[device], err = onDevice(b.parts[device])
+		return b.parts[device], err
 	}
 	if len(b.pieces) > 0 { // in other parts: put together, then divided anew
 		if err := b.assemble(); err != nil {

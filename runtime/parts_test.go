@@ -21,7 +21,7 @@ func TestPartsOfATensorPutTogetherAreTheTensor(t *testing.T) {
 		again := newFlat(s)
 		start := 0
 		for _, n := range sizes {
-			r := rows{dim, start, n}
+			r := rows{dim: dim, start: start, size: n}
 			part := newFlat(r.shape(s))
 			r.cut(part, whole, s)
 			r.paste(again, part, s)
@@ -56,7 +56,7 @@ func TestExchangesAlongAnyDim(t *testing.T) {
 				if j < n%k {
 					size++
 				}
-				parts = append(parts, rows{dim, start, size})
+				parts = append(parts, rows{dim: dim, start: start, size: size})
 				start += size
 			}
 			return parts

@@ -21,6 +21,8 @@ type Piecewise struct {
 	opts    OnceOptions
 	pieces  []*ir.Segment
 	execs   []compute.Executable
+
+	profiles []*schedule.Profile
 }
 
 var _ compute.Executable = (*Piecewise)(nil)
@@ -31,6 +33,7 @@ func NewPiecewise(p *ir.Program, data *Data, stats *Stats, opts OnceOptions) (*P
 	if data.devices[0].HasSharedBuffers() {
 		x.opts.Memory, x.stats = 0, NewStats(1) // the host's
 	}
+	ledger := schedule.NewLedger(p)
 	computed := map[*ir.Op]int{}
 	for i, o := range p.Main.Outputs {
 		piece := ir.Cut(p.Main, "", func(op *ir.Op) bool { _, done := computed[op]; return !done }, []*ir.Value{o})
@@ -59,6 +62,7 @@ func NewPiecewise(p *ir.Program, data *Data, stats *Stats, opts OnceOptions) (*P
 			return nil, err
 		}
 		x.pieces, x.execs = append(x.pieces, piece), append(x.execs, e)
+		x.profiles = append(x.profiles, ledger.Profile(piece))
 	}
 	return x, nil
 }
@@ -104,7 +108,7 @@ func (x *Piecewise) Execute(inputs []compute.Buffer, donate []bool, device compu
 		}
 	}()
 	given := map[*ir.Value]compute.Buffer{}
-	m := meter{limit: x.opts.Memory, live: map[string]int64{}}
+	m := meter{limit: x.opts.Memory}
 	for i, v := range x.program.Main.Params {
 		b, ok := inputs[i].(*Buffer)
 		if !ok || b.data != x.data {
@@ -115,7 +119,7 @@ func (x *Piecewise) Execute(inputs []compute.Buffer, donate []bool, device compu
 			return nil, errors.WithMessagef(err, "program %q, input %d", x.program.Name, i)
 		}
 		given[v] = shard
-		if err := m.add(forInputs, bytesOf(shard)); err != nil {
+		if err := m.add(x.opts.Profile.Use(i), bytesOf(shard)); err != nil {
 			return nil, errors.WithMessagef(err, "program %q", x.program.Name)
 		}
 	}
@@ -132,7 +136,7 @@ func (x *Piecewise) Execute(inputs []compute.Buffer, donate []bool, device compu
 			}
 		}
 	}
-	x.stats.ran(0, m.peak, nil)
+	x.stats.ran(0, m.books, nil)
 	return results, nil
 }
 
@@ -146,18 +150,16 @@ func (x *Piecewise) run(i int, piece *ir.Segment, given, values map[*ir.Value]co
 			ins = append(ins, values[v])
 		}
 	}
-	temporary := schedule.Temporary(piece)
-	if err := m.add(forTemporary, temporary); err != nil {
+	if err := m.during(x.profiles[i].Need(func(int) bool { return false })); err != nil {
 		return err
 	}
 	outs, err := x.execs[i].Execute(ins, nil, 0)
-	m.sub(forTemporary, temporary)
 	if err != nil {
 		return err
 	}
 	for j, v := range piece.Outputs[1:] {
 		values[v] = outs[1+j]
-		if err := m.add(forValues, v.Bytes()); err != nil {
+		if err := m.add(schedule.ForTemporaries, v.Bytes()); err != nil {
 			return err
 		}
 	}
@@ -169,7 +171,7 @@ func (x *Piecewise) run(i int, piece *ir.Segment, given, values map[*ir.Value]co
 	results[i] = &Buffer{data: x.data, shape: shape, flat: flat}
 	if v := piece.Outputs[0]; !v.Op.IsLeaf() && needed(x.pieces[i+1:], v) {
 		values[v] = outs[0]
-		return m.add(forValues, v.Bytes())
+		return m.add(schedule.ForTemporaries, v.Bytes())
 	}
 	return outs[0].Finalize()
 }

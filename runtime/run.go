@@ -18,10 +18,22 @@ import (
 // held is a value on a device with what the meter knows of it, which it must not ask of a buffer that someone consumed.
 type held struct {
 	compute.Buffer
-	kind     string
+	use      schedule.Use
 	bytes    int64
 	borrowed bool           // the caller's: not to be overwritten or freed
 	sends    []*comm.Handle // that read it
+	// arrival, if it is not nil, waits for a value that is on its way.
+	arrival func() (compute.Buffer, error)
+}
+
+// arrive waits until the value is there.
+func (h *held) arrive() error {
+	if h.arrival == nil {
+		return nil
+	}
+	b, err := h.arrival()
+	h.Buffer, h.arrival = b, nil
+	return err
 }
 
 // sending tells whether somebody else still reads the value.
@@ -42,15 +54,19 @@ type run struct {
 	outbox  []*held        // what others still read, and nobody here needs
 	calls   []*comm.Handle // sends that are not known to be over
 	pending []*merging     // by bucket
-	meter   *meter
+	// scattered are the buckets of which model replicas get parts, by bucket.
+	scattered []*scattering
+	// host is what is in the memory of the host: variables, and the new values of variables.
+	host  map[*ir.Value]*hostBuffer
+	meter *meter
 }
 
 func newRun(s *step, local int) *run {
 	id := s.first + local
 	replica, place := s.seat(id)
-	r := &run{step: s, id: id, local: local, replica: replica, place: place, device: s.devices[local], values: map[schedule.Slot]*held{},
-		pending: make([]*merging, len(s.schedule.Buckets)),
-		meter:   &meter{device: id, limit: s.opts.Memory, live: map[string]int64{}}}
+	r := &run{step: s, id: id, local: local, replica: replica, place: place, device: s.devices[local], values: map[schedule.Slot]*held{}, host: map[*ir.Value]*hostBuffer{},
+		pending: make([]*merging, len(s.schedule.Buckets)), scattered: make([]*scattering, len(s.schedule.Buckets)),
+		meter: &meter{device: id, limit: s.opts.Memory}}
 	return r
 }
 
@@ -69,7 +85,11 @@ func (r *run) list() (err error) {
 		i := r.param[x.Param]
 		if shards := r.shards[i]; shards != nil && shards[r.local] != nil {
 			at := schedule.Slot{Value: x.At(r.place), Micro: schedule.Once}
-			if err := r.keep(at, shards[r.local], forVariables); err != nil {
+			if x.Host {
+				r.host[at.Value] = shards[r.local].(*hostBuffer)
+				continue
+			}
+			if err := r.keep(at, shards[r.local]); err != nil {
 				return err
 			}
 			r.values[at].borrowed = !r.donated[i]
@@ -92,7 +112,7 @@ func (r *run) list() (err error) {
 }
 
 func (r *run) do(in schedule.Instr) error {
-	if in.Micro != schedule.Once && !r.deal.exists(r.replica, in.Micro) {
+	if in.Micro != schedule.Once && !r.deal.exists(r.replica, in.Micro) && !(meets(r.schedule, in) && r.deal.any(in.Micro)) {
 		return nil
 	}
 	if err := r.reap(); err != nil {
@@ -105,9 +125,16 @@ func (r *run) do(in schedule.Instr) error {
 	case schedule.Accumulate:
 		return r.accumulate(in)
 	case schedule.Merge:
+		if r.schedule.Buckets[in.Bucket].Parts {
+			return r.startParts(in.Bucket, in.Micro)
+		}
 		return r.startMerge(in.Bucket)
 	case schedule.Wait:
-		err := r.waitMerge(in.Bucket)
+		wait := r.waitMerge
+		if r.schedule.Buckets[in.Bucket].Parts {
+			wait = r.finishParts
+		}
+		err := wait(in.Bucket)
 		r.trace.Add(r.id, 0, trace.Wait, fmt.Sprintf("bucket %d", in.Bucket), start, 0)
 		if err != nil {
 			return err
@@ -128,10 +155,30 @@ func (r *run) do(in schedule.Instr) error {
 		if err := r.exchange(in); err != nil {
 			return err
 		}
+	case schedule.Load:
+		if err := r.load(in.Value); err != nil {
+			return err
+		}
+	case schedule.Store:
+		if err := r.store(in.Value); err != nil {
+			return err
+		}
 	default:
 		return errors.Errorf("unknown instruction %s", in.Kind)
 	}
 	return r.freeAll(in)
+}
+
+// meets tells whether an instruction of a micro-batch is done with other model replicas: even by one that has no such
+// micro-batch in the step.
+func meets(p *schedule.Program, in schedule.Instr) bool {
+	switch in.Kind {
+	case schedule.Merge:
+		return p.Buckets[in.Bucket].Parts
+	case schedule.Exchange:
+		return in.Op.Attrs.(*ir.Exchange).Replicas
+	}
+	return false
 }
 
 // segment runs a piece of the program.
@@ -144,14 +191,12 @@ func (r *run) segment(in schedule.Instr) error {
 			return err
 		}
 	}
-	temporary := r.device.temporary[in.Segment]
-	if err := r.meter.add(forTemporary, temporary); err != nil {
+	if err := r.meter.during(r.profiles[in.Segment].Need(func(i int) bool { return donate[i] })); err != nil {
 		return err
 	}
 	start := time.Now()
 	outs, err := r.device.segments[in.Segment].Execute(ins, donate, 0)
 	r.trace.AddTask(r.id, trace.Task{Kind: string(s.Kind), Stage: s.Stage, Micro: in.Micro, Replica: r.replica}, r.schedule.Text(in), start)
-	r.meter.sub(forTemporary, temporary)
 	if err != nil {
 		return err
 	}
@@ -161,7 +206,7 @@ func (r *run) segment(in schedule.Instr) error {
 		}
 	}
 	for i, v := range s.Outputs {
-		if err := r.keep(schedule.Slot{Value: v, Micro: in.Micro}, outs[i], forValues); err != nil {
+		if err := r.keep(schedule.Slot{Value: v, Micro: in.Micro}, outs[i]); err != nil {
 			return err
 		}
 	}
@@ -174,22 +219,33 @@ func (r *run) input(v *ir.Value, in schedule.Instr) (b compute.Buffer, owned boo
 	case *ir.Instance:
 		b, err = scalar(r.device.backend, []uint64{uint64(r.instance(r.replica, in.Micro))}, dtypes.Uint64)
 		return b, true, err
+	case *ir.Replica:
+		b, err = scalar(r.device.backend, []int32{int32(r.replica)}, dtypes.Int32)
+		return b, true, err
 	case *ir.InstanceCount:
 		b, err = scalar(r.device.backend, []float32{float32(r.deal.total())}, dtypes.Float32)
 		return b, true, err
 	}
 	at := r.slot(v, in.Micro)
-	h := r.values[at]
-	if h == nil {
-		return nil, false, errors.Errorf("%s is not there", v)
+	h, err := r.value(at)
+	if err != nil {
+		return nil, false, err
 	}
 	return h.Buffer, slices.Contains(in.Frees, at) && !h.borrowed && !h.sending(), nil
 }
 
+// value finds a value, and waits for it.
+func (r *run) value(at schedule.Slot) (*held, error) {
+	h := r.values[at]
+	if h == nil {
+		return nil, errors.Errorf("%s is not there", at.Value)
+	}
+	return h, h.arrive()
+}
+
 // slot is where a value is kept: variables are there once.
 func (r *run) slot(v *ir.Value, micro int) schedule.Slot {
-	_, isPart := v.Op.Attrs.(*ir.ShardOf)
-	if _, isParam := r.param[v]; isParam && !r.isInput[v] || isPart {
+	if _, isParam := r.param[v]; isParam && !r.isInput[v] || v.IsPart() {
 		micro = schedule.Once
 	}
 	return schedule.Slot{Value: v, Micro: micro}
@@ -211,7 +267,7 @@ func (r *run) feedInput(in schedule.Instr) error {
 			return err
 		}
 		r.trace.Add(r.id, 0, trace.Data, in.Value.String(), start, bytesOf(b))
-		return r.keep(schedule.Slot{Value: in.Value, Micro: in.Micro}, b, forInputs)
+		return r.keep(schedule.Slot{Value: in.Value, Micro: in.Micro}, b)
 	}
 	index := r.tensor[in.Value]
 	_, number := r.deal.batch(r.replica, in.Micro)
@@ -220,19 +276,19 @@ func (r *run) feedInput(in schedule.Instr) error {
 		return err
 	}
 	r.trace.Add(r.id, 0, trace.Data, fmt.Sprintf("input %d", index), start, bytesOf(b))
-	return r.keep(schedule.Slot{Value: in.Value, Micro: in.Micro}, b, forInputs)
+	return r.keep(schedule.Slot{Value: in.Value, Micro: in.Micro}, b)
 }
 
-func (r *run) keep(at schedule.Slot, b compute.Buffer, kind string) error {
-	bytes := bytesOf(b)
-	r.values[at] = &held{Buffer: b, kind: kind, bytes: bytes}
-	return r.meter.add(kind, bytes)
+func (r *run) keep(at schedule.Slot, b compute.Buffer) error {
+	h := &held{Buffer: b, use: r.ledger.Use(at.Value), bytes: bytesOf(b)}
+	r.values[at] = h
+	return r.meter.add(h.use, h.bytes)
 }
 
 // forget takes a value off the books: someone else has it now.
 func (r *run) forget(at schedule.Slot) {
 	if b, ok := r.values[at]; ok {
-		r.meter.sub(b.kind, b.bytes)
+		_ = r.meter.add(b.use, -b.bytes)
 		delete(r.values, at)
 	}
 }
@@ -242,6 +298,9 @@ func (r *run) take(at schedule.Slot) (compute.Buffer, bool, error) {
 	h, ok := r.values[at]
 	if !ok {
 		return nil, false, nil
+	}
+	if err := h.arrive(); err != nil {
+		return nil, false, err
 	}
 	if !h.sending() {
 		r.forget(at)
@@ -272,6 +331,10 @@ func (r *run) free(at schedule.Slot) error {
 	if !ok || h.borrowed {
 		return nil
 	}
+	if err := h.arrive(); err != nil {
+		r.forget(at)
+		return err
+	}
 	if h.sending() {
 		delete(r.values, at)
 		r.outbox = append(r.outbox, h)
@@ -290,7 +353,7 @@ func (r *run) reap() error {
 			continue
 		}
 		r.outbox = slices.Delete(r.outbox, i, i+1)
-		r.meter.sub(h.kind, h.bytes)
+		_ = r.meter.add(h.use, -h.bytes)
 		if err := h.Finalize(); err != nil {
 			return err
 		}
@@ -311,7 +374,7 @@ func (r *run) accumulate(in schedule.Instr) error {
 			if err != nil {
 				return err
 			}
-			if err := r.keep(schedule.Slot{Value: v, Micro: schedule.Once}, b, forMerging); err != nil {
+			if err := r.keep(schedule.Slot{Value: v, Micro: schedule.Once}, b); err != nil {
 				return err
 			}
 		}
@@ -335,7 +398,7 @@ func (r *run) accumulate(in schedule.Instr) error {
 	}
 	for i, v := range values {
 		r.forget(schedule.Slot{Value: v, Micro: schedule.Once})
-		if err := r.keep(schedule.Slot{Value: v, Micro: schedule.Once}, outs[i], forMerging); err != nil {
+		if err := r.keep(schedule.Slot{Value: v, Micro: schedule.Once}, outs[i]); err != nil {
 			return err
 		}
 	}
@@ -348,6 +411,9 @@ func (r *run) give(v *ir.Value) (compute.Buffer, error) {
 	h, ok := r.values[at]
 	if !ok {
 		return nil, errors.Errorf("device %d did not compute it", r.id)
+	}
+	if err := h.arrive(); err != nil {
+		return nil, err
 	}
 	r.forget(at)
 	return h.Buffer, nil

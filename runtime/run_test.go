@@ -40,9 +40,9 @@ func TestAValueLivesUntilItsReceiverHasIt(t *testing.T) {
 	p := ir.NewProgram("test")
 	v := p.NewOp(&ir.Exp{}, nil, shapes.Make(dtypes.Float32, 4)).Outputs[0]
 	at := schedule.Slot{Value: v, Micro: 0}
-	r := &run{step: &step{Stepper: &Stepper{}}, values: map[schedule.Slot]*held{}, meter: &meter{live: map[string]int64{}}}
+	r := &run{step: &step{Stepper: &Stepper{ledger: schedule.NewLedger(p)}}, values: map[schedule.Slot]*held{}, meter: &meter{}}
 	b := &lent{}
-	if err := r.keep(at, b, forValues); err != nil {
+	if err := r.keep(at, b); err != nil {
 		t.Fatal(err)
 	}
 	send := ends[0].Start(comm.Call{Op: comm.Send, Buf: []float32{1, 2, 3, 4}, Peer: 1})
@@ -53,8 +53,8 @@ func TestAValueLivesUntilItsReceiverHasIt(t *testing.T) {
 	if err := r.free(at); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.reap(); err != nil || b.gone || r.meter.total != 16 {
-		t.Errorf("it is let go while it is being sent: gone %v, %d bytes live, %v", b.gone, r.meter.total, err)
+	if err := r.reap(); err != nil || b.gone || r.meter.books.Live.Total() != 16 {
+		t.Errorf("it is let go while it is being sent: gone %v, %d bytes live, %v", b.gone, r.meter.books.Live.Total(), err)
 	}
 	if err := ends[1].Recv(make([]float32, 4), 0, 0); err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestAValueLivesUntilItsReceiverHasIt(t *testing.T) {
 	if err := send.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.reap(); err != nil || !b.gone || r.meter.total != 0 {
-		t.Errorf("it is not let go when it was received: gone %v, %d bytes live, %v", b.gone, r.meter.total, err)
+	if err := r.reap(); err != nil || !b.gone || r.meter.books.Live.Total() != 0 {
+		t.Errorf("it is not let go when it was received: gone %v, %d bytes live, %v", b.gone, r.meter.books.Live.Total(), err)
 	}
 }

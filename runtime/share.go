@@ -44,8 +44,12 @@ func (s *step) share(b *Buffer, output int, home schedule.Variable) {
 	}
 	var withdraw []func()
 	for i, v := range home.Shards {
+		if _, ok := v.Op.Attrs.(*ir.PartOf); ok {
+			withdraw = append(withdraw, s.shareParts(b, name, v, home.Places[i])...)
+			continue
+		}
 		a := v.Op.Attrs.(*ir.ShardOf)
-		p := piece{rows: rows{a.Dim, a.Start, a.Size}, local: slices.IndexFunc(s.runs, func(r *run) bool { return r.place == home.Places[i] })}
+		p := piece{rows: rows{dim: a.Dim, start: a.Start, size: a.Size}, local: slices.IndexFunc(s.runs, func(r *run) bool { return r.place == home.Places[i] })}
 		if owner, all := s.owners(home.Places[i : i+1]); s.data.Job != nil && !all {
 			s.data.Job.Sharing()
 			part := fmt.Sprintf("part %d of %s", i, name)
@@ -62,6 +66,29 @@ func (s *step) share(b *Buffer, output int, home schedule.Variable) {
 			w()
 		}
 	}
+}
+
+// shareParts does so for what the model replicas have of what the device at a place would have without the others.
+func (s *step) shareParts(b *Buffer, name string, v *ir.Value, place int) (withdraw []func()) {
+	n := s.schedule.Local.Replicas
+	for replica := range n {
+		p := piece{local: slices.IndexFunc(s.runs, func(r *run) bool { return r.place == place && r.replica == replica })}
+		p.rows, _ = rowsOfPart(v, replica, n)
+		if slices.ContainsFunc(b.pieces, func(q piece) bool { return q.rows == p.rows }) {
+			continue // several devices of a model replica have the same
+		}
+		if s.data.Job != nil && len(s.data.Job.Devices) > 1 {
+			s.data.Job.Sharing()
+			part := fmt.Sprintf("part %d of rows %d of %s", replica, p.start, name)
+			if p.local < 0 {
+				p.remote = &remote{s.workerOf(s.schedule.Ranks[replica][place]), part, s.count}
+			} else {
+				withdraw = append(withdraw, s.data.Job.Offer(part, s.count, b.readPart(p)))
+			}
+		}
+		b.pieces = append(b.pieces, p)
+	}
+	return withdraw
 }
 
 // owners are the workers that have one of the places, in the order of model replicas; all tells whether that is every worker.

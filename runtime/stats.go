@@ -1,6 +1,10 @@
 package runtime
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/easyparallel/epl/schedule"
+)
 
 // Stats counts what the devices do.
 type Stats struct {
@@ -12,6 +16,8 @@ type Stats struct {
 type DeviceStats struct {
 	Runs      int              // programs, or steps of one
 	PeakBytes int64            // most bytes that lived on it at once
+	Peak      map[string]int64 // the same by what they were for: "weights", "activations", …
+	Most      map[string]int64 // the most bytes of each, whenever that was
 	Sent      map[string]int64 // bytes by "all-reduce", "all-gather", …
 }
 
@@ -21,12 +27,20 @@ func NewStats(n int) *Stats {
 }
 
 // ran notes that a device ran a program, or took part in a step, and what it sent meanwhile.
-func (s *Stats) ran(device int, peak int64, sent map[string]int64) {
+func (s *Stats) ran(device int, b schedule.Books, sent map[string]int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := &s.devices[device]
 	d.Runs++
-	d.PeakBytes = max(d.PeakBytes, peak)
+	if peak := b.Peak.Total(); peak > d.PeakBytes || d.Peak == nil {
+		d.PeakBytes, d.Peak = peak, b.Peak.Map()
+	}
+	for name, bytes := range b.Most.Map() {
+		if d.Most == nil {
+			d.Most = map[string]int64{}
+		}
+		d.Most[name] = max(d.Most[name], bytes)
+	}
 	for name, bytes := range sent {
 		if d.Sent == nil {
 			d.Sent = map[string]int64{}

@@ -43,6 +43,10 @@ type Stepper struct {
 	devices  []*device
 	param    map[*ir.Value]int // index among the inputs
 	isInput  map[*ir.Value]bool
+	// What the meter needs to know.
+	ledger   *schedule.Ledger
+	profiles []*schedule.Profile // by segment
+	traffic  schedule.Traffic
 
 	mu    sync.Mutex // one step at a time
 	world *comm.World
@@ -58,13 +62,15 @@ type device struct {
 	backend  compute.Backend
 	segments []compute.Executable
 	adders   []compute.Executable // per bucket; nil where nothing is accumulated
-	// temporary is what each segment needs at most while it runs.
-	temporary []int64
 }
 
 // NewStepper compiles the segments of the schedule for every device.
 func NewStepper(p *ir.Program, s *schedule.Program, data *Data, stats *Stats, opts StepOptions) (*Stepper, error) {
-	x := &Stepper{program: p, schedule: s, data: data, opts: opts, stats: stats, param: map[*ir.Value]int{}, isInput: map[*ir.Value]bool{}}
+	x := &Stepper{program: p, schedule: s, data: data, opts: opts, stats: stats, param: map[*ir.Value]int{}, isInput: map[*ir.Value]bool{},
+		ledger: schedule.NewLedger(p), traffic: schedule.Traffic{Half: opts.FP16Scale > 0, Packed: data.Job != nil}}
+	for _, seg := range s.Segments {
+		x.profiles = append(x.profiles, x.ledger.Profile(seg.Segment))
+	}
 	for i, v := range p.Main.Params {
 		x.param[v] = i
 	}
@@ -109,7 +115,7 @@ func (x *Stepper) feeder(replica int) int { return x.workerOf(x.schedule.Ranks[r
 
 // compile makes the segments of a place run on a device.
 func (x *Stepper) compile(b compute.Backend, place int) (*device, error) {
-	dev := &device{backend: b, segments: make([]compute.Executable, len(x.schedule.Segments)), temporary: make([]int64, len(x.schedule.Segments)),
+	dev := &device{backend: b, segments: make([]compute.Executable, len(x.schedule.Segments)),
 		adders: make([]compute.Executable, len(x.schedule.Buckets))}
 	for i, s := range x.schedule.Segments {
 		if s.Place != place {
@@ -119,7 +125,6 @@ func (x *Stepper) compile(b compute.Backend, place int) (*device, error) {
 		if dev.segments[i], err = emit.Segment(b, s.Segment); err != nil {
 			return nil, err
 		}
-		dev.temporary[i] = schedule.Temporary(s.Segment)
 	}
 	for i, bucket := range x.schedule.Buckets {
 		if x.schedule.Local.MicroBatches > 1 && bucket.How.Adds() && slices.Contains(bucket.Places, place) {
@@ -139,6 +144,9 @@ func adder(b compute.Backend, bucket schedule.Bucket) (compute.Executable, error
 	var sums []compute.Value
 	for i, m := range bucket.Merges {
 		shape := m.Inputs[0].Shape
+		if bucket.Parts {
+			shape = m.Outputs[0].Shape
+		}
 		acc, err := main.Parameter(fmt.Sprintf("sum%d", i), shape, nil)
 		if err != nil {
 			return nil, err
@@ -321,15 +329,21 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 		}
 		s.shards[i] = make([]compute.Buffer, len(s.devices))
 		for d := range s.devices {
-			_, place := s.seat(s.first + d)
+			replica, place := s.seat(s.first + d)
 			v := homes[s.program.Main.Params[i]].At(place)
 			if v == nil {
 				continue
 			}
 			var err error
-			if a, isPart := v.Op.Attrs.(*ir.ShardOf); isPart {
-				s.shards[i][d], err = b.part(d, rows{a.Dim, a.Start, a.Size})
-			} else {
+			part, shared := rowsOfPart(v, replica, s.schedule.Local.Replicas)
+			switch host := homes[s.program.Main.Params[i]].Host; {
+			case host && shared:
+				s.shards[i][d], err = b.onHost(d, &part)
+			case host:
+				s.shards[i][d], err = b.onHost(d, nil)
+			case shared:
+				s.shards[i][d], err = b.part(d, part)
+			default:
 				s.shards[i][d], err = b.shard(d) // a copy for every device
 			}
 			if err != nil {
@@ -449,7 +463,7 @@ func (s *step) run() ([]compute.Buffer, error) {
 		return nil, err
 	}
 	for d, r := range s.runs {
-		s.stats.ran(d, r.meter.peak, s.sent(d))
+		s.stats.ran(d, r.meter.books, s.sent(d))
 	}
 	return s.outputs()
 }
@@ -529,12 +543,15 @@ func (s *step) update(b *Buffer, home schedule.Variable) error {
 	for d, r := range s.runs {
 		if at := slices.Index(home.Places, r.place); at >= 0 {
 			var err error
-			if to[d], err = r.give(home.Updates[at]); err != nil {
+			take := r.give
+			if home.Host {
+				take = r.stored
+			}
+			if to[d], err = take(home.Updates[at]); err != nil {
 				return err
 			}
 			if home.Shards != nil {
-				a := home.Shards[at].Op.Attrs.(*ir.ShardOf)
-				b.rows[d] = rows{a.Dim, a.Start, a.Size}
+				b.rows[d], _ = rowsOfPart(home.Shards[at], r.replica, s.schedule.Local.Replicas)
 			}
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
-	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/comm"
 	"github.com/easyparallel/epl/ir"
@@ -31,9 +30,9 @@ func (r *run) send(in schedule.Instr) error {
 		r.startSend(rowsOf(t, flat), to, in.Transfer)
 		return nil
 	}
-	h := r.values[r.slot(t.Value, in.Micro)]
-	if h == nil {
-		return errors.Errorf("%s is not there", t.Value)
+	h, err := r.value(r.slot(t.Value, in.Micro))
+	if err != nil {
+		return err
 	}
 	flat, shared, err := hostView(r.device.backend, h.Buffer, t.Value.Shape)
 	if err != nil {
@@ -79,13 +78,7 @@ func (r *run) receive(in schedule.Instr) error {
 		return err
 	}
 	r.trace.Add(r.id, 0, trace.Receive, fmt.Sprintf("%s from device %d", t.Value, from), start, bytesOf(b))
-	kind := forValues
-	if t.Input {
-		kind = forInputs
-	} else if t.Value.Op.IsLeaf() {
-		kind = forVariables
-	}
-	return r.keep(schedule.Slot{Value: t.Value, Micro: in.Micro}, b, kind)
+	return r.keep(schedule.Slot{Value: t.Value, Micro: in.Micro}, b)
 }
 
 // fill makes a buffer of what is written into its memory.
@@ -108,7 +101,7 @@ func (r *run) fill(shape shapes.Shape, write func(flat any) error) (compute.Buff
 	return b, nil
 }
 
-// exchange does a collective with other devices of the model replica.
+// exchange does a collective with other devices of the model replica, or with the same device of the others.
 func (r *run) exchange(in schedule.Instr) error {
 	a := in.Op.Attrs.(*ir.Exchange)
 	ranks := make([]int, len(a.Places))
@@ -129,20 +122,26 @@ func (r *run) exchange(in schedule.Instr) error {
 	}
 	start := time.Now()
 	v, out := in.Op.Inputs[mine], in.Op.Outputs[mine]
-	h := r.values[r.slot(v, in.Micro)]
-	if h == nil {
-		return errors.Errorf("%s is not there", v)
-	}
-	flat, _, err := hostView(r.device.backend, h.Buffer, v.Shape)
+	h, err := r.value(r.slot(v, in.Micro))
 	if err != nil {
 		return err
+	}
+	flat, shared, err := hostView(r.device.backend, h.Buffer, v.Shape)
+	if err != nil {
+		return err
+	}
+	if a.Replicas {
+		return r.across(in, a, h, flat, shared)
 	}
 	b, err := r.fill(out.Shape, func(to any) error { return collective(end, r.program.Name, in.Op, a, mine, flat, to) })
 	if err != nil {
 		return err
 	}
 	r.trace.Add(r.id, 1, trace.Communicate, fmt.Sprintf("%s %s", a.How, in.Op), start, bytesOf(b))
-	return r.keep(schedule.Slot{Value: out, Micro: in.Micro}, b, forValues)
+	if err := r.keep(schedule.Slot{Value: out, Micro: in.Micro}, b); err != nil {
+		return err
+	}
+	return r.meter.during(schedule.ExchangeBuffers(in.Op, r.place))
 }
 
 // deliver gives results to workers whose devices do not have them: from the first model replica to their first device.
@@ -154,12 +153,16 @@ func (r *run) deliver() error {
 		for _, to := range r.without(x) {
 			switch r.id {
 			case from:
-				flat, shared, err := hostView(r.device.backend, r.values[at].Buffer, r.resultShape(x.Value))
+				h, err := r.value(at)
+				if err != nil {
+					return err
+				}
+				flat, shared, err := hostView(r.device.backend, h.Buffer, r.resultShape(x.Value))
 				if err != nil {
 					return err
 				}
 				if call := r.startSend(flat, to, tag); shared {
-					r.values[at].sends = append(r.values[at].sends, call)
+					h.sends = append(h.sends, call)
 				}
 			case to:
 				b, err := r.fill(r.resultShape(x.Value), func(flat any) error {
@@ -168,7 +171,7 @@ func (r *run) deliver() error {
 				if err != nil {
 					return err
 				}
-				if err := r.keep(at, b, forValues); err != nil {
+				if err := r.keep(at, b); err != nil {
 					return err
 				}
 			}

@@ -20,6 +20,8 @@ type Options struct {
 	Groups int
 	// Ranks are the devices of each model replica, by place. Nil: replica r is device r.
 	Ranks [][]int
+	// Offload keeps weights and what the optimizer keeps for them on the host.
+	Offload bool
 }
 
 // Build makes the schedule of a program with a local view.
@@ -33,8 +35,8 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 		}
 	}
 	stages := max(len(p.Stages), 1)
-	b := &builder{p: p, index: map[*ir.Op]int{}, stage: map[*ir.Op]int{}, kind: map[*ir.Op]TaskKind{}, level: map[*ir.Op]int{}, users: map[*ir.Value][]*ir.Op{},
-		merged: map[*ir.Op]bool{}, exchanged: map[*ir.Op]bool{}, bound: map[*ir.Op]bool{}, tasks: map[taskKey]*task{}, input: map[*ir.Value]bool{},
+	b := &builder{p: p, index: map[*ir.Op]int{}, stage: map[*ir.Op]int{}, kind: map[*ir.Op]TaskKind{}, order: map[*ir.Op]turn{}, users: map[*ir.Value][]*ir.Op{},
+		merged: map[*ir.Op]bool{}, exchanged: map[*ir.Op]bool{}, offloaded: map[*ir.Value]bool{}, bound: map[*ir.Op]bool{}, tasks: map[taskKey]*task{}, input: map[*ir.Value]bool{},
 		s: &Program{variable: map[*ir.Value]bool{}, Name: p.Name, Local: *p.Local, Ranks: o.Ranks,
 			Pipeline: Pipeline{Strategy: cmp.Or(o.Strategy, PreferBackward), Stages: stages, Groups: cmp.Or(o.Groups, stages), Micro: p.Local.MicroBatches}}}
 	order, err := b.s.Pipeline.Order()
@@ -51,6 +53,15 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 	b.once()
 	b.transfers()
 	b.lists(order)
+	if o.Offload {
+		b.toHost()
+	}
+	for place := range b.s.Places {
+		b.gatherAhead(place)
+		if o.Offload {
+			b.offload(place)
+		}
+	}
 	for place := range b.s.Places {
 		b.frees(place)
 	}
@@ -63,7 +74,8 @@ type builder struct {
 	index map[*ir.Op]int
 	stage map[*ir.Op]int
 	kind  map[*ir.Op]TaskKind // of varying ops: the task they belong to
-	level map[*ir.Op]int      // of varying ops: how many exchanges of their task come before
+	// order is where varying ops stand in their task.
+	order map[*ir.Op]turn
 	users map[*ir.Value][]*ir.Op
 	// merged ops read merged values: instances do not compute them.
 	merged map[*ir.Op]bool
@@ -76,6 +88,8 @@ type builder struct {
 	tasks map[taskKey]*task
 	after [][]int // by bucket and place: the segment after which it can start there
 	apply []piece // what runs once, in an order in which each has what it needs
+	// offloaded are the parameters of variables that can be on the host: weights, and what the optimizer has for them.
+	offloaded map[*ir.Value]bool
 }
 
 // single tells whether forward and backward of a micro-batch follow each other on the same devices.
@@ -84,6 +98,12 @@ func (b *builder) single() bool { return b.s.Pipeline.Stages == 1 }
 func isMerge(op *ir.Op) bool { _, ok := op.Attrs.(*ir.Merge); return ok }
 
 func isExchange(op *ir.Op) bool { _, ok := op.Attrs.(*ir.Exchange); return ok }
+
+// isGather tells whether the op makes a whole of a variable that model replicas share. It waits for nothing.
+func isGather(op *ir.Op) bool {
+	a, ok := op.Attrs.(*ir.Exchange)
+	return ok && a.Replicas && op.Inputs[0].Op.IsLeaf()
+}
 
 // isWork tells whether instances compute the op, on its place: what varies, and what places exchange for them.
 func (b *builder) isWork(op *ir.Op) bool {
@@ -121,6 +141,7 @@ func (b *builder) read() {
 	}
 	for _, x := range b.p.Variables {
 		b.s.variable[x.Param] = true
+		b.offloaded[x.Param] = x.Trainable || x.Update != nil && x.Update.Op.Phase == ir.Apply
 		for _, v := range x.Shards {
 			b.s.variable[v] = true
 		}
@@ -133,8 +154,7 @@ func (b *builder) read() {
 			}
 			b.merged[op] = b.merged[op] || isMerge(v.Op) || b.merged[v.Op]
 			b.exchanged[op] = b.exchanged[op] || b.exchanged[v.Op]
-			_, part := v.Op.Attrs.(*ir.ShardOf)
-			b.bound[op] = b.bound[op] || isMerge(v.Op) || b.bound[v.Op] || part
+			b.bound[op] = b.bound[op] || isMerge(v.Op) || b.bound[v.Op] || v.IsPart()
 		})
 		b.exchanged[op] = (b.exchanged[op] || isExchange(op)) && !op.Varying
 		b.bound[op] = (b.bound[op] || b.exchanged[op]) && !op.Varying
@@ -148,15 +168,20 @@ func (b *builder) read() {
 		if !b.isWork(op) {
 			continue
 		}
+		b.order[op] = turn{region: op.Region}
+		if isGather(op) {
+			b.order[op] = turn{region: op.Region, level: -1}
+		}
 		op.Uses(func(v *ir.Value) {
 			if !b.isWork(v.Op) || b.stage[v.Op] != b.stage[op] || b.kind[v.Op] != b.kind[op] {
 				return
 			}
-			l := b.level[v.Op]
+			before := b.order[v.Op]
 			if isExchange(v.Op) {
-				l++
+				before.level++ // after a gather, that of the region's first ops
 			}
-			b.level[op] = max(b.level[op], l)
+			x := b.order[op]
+			b.order[op] = turn{max(x.region, before.region), max(x.level, before.level)}
 		})
 	}
 }
@@ -207,19 +232,22 @@ func (b *builder) buckets(maxSplits int) {
 	slices.SortStableFunc(groups, func(x, y string) int { return slices.Compare(where[x], where[y]) })
 	how := func(op *ir.Op) ir.How { return op.Attrs.(*ir.Merge).How }
 	within := func(op *ir.Op) bool { return op.Attrs.(*ir.Merge).Worker }
+	inParts := func(op *ir.Op) bool { return op.Attrs.(*ir.Merge).Parts }
 	for _, key := range groups {
-		add := func(merges []*ir.Op, h ir.How, worker bool, splits int) {
-			merges = slices.DeleteFunc(slices.Clone(merges), func(op *ir.Op) bool { return how(op) != h || within(op) != worker })
+		add := func(merges []*ir.Op, h ir.How, worker, parts bool, splits int) {
+			merges = slices.DeleteFunc(slices.Clone(merges), func(op *ir.Op) bool { return how(op) != h || within(op) != worker || inParts(op) != parts })
 			for _, group := range fuse(merges, splits) {
-				b.s.Buckets = append(b.s.Buckets, Bucket{How: h, Worker: worker, Places: where[key], Merges: group})
+				b.s.Buckets = append(b.s.Buckets, Bucket{How: h, Worker: worker, Parts: parts, Places: where[key], Merges: group})
 			}
 		}
 		slices.SortStableFunc(gradients[key], func(x, y *ir.Op) int { return cmp.Compare(b.index[x.Inputs[0].Op], b.index[y.Inputs[0].Op]) })
-		add(gradients[key], ir.Mean, false, maxSplits)
-		add(gradients[key], ir.Sum, false, maxSplits)
+		for _, parts := range []bool{true, false} {
+			add(gradients[key], ir.Mean, false, parts, maxSplits)
+			add(gradients[key], ir.Sum, false, parts, maxSplits)
+		}
 		for _, worker := range []bool{false, true} {
-			add(others[key], ir.Mean, worker, 1)
-			add(others[key], ir.Sum, worker, 1)
+			add(others[key], ir.Mean, worker, false, 1)
+			add(others[key], ir.Sum, worker, false, 1)
 		}
 		for _, op := range others[key] {
 			if h := how(op); h != ir.Mean && h != ir.Sum {

@@ -17,7 +17,7 @@ func (p *Program) Check() error {
 	for place := range p.Places {
 		g.players = append(g.players, &player{have: map[Slot]bool{}, state: make([]Kind, len(p.Buckets)), parts: make([]int, len(p.Buckets))})
 		for _, x := range p.Variables {
-			if v := x.At(place); v != nil {
+			if v := x.At(place); v != nil && !x.Host {
 				g.players[place].have[Slot{v, Once}] = true
 			}
 		}
@@ -89,11 +89,24 @@ func (g *game) move(place int) (bool, error) {
 		if ok, err := g.meet(place, in); !ok || err != nil {
 			return ok, err
 		}
+	case Load:
+		if me.have[Slot{in.Value, Once}] {
+			return false, errors.Errorf("%s, but it is there", p.Text(in))
+		}
 	case Accumulate:
 		me.parts[in.Bucket]++
 	case Merge:
 		want := 0
 		if p.Local.MicroBatches > 1 {
+			want = p.Local.MicroBatches
+		}
+		if p.Buckets[in.Bucket].Parts {
+			if me.parts[in.Bucket] != in.Micro {
+				return false, errors.Errorf("micro-batch %d of bucket %d is merged after %d others", in.Micro, in.Bucket, me.parts[in.Bucket])
+			}
+			if me.parts[in.Bucket]++; in.Micro < p.Local.MicroBatches-1 {
+				break
+			}
 			want = p.Local.MicroBatches
 		}
 		if me.state[in.Bucket] != Run || me.parts[in.Bucket] != want {

@@ -35,9 +35,9 @@ func (b *builder) transfers() {
 func (b *builder) travel(v *ir.Value, to int, once bool, seen map[Transfer]bool) {
 	t := Transfer{Value: v, To: to}
 	switch v.Op.Attrs.(type) {
-	case *ir.Instance, *ir.InstanceCount:
+	case *ir.Instance, *ir.InstanceCount, *ir.Replica:
 		return
-	case *ir.ShardOf: // of another stage, for what is computed from it there and here
+	case *ir.ShardOf, *ir.PartOf: // of another stage, for what is computed from it there and here
 		t.From, t.Once = v.Op.Place, true
 	case *ir.Parameter:
 		if b.input[v] {
@@ -176,6 +176,10 @@ func (l *lister) task(t *task, micro int) {
 			if !slices.Contains(x.Places, l.place) || l.after[i][l.place] != p.segment {
 				continue
 			}
+			if x.Parts {
+				l.add(Instr{Kind: Merge, Bucket: i, Micro: micro})
+				continue
+			}
 			if l.p.Local.MicroBatches > 1 {
 				l.add(Instr{Kind: Accumulate, Bucket: i, Micro: micro})
 			}
@@ -241,7 +245,12 @@ func (p *Program) uses(in Instr, place int) (slots []Slot) {
 			slots = append(slots, Slot{v, in.Micro})
 		}
 	case Merge:
-		if p.Local.MicroBatches == 1 {
+		if p.Buckets[in.Bucket].Parts {
+			vs, _ := p.Buckets[in.Bucket].At(place)
+			for _, v := range vs {
+				slots = append(slots, Slot{v, in.Micro})
+			}
+		} else if p.Local.MicroBatches == 1 {
 			vs, _ := p.Buckets[in.Bucket].At(place)
 			for _, v := range vs {
 				slots = append(slots, Slot{v, 0})
@@ -253,6 +262,8 @@ func (p *Program) uses(in Instr, place int) (slots []Slot) {
 		}
 	case Exchange:
 		slots = append(slots, p.slot(inputAt(in.Op, place), in.Micro))
+	case Store:
+		slots = append(slots, Slot{in.Value, Once})
 	}
 	return slots
 }
@@ -271,7 +282,7 @@ func (p *Program) makes(in Instr, place int) (slots []Slot) {
 		}
 	case Receive:
 		slots = append(slots, Slot{p.Transfers[in.Transfer].Value, in.Micro})
-	case Feed:
+	case Feed, Load:
 		slots = append(slots, Slot{in.Value, in.Micro})
 	case Exchange:
 		for _, v := range in.Op.Outputs {
@@ -305,7 +316,7 @@ func (b *builder) frees(place int) {
 		}
 	}
 	for _, x := range b.s.Variables {
-		if i := slices.Index(x.Places, place); i >= 0 && x.Updates != nil {
+		if i := slices.Index(x.Places, place); i >= 0 && x.Updates != nil && !x.Host {
 			stays[Slot{x.Updates[i], Once}] = true
 		}
 	}
@@ -315,7 +326,7 @@ func (b *builder) frees(place int) {
 		}
 	}
 	for _, x := range b.s.Variables { // those that do not change are the caller's
-		if v := x.At(place); x.Updates == nil && v != nil {
+		if v := x.At(place); x.Updates == nil && v != nil && !x.Host {
 			stays[Slot{v, Once}] = true
 		}
 	}
@@ -333,13 +344,16 @@ func (b *builder) frees(place int) {
 				}
 			}
 		}
+		if l[i].Kind == Load { // what came before it used what another one brought
+			delete(seen, Slot{l[i].Value, Once})
+		}
 	}
 }
 
 // given tells whether a value is made for every segment that takes it.
 func given(v *ir.Value) bool {
 	switch v.Op.Attrs.(type) {
-	case *ir.Instance, *ir.InstanceCount:
+	case *ir.Instance, *ir.InstanceCount, *ir.Replica:
 		return true
 	}
 	return false

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"math"
 	"slices"
 	"strconv"
 
@@ -140,12 +141,21 @@ func (b *builder) here(op *ir.Op, place int) bool {
 	return !op.Varying && !isMerge(op) && (!b.bound[op] || op.Place == place)
 }
 
-// rounds makes the segments: in each round a place computes all that it can, and then places exchange what they have.
+// rounds makes the segments: in each round a place computes all that it can of a region, and then places exchange what they
+// have.
 func (b *builder) rounds(wants [][]*ir.Value) {
 	needed := b.needed(wants)
 	done := map[*ir.Op]bool{}
+	region := map[*ir.Op]int{}
+	for _, op := range b.p.Main.Ops {
+		if needed[op] {
+			region[op] = op.Region
+			op.Uses(func(v *ir.Value) { region[op] = max(region[op], region[v.Op]) })
+		}
+	}
+	var current int
 	ready := func(op *ir.Op) bool {
-		ok := needed[op] && !done[op]
+		ok := needed[op] && !done[op] && region[op] == current
 		op.Uses(func(v *ir.Value) { ok = ok && (!needed[v.Op] || done[v.Op]) })
 		return ok
 	}
@@ -155,6 +165,12 @@ func (b *builder) rounds(wants [][]*ir.Value) {
 	}
 	var rounds []round
 	for left := len(needed); left > 0 || len(rounds) == 0; {
+		current = math.MaxInt
+		for op := range needed {
+			if !done[op] {
+				current = min(current, region[op])
+			}
+		}
 		var x round
 		for place := range wants {
 			set := map[*ir.Op]bool{}

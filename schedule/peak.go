@@ -1,32 +1,125 @@
 package schedule
 
-import "github.com/easyparallel/epl/ir"
+import (
+	"sync"
 
-// Temporary is how many bytes a segment needs at most while it runs, beyond its inputs: its ops run in order, and a
-// value dies after its last use.
-func Temporary(s *ir.Segment) int64 {
+	"github.com/easyparallel/epl/ir"
+)
+
+// Need is what something takes for a moment, beyond what lives before it. A count is negative where inputs die on the way.
+type Need struct {
+	Peak Bytes // when it is most
+	Most Bytes // the most of each use
+}
+
+// Profile is what a segment needs while it runs: its ops run in order, and a value dies after its last use. So do inputs
+// that it is given to keep.
+type Profile struct {
+	made, gone []Bytes // by op: what it makes, and what dies after it
+	inputs     []inputLife
+
+	mu    sync.Mutex
+	needs map[string]Need // by the inputs that it may keep
+}
+
+// inputLife is what there is to know of an input of a segment.
+type inputLife struct {
+	use   Use
+	bytes int64
+	last  int // the op that reads it last
+	// through: it is also an output.
+	through bool
+}
+
+// Profile reads a segment.
+func (l *Ledger) Profile(s *ir.Segment) *Profile {
+	n := len(s.Ops)
+	p := &Profile{made: make([]Bytes, n), gone: make([]Bytes, n), needs: map[string]Need{}}
 	last := map[*ir.Value]int{}
 	for i, op := range s.Ops {
 		op.Uses(func(v *ir.Value) { last[v] = i })
 	}
+	leaves := map[*ir.Value]bool{}
 	for _, v := range s.Outputs {
-		last[v] = len(s.Ops)
+		leaves[v] = true
 	}
-	dies := make([][]*ir.Value, len(s.Ops)+1)
-	var live, peak int64
 	for i, op := range s.Ops {
 		for _, v := range op.Outputs {
-			live += v.Bytes()
-			at, used := last[v]
-			if !used {
-				at = i
+			use, at := l.within(v, leaves[v]), i
+			if x, used := last[v]; used {
+				at = x
 			}
-			dies[at] = append(dies[at], v)
-		}
-		peak = max(peak, live)
-		for _, v := range dies[i] {
-			live -= v.Bytes()
+			p.made[i][use] += v.Bytes()
+			if !leaves[v] {
+				p.gone[at][use] += v.Bytes()
+			}
 		}
 	}
-	return peak
+	for _, v := range s.Inputs {
+		x := inputLife{use: l.Use(v), bytes: v.Bytes(), last: last[v], through: leaves[v]}
+		if given(v) {
+			x.bytes = 0 // a number that is on nobody's books
+		}
+		p.inputs = append(p.inputs, x)
+	}
+	return p
+}
+
+// Use is what an input is for.
+func (p *Profile) Use(input int) Use { return p.inputs[input].use }
+
+// Need is what the segment takes if it is given some of its inputs to keep: those die in it, too.
+func (p *Profile) Need(keeps func(input int) bool) Need {
+	mask := make([]byte, len(p.inputs))
+	for i := range p.inputs {
+		if keeps(i) {
+			mask[i] = 1
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, ok := p.needs[string(mask)]
+	if !ok {
+		n = p.play(mask)
+		p.needs[string(mask)] = n
+	}
+	return n
+}
+
+func (p *Profile) play(keeps []byte) Need {
+	dies := make([]Bytes, len(p.gone))
+	copy(dies, p.gone)
+	var copies Bytes // of inputs that are handed through and not the segment's
+	for i, x := range p.inputs {
+		switch {
+		case x.through && keeps[i] == 0:
+			copies[x.use] += x.bytes
+		case !x.through && keeps[i] == 1 && len(dies) > 0:
+			dies[x.last][x.use] += x.bytes
+		}
+	}
+	var live Bytes
+	var n Need
+	note := func() {
+		if live.Total() > n.Peak.Total() {
+			n.Peak = live
+		}
+		n.Most.raise(live)
+	}
+	for i := range dies {
+		live.add(p.made[i])
+		note()
+		for u := range live {
+			live[u] -= dies[i][u]
+		}
+	}
+	live.add(copies)
+	note()
+	return n
+}
+
+// Temporary is how many bytes a segment needs at most while it runs, beyond its inputs, which it may not keep.
+func Temporary(s *ir.Segment) int64 {
+	l := &Ledger{}
+	return l.Profile(s).Need(func(int) bool { return false }).Peak.Total()
 }

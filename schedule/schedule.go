@@ -55,6 +55,7 @@ const (
 type Bucket struct {
 	How    ir.How
 	Worker bool  // only between the devices of a worker
+	Parts  bool  // each model replica gets a part of each value only, in every micro-batch
 	Places []int // between these places of all model replicas
 	Merges []*ir.Op
 	// After is the segment of the first place after which all of them can start.
@@ -98,6 +99,8 @@ type Variable struct {
 	Shards []*ir.Value
 	// Updates are its new values, by place; nil if it does not change.
 	Updates []*ir.Value
+	// Host: it is in the memory of the host, unless a device is using it.
+	Host bool
 }
 
 // At returns what a place has of the variable, nil if it has nothing.
@@ -141,9 +144,11 @@ const (
 	Send                   // give a value to another place, which takes it when it comes to that
 	Receive                // take a value of another place
 	Exchange               // do a collective with other places
+	Load                   // bring a variable to the device
+	Store                  // take the new value of a variable to the host
 )
 
-var kindNames = [...]string{"run", "accumulate", "merge", "wait", "feed", "send", "receive", "exchange"}
+var kindNames = [...]string{"run", "accumulate", "merge", "wait", "feed", "send", "receive", "exchange", "load", "store"}
 
 // String returns the word used in the text of a schedule.
 func (k Kind) String() string {
@@ -168,7 +173,7 @@ type Instr struct {
 	Segment  int       // of Run
 	Bucket   int       // of Accumulate, Merge and Wait
 	Transfer int       // of Send and Receive; of Feed, unless it is on the first place: -1
-	Value    *ir.Value // of Feed
+	Value    *ir.Value // of Feed, Load and Store
 	Op       *ir.Op    // of Exchange
 	Micro    int       // Once for what happens once
 	// Frees are what nobody needs afterwards. Run may use the memory of its inputs among them for its results.
@@ -189,6 +194,9 @@ func (p *Program) String() string {
 		how := b.How.String()
 		if b.Worker {
 			how += " within a worker"
+		}
+		if b.Parts {
+			how += ", in parts,"
 		}
 		where := ""
 		if len(p.Places) > 1 {
@@ -252,7 +260,7 @@ func (p *Program) Text(in Instr) string {
 	case Receive:
 		t := p.Transfers[in.Transfer]
 		s += fmt.Sprintf(" %s from %d", t.Value, t.From)
-	case Feed:
+	case Feed, Load, Store:
 		s += fmt.Sprintf(" %s", in.Value)
 	case Exchange:
 		s += fmt.Sprintf(" %s", in.Op)

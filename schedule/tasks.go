@@ -61,8 +61,8 @@ func (b *builder) makeTasks() {
 	}
 }
 
-// turn orders the tasks of a micro-batch on a place: forward by stage, then backward the other way.
-func (b *builder) turn(t *task) int {
+// position orders the tasks of a micro-batch on a place: forward by stage, then backward the other way.
+func (b *builder) position(t *task) int {
 	n := 2 * b.s.Pipeline.Stages
 	switch t.kind {
 	case ForwardTask:
@@ -79,40 +79,45 @@ func (b *builder) sortedTasks() []*task {
 		all = append(all, t)
 	}
 	slices.SortFunc(all, func(x, y *task) int {
-		return cmp.Or(cmp.Compare(x.place, y.place), cmp.Compare(b.turn(x), b.turn(y)))
+		return cmp.Or(cmp.Compare(x.place, y.place), cmp.Compare(b.position(x), b.position(y)))
 	})
 	return all
 }
 
-// when is where an op stands in its task: after so many exchanges, for the first bucket that needs it.
-type when struct{ level, bucket int }
+// turn is where an op stands in its task: in its region, or a later one that has something it needs, after so many exchanges.
+type turn struct{ region, level int }
 
-func (x when) before(y when) bool {
-	return x.level < y.level || x.level == y.level && x.bucket < y.bucket
+func (x turn) compare(y turn) int {
+	return cmp.Or(cmp.Compare(x.region, y.region), cmp.Compare(x.level, y.level))
 }
 
-// segments cuts a task: at exchanges, and after what each bucket of gradients needs, if there is someone to send it to.
+// when is the segment of an op: the one of its turn for the first bucket that needs it.
+type when struct {
+	turn
+	bucket int
+}
+
+func (x when) compare(y when) int {
+	return cmp.Or(x.turn.compare(y.turn), cmp.Compare(x.bucket, y.bucket))
+}
+
+// segments cuts a task: between regions, at exchanges, and after what each bucket of gradients needs, if there is someone to send it to.
 // What does not differ between instances is computed in each task that needs it, and not kept for another.
 func (b *builder) segments(t *task) {
 	at := b.whens(t)
-	var times []when
-	for op, x := range at {
-		if !isExchange(op) && !slices.Contains(times, x) {
-			times = append(times, x)
-		}
-	}
+	times := at.times()
 	if len(times) == 0 {
 		times = []when{{}}
 	}
-	slices.SortFunc(times, func(x, y when) int { return cmp.Or(cmp.Compare(x.level, y.level), cmp.Compare(x.bucket, y.bucket)) })
+	slices.SortFunc(times, when.compare)
 	exchanges := slices.DeleteFunc(slices.Clone(t.ops), func(op *ir.Op) bool { return !isExchange(op) })
-	slices.SortStableFunc(exchanges, func(x, y *ir.Op) int { return cmp.Compare(b.level[x], b.level[y]) })
+	slices.SortStableFunc(exchanges, func(x, y *ir.Op) int { return b.order[x].compare(b.order[y]) })
 	for i, x := range times {
-		for len(exchanges) > 0 && b.level[exchanges[0]] < x.level {
+		for len(exchanges) > 0 && b.order[exchanges[0]].compare(x.turn) < 0 {
 			t.pieces = append(t.pieces, piece{exchange: exchanges[0]})
 			exchanges = exchanges[1:]
 		}
-		in := func(op *ir.Op) bool { y, ok := at[op]; return ok && x == y }
+		in := func(op *ir.Op) bool { y, ok := at.of(op, x.region); return ok && x == y }
 		var outs []*ir.Value
 		for _, op := range b.p.Main.Ops {
 			if !in(op) || isExchange(op) {
@@ -139,9 +144,49 @@ func (b *builder) segments(t *task) {
 	}
 }
 
-// whens says when each op of the task is computed, with what it needs that does not differ between instances.
-func (b *builder) whens(t *task) map[*ir.Op]when {
+// whens says when each op of a task is computed. What does not differ between instances is computed in each region that needs
+// it: weights that are cast for the first layer are not kept until backward comes back to it.
+type whens struct {
+	work   map[*ir.Op]when
+	shared map[regional]when
+	last   when
+}
+
+type regional struct {
+	op     *ir.Op
+	region int
+}
+
+// of is when an op is computed for a region.
+func (w *whens) of(op *ir.Op, region int) (when, bool) {
+	if x, ok := w.work[op]; ok {
+		return x, true
+	}
+	x, ok := w.shared[regional{op, region}]
+	return x, ok
+}
+
+// times are all times at which something is computed.
+func (w *whens) times() (times []when) {
+	add := func(x when) {
+		if !slices.Contains(times, x) {
+			times = append(times, x)
+		}
+	}
+	for op, x := range w.work {
+		if !isExchange(op) {
+			add(x)
+		}
+	}
+	for _, x := range w.shared {
+		add(x)
+	}
+	return times
+}
+
+func (b *builder) whens(t *task) *whens {
 	at := map[*ir.Op]when{}
+	w := &whens{work: at, shared: map[regional]when{}}
 	mine := map[*ir.Op]bool{}
 	for _, op := range t.ops {
 		mine[op] = true
@@ -176,7 +221,7 @@ func (b *builder) whens(t *task) map[*ir.Op]when {
 		if !ok {
 			x = last
 		}
-		at[op] = when{b.level[op], x}
+		at[op] = when{b.order[op], x}
 	}
 	// The rest is computed when it is first needed.
 	var need func(v *ir.Value, x when)
@@ -184,17 +229,20 @@ func (b *builder) whens(t *task) map[*ir.Op]when {
 		if v.Op.IsLeaf() || b.isWork(v.Op) || isMerge(v.Op) || v.Op.Func != b.p.Main {
 			return
 		}
-		if y, ok := at[v.Op]; ok && !x.before(y) {
+		key := regional{v.Op, x.region}
+		if y, ok := w.shared[key]; ok && x.compare(y) >= 0 {
 			return
 		}
-		at[v.Op] = x
+		w.shared[key] = x
 		v.Op.Uses(func(u *ir.Value) { need(u, x) })
 	}
-	final := when{}
 	for _, op := range t.ops {
 		x := at[op]
-		if final.before(x) {
-			final = x
+		if isGather(op) {
+			continue
+		}
+		if w.last.compare(x) < 0 {
+			w.last = x
 		}
 		if isExchange(op) {
 			need(inputAt(op, t.place), x)
@@ -203,19 +251,19 @@ func (b *builder) whens(t *task) map[*ir.Op]when {
 		op.Uses(func(u *ir.Value) { need(u, x) })
 	}
 	for _, v := range t.wants {
-		need(v, final)
+		need(v, w.last)
 	}
-	return at
+	return w
 }
 
 // leaves tells whether a value that a task computes at some time is needed at another, or elsewhere.
-func (b *builder) leaves(t *task, v *ir.Value, at map[*ir.Op]when, x when) bool {
-	if slices.Contains(t.wants, v) {
+func (b *builder) leaves(t *task, v *ir.Value, at *whens, x when) bool {
+	if slices.Contains(t.wants, v) && (b.isWork(v.Op) || x.region == at.last.region) {
 		return true
 	}
 	for _, u := range b.users[v] {
-		if y, ok := at[u]; ok {
-			if y != x || isExchange(u) {
+		if y, ok := at.of(u, x.region); ok {
+			if (y != x || isExchange(u)) && (b.isWork(v.Op) || y.region == x.region) {
 				return true
 			}
 		} else if b.isWork(v.Op) && (isMerge(u) || b.isWork(u)) {

@@ -11,10 +11,12 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-// Choice says which variables are sharded, and along which dim. The others are on every device as a whole.
-type Choice map[*ir.Variable]Placement
+// Choice says which variables are sharded, by their parameters, and along which dim. The others are on every device as a whole.
+// What else it names is data of a split stage, an input or what another stage makes: every device is offered its rows, so that
+// what is computed from these may be sharded, too.
+type Choice map[*ir.Value]Placement
 
-// Choose chooses how the variables of split TaskGraphs are sharded: see [Search], which also tells why.
+// Choose chooses how the variables and data of split TaskGraphs are sharded: see [Search], which also tells why.
 func Choose(p *ir.Program) (Choice, error) {
 	c, err := Search(p)
 	if err != nil {
@@ -26,12 +28,19 @@ func Choose(p *ir.Program) (Choice, error) {
 // Chosen is a choice, and how it was made.
 type Chosen struct {
 	Choice Choice
+	Data   []Rows     // that are sharded
 	Groups []Decision // by bytes, the largest first
 	// Shared are variables that are whole because other stages read them.
 	Shared    []*ir.Variable
 	Start     string        // the plan that the search began with
 	Estimates int           // how many choices were compared
 	Time      time.Duration // of forward and backward, estimated
+}
+
+// Rows are data of which each device takes a part.
+type Rows struct {
+	Name string // of the input; or the op that makes it, with its line
+	Placement
 }
 
 // Decision is what was chosen for variables that have the same part in repeated layers.
@@ -54,17 +63,48 @@ func Search(p *ir.Program) (*Chosen, error) {
 	if !slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 }) {
 		return &Chosen{Choice: Choice{}}, nil
 	}
-	c, err := newChooser(p)
+	q := p.Clone()
+	unflatten(q) // as Partition does, if data are sharded; else it makes no difference
+	c, err := newChooser(q)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.pin(); err != nil {
 		return nil, err
 	}
-	if len(c.vars) == 0 {
-		return &Chosen{Choice: Choice{}, Shared: c.shared}, nil
+	found := &Chosen{Choice: Choice{}, Shared: c.shared}
+	if len(c.vars) > 0 {
+		found = c.search()
 	}
-	return c.search(), nil
+	return found.in(p, q), nil
+}
+
+// in is the choice for a program, of which it was made for a copy.
+func (c *Chosen) in(p, copied *ir.Program) *Chosen {
+	values := map[*ir.Value]*ir.Value{}
+	for i, op := range copied.Main.Ops {
+		for j, v := range op.Outputs {
+			values[v] = p.Main.Ops[i].Outputs[j]
+		}
+	}
+	variables := map[*ir.Variable]*ir.Variable{}
+	for i, v := range copied.Variables {
+		variables[v] = p.Variables[i]
+	}
+	choice := Choice{}
+	for v, pl := range c.Choice {
+		choice[values[v]] = pl
+	}
+	c.Choice = choice
+	for i, v := range c.Shared {
+		c.Shared[i] = variables[v]
+	}
+	for _, d := range c.Groups {
+		for i, v := range d.Variables {
+			d.Variables[i] = variables[v]
+		}
+	}
+	return c
 }
 
 // pin lets variables be sharded as the user says.
@@ -100,6 +140,9 @@ func (c *Chosen) Lines() []string {
 		return lines
 	}
 	lines = append(lines, fmt.Sprintf("shardings: best of %d estimates, from the plan %q: forward and backward take %s", c.Estimates, c.Start, short(c.Time)))
+	for _, d := range c.Data {
+		lines = append(lines, fmt.Sprintf("%s %s: each device computes with its rows where the weights for that are whole", d.Name, d.Placement))
+	}
 	for _, d := range c.Groups {
 		line := d.Variables[0].Path
 		if n := len(d.Variables) - 1; n > 0 {

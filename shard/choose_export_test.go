@@ -18,9 +18,12 @@ func Prices(p *ir.Program) (found, best float64) {
 		x.follows = nil
 	}
 	clear(c.known)
-	s := make(state, len(c.vars))
+	s := c.none()
 	for i, x := range c.vars {
-		s[i] = uint8(slices.IndexFunc(x.ways, func(w way) bool { return w.Placement == chosen[x.v] }))
+		s[i] = uint8(slices.IndexFunc(x.ways, func(w way) bool { return w.Placement == chosen[x.v.Param] }))
+	}
+	for i, x := range c.inputs {
+		s[len(c.vars)+i] = uint8(slices.Index(x.ways, chosen[x.v]))
 	}
 	found, best = c.price(s), math.Inf(1)
 	clear(s)
@@ -28,7 +31,7 @@ func Prices(p *ir.Program) (found, best float64) {
 		best = min(best, c.price(s))
 		i := 0
 		for ; i < len(s); i++ {
-			if s[i]++; int(s[i]) < len(c.vars[i].ways) {
+			if s[i]++; int(s[i]) < c.ways(i) {
 				break
 			}
 			s[i] = 0

@@ -2,26 +2,39 @@ package shard
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/ir"
 )
 
 // What a choice costs is
 //
-//	time + memoryPrice · reference · whole + gatherPrice · reference · gathered
+//	time + reference · (memoryPrice · whole + keptPrice · kept + gatherPrice · gathered)
 //
-// where time is that of forward and backward of all micro-batches, estimated for [cost.Default]: operations of the busiest
+// where time is that of forward and backward of all micro-batches, estimated for a [machine]: operations of the busiest
 // device or the bytes that it touches, elementwise ops aside, bytes exchanged, and a latency for each exchange. The others are
-// in units of the reference, the time of the fastest seed that shards something, so that small models are sharded as large
+// in units of the reference, the time of the fastest seed that shards variables, so that small models are sharded as large
 // ones are: who writes split wants memory to fall. whole is which part of the variables, and of what the optimizer keeps for
-// them, is on every device; a layer norm is next to nothing of it. gathered is how many weights are gathered, which nobody
-// asked for.
+// them, is on every device; a layer norm is next to nothing of it. If data are sharded it is a part of that and of what forward
+// keeps for backward together, of which all variables are next to nothing where sequences are long. kept is which part of the
+// latter is on every device; recomputing would save it, too, so that it matters less. gathered is how many weights are gathered,
+// which nobody asked for.
 const (
 	memoryPrice = 4
+	keptPrice   = 0.1
 	gatherPrice = 10
 )
+
+// machine is what estimates are for: a usual one, but with a link that is as slow as propagation takes it to be, like one to
+// another host. What exchanges little is then found best, also if experts do not divide and a device has one more of them.
+func machine() cost.Machine {
+	m := cost.Default
+	m.LinkBytesPerSecond = m.BytesPerSecond / between
+	return m
+}
 
 // work limits the search: so many ops are looked at in all estimates together, about a second's worth; but a few choices are
 // compared in any case.
@@ -39,7 +52,7 @@ func (c *chooser) search() *Chosen {
 	for improved := true; improved; {
 		improved = false
 		for _, m := range moves {
-			for n := range c.vars[m[0]].ways {
+			for n := range c.ways(m[0]) {
 				if len(c.known) >= budget {
 					break
 				}
@@ -53,14 +66,33 @@ func (c *chooser) search() *Chosen {
 			}
 		}
 	}
-	return c.explain(best, start, groups)
+	return c.explain(c.withoutNeedless(best), start, groups)
+}
+
+// withoutNeedless lets data come whole that are sharded for nothing.
+func (c *chooser) withoutNeedless(s state) state {
+	for i := range c.inputs {
+		next := slices.Clone(s)
+		if next[len(c.vars)+i] = 0; c.price(next) <= c.price(s) {
+			s = next
+		}
+	}
+	return s
+}
+
+// ways is in how many ways something may be placed.
+func (c *chooser) ways(i int) int {
+	if i < len(c.vars) {
+		return len(c.vars[i].ways)
+	}
+	return len(c.inputs[i-len(c.vars)].ways)
 }
 
 // start finds the best seed, and the reference.
 func (c *chooser) start() (best state, name string) {
 	seeds := c.seeds()
 	for _, s := range seeds {
-		if slices.ContainsFunc(s.state, func(n uint8) bool { return n > 0 }) {
+		if slices.ContainsFunc(s.state[:len(c.vars)], func(n uint8) bool { return n > 0 }) {
 			if t := c.estimate(s.state).time.Seconds(); c.reference == 0 || t < c.reference {
 				c.reference = t
 			}
@@ -77,14 +109,14 @@ func (c *chooser) start() (best state, name string) {
 // price is what a choice costs, in seconds.
 func (c *chooser) price(s state) float64 {
 	e := c.estimate(s)
-	return e.time.Seconds() + c.reference*(memoryPrice*e.whole+gatherPrice*float64(e.gathered))
+	return e.time.Seconds() + c.reference*(memoryPrice*e.whole+keptPrice*e.kept+gatherPrice*float64(e.gathered))
 }
 
 // estimate is what a price is made of.
 type estimate struct {
-	time     time.Duration
-	whole    float64
-	gathered int
+	time        time.Duration
+	whole, kept float64
+	gathered    int
 }
 
 // estimate looks at a choice, once.
@@ -111,14 +143,37 @@ func (c *chooser) look(choice Choice) estimate {
 	if c.p.Local != nil {
 		microBatches = c.p.Local.MicroBatches
 	}
+	e := estimate{time: x.Time(machine(), microBatches), kept: c.keptWhole(todo), gathered: x.Gathered}
 	var all, whole float64
 	for _, x := range c.vars {
 		all += float64(x.bytes)
-		if choice[x.twin].Kind == Replicated {
+		if choice[x.v.Param].Kind == Replicated {
 			whole += float64(x.bytes)
 		}
 	}
-	return estimate{x.Time(cost.Default, microBatches), whole / all, x.Gathered}
+	e.whole = whole / all
+	if len(vars.offers) > 0 {
+		e.whole = min(e.whole, (whole+e.kept*float64(c.kept))/(all+float64(c.kept)))
+	}
+	return e
+}
+
+// keptWhole is which part of what split stages compute in forward and keep for backward every device has as a whole.
+func (c *chooser) keptWhole(todo *plan) float64 {
+	c.marks = cleared(c.marks, len(c.values))
+	var n int64
+	for _, s := range todo.steps {
+		if s.phase != ir.Backward || !s.g.split {
+			continue
+		}
+		for _, h := range s.in {
+			if h != nil && h.by != nil && h.phase == ir.Forward && h.Kind != Sharded && !c.marks[h.value] {
+				c.marks[h.value] = true
+				n += c.values[h.value].bytes
+			}
+		}
+	}
+	return float64(n) / float64(max(c.kept, 1))
 }
 
 // heavy is what the busiest device computes and touches, without what backends compute on the way, element by element:
@@ -173,7 +228,12 @@ func (c *chooser) choice(s state) Choice {
 	r := Choice{}
 	for i, x := range c.vars {
 		if p := c.placement(s, i); p.Kind == Sharded {
-			r[x.twin] = p
+			r[x.v.Param] = p
+		}
+	}
+	for i, x := range c.inputs {
+		if p := x.ways[s[len(c.vars)+i]]; p.Kind == Sharded {
+			r[x.v] = p
 		}
 	}
 	return r
@@ -202,7 +262,10 @@ func (c *chooser) groups() (groups, moves [][]int) {
 		}
 	}
 	slices.SortStableFunc(moves, larger)
-	return groups, slices.DeleteFunc(moves, func(m []int) bool { return len(c.vars[m[0]].ways) == 1 })
+	for i := range c.inputs {
+		moves = append(moves, []int{len(c.vars) + i})
+	}
+	return groups, slices.DeleteFunc(moves, func(m []int) bool { return c.ways(m[0]) == 1 })
 }
 
 // join adds i to the list with the key.
@@ -226,10 +289,10 @@ func (c *chooser) bytes(group []int) (n int64) {
 
 // explain tells what was chosen, and what was known about other ways.
 func (c *chooser) explain(best state, start string, groups [][]int) *Chosen {
-	r := &Chosen{Choice: Choice{}, Shared: c.shared, Start: start, Time: c.estimate(best).time, Estimates: len(c.known)}
-	for i, x := range c.vars {
-		if p := c.placement(best, i); p.Kind == Sharded {
-			r.Choice[x.v] = p
+	r := &Chosen{Choice: c.choice(best), Shared: c.shared, Start: start, Time: c.estimate(best).time, Estimates: len(c.known)}
+	for i, x := range c.inputs {
+		if p := x.ways[best[len(c.vars)+i]]; p.Kind == Sharded {
+			r.Data = append(r.Data, Rows{nameOf(x.v), p})
 		}
 	}
 	for _, g := range groups {
@@ -257,4 +320,12 @@ func (c *chooser) explain(best state, start string, groups [][]int) *Chosen {
 		}
 	}
 	return r
+}
+
+// nameOf names data for people.
+func nameOf(v *ir.Value) string {
+	if p, ok := v.Op.Attrs.(*ir.Parameter); ok {
+		return fmt.Sprintf("input %s %s", p.Name, ir.ShapeText(v.Shape))
+	}
+	return fmt.Sprintf("%s, of %s", ir.ShapeText(v.Shape), v.Op)
 }

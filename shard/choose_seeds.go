@@ -6,7 +6,7 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-// state is a choice: for each variable the index of its way. Those that follow another one are 0 in it.
+// state is a choice: for each variable, and then for all data, the index of its way. Those that follow another one are 0 in it.
 type state []uint8
 
 // seed is a plan that the search may start with.
@@ -17,7 +17,7 @@ type seed struct {
 
 // seeds are plans that are known to be good for some models.
 func (c *chooser) seeds() []seed {
-	return []seed{
+	seeds := []seed{
 		{"columns, then rows", c.alternate(false)},
 		{"experts", c.alternate(true)},
 		{"columns", c.all(func(x *variable, rank int) int {
@@ -26,15 +26,30 @@ func (c *chooser) seeds() []seed {
 		{"rows", c.all(func(x *variable, rank int) int {
 			return slices.IndexFunc(x.ways, func(w way) bool { return w.Kind == Sharded })
 		})},
-		{"whole", make(state, len(c.vars))},
+		{"whole", c.none()},
 	}
+	if len(c.inputs) > 0 {
+		seeds = append(seeds, seed{"sequence", c.sequence(c.none())}, seed{"columns, then rows, and sequence", c.sequence(c.alternate(false))})
+	}
+	return seeds
+}
+
+// none shards nothing but what is pinned.
+func (c *chooser) none() state { return make(state, len(c.vars)+len(c.inputs)) }
+
+// sequence shards data along the first dim after that of samples, of words mostly.
+func (c *chooser) sequence(s state) state {
+	for i := range c.inputs {
+		s[len(c.vars)+i] = 1
+	}
+	return s
 }
 
 func (p Placement) is(dim int) bool { return p.Kind == Sharded && p.Dim == dim }
 
 // all shards every matrix alike.
 func (c *chooser) all(choose func(x *variable, rank int) int) state {
-	s := make(state, len(c.vars))
+	s := c.none()
 	for i, x := range c.vars {
 		if rank := x.v.Param.Shape.Rank(); rank > 1 && !x.pinned {
 			s[i] = uint8(max(choose(x, rank), 0))
@@ -49,7 +64,7 @@ func (c *chooser) all(choose func(x *variable, rank int) int) state {
 // something else for each row.
 func (c *chooser) alternate(experts bool) state {
 	f := &flow{chooser: c, experts: experts, at: make([]Placement, len(c.values)), begun: make([]bool, len(c.values)),
-		state: make(state, len(c.vars)), done: map[*variable]bool{}}
+		state: c.none(), done: map[*variable]bool{}}
 	for _, x := range c.vars {
 		if x.pinned {
 			f.decide(x, 0)

@@ -81,8 +81,8 @@ func TestLayersAreShardedAlikeAndVectorsAreWhole(t *testing.T) {
 		for _, x := range p.Variables {
 			if x.Trainable && strings.HasSuffix(x.Path, path) {
 				n++
-				if c.Choice[x] != want {
-					t.Errorf("%s is %s, not %s", x.Path, c.Choice[x], want)
+				if c.Choice[x.Param] != want {
+					t.Errorf("%s is %s, not %s", x.Path, c.Choice[x.Param], want)
 				}
 			}
 		}
@@ -177,8 +177,8 @@ func TestPinsAreKept(t *testing.T) {
 	pinned := 0
 	for _, x := range p.Variables {
 		for path, want := range map[string]shard.Placement{"/first/dense/weights": by(0, 1), "/second/dense/weights": by(1, 1)} {
-			if x.Path == path && c.Choice[x] != want {
-				t.Errorf("%s is %s, not %s", x.Path, c.Choice[x], want)
+			if x.Path == path && c.Choice[x.Param] != want {
+				t.Errorf("%s is %s, not %s", x.Path, c.Choice[x.Param], want)
 			}
 		}
 	}

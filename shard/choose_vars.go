@@ -16,18 +16,20 @@ type chooser struct {
 
 	vars    []*variable    // that may be sharded, in the order of the program
 	shared  []*ir.Variable // that may not, because other stages read them
+	inputs  []*input       // data that may be sharded
+	kept    int64          // bytes that forward keeps for backward
 	named   map[*ir.Variable]*variable
 	readers [][]use // by value, in forward
 	makers  []*task // by value
 
 	known     map[string]estimate // by state
+	marks     []bool              // by value
 	reference float64             // how long a step takes, about: see price
 }
 
 // variable is one that may be sharded.
 type variable struct {
 	v       *ir.Variable // of the program
-	twin    *ir.Variable // in the part that is looked at
 	index   int          // among those that may be sharded
 	number  int          // of its value
 	k       int          // devices
@@ -41,6 +43,12 @@ type variable struct {
 type way struct {
 	Placement
 	why string
+}
+
+// input is data of a split stage that may be sharded.
+type input struct {
+	v    *ir.Value
+	ways []Placement // whole first
 }
 
 // tie says that a dim of a variable, the only one, goes along with that of another: a bias goes along with its weights.
@@ -80,6 +88,8 @@ func newChooser(p *ir.Program) (*chooser, error) {
 	for _, v := range p.Variables {
 		c.add(v, twins[v], whole)
 	}
+	c.addData()
+	c.kept = x.kept()
 	for _, x := range c.vars {
 		if x.v.Param.Shape.Rank() == 1 {
 			x.follows = c.tieOf(x)
@@ -125,7 +135,7 @@ func (c *chooser) add(v, twin *ir.Variable, whole *problem) {
 		!v.Trainable && (v.Update != nil || s.Rank() < 2) {
 		return
 	}
-	x := &variable{v: v, twin: twin, number: c.problem.number[v.Param], k: len(g.places), bytes: v.Param.Bytes(), ways: []way{{}}}
+	x := &variable{v: v, number: c.problem.number[v.Param], k: len(g.places), bytes: v.Param.Bytes(), ways: []way{{}}}
 	for _, slot := range whole.slots[v] {
 		x.bytes += slot.Param.Bytes()
 	}
@@ -145,6 +155,54 @@ func (c *chooser) add(v, twin *ir.Variable, whole *problem) {
 	x.index = len(c.vars)
 	c.vars = append(c.vars, x)
 	c.named[twin] = x
+}
+
+// addData takes data that meet weights; labels do not. Samples are not dealt to the devices of a split: who wants that writes
+// replicate.
+func (c *chooser) addData() {
+	meets := make([]bool, len(c.values))
+	for i := len(c.tasks) - 1; i >= 0; i-- {
+		t := c.tasks[i]
+		found := t.op.Phase == ir.Forward && (meets[t.out[0]] || slices.ContainsFunc(t.in, func(v int) bool { return v >= 0 && c.values[v].weight }))
+		for _, v := range t.in {
+			if v >= 0 {
+				meets[v] = meets[v] || found
+			}
+		}
+	}
+	for _, d := range c.data {
+		v := c.values[d.value].v
+		if !meets[d.value] || slices.ContainsFunc(c.inputs, func(x *input) bool { return x.v == v }) {
+			continue
+		}
+		x := &input{v: v, ways: []Placement{{}}}
+		for dim, n := range dims(v)[1:] {
+			if fits(n, 1, len(d.reader.g.places)) {
+				x.ways = append(x.ways, shardOf(dim+1, 1))
+			}
+		}
+		if len(x.ways) > 1 {
+			c.inputs = append(c.inputs, x)
+		}
+	}
+}
+
+// kept is how many bytes split stages compute in forward, and read in backward.
+func (x *problem) kept() (n int64) {
+	seen := make([]bool, len(x.values))
+	for _, t := range x.tasks {
+		if t.op.Phase != ir.Backward || !t.g.split {
+			continue
+		}
+		for _, v := range t.in {
+			if v < 0 || seen[v] || x.values[v].leaf || x.values[v].v.Op.Phase != ir.Forward {
+				continue
+			}
+			seen[v] = true
+			n += x.values[v].bytes
+		}
+	}
+	return n
 }
 
 var digits = regexp.MustCompile(`[0-9]+`)

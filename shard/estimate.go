@@ -14,7 +14,7 @@ type Estimator struct{ x *problem }
 // Cost is what a step costs.
 type Cost struct {
 	// Exchanges are those between devices of a stage, by phase: of one instance in forward and backward, and of the whole step
-	// in apply, with the merges of gradients that several devices have terms of.
+	// in apply, with the merges of gradients that several devices have terms of, which go together and count as one.
 	Exchanges [ir.Apply + 1]Moved
 	Flops     int64 // of the device that has most to do, for one instance and apply
 	Bytes     int64 // that it reads and writes
@@ -71,7 +71,7 @@ func (c Cost) Time(m cost.Machine, microBatches int) time.Duration {
 // count adds up what the steps of a plan cost.
 func (x *problem) count(todo *plan, vars *sharding) (c Cost) {
 	type load struct{ flops, bytes, variables int64 }
-	loads := map[*group]*load{}
+	loads, merges := map[*group]*load{}, 0
 	at := func(g *group) *load {
 		if loads[g] == nil {
 			loads[g] = &load{}
@@ -91,8 +91,12 @@ func (x *problem) count(todo *plan, vars *sharding) (c Cost) {
 		}
 		if s.kind == opStep {
 			l.flops += s.flops()
-			if _, merges := s.task.op.Attrs.(*ir.Merge); merges && s.s.in[0].Kind == Partial {
-				c.Exchanges[ir.Apply].add(ir.AllReduceOf, 2*x.values[s.out[0].value].bytes*(k-1)/k)
+			if _, ok := s.task.op.Attrs.(*ir.Merge); ok && s.s.in[0].Kind == Partial {
+				once := &c.Exchanges[ir.Apply]
+				once.add(ir.AllReduceOf, 2*x.values[s.out[0].value].bytes*(k-1)/k)
+				if merges++; merges > 1 {
+					once.Count, once.Of[ir.AllReduceOf].Count = once.Count-1, once.Of[ir.AllReduceOf].Count-1
+				}
 			}
 			continue
 		}

@@ -25,7 +25,7 @@ func shardAs(p *ir.Program, as map[string]shard.Placement) shard.Choice {
 				if pl.Dim < 0 {
 					pl.Dim += x.Param.Shape.Rank()
 				}
-				choice[x] = pl
+				choice[x.Param] = pl
 			}
 		}
 	}

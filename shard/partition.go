@@ -18,6 +18,9 @@ func Partition(p *ir.Program, choice Choice) (*Report, error) {
 	if !slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 }) {
 		return &Report{}, nil
 	}
+	if choice.ofData(p) {
+		unflatten(p)
+	}
 	x, err := newProblem(p)
 	if err != nil {
 		return nil, err
@@ -31,6 +34,17 @@ func Partition(p *ir.Program, choice Choice) (*Report, error) {
 		return nil, err
 	}
 	return x.report(vars, todo), nil
+}
+
+// ofData tells whether anything but variables is sharded.
+func (c Choice) ofData(p *ir.Program) bool {
+	n := len(c)
+	for _, v := range p.Variables {
+		if _, ok := c[v.Param]; ok {
+			n--
+		}
+	}
+	return n > 0
 }
 
 // check tells whether a TaskGraph can use k devices.

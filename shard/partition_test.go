@@ -433,7 +433,7 @@ func TestDevicesOfASplitTaskGraphExchangeWhatTheyMust(t *testing.T) {
 				p := parse(t, k, 1, false, ofShardedRows+c.body)
 				w := p.Variables[0]
 				p.TaskGraphs[0].Kind, w.TaskGraph, w.Trainable = ir.Split, p.TaskGraphs[0], true
-				r := compareSplit(t, p, shard.Choice{w: by(0, 1)}, uint64(k))
+				r := compareSplit(t, p, shard.Choice{w.Param: by(0, 1)}, uint64(k))
 				n := map[ir.Collective]int{}
 				for how, e := range r.Exchanges {
 					n[how] = e.Count

@@ -22,11 +22,12 @@ type held struct {
 	next   *held       // another one of the same value
 	uses   int         // how often live steps read it
 	cut    *step       // one of them that cuts rows
+	offer  bool        // it is there to be used, and not because somebody needed it
 	values []*ir.Value // per device, once they are written down
 }
 
-// isCut tells whether it was cut out of a whole value.
-func (h *held) isCut() bool { return h.by != nil && h.by.kind == rowsStep }
+// isCut tells whether it was cut out of a whole value, because somebody needed it so.
+func (h *held) isCut() bool { return h.by != nil && h.by.kind == rowsStep && !h.offer }
 
 // step is something that the devices of a stage do together.
 type step struct {

@@ -19,6 +19,7 @@ type problem struct {
 	number map[*ir.Value]int // in values
 	// slots are the variables that the optimizer keeps for a variable.
 	slots   map[*ir.Variable][]*ir.Variable
+	data    []datum               // that a choice may shard
 	foreign map[*ir.Variable]bool // other stages read them
 
 	memory arena
@@ -47,6 +48,12 @@ type task struct {
 type sum struct {
 	tasks []*task // in order
 	terms []int
+}
+
+// datum is an input that a split stage reads, or what another stage makes for it; the reader is the first op that does.
+type datum struct {
+	value  int
+	reader *task
 }
 
 // value is one of the program.
@@ -116,6 +123,7 @@ func newProblem(p *ir.Program) (*problem, error) {
 	x.findSums()
 	x.findSlots()
 	x.findForeign()
+	x.findData()
 	return x, nil
 }
 
@@ -243,6 +251,33 @@ func (x *problem) findSums() {
 	for _, t := range x.tasks {
 		if t.sum != nil && len(t.sum.terms) < 3 {
 			t.sum = nil
+		}
+	}
+}
+
+// findData finds the data of split stages: what has samples, and rows of something else for each.
+func (x *problem) findData() {
+	type place struct {
+		value int
+		g     *group
+	}
+	seen := map[place]bool{}
+	for _, t := range x.tasks {
+		if t.op.Phase != ir.Forward || len(t.g.places) == 1 || t.op.TaskGraph == nil || t.op.TaskGraph.Kind != ir.Split {
+			continue
+		}
+		for _, n := range t.in {
+			if n < 0 || seen[place{n, t.g}] {
+				continue
+			}
+			seen[place{n, t.g}] = true
+			v := &x.values[n]
+			if s := v.v.Shape; s.Rank() < 2 || s.IsDynamic() || s.DType.IsPacked() || s.Dimensions[0] != x.batch {
+				continue
+			}
+			if v.leaf && slices.Contains(x.p.Inputs, v.v) || !v.leaf && v.home != t.g && v.v.Op.Varying {
+				x.data = append(x.data, datum{n, t})
+			}
 		}
 	}
 }

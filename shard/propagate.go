@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"slices"
+
 	"github.com/easyparallel/epl/ir"
 )
 
@@ -113,6 +115,9 @@ func (r *propagation) kinds(v int, g *group, phase ir.Phase) (kinds uint) {
 
 // task chooses how to compute an op.
 func (r *propagation) task(t *task) {
+	for _, o := range r.vars.offers[t.op] {
+		r.get(o.value, t.g, o.Placement, t.op, t.op.Phase).offer = true
+	}
 	r.choose(t)
 	n := len(t.op.Inputs)
 	s := r.newStep(opStep, t.op, t.op.Phase, t.g)
@@ -134,6 +139,45 @@ func (r *propagation) task(t *task) {
 	for i, v := range t.out {
 		s.out[i] = r.hold(v, t.g, s.s.out[i], s)
 		r.settle(v, s.out[i], t)
+	}
+	r.offerOn(t, s.out[0])
+}
+
+// takesOffer tells whether an op does something cheap to data that are offered in rows. It is computed whole, since nobody knows
+// yet which rows are needed: a mask of words is one for queries, and one for keys.
+func (r *propagation) takesOffer(t *task) bool {
+	return len(r.vars.offers) > 0 && r.values[t.out[0]].pure && slices.ContainsFunc(t.in, func(v int) bool { return r.offered(v, t) != nil })
+}
+
+// offered is a value as it is offered in rows, nil if it is not.
+func (r *propagation) offered(v int, t *task) *held {
+	if v < 0 {
+		return nil
+	}
+	h := r.first[v]
+	for h != nil && !(h.offer && h.usable(t.g, t.op.Phase)) {
+		h = h.next
+	}
+	return h
+}
+
+// offerOn offers rows of what is made of data that are offered in rows: of what was computed whole, and of what must be reduced in
+// any case, as that which a table gives that is sharded.
+func (r *propagation) offerOn(t *task, out *held) {
+	if len(r.vars.offers) == 0 || t.op.Phase != ir.Forward || out.Kind != Partial && !r.takesOffer(t) {
+		return
+	}
+	for n := range t.rule.Factors {
+		f := &t.rule.Factors[n]
+		for i, ref := range f.In {
+			h := r.offered(t.in[i], t)
+			if h == nil || h.Dim != ref.Dim || f.Out[0].Dim < 0 || f.Reduce != 0 {
+				continue
+			}
+			if unit, ok := f.unitOf(ref, h.Placement, r.values[t.in[i]].v.Shape, len(t.g.places)); ok {
+				r.get(t.out[0], t.g, f.placement(f.Out[0], unit), t.op, t.op.Phase).offer = true
+			}
+		}
 	}
 }
 

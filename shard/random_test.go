@@ -82,9 +82,9 @@ func TestRandomProgramsOfShardedVariablesGiveTheResultsOfOneDevice(t *testing.T)
 				t.Skip(err)
 			}
 			choice := shard.Choice{}
-			for x, pl := range randomChoice(p, rng, k) {
-				if !strings.Contains(ir.ShapeText(x.Param.Shape), "uint64") { // the state of random numbers
-					choice[x] = pl
+			for v, pl := range randomChoice(p, rng, k) {
+				if !strings.Contains(ir.ShapeText(v.Shape), "uint64") { // the state of random numbers
+					choice[v] = pl
 				}
 			}
 			before := p.String()

@@ -3,16 +3,7 @@ package shard
 import "github.com/easyparallel/epl/ir"
 
 func init() {
-	for _, t := range []ir.OpType{
-		ir.OpAbs, ir.OpAdd, ir.OpAtan2, ir.OpBitCount, ir.OpBitwiseAnd, ir.OpBitwiseNot, ir.OpBitwiseOr, ir.OpBitwiseXor, ir.OpCeil,
-		ir.OpClamp, ir.OpClz, ir.OpComplex, ir.OpConj, ir.OpConvertDType, ir.OpCos, ir.OpDiv, ir.OpEqual, ir.OpEqualTotalOrder, ir.OpErf,
-		ir.OpExp, ir.OpExpm1, ir.OpFloor, ir.OpGreaterOrEqual, ir.OpGreaterOrEqualTotalOrder, ir.OpGreaterThan,
-		ir.OpGreaterThanTotalOrder, ir.OpIdentity, ir.OpImag, ir.OpIsFinite, ir.OpIsNaN, ir.OpLessOrEqual, ir.OpLessOrEqualTotalOrder,
-		ir.OpLessThan, ir.OpLessThanTotalOrder, ir.OpLog, ir.OpLog1p, ir.OpLogicalAnd, ir.OpLogicalNot, ir.OpLogicalOr, ir.OpLogicalXor,
-		ir.OpLogistic, ir.OpMax, ir.OpMin, ir.OpMul, ir.OpNeg, ir.OpNotEqual, ir.OpNotEqualTotalOrder, ir.OpPow, ir.OpReal, ir.OpRem,
-		ir.OpRound, ir.OpRsqrt, ir.OpShiftLeft, ir.OpShiftRightArithmetic, ir.OpShiftRightLogical, ir.OpSign, ir.OpSin, ir.OpSqrt,
-		ir.OpSub, ir.OpTanh, ir.OpWhere,
-	} {
+	for _, t := range ir.ElementwiseTypes {
 		rules[t] = elementwise
 	}
 }

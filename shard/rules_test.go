@@ -224,7 +224,7 @@ func single(t *testing.T, o operation, f *shard.Factor, steps, k int) (*ir.Progr
 		v := add(&ir.Parameter{Name: name, Shape: s}, nil, s).Outputs[0]
 		x := &ir.Variable{Path: name, Param: v, TaskGraph: tg}
 		if refs != nil && refs[i].Dim >= 0 {
-			choice[x] = shard.Placement{Kind: shard.Sharded, Dim: refs[i].Dim, Unit: steps * refs[i].Mul}
+			choice[v] = shard.Placement{Kind: shard.Sharded, Dim: refs[i].Dim, Unit: steps * refs[i].Mul}
 		}
 		p.Variables = append(p.Variables, x)
 		return v

@@ -55,7 +55,7 @@ func byClass(t *testing.T, k int, labels shapes.Shape, build func(logits, labels
 			if err := p.Verify(); err != nil {
 				t.Fatal(err)
 			}
-			return p, shard.Choice{p.Variables[0]: {Kind: shard.Sharded, Dim: 1, Unit: 1}}
+			return p, shard.Choice{p.Variables[0].Param: {Kind: shard.Sharded, Dim: 1, Unit: 1}}
 		}
 	}
 	t.Fatal("nothing was recorded")

@@ -115,7 +115,7 @@ func TestASplitStepGivesTheResultsOfOneDevice(t *testing.T) {
 	}
 }
 
-// randomChoice shards variables of split TaskGraphs along any dim, in any units.
+// randomChoice shards variables of split TaskGraphs along any dim, in any units, and data along any but the first.
 func randomChoice(p *ir.Program, rng *rand.Rand, k int) shard.Choice {
 	choice := shard.Choice{}
 	for _, x := range p.Variables {
@@ -131,7 +131,15 @@ func randomChoice(p *ir.Program, rng *rand.Rand, k int) shard.Choice {
 			}
 		}
 		if len(units) > 0 {
-			choice[x] = shard.Placement{Kind: shard.Sharded, Dim: d, Unit: units[rng.IntN(len(units))]}
+			choice[x.Param] = shard.Placement{Kind: shard.Sharded, Dim: d, Unit: units[rng.IntN(len(units))]}
+		}
+	}
+	for _, v := range p.Inputs {
+		if v.Shape.Rank() < 2 || rng.IntN(2) == 0 {
+			continue
+		}
+		if d := 1 + rng.IntN(v.Shape.Rank()-1); v.Shape.Dimensions[d] >= k {
+			choice[v] = shard.Placement{Kind: shard.Sharded, Dim: d, Unit: 1}
 		}
 	}
 	return choice
@@ -176,14 +184,21 @@ func TestSplitStagesOfAPipelineGiveTheResultsOfOneDevice(t *testing.T) {
 					staged(t, p, devices...)
 					choice := shard.Choice{}
 					for _, tg := range p.TaskGraphs {
-						for x, pl := range randomChoice(p, rng, tg.Devices) {
-							if x.TaskGraph == tg && tg.Devices > 1 {
-								choice[x] = pl
+						some := randomChoice(p, rng, tg.Devices)
+						for _, x := range p.Variables {
+							if pl, ok := some[x.Param]; ok && x.TaskGraph == tg && tg.Devices > 1 {
+								choice[x.Param] = pl
 							}
 						}
 					}
-					if r := compareSplit(t, p, choice, seed); len(r.Variables) != len(choice) {
-						t.Errorf("%d variables are sharded of %d: %q", len(r.Variables), len(choice), r.Lines())
+					variables := len(choice)
+					for _, op := range p.Main.Ops { // data of a stage, if another one reads it
+						if v := op.Outputs[0]; !op.IsLeaf() && v.Shape.Rank() > 1 && v.Shape.Dimensions[1] > 3 && choice[v].Kind == 0 && rng.IntN(2) == 0 {
+							choice[v] = by(1, 1)
+						}
+					}
+					if r := compareSplit(t, p, choice, seed); len(r.Variables) != variables {
+						t.Errorf("%d variables are sharded of %d: %q", len(r.Variables), variables, r.Lines())
 					}
 				})
 			}
@@ -205,7 +220,7 @@ func TestWhatTheOptimizerKeepsIsShardedAsTheVariable(t *testing.T) {
 			if x.Shards == nil {
 				continue
 			}
-			if _, chosen := choice[x]; !chosen {
+			if _, chosen := choice[x.Param]; !chosen {
 				slots++
 			}
 			for j, u := range append([]*ir.Value{x.Update}, x.Copies...) {

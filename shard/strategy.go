@@ -32,6 +32,9 @@ func (r *propagation) choose(t *task) {
 		copy(r.best.out, r.best.in)
 		return
 	}
+	if r.takesOffer(t) {
+		return
+	}
 	lowest, whole := r.cost(t, &r.best, 1<<62), true
 	try := func(atMost int64) {
 		if c := r.cost(t, &r.next, atMost); c <= atMost {
@@ -140,8 +143,7 @@ func (r *propagation) factors(t *task, try func()) {
 			v := t.in[i]
 			info := &r.values[v]
 			for h := r.at(v, t.g); h != nil; h = h.next {
-				// That rows were cut out of a whole value is no reason to reduce another one in parts, or to update a variable so.
-				if h.Kind == Sharded && h.Dim == ref.Dim && h.usable(t.g, t.op.Phase) && !(h.isCut() && (t.op.Phase == ir.Apply && info.leaf || r.readsPartial(t))) {
+				if h.Kind == Sharded && h.Dim == ref.Dim && h.usable(t.g, t.op.Phase) && r.isReason(h, t) {
 					use(h.Placement, ref, v)
 				}
 			}
@@ -161,6 +163,18 @@ func (r *propagation) factors(t *task, try func()) {
 			}
 		}
 	}
+}
+
+// isReason tells whether an op may be sharded because an input is there so. That rows were cut out of a whole value is no reason to
+// reduce another one in parts, or to update a variable so; and what is offered is for forward, which backward follows.
+func (r *propagation) isReason(h *held, t *task) bool {
+	switch {
+	case h.offer:
+		return t.op.Phase == ir.Forward
+	case h.isCut():
+		return !(t.op.Phase == ir.Apply && r.values[h.value].leaf || r.readsPartial(t))
+	}
+	return true
 }
 
 // readsPartial tells whether an input of an op must still be reduced.

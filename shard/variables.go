@@ -13,6 +13,13 @@ type sharding struct {
 	placed map[*ir.Variable]Placement // those that are sharded
 	byNum  []Placement                // by the number of the parameter
 	shared []*ir.Variable             // those that should be sharded, but that other stages read
+	offers map[*ir.Op][]offer         // by the first op that reads the value
+}
+
+// offer is data of which every device has its rows at hand.
+type offer struct {
+	value int
+	Placement
 }
 
 // of is the placement of a variable; nil is none, and whole.
@@ -20,9 +27,10 @@ func (s *sharding) of(x *ir.Variable) Placement { return s.placed[x] }
 
 // shard reads a choice. The variables that the optimizer keeps for a variable are placed as the variable is.
 func (x *problem) shard(choice Choice) (*sharding, error) {
-	s := &sharding{placed: map[*ir.Variable]Placement{}, byNum: make([]Placement, len(x.values))}
+	s := &sharding{placed: map[*ir.Variable]Placement{}, byNum: make([]Placement, len(x.values)), offers: map[*ir.Op][]offer{}}
+	x.offer(s, choice)
 	for _, v := range x.p.Variables {
-		p, ok := choice[v]
+		p, ok := choice[v.Param]
 		if !ok || p.Kind == Replicated {
 			continue
 		}
@@ -46,6 +54,16 @@ func (x *problem) shard(choice Choice) (*sharding, error) {
 		}
 	}
 	return s, nil
+}
+
+// offer reads what a choice says about data. They come whole to the first op of a split stage that reads them.
+func (x *problem) offer(s *sharding, choice Choice) {
+	for _, d := range x.data {
+		v := x.values[d.value].v
+		if p := choice[v]; p.Kind == Sharded && fits(dims(v)[p.Dim], p.Unit, len(d.reader.g.places)) {
+			s.offers[d.reader.op] = append(s.offers[d.reader.op], offer{d.value, p})
+		}
+	}
 }
 
 // findForeign finds the variables that devices of other stages need: they read them, or compute their new value, or read what is

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"sync"
@@ -58,10 +59,13 @@ type Compiled struct {
 	Final     *ir.Program // as it runs
 	Placement *cluster.Placement
 	Schedule  *schedule.Program // how it runs, if not once on one device
+	Account   *schedule.Account // what it needs of memory
 	Steps     []passes.Step
 	Cut       *plan.Cut // how EPL cut the program into stages, if it did
 	Notes     []string  // what passes have to say
 	Err       error     // why it was refused, if it was
+
+	decisions []string // of mixed precision, if amp.debug_log is on
 
 	page string // the page of EPL_DUMP about it; "" if there is none
 }
@@ -131,51 +135,24 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 			exec, err = nil, dumpErr
 		}
 	}()
-	if n := e.opts.Config.Pipeline.NumStages; e.opts.Config.Auto.AutoParallel && n > 0 && c.Recorded.IsTraining() {
-		planned := c.Recorded.Clone()
-		if c.Cut, err = plan.Stages(planned, n, cost.Default); err != nil {
-			return nil, errors.WithMessagef(err, "program %q", c.Recorded.Name)
-		}
-		c.Recorded = planned
-		d.add("stages", "EPL cut the program into stages (auto.auto_parallel, pipeline.num_stages)", planned)
-	}
-	final := c.Recorded.Clone()
-	comm, pipeline := e.opts.Config.Communication, e.opts.Config.Pipeline
-	var seats seats
-	var local *ir.Local
-	if final.IsTraining() { // others run as a whole, on one device
-		if c.Placement, err = e.place(c.Recorded); err == nil {
-			seats = seatsOf(c.Placement)
-			local = &ir.Local{Replicas: c.Placement.Replicas, MicroBatches: e.MicroBatches()}
-			if e.opts.Config.IO.Slicing {
-				err = seats.checkSlicing(e.opts.Cluster)
-			}
-		}
-		if err != nil {
-			return nil, errors.WithMessagef(err, "program %q", c.Recorded.Name)
-		}
-	}
-	c.Steps, err = passes.Run(final, e.opts.Passes, passes.Options{
-		PerWorker: seats.perWorker(e.opts.Cluster), Spanning: seats.spans(e.opts.Cluster),
-		Local:        local,
-		SumGradients: comm.GradientsReduceMethod == config.ReduceSum, DenseGradients: comm.SparseAsDense,
-		Places: seats.places, Colocate: e.opts.Config.Cluster.ColocateSplitAndReplicate, StagesPerDevice: pipeline.StagesPerDevice,
-		Note: func(line string) { c.Notes = append(c.Notes, line) },
-	}, func(pass passes.Pass, p *ir.Program) { d.add(pass.Name, pass.Why, p) })
-	if err != nil {
-		return nil, errors.WithMessagef(err, "program %q", c.Recorded.Name)
-	}
-	c.Final = final
-	if final.Local == nil {
-		return e.once(c)
-	}
-	so := schedule.Options{MaxSplits: comm.MaxSplits, Strategy: schedule.Strategy(pipeline.Strategy), Ranks: seats.ranks}
-	if pipeline.StagesPerDevice > 1 {
-		so.Groups = len(final.Stages) / pipeline.StagesPerDevice
-	}
-	if c.Schedule, err = schedule.Build(final, so); err != nil {
+	if err := e.opts.plan(c, d.add); err != nil {
 		return nil, err
 	}
+	if e.opts.Job == nil || e.opts.Job.Worker == 0 { // the others have the same programs
+		c.printDecisions(os.Stderr)
+	}
+	if err := e.opts.fits(c); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err == nil && c.Recorded.IsTraining() {
+			exec = accounted{exec, e.opts, c}
+		}
+	}()
+	if c.Schedule == nil {
+		return e.once(c)
+	}
+	comm := e.opts.Config.Communication
 	o := runtime.StepOptions{Communicators: comm.NumCommunicators, Timeout: comm.Timeout, Memory: e.opts.Config.Cluster.DeviceMemory,
 		Trace: e.trace.begin, Traced: e.trace.end}
 	if comm.FP16 {
@@ -187,8 +164,66 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 			return nil, err
 		}
 	}
-	return runtime.NewStepper(final, c.Schedule, e.Data, e.stats, o)
+	return runtime.NewStepper(c.Final, c.Schedule, e.Data, e.stats, o)
 }
+
+// plan makes of a recorded program what runs: c's Final, and its Schedule unless it runs as a whole on one device. It makes
+// nothing that has to be released, so that plans can be compared. look sees the program on its way.
+func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (err error) {
+	if n := o.Config.Pipeline.NumStages; o.Config.Auto.AutoParallel && n > 0 && c.Recorded.IsTraining() {
+		planned := c.Recorded.Clone()
+		if c.Cut, err = plan.Stages(planned, n, cost.Default); err != nil {
+			return errors.WithMessagef(err, "program %q", c.Recorded.Name)
+		}
+		c.Recorded = planned
+		look("stages", "EPL cut the program into stages (auto.auto_parallel, pipeline.num_stages)", planned)
+	}
+	final := c.Recorded.Clone()
+	comm, pipeline := o.Config.Communication, o.Config.Pipeline
+	var seats seats
+	var local *ir.Local
+	if final.IsTraining() { // others run as a whole, on one device
+		if c.Placement, err = o.place(c.Recorded); err == nil {
+			seats = seatsOf(c.Placement)
+			local = &ir.Local{Replicas: c.Placement.Replicas, MicroBatches: o.Config.Pipeline.NumMicroBatch}
+			if o.Config.IO.Slicing {
+				err = seats.checkSlicing(o.Cluster)
+			}
+		}
+		if err != nil {
+			return errors.WithMessagef(err, "program %q", c.Recorded.Name)
+		}
+	}
+	c.Steps, err = passes.Run(final, o.Passes, passes.Options{
+		PerWorker: seats.perWorker(o.Cluster), Spanning: seats.spans(o.Cluster),
+		Local:        local,
+		SumGradients: comm.GradientsReduceMethod == config.ReduceSum, DenseGradients: comm.SparseAsDense,
+		Places: seats.places, Colocate: o.Config.Cluster.ColocateSplitAndReplicate, StagesPerDevice: pipeline.StagesPerDevice,
+		Checkpoint: o.Config.GradientCheckpoint.Type, CheckpointEnd: o.Config.GradientCheckpoint.EndTaskgraph + 1,
+		Regions: o.Config.Zero.Level == config.ZeroV2 || o.Config.Offload.Level != "", Zero: zeroLevels[o.Config.Zero.Level], ApplyGroups: o.Config.Optimizer.NumApplyGroup,
+		AMP: HalfType(o.Config.AMP), AMPLog: c.logAMP(o.Config.AMP),
+		Note: func(line string) { c.Notes = append(c.Notes, line) },
+	}, func(pass passes.Pass, p *ir.Program) { look(pass.Name, pass.Why, p) })
+	if err != nil {
+		return errors.WithMessagef(err, "program %q", c.Recorded.Name)
+	}
+	c.Final = final
+	if final.Local == nil {
+		c.Account = schedule.WholeAccount(final)
+		return nil
+	}
+	so := schedule.Options{MaxSplits: comm.MaxSplits, Strategy: schedule.Strategy(pipeline.Strategy), Ranks: seats.ranks, Offload: o.Config.Offload.Level != ""}
+	if pipeline.StagesPerDevice > 1 {
+		so.Groups = len(final.Stages) / pipeline.StagesPerDevice
+	}
+	if c.Schedule, err = schedule.Build(final, so); err != nil {
+		return err
+	}
+	c.Account = c.Schedule.Account(final, schedule.Traffic{Half: comm.FP16, Packed: o.Cluster.WorkerNum() > 1})
+	return nil
+}
+
+var zeroLevels = map[string]passes.ZeroLevel{config.ZeroV0: passes.ZeroState, config.ZeroV1: passes.ZeroGradients, config.ZeroV2: passes.ZeroWeights}
 
 // unique matches what GoMLX puts into names to make them differ in every process.
 var unique = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
@@ -205,7 +240,7 @@ func (e *Engine) agree(c *Compiled) (number int, err error) {
 
 // once runs a program as a whole, on the first device.
 func (e *Engine) once(c *Compiled) (compute.Executable, error) {
-	o := runtime.OnceOptions{Memory: e.opts.Config.Cluster.DeviceMemory, Temporary: schedule.Temporary(&ir.Segment{Ops: c.Final.Main.Ops, Outputs: c.Final.Main.Outputs})}
+	o := runtime.OnceOptions{Memory: e.opts.Config.Cluster.DeviceMemory, Profile: schedule.NewLedger(c.Final).Whole(c.Final)}
 	if j := e.opts.Job; j != nil {
 		o.Running = j.Running
 		if j.Sliced {
@@ -222,7 +257,7 @@ func (e *Engine) once(c *Compiled) (compute.Executable, error) {
 			}
 		}
 	}
-	if o.Memory > 0 && o.Temporary > o.Memory && len(c.Final.Inputs) == 0 {
+	if o.Memory > 0 && c.Account.Peak() > o.Memory && len(c.Final.Inputs) == 0 {
 		// Variables get their first values in one program. Those of a model that is larger than a device come one by one.
 		return runtime.NewPiecewise(c.Final, e.Data, e.stats, o)
 	}
@@ -234,13 +269,13 @@ func (e *Engine) once(c *Compiled) (compute.Executable, error) {
 }
 
 // place finds the virtual devices of the program's TaskGraphs.
-func (e *Engine) place(p *ir.Program) (*cluster.Placement, error) {
+func (o Options) place(p *ir.Program) (*cluster.Placement, error) {
 	var requests []cluster.TaskGraph
 	for _, t := range p.TaskGraphs {
 		requests = append(requests, cluster.TaskGraph{Name: t.Name, Devices: t.Devices})
 	}
-	cfg := e.opts.Config
-	return cluster.Place(e.opts.Cluster, requests, cluster.Options{
+	cfg := o.Config
+	return cluster.Place(o.Cluster, requests, cluster.Options{
 		PreferIntraNode: cfg.Cluster.DevicePlacePreferIntraNode,
 		Colocate:        cfg.Cluster.ColocateSplitAndReplicate,
 		StagesPerDevice: cfg.Pipeline.StagesPerDevice,

@@ -183,7 +183,7 @@ func TestADeviceWithTooLittleMemorySaysWhatItNeedsItFor(t *testing.T) {
 	m := regression()
 	env := newCluster(t, 2, 2, map[string]any{"cluster.device_memory": "8KB"})
 	_, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 2)
-	mustFail(t, err, "cluster.device_memory", "variables 1.7 KiB", "7.8 KiB")
+	mustFail(t, err, "epl: device ", "cluster.device_memory", "weights", "1.7 KiB", "7.8 KiB")
 }
 
 func TestNaNGradientsAreSkippedIfTheOptimizerIsToldTo(t *testing.T) {

@@ -156,7 +156,7 @@ func TestADeviceOfAPipelineWithTooLittleMemorySaysWhatItNeedsItFor(t *testing.T)
 			if p.replicas > 1 { // the same stage of another model replica may be first
 				device = "epl: device "
 			}
-			mustFail(t, err, device, "run ", "cluster.device_memory", "variables ", "values between segments", "smaller micro-batch")
+			mustFail(t, err, device, "run ", "cluster.device_memory", "weights ", "activations ", "smaller micro-batch")
 		})
 	}
 }

@@ -76,7 +76,7 @@ func TestADeviceOfASplitWithTooLittleMemorySaysWhatItNeedsItFor(t *testing.T) {
 	m := head(4, 16, 3000)
 	env := p.env(t, map[string]any{"cluster.device_memory": "100KB"})
 	_, err := m.under(p).train(env.Backend(), 0, env.Dataset(Dataset{m.Batch}), epl.Optimizer(sgd()), 2)
-	mustFail(t, err, "epl: device ", "cluster.device_memory", "variables ")
+	mustFail(t, err, "epl: device ", "cluster.device_memory", "weights ")
 }
 
 // brokenOff is a dataset that breaks off.

@@ -1,0 +1,151 @@
+// Command bertlarge measures a training step of BERT-large on XLA: with EPL's mixed precision, where the model is written in
+// float32, and beside it plain GoMLX in float32 and in bfloat16, where the model casts by itself.
+//
+//	cd examples/xla && go build -o bertlarge/bertlarge ./bertlarge && bertlarge/bertlarge -backend xla:cuda
+//
+// All run in the same process, one after the other, from the same weights and on the same batch; the time of a step is the
+// median, and the ratio is that to plain GoMLX in bfloat16.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	_ "github.com/gomlx/go-xla/compute/xla"
+	"github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+
+	"github.com/easyparallel/epl"
+)
+
+var (
+	backend  = flag.String("backend", "xla:cuda", "the GoMLX backend to run on")
+	modes    = flag.String("modes", "amp,bfloat16,float32", "what to measure: amp is EPL, the others plain GoMLX")
+	dtype    = flag.String("dtype", "bfloat16", "the type of amp")
+	batch    = flag.Int("batch", 32, "batch size")
+	length   = flag.Int("length", 512, "tokens of a sample")
+	layers   = flag.Int("layers", 24, "layers")
+	width    = flag.Int("width", 1024, "width")
+	heads    = flag.Int("heads", 16, "attention heads")
+	hidden   = flag.Int("hidden", 4096, "width of the layers in between")
+	words    = flag.Int("vocabulary", 30522, "vocabulary")
+	steps    = flag.Int("steps", 20, "steps that are timed")
+	warmup   = flag.Int("warmup", 10, "steps before that")
+	fused    = flag.Bool("fused", true, "attention as one op, where the backend has it")
+	explains = flag.Bool("explain", false, "say what EPL did")
+)
+
+func main() {
+	flag.Parse()
+	times := map[string]float64{}
+	for mode := range strings.SplitSeq(*modes, ",") {
+		ms, err := measure(mode)
+		if err != nil {
+			log.Fatalf("%s: %+v", mode, err)
+		}
+		times[mode] = ms
+	}
+	if plain := times["bfloat16"]; plain > 0 && times["amp"] > 0 {
+		fmt.Printf("amp takes %.2f of the time of plain GoMLX in bfloat16\n", times["amp"]/plain)
+	}
+}
+
+// measure trains in one way, and returns the median of the time of a step in milliseconds.
+func measure(mode string) (ms float64, err error) {
+	m := &bert{batch: *batch, length: *length, layers: *layers, width: *width, heads: *heads, hidden: *hidden, vocabulary: *words,
+		dtype: dtypes.Float32, fused: *fused}
+	opt := optimizer.Adam().LearningRate(1e-4).Betas(0.9, 0.999).Epsilon(1e-8).WeightDecay(0.01).DType(dtypes.Float32).Done()
+	var on compute.Backend
+	switch mode {
+	case "amp":
+		cfg, err := epl.NewConfig(map[string]any{"amp.level": "O1", "amp.dtype": *dtype})
+		if err != nil {
+			return 0, err
+		}
+		env, err := epl.Init(cfg, epl.WithInner(*backend))
+		if err != nil {
+			return 0, err
+		}
+		on, opt = env.Backend(), epl.Optimizer(opt)
+		defer func() {
+			if *explains && err == nil {
+				err = env.Explain(os.Stdout)
+			}
+			_ = env.Close()
+		}()
+	case "bfloat16", "float32":
+		if mode == "bfloat16" {
+			m.dtype = dtypes.BFloat16
+		}
+		if on, err = compute.NewWithConfig(*backend); err != nil {
+			return 0, err
+		}
+		defer on.Finalize()
+	default:
+		return 0, fmt.Errorf("there is no mode %q: write amp, bfloat16 or float32", mode)
+	}
+	data, err := graph.NewExec(on, func(g *graph.Graph) (tokens, labels *graph.Node) {
+		state := graph.RNGStateFromSeedForGraph(g, 42)
+		s := shapes.Make(dtypes.Int32, m.batch, m.length)
+		state, tokens = graph.RandomIntN(state, m.vocabulary, s)
+		_, labels = graph.RandomIntN(state, m.vocabulary, s)
+		return tokens, labels
+	})
+	if err != nil {
+		return 0, err
+	}
+	samples, err := data.Call()
+	if err != nil {
+		return 0, err
+	}
+	store := model.NewStore()
+	step, err := model.NewExec(on, store, func(scope *model.Scope, tokens, labels *graph.Node) *graph.Node {
+		l := m.loss(scope, tokens, labels)
+		opt.UpdateGraph(scope, l.Graph(), l)
+		return l
+	})
+	if err != nil {
+		return 0, err
+	}
+	var losses []float32
+	var times []time.Duration
+	begin := time.Now()
+	for i := range *warmup + *steps {
+		if i == *warmup {
+			fmt.Printf("%s: %d steps to warm up took %.1f s\n", mode, i, time.Since(begin).Seconds())
+		}
+		start := time.Now()
+		out, err := step.Call(samples[0], samples[1])
+		if err != nil {
+			return 0, err
+		}
+		if i >= *warmup {
+			times = append(times, time.Since(start))
+		}
+		losses = append(losses, tensors.ToScalar[float32](out[0]))
+		if err := out[0].FinalizeAll(); err != nil {
+			return 0, err
+		}
+	}
+	for v := range store.IterVariables() {
+		if err := v.Finalize(); err != nil {
+			return 0, err
+		}
+	}
+	slices.Sort(times)
+	ms = float64(times[len(times)/2].Microseconds()) / 1e3
+	fmt.Printf("%s: %.2f ms a step (%.2f to %.2f), batch %d x %d, %d layers of %d; losses %v … %v\n", mode, ms,
+		float64(times[0].Microseconds())/1e3, float64(times[len(times)-1].Microseconds())/1e3, *batch, *length, *layers, *width,
+		losses[:min(3, len(losses))], losses[len(losses)-1])
+	return ms, nil
+}

@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gomlx/compute"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/runtime"
+	"github.com/easyparallel/epl/schedule"
+)
+
+// Predicted is what a step of the last training program needs on the devices of this worker, in the words of what they
+// are found to have needed: PeakBytes, Peak and Most.
+func (e *Engine) Predicted() []runtime.DeviceStats {
+	all := make([]runtime.DeviceStats, len(e.devices))
+	for _, c := range slices.Backward(e.Programs()) {
+		if c.Account == nil || !c.Recorded.IsTraining() {
+			continue
+		}
+		first := 0
+		if j := e.opts.Job; j != nil {
+			first = j.First()
+		}
+		for d := range all {
+			place := 0
+			if c.Schedule != nil {
+				for _, ranks := range c.Schedule.Ranks {
+					place = max(place, slices.Index(ranks, first+d))
+				}
+			} else if d > 0 {
+				continue
+			}
+			x := c.Account.Places[place]
+			all[d] = runtime.DeviceStats{PeakBytes: x.Peak.Total(), Peak: x.Peak.Map(), Most: x.Most.Map()}
+		}
+		break
+	}
+	return all
+}
+
+// fits refuses a training program whose devices have too little memory, with the account and what would help.
+func (o Options) fits(c *Compiled) error {
+	limit := o.Config.Cluster.DeviceMemory
+	if limit == 0 || !c.Recorded.IsTraining() || c.Account.Peak() <= limit {
+		return nil
+	}
+	return errors.WithMessagef(errors.Errorf("epl: %s\n%s", c.needs(limit), o.advice(c)), "program %q", c.Recorded.Name)
+}
+
+// needs says what the device needs that needs most, and what for.
+func (c *Compiled) needs(limit int64) string {
+	place := c.Account.Worst()
+	x := c.Account.Places[place]
+	rank := 0
+	if c.Schedule != nil {
+		rank = c.Schedule.Ranks[0][place]
+	}
+	var w strings.Builder
+	fmt.Fprintf(&w, "device %d needs %s", rank, bytesText(x.Peak.Total()))
+	if limit > 0 {
+		fmt.Fprintf(&w, " and has %s (cluster.device_memory)", bytesText(limit))
+	}
+	fmt.Fprintf(&w, ", by EPL's account at its peak, %s:\n", peakText(x))
+	t := table{head: []string{"for", ">bytes"}}
+	uses := schedule.Uses()
+	slices.SortStableFunc(uses, func(a, b schedule.Use) int { return int(max(min(x.Peak[b]-x.Peak[a], 1), -1)) })
+	for _, u := range uses {
+		if x.Peak[u] > 0 {
+			t.row(u.String(), bytesText(x.Peak[u]))
+		}
+	}
+	t.write(&w, "  ")
+	return strings.TrimSuffix(w.String(), "\n")
+}
+
+// peakText says when a device needs most.
+func peakText(x schedule.PlaceAccount) string {
+	if x.At >= 0 && !strings.HasPrefix(x.Text, "the program") {
+		return "during " + x.Text
+	}
+	return x.Text
+}
+
+// exhausted are the words by which inner backends say that a device has no memory left.
+var exhausted = []string{"RESOURCE_EXHAUSTED", "out of memory", "Out of memory", "OUT_OF_MEMORY"}
+
+// accounted adds the account to the error of a device that ran out of memory for real.
+type accounted struct {
+	compute.Executable
+	o Options
+	c *Compiled
+}
+
+// Execute implements compute.Executable.
+func (x accounted) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
+	outs, err := x.Executable.Execute(inputs, donate, device)
+	if err != nil && slices.ContainsFunc(exhausted, func(s string) bool { return strings.Contains(err.Error(), s) }) {
+		err = errors.Errorf("%v\nepl: a device has no memory left: %s\n%s", err, x.c.needs(0), x.o.advice(x.c))
+	}
+	return outs, err
+}

@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/easyparallel/epl/config"
+)
+
+// HalfType is the type that mixed precision computes in; invalid if it is off.
+func HalfType(c config.AMP) dtypes.DType {
+	switch {
+	case c.Level == "":
+		return dtypes.InvalidDType
+	case c.DType == config.BFloat16:
+		return dtypes.BFloat16
+	}
+	return dtypes.Float16
+}
+
+// logAMP returns where mixed precision says what it decides: nowhere, unless amp.debug_log is on.
+func (c *Compiled) logAMP(a config.AMP) func(line string) {
+	if !a.DebugLog {
+		return nil
+	}
+	return func(line string) { c.decisions = append(c.decisions, line) }
+}
+
+// printDecisions writes what amp.debug_log asks for.
+func (c *Compiled) printDecisions(w io.Writer) {
+	for _, line := range c.decisions {
+		_, _ = fmt.Fprintf(w, "%s\n", line) // it has nowhere else to go
+	}
+}

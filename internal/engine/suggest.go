@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/ir"
+)
+
+// techniques are the settings that may save memory, each a list of "key=value".
+var techniques = [][]string{
+	{"gradient_checkpoint.type=auto"},
+	{"zero.level=v0"},
+	{"zero.level=v1"},
+	{"zero.level=v2"},
+	{"offload.level=v0"},
+	{"amp.level=O1", "amp.dtype=bfloat16"},
+	{"optimizer.num_apply_group=4"},
+	{"pipeline.strategy=PreferBackward"},
+}
+
+// suggestion is a setting that would save memory.
+type suggestion struct {
+	settings []string
+	peak     int64 // of the device that needs most then
+}
+
+// advice lists the settings that would help, by how much.
+func (o Options) advice(c *Compiled) string {
+	var w strings.Builder
+	limit := o.Config.Cluster.DeviceMemory
+	if all := o.suggest(c); len(all) > 0 {
+		w.WriteString("what would help, and the most that a device would need then:\n")
+		t := table{head: []string{"setting", ">bytes", ""}}
+		for _, s := range all {
+			fits := ""
+			if limit > 0 && s.peak <= limit {
+				fits = "fits"
+			}
+			t.row(strings.Join(s.settings, " "), bytesText(s.peak), fits)
+		}
+		t.write(&w, "  ")
+		w.WriteString("or ")
+	}
+	w.WriteString("use a smaller micro-batch, or more devices: as stages of a pipeline, or by epl.Split")
+	return w.String()
+}
+
+// suggest plans the program again with each technique that is not in use, and returns those that save memory, best
+// first. If none is enough, further ones are taken together.
+func (o Options) suggest(c *Compiled) (all []suggestion) {
+	now, limit := c.Account.Peak(), o.Config.Cluster.DeviceMemory
+	try := func(settings []string) {
+		if peak, err := o.peakWith(c.Recorded, settings); err == nil && peak < now-now/100 {
+			all = append(all, suggestion{settings, peak})
+		}
+	}
+	for _, settings := range techniques {
+		try(settings)
+	}
+	best := func(x, y suggestion) int { return cmp.Compare(x.peak, y.peak) }
+	slices.SortStableFunc(all, best)
+	if len(all) == 0 || all[0].peak <= limit {
+		return all
+	}
+	together := all[0]
+	for _, s := range slices.Clone(all[1:]) {
+		if slices.ContainsFunc(s.settings, func(x string) bool { return sets(together.settings, x) }) {
+			continue
+		}
+		settings := slices.Concat(together.settings, s.settings)
+		if peak, err := o.peakWith(c.Recorded, settings); err == nil && peak < together.peak {
+			together = suggestion{settings, peak}
+		}
+		if together.peak <= limit {
+			break
+		}
+	}
+	if together.peak < all[0].peak {
+		all = slices.Insert(all, 0, together)
+	}
+	return all
+}
+
+// sets tells whether settings have the key of another.
+func sets(settings []string, other string) bool {
+	key, _, _ := strings.Cut(other, "=")
+	return slices.ContainsFunc(settings, func(s string) bool { return strings.HasPrefix(s, key+"=") })
+}
+
+// peakWith is the most that a device would need with other settings; an error if these are no plan.
+func (o Options) peakWith(p *ir.Program, settings []string) (peak int64, err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			err = errors.Errorf("panic: %v", x)
+		}
+	}()
+	if o.Config, err = with(o.Config, settings); err != nil {
+		return 0, err
+	}
+	c := &Compiled{Recorded: p}
+	if err := o.plan(c, func(string, string, *ir.Program) {}); err != nil {
+		return 0, err
+	}
+	return c.Account.Peak(), nil
+}
+
+// with is a configuration with some keys changed. Those that the user set already are not touched: an error.
+func with(cfg *config.Config, settings []string) (*config.Config, error) {
+	params := map[string]any{}
+	for _, e := range cfg.Entries() {
+		if e.Changed() {
+			params[e.Key] = e.Value
+		}
+	}
+	for _, s := range settings {
+		key, value, _ := strings.Cut(s, "=")
+		if params[key] != nil && !(key == "pipeline.strategy" && value == config.PreferBackward) {
+			return nil, errors.Errorf("%s is set already", key)
+		}
+		params[key] = value
+	}
+	return config.New(params)
+}

@@ -1,0 +1,317 @@
+package equiv
+
+import (
+	"fmt"
+	"maps"
+	"math/rand"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+
+	"github.com/easyparallel/epl"
+)
+
+// workload is a training under a plan, to be run with techniques that save memory and without.
+type workload struct {
+	name            string
+	model           Staged
+	stages          int
+	replicas, micro int
+	make            func(t testing.TB, params map[string]any, opts ...epl.Option) *epl.Env
+}
+
+// replicated is data parallelism.
+func replicated(m Staged, replicas, micro int) workload {
+	return workload{fmt.Sprintf("%s/replicas/%dx%d", m.Name, replicas, micro), m, 3, replicas, micro, func(t testing.TB, params map[string]any, opts ...epl.Option) *epl.Env {
+		return newCluster(t, replicas, micro, params, opts...)
+	}}
+}
+
+// inStages is a pipeline.
+func inStages(m Staged, p pipelinePlan) workload {
+	return workload{fmt.Sprintf("%s/stages/%s", m.Name, p), m, p.stages, p.replicas, p.micro, p.env}
+}
+
+// inParts has TaskGraphs of several devices.
+func inParts(m Parted, p splitPlan) workload {
+	return workload{m.Name + "/parts/" + p.String(), m.under(p), 0, p.replicas, p.micro, p.env}
+}
+
+// staged is a model whose stages are its own.
+func staged(m Model) Staged {
+	return Staged{m.Name, func(int) func(scope *model.Scope, inputs []*Node) []*Node {
+		return func(scope *model.Scope, inputs []*Node) []*Node { return []*Node{m.Build(scope, inputs[0])} }
+	}, m.Loss, m.Batch}
+}
+
+// run trains with some settings.
+func (w workload) run(t testing.TB, params map[string]any, opt optimizer.Interface, steps int, opts ...epl.Option) *Run {
+	t.Helper()
+	return w.on(t, w.make(t, params, opts...), Dataset{w.model.Batch}, opt, steps)
+}
+
+func (w workload) on(t testing.TB, env *epl.Env, ds train.Dataset, opt optimizer.Interface, steps int) *Run {
+	t.Helper()
+	run, err := w.model.train(env.Backend(), w.stages, env.Dataset(ds), epl.Optimizer(opt), steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+// rule is an optimizer, and how what it does is compared.
+type rule struct {
+	name   string
+	make   func() optimizer.Interface
+	params map[string]any
+	adam   bool // it divides by the size of gradients, which makes much of rounding errors: losses only
+}
+
+var plainSGD = rule{name: "sgd", make: sgd}
+
+// compare checks that two runs are equivalent.
+func (r rule) compare(t testing.TB, want, got *Run) {
+	t.Helper()
+	if !r.adam {
+		mustBeClose(t, want, got)
+	} else if err := CloseLosses(want, got, 1e-3); err != nil {
+		t.Error(err)
+	}
+}
+
+// with adds settings to others.
+func with(params ...map[string]any) map[string]any {
+	all := map[string]any{}
+	for _, p := range params {
+		maps.Copy(all, p)
+	}
+	return all
+}
+
+// changesNothing trains a workload plainly and with each of some settings, which must end at the same weights.
+func (w workload) changesNothing(t *testing.T, r rule, settings ...map[string]any) {
+	t.Helper()
+	want := w.run(t, r.params, r.make(), 3)
+	for _, s := range settings {
+		t.Run(fmt.Sprint(s), func(t *testing.T) { r.compare(t, want, w.run(t, with(r.params, s), r.make(), 3)) })
+	}
+}
+
+// explained is what Explain says.
+func explained(t testing.TB, env *epl.Env) string {
+	t.Helper()
+	var text strings.Builder
+	if err := env.Explain(&text); err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
+}
+
+// memorySettings draws techniques that save memory.
+func memorySettings(r *rand.Rand) map[string]any {
+	return map[string]any{
+		"zero.level":                []string{"", "v0", "v1", "v2", "v2"}[r.Intn(5)],
+		"gradient_checkpoint.type":  []string{"", "auto", "auto"}[r.Intn(3)],
+		"optimizer.num_apply_group": []int{1, 1, 2, 3, 7}[r.Intn(5)],
+	}
+}
+
+// randomWorkload draws a model and a plan.
+func randomWorkload(r *rand.Rand) workload {
+	switch r.Intn(4) {
+	case 0:
+		models := StagedModels()
+		for _, m := range Models() {
+			models = append(models, staged(m))
+		}
+		return replicated(models[r.Intn(len(models))], 2+r.Intn(3), 1+r.Intn(3))
+	case 1:
+		m := StagedModels()[r.Intn(len(StagedModels()))]
+		for {
+			p := allPlans()[r.Intn(len(allPlans()))]
+			if m.Name != "reordered" || p.perDevice == 0 {
+				return inStages(m, p)
+			}
+		}
+	}
+	m := PartedModels()[r.Intn(len(PartedModels()))]
+	return inParts(m, randomSplit(r, m))
+}
+
+// someSeeds are the seeds of random tests: a few, or many if the flag for long runs says so.
+func someSeeds(share int) (all []int64) {
+	for i := range (*seedCount + share - 1) / share {
+		all = append(all, int64(*firstSeed)+int64(i))
+	}
+	return all
+}
+
+// Whatever the model, the plan, the passes and the settings of communication: techniques that save memory, all together,
+// change nothing.
+func TestRandomCombinationsOfTechniquesThatSaveMemoryChangeNothing(t *testing.T) {
+	for _, seed := range someSeeds(6) {
+		r := rand.New(rand.NewSource(seed))
+		w, memory, params, spec := randomWorkload(r), memorySettings(r), randomSettings(r), randomPasses(r)
+		rule := memoryRules()[r.Intn(len(memoryRules()))]
+		t.Run(fmt.Sprintf("%d/%s/%s", seed, w.name, rule.name), func(t *testing.T) {
+			t.Parallel()
+			t.Logf("%v, %v, passes %s", memory, params, spec)
+			want := w.run(t, rule.params, rule.make(), 3)
+			rule.compare(t, want, w.run(t, with(params, rule.params, memory), rule.make(), 3, epl.WithPasses(spec)))
+		})
+	}
+}
+
+func TestApplyGroupsChangeNothing(t *testing.T) {
+	for i, w := range memoryWorkloads() {
+		rules := memoryRules()
+		r := rules[i%len(rules)]
+		t.Run(w.name+"/"+r.name, func(t *testing.T) {
+			t.Parallel()
+			for _, groups := range []int{2, 3, 100} {
+				want := w.run(t, r.params, r.make(), 3)
+				got := w.run(t, with(r.params, map[string]any{"optimizer.num_apply_group": groups}), r.make(), 3)
+				if err := CloseLosses(want, got, 1e-6); err != nil {
+					t.Errorf("%d groups: %v", groups, err)
+				}
+				r.compare(t, want, got)
+			}
+		})
+	}
+}
+
+// memoryWorkloads are a few of each kind of parallelism.
+func memoryWorkloads() (all []workload) {
+	for i, name := range []string{"tied", "embeddings", "unused"} {
+		for _, m := range StagedModels() {
+			if m.Name == name {
+				all = append(all, replicated(m, 2+i, 3-i), inStages(m, fewPlans()[i%2]))
+			}
+		}
+	}
+	return append(all,
+		inParts(partedModel("mlp"), splitPlan{parts: []int{2}, replicas: 2, micro: 2}),
+		inParts(partedModel("tied"), splitPlan{parts: []int{-2, 2}, colocate: true, replicas: 2, micro: 1}),
+		inParts(partedModel("classifier"), splitPlan{parts: []int{-2, 3}, replicas: 2, micro: 2, schedule: "PreferForward"}),
+	)
+}
+
+// memoryRules are optimizers that do something different each.
+func memoryRules() []rule {
+	after := map[string]any{"communication.clip_after_allreduce": true}
+	return []rule{
+		plainSGD,
+		{name: "sgd with decay", make: func() optimizer.Interface { return optimizer.StochasticGradientDescent() }},
+		{name: "velocity", make: func() optimizer.Interface { return velocity{} }},
+		{name: "momentum", make: func() optimizer.Interface { return momentum{} }},
+		{name: "rows", make: func() optimizer.Interface { return rowwise{} }},
+		{name: "adam", make: adam, adam: true},
+		{name: "adam with weight decay", make: func() optimizer.Interface { return optimizer.Adam().LearningRate(1e-3).WeightDecay(0.01).Done() }, adam: true},
+		{name: "adamax", make: func() optimizer.Interface { return optimizer.Adam().LearningRate(1e-3).Adamax().Done() }, adam: true},
+		{name: "rmsprop", make: func() optimizer.Interface { return optimizer.RMSProp().LearningRate(1e-3).Done() }, adam: true},
+		{name: "global norm", make: func() optimizer.Interface { return epl.ClipByGlobalNorm(sgd(), 0.01) }},
+		{name: "global norm after", make: func() optimizer.Interface { return epl.ClipByGlobalNorm(sgd(), 0.01) }, params: after},
+		{name: "value", make: func() optimizer.Interface { return epl.ClipByValue(sgd(), 0.001) }},
+		{name: "value after", make: func() optimizer.Interface { return epl.ClipByValue(sgd(), 0.001) }, params: after},
+		{name: "adam and global norm", make: func() optimizer.Interface { return epl.ClipByGlobalNorm(adam(), 0.01) }, params: after, adam: true},
+	}
+}
+
+// peak is the most that lived on any device at once in a step after the first.
+func (w workload) peak(t testing.TB, params map[string]any, opt optimizer.Interface) (most epl.DeviceStats) {
+	t.Helper()
+	for _, d := range w.metered(t, params, opt) {
+		if d.PeakBytes > most.PeakBytes {
+			most = d
+		}
+	}
+	return most
+}
+
+// metered is what devices did in a step after the first.
+func (w workload) metered(t testing.TB, params map[string]any, opt optimizer.Interface) []epl.DeviceStats {
+	t.Helper()
+	env := w.make(t, params)
+	loop := train.NewLoop(train.NewTrainer(env.Backend(), newStore(), w.model.Build(w.stages), w.model.Loss, epl.Optimizer(opt), nil, nil))
+	loop.OnStep("meter", 0, func(loop *train.Loop, _ []*tensors.Tensor) error {
+		if loop.LoopStep == 1 {
+			env.Stats()
+		}
+		return nil
+	})
+	if _, err := loop.RunSteps(env.Dataset(Dataset{w.model.Batch}), 3); err != nil {
+		t.Fatal(err)
+	}
+	return env.Stats().Devices
+}
+
+// weighty is an MLP with many weights, and few samples.
+func weighty() Staged {
+	return staged(Model{"weighty", MLP(4, 96, false), Models()[0].Loss, Regression(4, 96)})
+}
+
+// Adam has temporaries for every variable; in groups, only those of some exist at once.
+func TestApplyGroupsLowerThePeakAndStepOnce(t *testing.T) {
+	w := replicated(weighty(), 2, 1)
+	one := w.peak(t, nil, adam())
+	var before int64 = one.PeakBytes
+	for _, groups := range []int{2, 4} {
+		params := map[string]any{"optimizer.num_apply_group": groups}
+		now := w.peak(t, params, adam())
+		if now.PeakBytes >= before {
+			t.Errorf("%d groups: the peak is %d bytes %v, with fewer %d %v", groups, now.PeakBytes, now.Peak, before, one.Peak)
+		}
+		before = now.PeakBytes
+		got := w.run(t, params, adam(), 3)
+		if step := optimizer.GetGlobalStep(got.Store); step != 3 {
+			t.Errorf("%d groups: after 3 steps the global step is %d", groups, step)
+		}
+	}
+}
+
+func TestSettingsThatSaveMemoryAreCheckedBeforeTheyAreUsed(t *testing.T) {
+	for _, c := range []struct {
+		params map[string]any
+		words  []string
+	}{
+		{map[string]any{"zero.level": "v3"}, []string{"zero.level", `"v3"`, `"v0"`, `"v2"`}},
+		{map[string]any{"zero.level": "1"}, []string{"zero.level", `"1"`}},
+		{map[string]any{"optimizer.num_apply_group": 0}, []string{"optimizer.num_apply_group", "0", "at least 1"}},
+		{map[string]any{"optimizer.num_apply_group": -3}, []string{"optimizer.num_apply_group", "-3", "at least 1"}},
+		{map[string]any{"offload.level": "v1"}, []string{"offload.level", `"v1"`, `"v0"`}},
+		{map[string]any{"gradient_checkpoint.type": "all"}, []string{"gradient_checkpoint.type", `"all"`, `"auto"`}},
+	} {
+		_, err := epl.NewConfig(c.params)
+		mustFail(t, err, c.words...)
+	}
+}
+
+// What has no effect is said, and does no harm.
+func TestZeroWithOneReplicaIsSaidToHaveNoEffect(t *testing.T) {
+	for _, w := range []workload{
+		replicated(stagedMLP(), 1, 2),
+		inStages(stagedMLP(), pipelinePlan{stages: 3, replicas: 1, micro: 2}),
+		inParts(partedModel("mlp"), splitPlan{parts: []int{3}, replicas: 1, micro: 1}),
+	} {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			env := w.make(t, map[string]any{"zero.level": "v2"})
+			got := w.on(t, env, Dataset{w.model.Batch}, sgd(), 3)
+			if err := SameBits(w.run(t, nil, sgd(), 3), got); err != nil {
+				t.Error(err)
+			}
+			if text := explained(t, env); !strings.Contains(text, "zero.level: the program has one model replica") {
+				t.Errorf("Explain does not say that zero.level has no effect:\n%s", text)
+			}
+		})
+	}
+}
+
+// sorted lists the keys of a map.
+func sorted[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }

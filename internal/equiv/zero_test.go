@@ -1,0 +1,399 @@
+package equiv
+
+import (
+	"fmt"
+	"math"
+	"math/rand"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gomlx/compute/dtypes"
+	. "github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/model/checkpoint"
+	"github.com/gomlx/gomlx/ml/model/initializer"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+
+	"github.com/easyparallel/epl"
+)
+
+// zeroLevels are those of zero.level.
+var zeroLevels = []map[string]any{{"zero.level": "v0"}, {"zero.level": "v1"}, {"zero.level": "v2"}}
+
+func adam() optimizer.Interface { return optimizer.Adam().LearningRate(1e-3).Done() }
+
+// someLevels are the levels for the i-th test: one of them, or all if the flag for long runs says so.
+func someLevels(i int) []map[string]any {
+	if *seedCount > 120 {
+		return zeroLevels
+	}
+	return zeroLevels[i%3 : i%3+1]
+}
+
+// velocity keeps one for every variable, element by element.
+type velocity struct{ plainUpdate }
+
+func (velocity) UpdateGraphWithGradients(scope *model.Scope, gradients []*Node, lossDType dtypes.DType) {
+	eachTrained(scope, gradients, lossDType, func(v *model.Variable, slot func(name string) *model.Variable, gradient *Node) {
+		g := gradient.Graph()
+		state := slot("velocity")
+		next := Add(MulScalar(state.NodeValue(g), 0.9), gradient)
+		state.SetNodeValue(next)
+		v.SetNodeValue(Sub(v.NodeValue(g), MulScalar(next, 0.01)))
+	})
+}
+
+// rowwise takes means over the rows of what it keeps for a variable, which it needs all of for that.
+type rowwise struct{ plainUpdate }
+
+func (rowwise) UpdateGraphWithGradients(scope *model.Scope, gradients []*Node, lossDType dtypes.DType) {
+	eachTrained(scope, gradients, lossDType, func(v *model.Variable, slot func(name string) *model.Variable, gradient *Node) {
+		g := gradient.Graph()
+		state := slot("rows")
+		next := Add(MulScalar(state.NodeValue(g), 0.9), gradient)
+		state.SetNodeValue(next)
+		if v.Shape().Rank() > 1 {
+			next = Sub(next, MulScalar(ReduceAndKeep(state.NodeValue(g), ReduceMean, -1), 0.5))
+			next = Sub(next, MulScalar(ReduceAndKeep(gradient, ReduceMax, 0), 0.1))
+		}
+		v.SetNodeValue(Sub(v.NodeValue(g), MulScalar(next, 0.01)))
+	})
+}
+
+// plainUpdate is what optimizers of these tests have in common; EPL does not call it.
+type plainUpdate struct{}
+
+func (plainUpdate) UpdateGraph(*model.Scope, *Graph, *Node) { panic("not called") }
+func (plainUpdate) Clear(*model.Scope) error                { return nil }
+
+// eachTrained calls update for every variable with its gradient; slot makes variables of its shape.
+func eachTrained(scope *model.Scope, gradients []*Node, lossDType dtypes.DType, update func(v *model.Variable, slot func(name string) *model.Variable, gradient *Node)) {
+	g := gradients[0].Graph()
+	optimizer.IncrementGlobalStep(g, lossDType)
+	i := 0
+	for v := range scope.IterVariables() {
+		if !v.Trainable || !v.InUseByGraph(g) {
+			continue
+		}
+		update(v, func(name string) *model.Variable {
+			return scope.Store().Scope("/slots"+v.Scope()+"/"+name).WithInitializer(initializer.Zero).
+				VariableWithShape(v.Name(), v.Shape()).SetTrainable(false)
+		}, gradients[i])
+		i++
+	}
+}
+
+func TestZeroGivesTheWeightsOfPlainDataParallelism(t *testing.T) {
+	models := StagedModels()
+	for _, m := range Models() {
+		models = append(models, staged(m))
+	}
+	for i, m := range models {
+		w := replicated(m, 2+i%3, 1+i/3%3)
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			w.changesNothing(t, plainSGD, zeroLevels...)
+		})
+	}
+}
+
+func TestZeroChangesNothingForPipelinesWithReplicas(t *testing.T) {
+	for i, m := range append([]Staged{stagedMLP()}, StagedModels()...) {
+		p := pipelinePlan{stages: 2 + i%3, replicas: 2 + i/5%2, micro: 1 + i%4, strategy: strategies[i%5]}
+		if p.strategy == "Interleaved" {
+			p.stages, p.perDevice = 4, 2
+			if m.Name == "reordered" {
+				p.strategy, p.perDevice = "", 0
+			}
+		}
+		w := inStages(m, p)
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			w.changesNothing(t, plainSGD, someLevels(i)...)
+		})
+	}
+}
+
+func TestZeroChangesNothingForTaskGraphsOfSeveralDevicesWithReplicas(t *testing.T) {
+	for i, m := range PartedModels() {
+		plans := []splitPlan{m.whole(2+i%2, 2+i/2%2, 1+i%3)}
+		r := rand.New(rand.NewSource(int64(i)))
+		p := randomSplit(r, m)
+		p.replicas = 2
+		plans = append(plans, p)
+		for j, p := range plans {
+			w := inParts(m, p)
+			t.Run(w.name, func(t *testing.T) {
+				t.Parallel()
+				w.changesNothing(t, plainSGD, someLevels(i+j)...)
+			})
+		}
+	}
+	for i, parts := range [][]int{{-2}, {-2, -2}, {-2, -1}, {-3, 1, -2}} {
+		for _, colocate := range []bool{false, true} {
+			p := splitPlan{parts: parts, colocate: colocate, replicas: 2, micro: 1 + i%2}
+			if colocate && len(parts) != 2 {
+				continue
+			}
+			if colocate && parts[0] != parts[1] {
+				continue
+			}
+			w := inParts(partedModel([]string{"mlp", "tied", "shared"}[i%3]), p)
+			t.Run(w.name, func(t *testing.T) {
+				t.Parallel()
+				w.changesNothing(t, plainSGD, someLevels(i)...)
+			})
+		}
+	}
+}
+
+func TestZeroChangesNoOptimizer(t *testing.T) {
+	for i, r := range memoryRules() {
+		all := memoryWorkloads()
+		for j := range all {
+			if *seedCount <= 120 && j != i%len(all) {
+				continue
+			}
+			t.Run(r.name+"/"+all[j].name, func(t *testing.T) {
+				t.Parallel()
+				all[j].changesNothing(t, r, someLevels(i)...)
+			})
+		}
+	}
+}
+
+// What needs the whole of what it keeps gets it, and Explain says so.
+func TestZeroLeavesWholeWhatAnOptimizerNeedsWhole(t *testing.T) {
+	w := replicated(stagedMLP(), 2, 1)
+	for _, level := range zeroLevels {
+		env := w.make(t, level)
+		w.on(t, env, Dataset{w.model.Batch}, rowwise{}, 2)
+		text := explained(t, env)
+		for _, path := range []string{"/slots/stage_0/dense/rows/weights", "/slots/out/dense/rows/weights"} {
+			if want := fmt.Sprintf("%q stays whole on every model replica", path); !strings.Contains(text, want) {
+				t.Errorf("%v: Explain does not say that %s:\n%s", level, want, text)
+			}
+		}
+		if strings.Contains(text, `rows/biases" stays whole`) {
+			t.Errorf("%v: Explain says that biases stay whole:\n%s", level, text)
+		}
+	}
+}
+
+func TestZeroChangesNothingUnderAnySettingOfCommunication(t *testing.T) {
+	settings := []map[string]any{
+		{"communication.max_splits": 1},
+		{"communication.max_splits": 7, "communication.num_communicators": 3},
+		{"communication.sparse_as_dense": true},
+		{"communication.sparse_as_dense": false, "communication.num_communicators": 1},
+		{"communication.gradients_reduce_method": "sum"},
+		{"communication.fp16": true},
+		{"cluster.device_place_prefer_intra_node": false},
+	}
+	embeddings := stagedModel(t, "embeddings")
+	for i, params := range settings {
+		for j, w := range []workload{replicated(embeddings, 3, 2), inStages(embeddings, fewPlans()[0]),
+			inParts(partedModel("embeddings"), splitPlan{parts: []int{2}, replicas: 2, micro: 2})} {
+			t.Run(fmt.Sprintf("%v/%s", params, w.name), func(t *testing.T) {
+				t.Parallel()
+				want := w.run(t, params, sgd(), 3)
+				for _, level := range someLevels(i + j) {
+					got := w.run(t, with(params, level), sgd(), 3)
+					tolerance := 1e-5
+					if params["communication.fp16"] != nil {
+						tolerance = 1e-3
+					}
+					if err := CloseWeights(want, got, tolerance); err != nil {
+						t.Error(level, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestAnIncompleteLastStepUnderZeroIsThatWithout(t *testing.T) {
+	for i, w := range memoryWorkloads() {
+		k := w.replicas * w.micro
+		for n := k + 1; n < 2*k; n++ {
+			if *seedCount <= 120 && n%3 != i%3 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%d", w.name, n), func(t *testing.T) {
+				t.Parallel()
+				want := w.on(t, w.make(t, nil), finite{w.model.Batch, n}, velocity{}, 2)
+				for _, level := range someLevels(n) {
+					mustBeClose(t, want, w.on(t, w.make(t, level), finite{w.model.Batch, n}, velocity{}, 2))
+				}
+			})
+		}
+	}
+}
+
+// After each step, everything is read, the model is evaluated, and after the second, variables and state are set, by hand and
+// by a program.
+func TestVariablesUnderZeroAreReadSetAndEvaluatedBetweenSteps(t *testing.T) {
+	for i, w := range memoryWorkloads() {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			train := func(params map[string]any) (*Run, []float64) {
+				var read []float64
+				env := w.make(t, params)
+				run := &Run{Store: newStore()}
+				trainer := train.NewTrainer(env.Backend(), run.Store, w.model.Build(w.stages), w.model.Loss, epl.Optimizer(velocity{}), nil, nil)
+				loop := train.NewLoop(trainer)
+				loop.OnStep("read and set", 0, func(loop *train.Loop, metrics []*tensors.Tensor) error {
+					run.Losses = append(run.Losses, tensors.ToScalar[float32](metrics[0]))
+					for _, v := range variables(run.Store) {
+						x := numbers(v.MustValue())
+						read = append(read, x...)
+						if loop.LoopStep == 1 && v.DType() == dtypes.Float32 {
+							half := make([]float32, len(x))
+							for i := range x {
+								half[i] = float32(x[i] / 2)
+							}
+							if err := v.SetValue(tensors.FromFlatDataAndDimensions(half, v.Shape().Dimensions...)); err != nil {
+								return err
+							}
+						}
+					}
+					if loop.LoopStep == 2 {
+						if err := halve(env, run.Store); err != nil {
+							return err
+						}
+					}
+					evaluated, err := trainer.Eval(env.Dataset(finite{w.model.Batch, 3}))
+					if err != nil {
+						return err
+					}
+					read = append(read, numbers(evaluated[0])...)
+					return nil
+				})
+				if _, err := loop.RunSteps(env.Dataset(Dataset{w.model.Batch}), 5); err != nil {
+					t.Fatal(err)
+				}
+				return run, read
+			}
+			want, read := train(nil)
+			for _, level := range someLevels(i) {
+				got, now := train(level)
+				mustBeClose(t, want, got)
+				if d, n := distance(read, now); len(read) != len(now) || d > 1e-5*n {
+					t.Errorf("%v: what was read differs by %g at a norm of %g", level, d, n)
+				}
+			}
+		})
+	}
+}
+
+// variables are those of training: not metrics, whose names are drawn at random.
+func variables(store *model.Store) (all []*model.Variable) {
+	for v := range store.IterVariables() {
+		if strings.HasPrefix(v.Path(), "/slots") || v.Trainable {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, func(x, y *model.Variable) int { return strings.Compare(x.Path(), y.Path()) })
+	return all
+}
+
+// halve is a program that changes variables.
+func halve(env *epl.Env, store *model.Store) error {
+	exec, err := model.NewExec(env.Backend(), store, func(scope *model.Scope, g *Graph) *Node {
+		for _, v := range variables(store) {
+			v.SetNodeValue(MulScalar(v.NodeValue(g), 0.5))
+		}
+		return Const(g, float32(0))
+	})
+	if err != nil {
+		return err
+	}
+	_, err = exec.Call()
+	return err
+}
+
+// A checkpoint has the variables as the model knows them, and no trace of how they were divided.
+func TestACheckpointUnderZeroGoesOnAtAnyOtherLevelAndNumberOfReplicas(t *testing.T) {
+	const k = 6 // batches of a step, whatever the plan
+	m := partedModel("tied")
+	one := splitPlan{parts: []int{-1}, replicas: 1, micro: k}
+	plans := []struct {
+		p     splitPlan
+		level string
+	}{
+		{splitPlan{parts: []int{-1}, replicas: 3, micro: 2}, "v2"},
+		{splitPlan{parts: []int{-1}, replicas: 2, micro: 3}, "v0"},
+		{splitPlan{}, ""}, // one device, on plain GoMLX
+		{splitPlan{parts: []int{2}, replicas: 2, micro: 3}, "v2"},
+		{splitPlan{parts: []int{-1}, replicas: 6, micro: 1}, "v1"},
+		{splitPlan{parts: []int{-1}, replicas: 2, micro: 3}, ""},
+		{splitPlan{parts: []int{-2}, replicas: 3, micro: 2}, "v2"},
+		{one, "v2"},
+	}
+	for _, r := range memoryRules()[:6] {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			want := m.under(one).train
+			all, folder := &Run{}, t.TempDir()
+			for i, c := range plans {
+				at := func(step int) (in, labels []*tensors.Tensor) { return m.Batch(2*i*k + step) }
+				backend, ds, opt, build := Plain(), train.Dataset(Dataset{joined(at, k)}), r.make(), m.under(one).Build(0)
+				if c.p.parts != nil {
+					env := c.p.env(t, map[string]any{"zero.level": c.level})
+					backend, ds, opt, build = env.Backend(), env.Dataset(Dataset{at}), epl.Optimizer(opt), m.under(c.p).Build(0)
+				} else {
+					opt = epl.Optimizer(opt)
+				}
+				all.Store = newStore()
+				handler, err := checkpoint.Build(all.Store).Dir(folder).Done()
+				if err != nil {
+					t.Fatal(err)
+				}
+				loop := train.NewLoop(train.NewTrainer(backend, all.Store, build, m.Loss, opt, nil, nil))
+				loop.OnStep("loss", 0, func(_ *train.Loop, metrics []*tensors.Tensor) error {
+					all.Losses = append(all.Losses, tensors.ToScalar[float32](metrics[0]))
+					return nil
+				})
+				if _, err := loop.RunSteps(ds, 2); err != nil {
+					t.Fatalf("plan %d: %v", i, err)
+				}
+				if err := handler.Save(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			straight, err := want(Plain(), 0, Dataset{joined(m.Batch, k)}, epl.Optimizer(r.make()), 2*len(plans))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.compare(t, straight, all)
+		})
+	}
+}
+
+// What is divided is divided evenly: state of the optimizer, gradients once they are merged, and weights.
+func TestZeroDividesBytesOverTheReplicas(t *testing.T) {
+	for _, n := range []int{2, 3, 4} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			w := replicated(weighty(), n, 2)
+			whole := w.metered(t, nil, adam())[0]
+			for _, c := range []struct {
+				level   string
+				divided []string
+			}{{"v0", []string{"optimizer state"}}, {"v1", []string{"optimizer state"}}, {"v2", []string{"optimizer state"}}} {
+				for d, got := range w.metered(t, map[string]any{"zero.level": c.level}, adam()) {
+					for _, use := range c.divided {
+						want := float64(whole.Most[use]) / float64(n)
+						if have := float64(got.Most[use]); whole.Most[use] == 0 || math.Abs(have/want-1) > 0.05 {
+							t.Errorf("%s: device %d has %g bytes of %s, not %g", c.level, d, have, use, want)
+						}
+					}
+					t.Logf("%s: device %d of %d: %d %v most %v; without: %d %v", c.level, d, n, got.PeakBytes, got.Peak, got.Most, whole.PeakBytes, whole.Most)
+				}
+			}
+		})
+	}
+}

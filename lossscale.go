@@ -1,0 +1,158 @@
+package epl
+
+import (
+	"math"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+
+	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/record"
+)
+
+// The state of a dynamic loss scale of mixed precision: variables beside those of the optimizer, so that a checkpoint holds them.
+const (
+	// LossScaleVariable is the path of the scale that the next step multiplies its loss by, a float32.
+	LossScaleVariable = "/" + optimizer.Scope + "/" + lossScaleName
+	// GoodStepsVariable is the path of the number of steps since the scale changed, an int32.
+	GoodStepsVariable = "/" + optimizer.Scope + "/" + goodStepsName
+
+	lossScaleName = "epl_loss_scale"
+	goodStepsName = "epl_good_steps"
+)
+
+// ParamLossScaleSteps is the hyperparameter of a model for the number of good steps after which a dynamic loss scale doubles:
+// an int, 2000 by default.
+const ParamLossScaleSteps = "epl_loss_scale_steps"
+
+// startOfLossScale is the first scale of a dynamic one.
+const startOfLossScale = 1 << 15
+
+// lossScaleOf reads the configuration. bfloat16 has the range of float32, and needs none unless the user wants it.
+func lossScaleOf(a config.AMP) *record.LossScale {
+	switch {
+	case a.Level == "":
+		return nil
+	case !a.LossScale.Dynamic:
+		return &record.LossScale{Start: a.LossScale.Value}
+	case a.DType == config.BFloat16:
+		return nil
+	}
+	return &record.LossScale{Start: startOfLossScale, Dynamic: true}
+}
+
+// lossScale is the loss scale in a training program: the loss is multiplied by it, so that small gradients do not vanish in
+// float16, and gradients are divided by it. A step whose gradients are not all finite changes nothing but the scale.
+//
+// All of it is ordinary ops on reduced gradients, so that model replicas, micro-batches and stages agree.
+type lossScale struct {
+	record.LossScale
+	scale, good *model.Variable // if it is dynamic
+	steps       int
+	now         *graph.Node // the scale of this step
+}
+
+// newLossScale returns nil if the program needs none.
+func newLossScale(b *record.Builder, scope *model.Scope, g *graph.Graph) *lossScale {
+	o := b.LossScale()
+	if o == nil {
+		return nil
+	}
+	s := &lossScale{LossScale: *o, steps: model.GetParamOr(scope, ParamLossScaleSteps, 2000)}
+	if !o.Dynamic {
+		s.now = graph.Scalar(g, dtypes.Float32, o.Start)
+		return s
+	}
+	at := scope.At("%s", optimizer.Scope)
+	s.scale = at.VariableWithValue(lossScaleName, float32(o.Start)).SetTrainable(false)
+	s.good = at.VariableWithValue(goodStepsName, int32(0)).SetTrainable(false)
+	s.now = s.scale.NodeValue(g)
+	return s
+}
+
+// up multiplies the loss.
+func (s *lossScale) up(loss *graph.Node) *graph.Node {
+	return graph.Mul(loss, graph.ConvertDType(s.now, loss.DType()))
+}
+
+// down divides gradients.
+func (s *lossScale) down(gradients []*graph.Node) []*graph.Node {
+	inverse := graph.Reciprocal(s.now)
+	out := make([]*graph.Node, len(gradients))
+	for i, g := range gradients {
+		out[i] = graph.Mul(g, graph.ConvertDType(inverse, g.DType()))
+	}
+	return out
+}
+
+// finite tells, as a scalar, whether every element of the gradients is a number. It counts those that are not: a sum is what
+// devices that have a part each can add up.
+func finite(gradients []*graph.Node) *graph.Node {
+	var bad *graph.Node
+	for _, g := range gradients {
+		n := graph.ReduceAllSum(graph.ConvertDType(graph.LogicalNot(graph.IsFinite(g)), dtypes.Float32))
+		if bad == nil {
+			bad = n
+		} else {
+			bad = graph.Add(bad, n)
+		}
+	}
+	return graph.Equal(bad, graph.ScalarZero(bad.Graph(), dtypes.Float32))
+}
+
+// poison makes all gradients NaN if one of the given ones is not finite: clipping may hide that.
+func poison(clipped, gradients []*graph.Node) []*graph.Node {
+	ok := finite(gradients)
+	out := make([]*graph.Node, len(clipped))
+	for i, c := range clipped {
+		nan := graph.Scalar(c.Graph(), c.DType(), math.NaN())
+		out[i] = graph.Where(ok, c, graph.BroadcastToShape(nan, c.Shape()))
+	}
+	return out
+}
+
+// apply lets the optimizer use the gradients, and takes back what it did if they are not finite. Then it sets the next scale.
+func (s *lossScale) apply(scope *model.Scope, gradients []*graph.Node, update func()) {
+	if len(gradients) == 0 {
+		update()
+		return
+	}
+	g := gradients[0].Graph()
+	ok := finite(gradients)
+	before := map[*model.Variable]*graph.Node{}
+	for v := range scope.Store().IterVariables() {
+		if v.InUseByGraph(g) {
+			before[v] = v.NodeValue(g)
+		}
+	}
+	update()
+	for v := range scope.Store().IterVariables() {
+		if !v.ChangedInGraph(g) {
+			continue
+		}
+		old := before[v]
+		if old == nil { // the optimizer has made it
+			old = g.GetParameterByName(v.Path())
+		}
+		if now := v.NodeValue(g); now != old {
+			v.SetNodeValue(graph.Where(ok, now, old))
+		}
+	}
+	if s.Dynamic {
+		s.next(g, ok)
+	}
+}
+
+// next doubles the scale after enough good steps, and halves it after a bad one.
+func (s *lossScale) next(g *graph.Graph, ok *graph.Node) {
+	good := graph.OnePlus(s.good.NodeValue(g))
+	grows := graph.GreaterOrEqual(good, graph.Scalar(g, dtypes.Int32, s.steps))
+	doubled := graph.MulScalar(s.now, 2)
+	doubled = graph.Where(graph.IsFinite(doubled), doubled, s.now)
+	halved := graph.MaxScalar(graph.MulScalar(s.now, 0.5), 1)
+	s.scale.SetNodeValue(graph.Where(ok, graph.Where(grows, doubled, s.now), halved))
+	zero := graph.ScalarZero(g, dtypes.Int32)
+	s.good.SetNodeValue(graph.Where(graph.LogicalAnd(ok, graph.LogicalNot(grows)), good, zero))
+}

@@ -1,0 +1,351 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// amp lets a training program compute in the low type where that is fast and safe: mixed precision of level O1. Variables,
+// gradients as they leave backward, the optimizer and results stay float32.
+//
+// Every float32 value of main keeps its identity, and with it everything that refers to it: an op that is to compute in the low
+// type becomes a new op, and the old one the cast of its result, which dies if nobody needs it.
+func amp(p *ir.Program, o Options) (int, error) {
+	if o.AMP == dtypes.InvalidDType || !p.IsTraining() {
+		return 0, nil
+	}
+	a := &mixer{p: p, dtype: o.AMP, log: o.AMPLog, wanted: map[*ir.Value]bool{}, lonely: map[*ir.Value]bool{},
+		state: map[*ir.Value]precision{}, lows: map[*ir.Value]*ir.Value{}, casts: map[castKey]*ir.Value{},
+		before: map[*ir.Op][]*ir.Op{}, after: map[*ir.Op][]*ir.Op{}, by: map[*ir.Value]*ir.Value{}}
+	if a.log == nil {
+		a.log = func(string) {}
+	}
+	unfuseDense(p)
+	a.look()
+	for _, op := range p.Main.Ops {
+		if op.Phase != ir.Apply {
+			a.op(op)
+		}
+	}
+	n := a.finish()
+	if o.Note != nil {
+		o.Note(fmt.Sprintf("mixed precision: %d of %d float32 ops of forward and backward compute in %s, of them %d dots and convolutions; "+
+			"results of %d others are rounded to it", a.lowered, a.ops, a.dtype, a.dots, a.rounds))
+	}
+	return n, nil
+}
+
+// precision is what is known of a float32 value of the program.
+type precision uint8
+
+const (
+	// neutral values were not made by an op that needs float32: variables, data, constants, and what follows from them by moving
+	// and adding. They may be cast where that helps.
+	neutral precision = iota
+	// exact values were computed in float32 for a reason, so that what is computed from them is, too.
+	exact
+	// rounded values exist in the low type; in float32 they are a cast of that.
+	rounded
+)
+
+type mixer struct {
+	p     *ir.Program
+	dtype dtypes.DType // the low type
+	log   func(string)
+
+	wanted map[*ir.Value]bool // a dot or a convolution reads it, perhaps moved
+	lonely map[*ir.Value]bool // it is read at once, in float32 only
+
+	state map[*ir.Value]precision
+	lows  map[*ir.Value]*ir.Value // rounded values, in the low type
+	casts map[castKey]*ir.Value
+	// before and after are the new ops, by the op of the program beside which they stand.
+	before, after map[*ir.Op][]*ir.Op
+	by            map[*ir.Value]*ir.Value // casts of the model that are not needed
+
+	ops, lowered, dots, rounds int
+}
+
+// castKey is a cast: one per value and type for what a TaskGraph does in a phase, so that no cast waits for another phase.
+type castKey struct {
+	value *ir.Value
+	dtype dtypes.DType
+	at    *ir.TaskGraph
+	phase ir.Phase
+}
+
+func is32(v *ir.Value) bool { return v != nil && v.Shape.DType == dtypes.Float32 }
+
+// class is that of the op in this program.
+func (a *mixer) class(op *ir.Op) class {
+	c := classes[op.Type()]
+	if c == low && !(is32(op.Inputs[0]) && is32(op.Inputs[1]) && is32(op.Outputs[0])) {
+		return full // its types are the model's business
+	}
+	return c
+}
+
+// look finds out, from the last op to the first, what will be read in which type.
+func (a *mixer) look() {
+	a.wanted, a.lonely = map[*ir.Value]bool{}, map[*ir.Value]bool{}
+	readers, fullReaders := map[*ir.Value]int{}, map[*ir.Value]int{}
+	for i := len(a.p.Main.Ops) - 1; i >= 0; i-- {
+		op := a.p.Main.Ops[i]
+		if op.Phase == ir.Apply {
+			continue
+		}
+		c := a.class(op)
+		for _, v := range op.Outputs {
+			a.lonely[v] = readers[v] == fullReaders[v] && (readers[v] <= 1 || !isSum(op))
+		}
+		for _, in := range op.Inputs {
+			if is32(in) && (c == low || c == move && a.wanted[op.Outputs[0]]) {
+				a.wanted[in] = true
+			}
+		}
+		op.Uses(func(v *ir.Value) {
+			readers[v]++
+			if v.Op.Phase == op.Phase && (c == full || c == follow && a.lonely[op.Outputs[0]]) {
+				fullReaders[v]++
+			}
+		})
+	}
+}
+
+// isSum tells whether the op adds two values, as a residual connection does: what several ops read of it is worth keeping small.
+func isSum(op *ir.Op) bool {
+	switch op.Attrs.(type) {
+	case *ir.Add, *ir.Sub:
+		return true
+	}
+	return false
+}
+
+// op decides about one op.
+func (a *mixer) op(op *ir.Op) {
+	reads, gives := slices.ContainsFunc(op.Inputs, is32), slices.ContainsFunc(op.Outputs, is32)
+	if op.IsLeaf() || !reads && !gives || a.modelCast(op) {
+		return
+	}
+	a.ops++
+	c, name := a.class(op), op.String()
+	inLow, reason := a.decide(op, c)
+	if inLow {
+		a.lower(op)
+		a.log(fmt.Sprintf("epl: amp: %s computes in %s: %s", name, a.dtype, reason))
+		return
+	}
+	state := neutral
+	for i, in := range op.Inputs {
+		if is32(in) {
+			if c == full || a.state[in] != neutral {
+				state = exact
+			}
+			op.Inputs[i] = a.full(in, op)
+		}
+	}
+	for _, v := range op.Outputs {
+		if is32(v) {
+			if a.state[v] = state; a.wanted[v] {
+				a.round(v)
+				reason += fmt.Sprintf("; dots read its result, which is rounded to %s", a.dtype)
+			}
+		}
+	}
+	a.log(fmt.Sprintf("epl: amp: %s computes in float32: %s", name, reason))
+}
+
+// modelCast deals with casts of the model between float32 and the low type: whoever reads one may read what was cast.
+func (a *mixer) modelCast(op *ir.Op) bool {
+	if _, ok := op.Attrs.(*ir.ConvertDType); !ok {
+		return false
+	}
+	in, out := op.Inputs[0], op.Outputs[0]
+	switch {
+	case is32(in) && out.Shape.DType == a.dtype:
+		if a.state[in] == rounded {
+			a.by[out] = a.lows[in]
+			a.log(fmt.Sprintf("epl: amp: %s is not needed: what it casts is %s already", op, a.dtype))
+		}
+	case is32(out) && in.Shape.DType == a.dtype:
+		a.state[out], a.lows[out] = rounded, in
+		a.casts[castKey{out, dtypes.Float32, op.TaskGraph, op.Phase}] = out
+	default:
+		return false
+	}
+	return true
+}
+
+// decide says whether the op is to compute in the low type, and why.
+func (a *mixer) decide(op *ir.Op, c class) (inLow bool, reason string) {
+	switch c {
+	case low:
+		return true, "it is on the allow list"
+	case full:
+		if r := why[op.Type()]; r != "" {
+			return false, "it " + r
+		}
+		return false, "it is on no list"
+	}
+	inputs := op.Inputs
+	if _, ok := op.Attrs.(*ir.SchedulingBarrier); ok {
+		inputs = inputs[:1] // the others it only waits for
+	}
+	var have, lack int64
+	for _, in := range inputs {
+		switch {
+		case !is32(in):
+		case a.state[in] == exact:
+			return false, fmt.Sprintf("it reads %s, which is float32 for a reason", in)
+		case a.state[in] == rounded:
+			have += in.Bytes()
+		default:
+			lack += castBytes(in)
+		}
+	}
+	switch {
+	case have == 0 && c == move && a.wanted[op.Outputs[0]]:
+		return true, "dots read what it moves"
+	case have == 0:
+		return false, "nothing that it reads is " + a.dtype.String()
+	case c == follow && a.lonely[op.Outputs[0]]:
+		return false, "its result is needed in float32 only"
+	case lack > have:
+		return false, "more would have to be cast than it reads in " + a.dtype.String()
+	}
+	return true, "what it reads is " + a.dtype.String()
+}
+
+// castBytes is how much must be cast to have a value in the low type.
+func castBytes(v *ir.Value) int64 {
+	switch v.Op.Attrs.(type) {
+	case *ir.Constant:
+		return 0
+	case *ir.BroadcastInDim:
+		return castBytes(v.Op.Inputs[0])
+	}
+	return v.Bytes()
+}
+
+// lower lets an op compute in the low type. The old one becomes the cast of its result.
+func (a *mixer) lower(op *ir.Op) {
+	if a.class(op) == low {
+		a.dots++
+	}
+	inputs := slices.Clone(op.Inputs)
+	for i, in := range inputs {
+		if is32(in) {
+			inputs[i] = a.lowOf(in, op)
+		}
+	}
+	v := op.Outputs[0]
+	made := a.p.NewOp(a.attrs(op.Attrs), inputs, a.shape(v))
+	a.before[op] = append(a.before[op], like(op, made))
+	op.Attrs, op.Inputs = &ir.ConvertDType{DType: dtypes.Float32}, []*ir.Value{made.Outputs[0]}
+	a.state[v], a.lows[v] = rounded, made.Outputs[0]
+	a.casts[castKey{v, dtypes.Float32, op.TaskGraph, op.Phase}] = v
+	a.lowered++
+}
+
+// attrs are those of an op in the low type. Dots add up in float32, as all backends do them.
+func (a *mixer) attrs(attrs ir.Attrs) ir.Attrs {
+	switch t := attrs.(type) {
+	case *ir.DotGeneral:
+		d := *t
+		d.Config = compute.DotGeneralConfig{AccumulatorDType: dtypes.Float32, OutputDType: a.dtype}
+		return &d
+	case *ir.BroadcastInDim:
+		b := *t
+		b.OutputShape = b.OutputShape.Clone()
+		b.OutputShape.DType = a.dtype
+		return &b
+	}
+	return attrs
+}
+
+func (a *mixer) shape(v *ir.Value) shapes.Shape {
+	s := v.Shape.Clone()
+	s.DType = a.dtype
+	return s
+}
+
+// like gives a new op what places it beside another.
+func like(op, made *ir.Op) *ir.Op {
+	made.Func, made.TaskGraph, made.Phase, made.Region, made.Origin, made.Source = op.Func, op.TaskGraph, op.Phase, op.Region, op.Origin, op.Source
+	return made
+}
+
+// lowOf is the value in the low type, for an op that reads it. What is not rounded is cast where it is used, once for what a
+// TaskGraph does in a phase: casts of weights live no longer than that.
+func (a *mixer) lowOf(v *ir.Value, user *ir.Op) *ir.Value {
+	if a.state[v] == rounded {
+		return a.lows[v]
+	}
+	key := castKey{v, a.dtype, user.TaskGraph, user.Phase}
+	if a.casts[key] == nil {
+		var attrs ir.Attrs = &ir.ConvertDType{DType: a.dtype}
+		from := v
+		if _, ok := v.Op.Attrs.(*ir.BroadcastInDim); ok {
+			attrs, from = a.attrs(v.Op.Attrs), a.lowOf(v.Op.Inputs[0], user)
+		}
+		a.casts[key] = a.beside(user, attrs, from, a.shape(v))
+	}
+	return a.casts[key]
+}
+
+// full is the value in float32, for an op that reads it. What was rounded is kept so, and cast back where it is used.
+func (a *mixer) full(v *ir.Value, user *ir.Op) *ir.Value {
+	if a.state[v] != rounded {
+		return v
+	}
+	key := castKey{v, dtypes.Float32, user.TaskGraph, user.Phase}
+	if a.casts[key] == nil {
+		a.casts[key] = a.beside(user, &ir.ConvertDType{DType: dtypes.Float32}, a.lows[v], v.Shape)
+	}
+	return a.casts[key]
+}
+
+// beside makes an op in front of the one that reads it.
+func (a *mixer) beside(user *ir.Op, attrs ir.Attrs, from *ir.Value, s shapes.Shape) *ir.Value {
+	made := a.p.NewOp(attrs, []*ir.Value{from}, s)
+	a.before[user] = append(a.before[user], like(user, made))
+	return made.Outputs[0]
+}
+
+// round casts a result that was computed in float32 right after, for all who read it: it is stored once, in the low type.
+func (a *mixer) round(v *ir.Value) {
+	made := a.p.NewOp(&ir.ConvertDType{DType: a.dtype}, []*ir.Value{v}, a.shape(v))
+	a.after[v.Op] = append(a.after[v.Op], like(v.Op, made))
+	a.state[v], a.lows[v] = rounded, made.Outputs[0]
+	a.rounds++
+}
+
+// finish puts the new ops in their places.
+func (a *mixer) finish() int {
+	for i := range a.p.Collections {
+		if c := &a.p.Collections[i]; c.Key == "Checkpoints" { // what is kept is what backward reads
+			for j, v := range c.Values {
+				if a.lows[v] != nil {
+					c.Values[j] = a.lows[v]
+				}
+			}
+		}
+	}
+	var ops []*ir.Op
+	for _, op := range a.p.Main.Ops {
+		ops = append(append(append(ops, a.before[op]...), op), a.after[op]...)
+	}
+	a.p.Main.Ops = ops
+	n := a.lowered + a.rounds + len(a.by)
+	if n > 0 {
+		a.p.ReplaceUses(a.by)
+		deadCode(a.p)
+	}
+	return n
+}

@@ -1,0 +1,279 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/compute/support/humanize"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/ir"
+)
+
+// recompute lets backward compute what it reads of forward again, from what is kept, in the region that reads it. Copies
+// stay apart from what they copy because regions run in segments of their own. What devices exchange is kept, and so is
+// what the last region has, since its backward follows at once.
+func recompute(p *ir.Program, o Options) (int, error) {
+	if !o.divides() || p.Local == nil {
+		return 0, nil
+	}
+	r := newRecomputer(p, o)
+	settle(p, r.regions)
+	if o.Checkpoint == "" {
+		return 0, nil
+	}
+	r.find()
+	before := cost.Activations(p.Main.Ops)
+	n := r.rewrite()
+	o.note(fmt.Sprintf("gradient checkpoint: backward computes %s again, %.0f%% of the arithmetic of forward, and keeps %s of it instead of %s.",
+		counted(n, "op"), 100*r.share(), humanize.Bytes(cost.Activations(p.Main.Ops)), humanize.Bytes(before)))
+	return n, nil
+}
+
+// share is how much of the arithmetic of forward is done again.
+func (r *recomputer) share() float64 {
+	var forward, again int64
+	for _, op := range r.p.Main.Ops {
+		if op.Phase == ir.Forward {
+			forward += cost.Of(op).Flops
+		}
+	}
+	for _, op := range r.copies {
+		again += cost.Of(op).Flops
+	}
+	return float64(again) / float64(max(forward, 1))
+}
+
+// recomputer knows what to recompute where.
+type recomputer struct {
+	p       *ir.Program
+	auto    bool
+	regions int // of forward
+	from    int // the first region of forward that is not recomputed
+	end     int // the first TaskGraph that is not recomputed
+	stage   map[*ir.TaskGraph]int
+	cheap   map[*ir.Op]bool
+	// crossing are the values that a later region of forward reads.
+	crossing map[*ir.Value]bool
+	kept     map[*ir.Value]bool // though not marked: another region reads them, or a function captures them
+	wanted   map[key]bool
+	copies   map[key]*ir.Op
+}
+
+// key is an op that a region of backward computes again.
+type key struct {
+	op     *ir.Op
+	region int
+}
+
+func newRecomputer(p *ir.Program, o Options) *recomputer {
+	r := &recomputer{p: p, auto: o.Checkpoint == checkpointAuto, end: o.CheckpointEnd, stage: map[*ir.TaskGraph]int{},
+		crossing: map[*ir.Value]bool{}, kept: map[*ir.Value]bool{}, copies: map[key]*ir.Op{}}
+	for i, s := range p.Stages {
+		for _, t := range s.TaskGraphs {
+			r.stage[t] = i
+		}
+	}
+	marked := map[*ir.Op]bool{}
+	for _, op := range p.Main.Ops {
+		marked[op] = op.Keep
+		if op.IsLeaf() || op.Phase != ir.Forward {
+			continue
+		}
+		r.regions = max(r.regions, op.Region+1)
+		op.Uses(func(v *ir.Value) {
+			if !v.Op.IsLeaf() && v.Op.Region < op.Region {
+				r.crossing[v] = true
+			}
+		})
+	}
+	r.cheap = cheapOps(p, marked)
+	r.from = r.regions - 1
+	if !r.auto {
+		r.from = 0
+		for _, v := range p.Collection("Checkpoints") {
+			r.from = max(r.from, v.Op.Region+1)
+		}
+	}
+	return r
+}
+
+// again tells whether an op of backward that reads v computes it again, or reads v's copy, instead of v itself.
+func (r *recomputer) again(v *ir.Value, reader *ir.Op) bool {
+	op := v.Op
+	switch op.Attrs.(type) {
+	case *ir.Exchange, *ir.Merge, *ir.AllReduce:
+		return false
+	}
+	switch {
+	case op.IsLeaf() || op.Phase != ir.Forward || !op.Varying || r.kept[v]:
+		return false
+	case op.Place != reader.Place || r.stage[op.TaskGraph] != r.stage[reader.TaskGraph]:
+		return false // it was sent
+	case r.cheap[op]:
+		return true
+	case op.Region >= r.from || r.end > 0 && (op.TaskGraph == nil || op.TaskGraph.ID >= r.end):
+		return false
+	}
+	// Of an op with several results only those are kept that go on: the state of random numbers, not the numbers.
+	return !op.Keep || len(op.Outputs) > 1 && !r.crossing[v]
+}
+
+// find finds what is wanted again. What is wanted by another region than the mirror of its own is kept instead, if EPL
+// chooses.
+func (r *recomputer) find() {
+	for _, op := range r.p.Main.Ops {
+		op.Captures(func(v *ir.Value) { r.kept[v] = true })
+	}
+	for changed := true; changed; {
+		changed = false
+		r.wanted = map[key]bool{}
+		var want func(v *ir.Value, reader *ir.Op, region int)
+		want = func(v *ir.Value, reader *ir.Op, region int) {
+			if !r.again(v, reader) || r.wanted[key{v.Op, region}] {
+				return
+			}
+			if r.auto && !r.cheap[v.Op] && region != 2*r.regions-1-v.Op.Region {
+				r.kept[v], changed = true, true
+				return
+			}
+			r.wanted[key{v.Op, region}] = true
+			for _, in := range v.Op.Inputs {
+				if in != nil {
+					want(in, v.Op, region)
+				}
+			}
+		}
+		for _, op := range r.p.Main.Ops {
+			if op.IsLeaf() || op.Phase != ir.Backward {
+				continue
+			}
+			for _, in := range op.Inputs {
+				if in != nil {
+					want(in, op, op.Region)
+				}
+			}
+		}
+	}
+}
+
+// rewrite puts copies in front of those that read them, and drops what nobody reads any more.
+func (r *recomputer) rewrite() int {
+	before := users(r.p)
+	var ops []*ir.Op
+	var again func(v *ir.Value, reader *ir.Op, region int) *ir.Value
+	again = func(v *ir.Value, reader *ir.Op, region int) *ir.Value {
+		if v == nil || !r.again(v, reader) {
+			return v
+		}
+		k := key{v.Op, region}
+		c := r.copies[k]
+		if c == nil {
+			inputs := make([]*ir.Value, len(v.Op.Inputs))
+			for i, in := range v.Op.Inputs {
+				inputs[i] = again(in, v.Op, region)
+			}
+			c = r.copyOf(v.Op, inputs, region)
+			r.copies[k] = c
+			ops = append(ops, c)
+		}
+		return c.Outputs[v.Index]
+	}
+	for _, op := range r.p.Main.Ops {
+		if !op.IsLeaf() && op.Phase == ir.Backward {
+			for i, in := range op.Inputs {
+				op.Inputs[i] = again(in, op, op.Region)
+			}
+		}
+		ops = append(ops, op)
+	}
+	r.p.Main.Ops = ops
+	r.drop(before)
+	return len(r.copies)
+}
+
+// copyOf makes the same op again, for a region of backward.
+func (r *recomputer) copyOf(op *ir.Op, inputs []*ir.Value, region int) *ir.Op {
+	var outputs []shapes.Shape
+	for _, v := range op.Outputs {
+		outputs = append(outputs, v.Shape)
+	}
+	c := r.p.NewOp(op.Attrs, inputs, outputs...)
+	c.Funcs, c.Func = op.Funcs, op.Func
+	c.TaskGraph, c.Place, c.Varying, c.Source = op.TaskGraph, op.Place, op.Varying, op.Source
+	c.Phase, c.Region, c.Origin = ir.Backward, region, ir.Rematerialised
+	return c
+}
+
+// drop drops forward ops that only backward read, if it does not any more.
+func (r *recomputer) drop(before map[*ir.Value]int) {
+	after := users(r.p)
+	for _, x := range r.p.Variables {
+		for _, v := range append([]*ir.Value{x.Update}, x.Copies...) {
+			after[v]++
+		}
+	}
+	dead := map[*ir.Op]bool{}
+	for _, op := range slices.Backward(r.p.Main.Ops) {
+		if op.IsLeaf() || op.Phase != ir.Forward {
+			continue
+		}
+		was, is := 0, 0
+		for _, v := range op.Outputs {
+			was, is = was+before[v], is+after[v]
+		}
+		if was > 0 && is == 0 {
+			dead[op] = true
+			op.Uses(func(v *ir.Value) { after[v]-- })
+		}
+	}
+	r.p.Main.Ops = slices.DeleteFunc(r.p.Main.Ops, func(op *ir.Op) bool { return dead[op] })
+	for i := range r.p.Collections {
+		c := &r.p.Collections[i]
+		c.Values = slices.DeleteFunc(c.Values, func(v *ir.Value) bool { return dead[v.Op] })
+	}
+}
+
+// checkCheckpoints refuses what cannot be a checkpoint.
+func checkCheckpoints(p *ir.Program, o Options) error {
+	if n := len(p.TaskGraphs); o.CheckpointEnd > n {
+		return errors.Errorf("epl: gradient_checkpoint.end_taskgraph is %d, but program %q has %s, of which the last has the number %d; "+
+			"set it to at most that, or to -1 for all", o.CheckpointEnd-1, p.Name, counted(n, "TaskGraph"), n-1)
+	}
+	if o.Checkpoint != checkpointCollection {
+		return nil
+	}
+	all := p.Collection("Checkpoints")
+	if len(all) == 0 {
+		return errors.Errorf("epl: gradient_checkpoint.type is %q, but program %q has no value in the collection Checkpoints that a result depends on: "+
+			"add those to keep by epl.AddToCollection(epl.Checkpoints, …), or set gradient_checkpoint.type to %q", o.Checkpoint, p.Name, checkpointAuto)
+	}
+	for _, v := range all {
+		what := ""
+		switch _, isParam := v.Op.Attrs.(*ir.Parameter); {
+		case p.Variable(v) != nil:
+			what = fmt.Sprintf("the variable %q", p.Variable(v).Path)
+		case isParam:
+			what = fmt.Sprintf("the input %s of the program", v.Op.Attrs.(*ir.Parameter).Name)
+		case v.Op.IsLeaf():
+			what = "a constant"
+		case v.Op.Phase != ir.Forward:
+			what = "computed in " + v.Op.Phase.String()
+		default:
+			continue
+		}
+		return errors.Errorf("epl: the collection Checkpoints has %s, which is %s: only activations, which forward computes, can be kept or computed again; "+
+			"take it out", v.Op, what)
+	}
+	return nil
+}
+
+// counted is a number with a noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

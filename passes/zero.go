@@ -1,0 +1,698 @@
+package passes
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// ZeroLevel says what is divided over the model replicas.
+type ZeroLevel int
+
+// The levels, each with what the one before has.
+const (
+	ZeroOff       ZeroLevel = iota
+	ZeroState               // v0: what the optimizer keeps for weights
+	ZeroGradients           // v1: gradients, after they are merged
+	ZeroWeights             // v2: weights, which are gathered where they are used
+)
+
+// zero divides optimizer state, gradients and weights over the model replicas, so that each keeps and computes a part of
+// them: the elements of a tensor, laid out flat. Every op of the optimizer that works element by element, a sum over all
+// elements included, works on a part as well; what needs the whole of something gets it gathered.
+func zero(p *ir.Program, o Options) (int, error) {
+	if o.Zero == ZeroOff || p.Local == nil {
+		return 0, nil
+	}
+	if p.Local.Replicas == 1 {
+		o.note("zero.level: the program has one model replica, so that there is nobody to share with: it has no effect")
+		return 0, nil
+	}
+	z := &zeroer{p: p, n: p.Local.Replicas, note: o.note, users: map[*ir.Value][]*ir.Op{}, divided: map[*ir.Value]bool{}, weights: map[*ir.Value]bool{},
+		native: map[*ir.Value]bool{}, wholes: map[at]*ir.Value{}, parts: map[at]*ir.Value{}, terms: map[at]*ir.Value{}, emitted: map[*ir.Op]bool{},
+		replica: map[int]*ir.Value{}, local: map[nearby]*ir.Value{}, needs: map[*ir.Value]bool{},
+		bound: map[*ir.Op]bool{}, homes: map[*ir.Value][]int{}}
+	z.read()
+	z.choose(o.Zero)
+	if o.Zero >= ZeroGradients {
+		z.scatter()
+	}
+	z.spread()
+	before := p.Main.Ops
+	p.Main.Ops = nil
+	for _, op := range before {
+		if !isApply(op) {
+			z.instance(op)
+		}
+	}
+	n := z.outputs()
+	for i := range p.Collections {
+		c := &p.Collections[i]
+		c.Values = slices.DeleteFunc(c.Values, func(v *ir.Value) bool { return !z.emitted[v.Op] })
+	}
+	return n, nil
+}
+
+// isApply tells whether the op is computed by the optimizer.
+func isApply(op *ir.Op) bool {
+	_, merges := op.Attrs.(*ir.Merge)
+	return op.Phase == ir.Apply && !op.IsLeaf() && !merges
+}
+
+type zeroer struct {
+	p     *ir.Program
+	n     int // model replicas
+	note  func(string)
+	users map[*ir.Value][]*ir.Op
+	// divided are the values at the start of the step of variables that are divided; weights, those among them that instances
+	// read. If the devices of a stage share such a variable, they are what the devices have of it.
+	divided, weights map[*ir.Value]bool
+	// native values are computed in parts.
+	native map[*ir.Value]bool
+	// What there is of a value in the new program, on a device: all of it, a part, or a term of a sum over model replicas.
+	wholes, parts, terms map[at]*ir.Value
+	emitted              map[*ir.Op]bool
+	replica              map[int]*ir.Value
+	needs                map[*ir.Value]bool // values that do not differ between instances, and are computed from divided weights
+	local                map[nearby]*ir.Value
+	forward              int                 // regions of forward
+	bound                map[*ir.Op]bool     // ops that run where they are, because of what they read
+	homes                map[*ir.Value][]int // by parameter: the devices where a variable lives
+}
+
+// at is a value on a device of the model replica.
+type at struct {
+	v     *ir.Value
+	place int
+}
+
+// nearby is a value for the ops of a region.
+type nearby struct {
+	at
+	phase  ir.Phase
+	region int
+}
+
+// read notes who uses what, and where values are.
+func (z *zeroer) read() {
+	for _, op := range z.p.Main.Ops {
+		_, merges := op.Attrs.(*ir.Merge)
+		z.bound[op] = merges || isExchange(op)
+		op.Uses(func(v *ir.Value) {
+			z.users[v] = append(z.users[v], op)
+			z.bound[op] = z.bound[op] || z.bound[v.Op] || v.IsPart()
+		})
+		if op.Phase == ir.Forward {
+			z.forward = max(z.forward, op.Region+1)
+		}
+	}
+	for _, x := range z.p.Variables {
+		if x.Update != nil {
+			for _, v := range append([]*ir.Value{x.Update}, x.Copies...) {
+				z.homes[x.Param] = append(z.homes[x.Param], v.Place())
+			}
+		}
+	}
+}
+
+// home is the device that has a value, or computes it, for an op on another: what does not depend on merged values can be
+// computed anywhere, and variables are where they live.
+func (z *zeroer) home(v *ir.Value, place int) int {
+	switch homes := z.homes[v]; {
+	case z.bound[v.Op] || v.IsPart():
+		return v.Place()
+	case homes != nil && !slices.Contains(homes, place):
+		return homes[0]
+	}
+	return place
+}
+
+// choose finds the variables that are divided.
+func (z *zeroer) choose(level ZeroLevel) {
+	gradient := map[*ir.Variable]bool{}
+	for _, g := range z.p.Gradients {
+		gradient[g.Variable] = true
+	}
+	var all, small int64
+	var weights []*ir.Variable
+	for _, x := range z.p.Variables {
+		switch {
+		case x.Update == nil || x.Param.Shape.Size() < z.n || x.Param.Shape.DType.ValuesPerStorageUnit() > 1:
+		case gradient[x]:
+			weights = append(weights, x)
+			all += x.Param.Bytes()
+		case !x.Trainable && z.onlyApply(x):
+			if op := z.undivided(x); op != nil {
+				z.note(fmt.Sprintf("zero.level: %q stays whole on every model replica, because %s needs all of it", x.Path, op))
+				continue
+			}
+			z.divide(x, z.divided)
+		}
+	}
+	if level < ZeroWeights {
+		return
+	}
+	// Gathering something small takes as long as gathering something larger: a hundredth of all bytes stays whole.
+	slices.SortStableFunc(weights, func(x, y *ir.Variable) int { return int(x.Param.Bytes() - y.Param.Bytes()) })
+	for _, x := range weights {
+		if small += x.Param.Bytes(); small <= all/100 {
+			continue
+		}
+		if op := z.captured(x); op != nil {
+			z.note(fmt.Sprintf("zero.level: %q stays whole on every model replica, because a function of %s reads it", x.Path, op))
+			continue
+		}
+		z.divide(x, z.divided)
+		z.divide(x, z.weights)
+	}
+}
+
+// held are what devices have of a variable before it is divided.
+func held(x *ir.Variable) []*ir.Value {
+	if x.Shards != nil {
+		return x.Shards
+	}
+	return []*ir.Value{x.Param}
+}
+
+func (z *zeroer) divide(x *ir.Variable, into map[*ir.Value]bool) {
+	for _, v := range held(x) {
+		into[v] = true
+	}
+}
+
+// onlyApply tells whether only the optimizer reads a variable, and computes its new value.
+func (z *zeroer) onlyApply(x *ir.Variable) bool {
+	for _, v := range held(x) {
+		for _, u := range z.users[v] {
+			if !isApply(u) && !u.IsLeaf() {
+				return false
+			}
+		}
+	}
+	return isApply(x.Update.Op)
+}
+
+// undivided is an op for which a variable of the optimizer must be whole, nil if there is none.
+func (z *zeroer) undivided(x *ir.Variable) *ir.Op {
+	if !partable(x.Update.Op) {
+		return x.Update.Op
+	}
+	for _, v := range held(x) {
+		for _, u := range z.users[v] {
+			if !u.IsLeaf() && !partable(u) && !sumsAll(u) {
+				return u
+			}
+		}
+	}
+	return nil
+}
+
+// captured is an op with a function that reads the variable, nil if there is none.
+func (z *zeroer) captured(x *ir.Variable) (found *ir.Op) {
+	seen := map[*ir.Op]bool{}
+	var look func(v *ir.Value)
+	look = func(v *ir.Value) {
+		for _, u := range z.users[v] {
+			if seen[u] || found != nil {
+				continue
+			}
+			seen[u] = true
+			if !slices.Contains(u.Inputs, v) {
+				found = u
+			} else if !u.Varying && !isApply(u) {
+				for _, w := range u.Outputs {
+					look(w)
+				}
+			}
+		}
+	}
+	for _, v := range held(x) {
+		look(v)
+	}
+	return found
+}
+
+// partable tells whether a part of the op's result can be computed from parts of its inputs.
+func partable(op *ir.Op) bool {
+	if len(op.Outputs) != 1 || op.Outputs[0].Shape.Rank() == 0 {
+		return false
+	}
+	_, reshape := op.Attrs.(*ir.Reshape)
+	return reshape || op.IsElementwise()
+}
+
+// sumsAll tells whether the op reduces all elements to one.
+func sumsAll(op *ir.Op) bool {
+	switch op.Attrs.(type) {
+	case *ir.ReduceSum, *ir.ReduceMax, *ir.ReduceMin, *ir.ReduceLogicalAnd:
+		return op.Outputs[0].Shape.Rank() == 0
+	}
+	return false
+}
+
+// scatter gives every model replica a part of gradients only.
+func (z *zeroer) scatter() {
+	for _, op := range z.p.Main.Ops {
+		m, ok := op.Attrs.(*ir.Merge)
+		if !ok || op.Phase != ir.Backward || !m.How.Adds() || m.Worker || op.Outputs[0].Shape.Size() < z.n {
+			continue
+		}
+		if !slices.ContainsFunc(z.p.Gradients, func(g ir.Gradient) bool { return slices.Contains(op.Outputs, g.Value) }) {
+			continue
+		}
+		used := func(v *ir.Value) bool {
+			return slices.ContainsFunc(z.users[v], func(u *ir.Op) bool { return !isApply(u) || !slices.Contains(u.Inputs, v) })
+		}
+		if slices.ContainsFunc(op.Outputs, used) {
+			continue
+		}
+		parts := *m
+		parts.Parts = true
+		op.Attrs = &parts
+		for i, v := range op.Outputs {
+			whole := &ir.Value{Op: op, Index: i, Shape: v.Shape} // what others mean by it
+			for _, u := range z.users[v] {
+				for j, in := range u.Inputs {
+					if in == v {
+						u.Inputs[j] = whole
+					}
+				}
+			}
+			for j, out := range z.p.Main.Outputs {
+				if out == v {
+					z.p.Main.Outputs[j] = whole
+				}
+			}
+			v.Shape = ir.PartShape(v.Shape, z.n)
+			z.users[whole] = z.users[v]
+			z.native[whole] = true
+			z.parts[at{whole, v.Place()}] = v
+		}
+	}
+}
+
+// spread finds what is computed in parts: what needs something of the same size that is.
+func (z *zeroer) spread() {
+	for v := range z.divided {
+		z.native[v] = true
+	}
+	for _, op := range z.p.Main.Ops {
+		if !isApply(op) || !partable(op) {
+			continue
+		}
+		for _, in := range op.Inputs {
+			if z.native[in] && in.Shape.Size() == op.Outputs[0].Shape.Size() {
+				z.native[op.Outputs[0]] = true
+			}
+		}
+	}
+	for _, op := range z.p.Main.Ops {
+		if op.IsLeaf() || op.Varying || isApply(op) || isExchange(op) {
+			continue
+		}
+		if _, merges := op.Attrs.(*ir.Merge); merges {
+			continue
+		}
+		op.Uses(func(v *ir.Value) {
+			if z.weights[v] || z.needs[v] {
+				for _, w := range op.Outputs {
+					z.needs[w] = true
+				}
+			}
+		})
+	}
+}
+
+func isExchange(op *ir.Op) bool { _, ok := op.Attrs.(*ir.Exchange); return ok }
+
+// instance copies an op of instances. Divided weights are gathered for each region that reads them, and what is computed from
+// them alone is computed there.
+func (z *zeroer) instance(op *ir.Op) {
+	if !op.IsLeaf() && len(op.Outputs) > 0 && z.needs[op.Outputs[0]] {
+		return // where it is read
+	}
+	for i, in := range op.Inputs {
+		if in != nil && !op.IsLeaf() && (z.weights[in] || z.needs[in]) {
+			place := op.Place
+			if a, ok := op.Attrs.(*ir.Exchange); ok {
+				place = a.Places[i]
+			}
+			op.Inputs[i] = z.near(in, op, place)
+		}
+	}
+	z.put(op)
+}
+
+func (z *zeroer) put(op *ir.Op) {
+	op.Func = z.p.Main
+	z.p.Main.Ops = append(z.p.Main.Ops, op)
+	z.emitted[op] = true
+}
+
+// add makes an op where and when another is.
+func (z *zeroer) add(site *ir.Op, place int, a ir.Attrs, shape shapes.Shape, in ...*ir.Value) *ir.Value {
+	op := z.p.NewOp(a, in, shape)
+	op.TaskGraph, op.Phase, op.Region, op.Origin, op.Source, op.Place = site.TaskGraph, site.Phase, site.Region, site.Origin, site.Source, place
+	z.put(op)
+	return op.Outputs[0]
+}
+
+// near is a weight, or what is computed from weights, for an op of an instance.
+func (z *zeroer) near(v *ir.Value, site *ir.Op, place int) *ir.Value {
+	key := nearby{at{v, place}, site.Phase, site.Region}
+	if len(z.p.Stages) < 2 && site.Phase == ir.Backward && site.Region == z.forward {
+		// The last region of forward is the first of backward: its weights are there.
+		if w := z.local[nearby{at{v, place}, ir.Forward, z.forward - 1}]; w != nil {
+			return w
+		}
+	}
+	if w := z.local[key]; w != nil {
+		return w
+	}
+	var w *ir.Value
+	switch {
+	case z.weights[v]:
+		w = z.gather(site, place, z.part(v, site, place), v.Shape)
+	case z.needs[v]:
+		c := z.clone(v.Op, site, place, func(in *ir.Value) *ir.Value {
+			if z.weights[in] || z.needs[in] {
+				return z.near(in, site, place)
+			}
+			return in
+		})
+		for i, out := range c.Outputs {
+			z.local[nearby{at{v.Op.Outputs[i], place}, site.Phase, site.Region}] = out
+		}
+		return c.Outputs[v.Index]
+	}
+	z.local[key] = w
+	return w
+}
+
+// clone repeats an op elsewhere.
+func (z *zeroer) clone(op, site *ir.Op, place int, input func(*ir.Value) *ir.Value) *ir.Op {
+	inputs := make([]*ir.Value, len(op.Inputs))
+	for i, in := range op.Inputs {
+		if in != nil {
+			inputs[i] = input(in)
+		}
+	}
+	var out []shapes.Shape
+	for _, v := range op.Outputs {
+		out = append(out, v.Shape)
+	}
+	c := z.p.NewOp(op.Attrs, inputs, out...)
+	c.TaskGraph, c.Phase, c.Region, c.Origin, c.Source, c.Place, c.Funcs = site.TaskGraph, site.Phase, site.Region, op.Origin, op.Source, place, op.Funcs
+	z.put(c)
+	return c
+}
+
+// gather makes a whole of the parts of all model replicas.
+func (z *zeroer) gather(site *ir.Op, place int, part *ir.Value, shape shapes.Shape) *ir.Value {
+	return z.add(site, place, &ir.Exchange{How: ir.AllGatherOf, Places: []int{place}, Replicas: true}, shape, part)
+}
+
+// outputs computes what the step leaves behind, and returns how many variables are divided.
+func (z *zeroer) outputs() (n int) {
+	update := map[*ir.Variable]*ir.Value{}
+	for _, x := range z.p.Variables {
+		if x.Update == nil {
+			continue
+		}
+		all := append([]*ir.Value{x.Update}, x.Copies...)
+		if !z.divided[held(x)[0]] {
+			for i, v := range all {
+				all[i] = z.whole(v, v.Op, v.Place())
+			}
+		} else {
+			n++
+			boxes := x.Shards
+			x.Shards = nil
+			for i, v := range all {
+				h := x.Param
+				if boxes != nil {
+					h = boxes[i]
+				}
+				x.Shards = append(x.Shards, z.part(h, v.Op, v.Place()))
+				all[i] = z.part(v, v.Op, v.Place())
+			}
+		}
+		x.Update, x.Copies = all[0], all[1:]
+		update[x] = x.Update
+	}
+	for i, o := range z.p.Outputs {
+		if o.Updates != nil {
+			z.p.Main.Outputs[i] = update[o.Updates]
+		} else if v := z.p.Main.Outputs[i]; true {
+			z.p.Main.Outputs[i] = z.whole(v, v.Op, v.Place())
+		}
+	}
+	return n
+}
+
+// whole is all of a value, for an op of the optimizer on a device.
+func (z *zeroer) whole(v *ir.Value, site *ir.Op, place int) *ir.Value {
+	place = z.home(v, place)
+	if w := z.wholes[at{v, place}]; w != nil {
+		return w
+	}
+	w := v
+	switch {
+	case z.native[v]:
+		w = z.gather(site, place, z.part(v, site, place), v.Shape)
+	case z.needs[v]: // of instances, and computed from weights
+		w = z.clone(v.Op, site, place, func(in *ir.Value) *ir.Value { return z.whole(in, site, place) }).Outputs[v.Index]
+	case !isApply(v.Op): // it is there
+	default:
+		if t := z.term(v, place); t != nil {
+			how := ir.ReduceBySum
+			switch summed(v.Op).(type) {
+			case *ir.ReduceMax:
+				how = ir.ReduceByMax
+			case *ir.ReduceMin, *ir.ReduceLogicalAnd:
+				how = ir.ReduceByMin
+			}
+			w = z.resolve(v, t, how, place)
+			break
+		}
+		if !z.emitted[v.Op] {
+			for i, in := range v.Op.Inputs {
+				if in != nil {
+					v.Op.Inputs[i] = z.whole(in, v.Op, v.Op.Place)
+				}
+			}
+			z.put(v.Op)
+		}
+	}
+	z.wholes[at{v, place}] = w
+	return w
+}
+
+// summed is the attributes of the reduction that a term comes from.
+func summed(op *ir.Op) ir.Attrs {
+	for !sumsAll(op) {
+		op = op.Inputs[0].Op
+	}
+	return op.Attrs
+}
+
+// resolve reduces terms over the model replicas.
+func (z *zeroer) resolve(v, term *ir.Value, how ir.Reduction, place int) *ir.Value {
+	exchange := &ir.Exchange{How: ir.AllReduceOf, Reduce: how, Places: []int{place}, Replicas: true}
+	if v.Shape.DType != dtypes.Bool {
+		return z.add(v.Op, place, exchange, v.Shape, term)
+	}
+	number := v.Shape.Clone()
+	number.DType = dtypes.Int32
+	n := z.add(v.Op, place, &ir.ConvertDType{DType: dtypes.Int32}, number, term)
+	n = z.add(v.Op, place, exchange, number, n)
+	return z.add(v.Op, place, &ir.ConvertDType{DType: dtypes.Bool}, v.Shape, n)
+}
+
+// term is the model replica's share of a sum over all elements of something that is computed in parts, or of the sum of such
+// sums; nil if the value is no such thing.
+func (z *zeroer) term(v *ir.Value, place int) *ir.Value {
+	place = z.home(v, place)
+	key := at{v, place}
+	if t, ok := z.terms[key]; ok {
+		return t
+	}
+	var t *ir.Value
+	op := v.Op
+	switch op.Attrs.(type) {
+	case *ir.Reshape, *ir.Identity:
+		if v.Shape.Rank() == 0 && isApply(op.Inputs[0].Op) {
+			if x := z.term(op.Inputs[0], place); x != nil {
+				t = z.add(op, place, op.Attrs, v.Shape, x)
+			}
+		}
+	case *ir.Add, *ir.LogicalAnd, *ir.Max, *ir.Min:
+		if v.Shape.Rank() != 0 || !isApply(op.Inputs[0].Op) || !isApply(op.Inputs[1].Op) {
+			break
+		}
+		x, y := z.term(op.Inputs[0], place), z.term(op.Inputs[1], place)
+		if x != nil && y != nil && sameWay(op, summed(op.Inputs[0].Op), summed(op.Inputs[1].Op)) {
+			t = z.add(op, place, op.Attrs, v.Shape, x, y)
+		}
+	default:
+		if sumsAll(op) && z.native[op.Inputs[0]] {
+			t = z.add(op, place, wholeAxes(op.Attrs), v.Shape, z.masked(op.Inputs[0], op, place))
+		}
+	}
+	z.terms[key] = t
+	return t
+}
+
+// sameWay tells whether an op joins two reductions to one of the same kind.
+func sameWay(op *ir.Op, x, y ir.Attrs) bool {
+	if x.OpType() != y.OpType() {
+		return false
+	}
+	switch x.(type) {
+	case *ir.ReduceSum:
+		return op.Type() == ir.OpAdd
+	case *ir.ReduceMax:
+		return op.Type() == ir.OpMax
+	case *ir.ReduceMin:
+		return op.Type() == ir.OpMin
+	}
+	return op.Type() == ir.OpLogicalAnd
+}
+
+// wholeAxes reduce the only dim of a part.
+func wholeAxes(a ir.Attrs) ir.Attrs {
+	switch a.(type) {
+	case *ir.ReduceSum:
+		return &ir.ReduceSum{}
+	case *ir.ReduceMax:
+		return &ir.ReduceMax{}
+	case *ir.ReduceMin:
+		return &ir.ReduceMin{}
+	}
+	return &ir.ReduceLogicalAnd{}
+}
+
+// part is the model replica's part of a value, for an op of the optimizer on a device.
+func (z *zeroer) part(v *ir.Value, site *ir.Op, place int) *ir.Value {
+	place = z.home(v, place)
+	key := at{v, place}
+	if w := z.parts[key]; w != nil {
+		return w
+	}
+	op, shape := v.Op, ir.PartShape(v.Shape, z.n)
+	var w *ir.Value
+	switch a := op.Attrs.(type) {
+	case *ir.BroadcastInDim:
+		if in := op.Inputs[0]; isApply(op) && in.Shape.Size() == 1 {
+			scalar := z.whole(in, op, place)
+			if in.Shape.Rank() > 0 {
+				scalar = z.add(op, place, &ir.Reshape{}, shapes.Make(in.Shape.DType), scalar)
+			}
+			w = z.add(op, place, &ir.BroadcastInDim{OutputShape: shape}, shape, scalar)
+		}
+	case *ir.Reshape:
+		if isApply(op) {
+			w = z.part(op.Inputs[0], site, place)
+		}
+	case *ir.Parameter:
+		if z.divided[v] {
+			w = z.add(site, place, &ir.PartOf{Dim: -1}, shape, v)
+		}
+	case *ir.ShardOf:
+		if z.divided[v] {
+			w = z.add(site, place, &ir.PartOf{Dim: a.Dim, Start: a.Start, Size: a.Size}, shape, op.Inputs[0])
+		}
+	default:
+		if isApply(op) && op.IsElementwise() {
+			inputs := make([]*ir.Value, len(op.Inputs))
+			for i, in := range op.Inputs {
+				if in.Shape.Rank() == 0 {
+					inputs[i] = z.whole(in, op, place)
+				} else {
+					inputs[i] = z.part(in, op, place)
+				}
+			}
+			w = z.add(op, place, op.Attrs, shape, inputs...)
+		}
+	}
+	if w == nil {
+		w = z.take(z.whole(v, site, place), site, place)
+	}
+	z.parts[key] = w
+	return w
+}
+
+// number is that of the model replica.
+func (z *zeroer) number(site *ir.Op, place int) *ir.Value {
+	if z.replica[place] == nil {
+		z.replica[place] = z.add(site, place, &ir.Replica{}, ir.ReplicaShape)
+	}
+	return z.replica[place]
+}
+
+// take computes the part of a whole.
+func (z *zeroer) take(v *ir.Value, site *ir.Op, place int) *ir.Value {
+	n, part := v.Shape.Size(), ir.PartShape(v.Shape, z.n)
+	c, d := part.Dimensions[0], v.Shape.DType
+	w := v
+	if v.Shape.Rank() != 1 {
+		w = z.add(site, place, &ir.Reshape{Dimensions: []int{n}}, shapes.Make(d, n), w)
+	}
+	if pad := z.n*c - n; pad > 0 {
+		w = z.add(site, place, &ir.Pad{AxesConfig: []compute.PadAxis{{End: pad}}}, shapes.Make(d, z.n*c), w, z.constant(site, place, d, 0))
+	}
+	w = z.add(site, place, &ir.Reshape{Dimensions: []int{z.n, c}}, shapes.Make(d, z.n, c), w)
+	index := z.add(site, place, &ir.Reshape{Dimensions: []int{1}}, shapes.Make(dtypes.Int32, 1), z.number(site, place))
+	return z.add(site, place, &ir.Gather{IndexVectorAxis: 0, OffsetOutputAxes: []int{0}, CollapsedSliceAxes: []int{0}, StartIndexMap: []int{0},
+		SliceSizes: []int{1, c}, IndicesAreSorted: true}, part, w, index)
+}
+
+// masked is a part, with what lies past the end of the tensor set to what changes nothing in a reduction.
+func (z *zeroer) masked(v *ir.Value, op *ir.Op, place int) *ir.Value {
+	part := z.part(v, op, place)
+	c, n := part.Shape.Size(), v.Shape.Size()
+	if c*z.n == n {
+		return part
+	}
+	ints := shapes.Make(dtypes.Int64, c)
+	first := z.add(op, place, &ir.ConvertDType{DType: dtypes.Int64}, shapes.Make(dtypes.Int64), z.number(op, place))
+	first = z.add(op, place, &ir.Mul{}, shapes.Make(dtypes.Int64), first, z.constant(op, place, dtypes.Int64, float64(c)))
+	index := z.add(op, place, &ir.Add{}, ints, z.add(op, place, &ir.Iota{Shape: ints}, ints), first)
+	inside := z.add(op, place, &ir.LessThan{}, shapes.Make(dtypes.Bool, c), index, z.constant(op, place, dtypes.Int64, float64(n)))
+	d := v.Shape.DType
+	var neutral *ir.Value
+	switch op.Attrs.(type) {
+	case *ir.ReduceLogicalAnd:
+		neutral = z.constant(op, place, d, 1)
+	case *ir.ReduceMax:
+		neutral = z.literal(op, place, d.LowestValue(), d)
+	case *ir.ReduceMin:
+		neutral = z.literal(op, place, d.HighestValue(), d)
+	default:
+		neutral = z.constant(op, place, d, 0)
+	}
+	return z.add(op, place, &ir.Where{}, part.Shape, inside, part, z.add(op, place, &ir.BroadcastInDim{OutputShape: part.Shape}, part.Shape, neutral))
+}
+
+func (z *zeroer) constant(site *ir.Op, place int, d dtypes.DType, x float64) *ir.Value {
+	return z.literal(site, place, shapes.CastAsDType(x, d), d)
+}
+
+// literal is a scalar.
+func (z *zeroer) literal(site *ir.Op, place int, x any, d dtypes.DType) *ir.Value {
+	s := shapes.Make(d)
+	return z.add(site, place, &ir.Constant{Value: ir.Literal{Shape: s, Flat: sliceOf(x)}}, s)
+}
+
+func sliceOf(x any) any {
+	v := reflect.ValueOf(x)
+	s := reflect.MakeSlice(reflect.SliceOf(v.Type()), 0, 1)
+	return reflect.Append(s, v).Interface()
+}

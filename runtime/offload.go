@@ -1,0 +1,172 @@
+package runtime
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule"
+	"github.com/easyparallel/epl/trace"
+)
+
+// hostBuffer is a tensor in the memory of the host. It implements compute.Buffer, and is not written to.
+type hostBuffer struct {
+	backend compute.Backend
+	flat    any
+	shape   shapes.Shape
+}
+
+var _ compute.Buffer = (*hostBuffer)(nil)
+
+// Backend implements compute.Buffer: that of the device that uses it.
+func (h *hostBuffer) Backend() compute.Backend { return h.backend }
+
+// Shape implements compute.Buffer.
+func (h *hostBuffer) Shape() (shapes.Shape, error) { return h.shape, nil }
+
+// DeviceNum implements compute.Buffer.
+func (h *hostBuffer) DeviceNum() (compute.DeviceNum, error) { return 0, nil }
+
+// ToFlatData implements compute.Buffer.
+func (h *hostBuffer) ToFlatData(flat any) error {
+	copyFlat(flat, h.flat)
+	return nil
+}
+
+// Data implements compute.Buffer, by an error: others may have the same memory.
+func (h *hostBuffer) Data() (any, error) {
+	return nil, errors.New("epl: a variable on the host is not shared: use ToFlatData")
+}
+
+// CopyToDevice implements compute.Buffer.
+func (h *hostBuffer) CopyToDevice(device compute.DeviceNum) (compute.Buffer, error) {
+	return h.backend.BufferFromFlatData(device, h.flat, h.shape)
+}
+
+// Finalize implements compute.Buffer: the garbage collector does it.
+func (h *hostBuffer) Finalize() error { return nil }
+
+// onHost is what a device has of a variable, in the memory of the host: all of it, which devices share, or a part. It leaves
+// nothing of it on devices.
+func (b *Buffer) onHost(device int, part *rows) (*hostBuffer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return nil, errGone
+	}
+	backend := b.data.devices[device]
+	if part != nil && device < len(b.parts) && b.parts[device] != nil && b.rows[device] == *part {
+		if h, ok := b.parts[device].(*hostBuffer); ok {
+			return h, nil
+		}
+	}
+	if part == nil && device < len(b.shards) {
+		if h, ok := b.shards[device].(*hostBuffer); ok {
+			return h, nil
+		}
+	}
+	if b.flat == nil {
+		flat, err := b.host()
+		if err != nil {
+			return nil, err
+		}
+		b.serving.Lock()
+		defer b.serving.Unlock()
+		for _, x := range slices.Concat(b.shards, b.parts) {
+			if x == nil {
+				continue
+			}
+			if err := x.Finalize(); err != nil {
+				return nil, err
+			}
+		}
+		b.shards, b.parts, b.pieces, b.flat = nil, nil, nil, flat
+	}
+	if part == nil {
+		return &hostBuffer{backend, b.flat, b.shape}, nil
+	}
+	h := &hostBuffer{backend, newFlat(part.shape(b.shape)), part.shape(b.shape)}
+	part.cut(h.flat, b.flat, b.shape)
+	return h, nil
+}
+
+// onDevice makes a buffer of the device of one that may be on the host.
+func onDevice(b compute.Buffer) (compute.Buffer, error) {
+	if h, ok := b.(*hostBuffer); ok {
+		return h.CopyToDevice(0)
+	}
+	return b, nil
+}
+
+// load brings a variable to the device, while the device goes on.
+func (r *run) load(v *ir.Value) error {
+	h := r.host[v]
+	if h == nil {
+		return errors.Errorf("%s is not on the host", v)
+	}
+	type arrived struct {
+		b   compute.Buffer
+		err error
+	}
+	come := make(chan arrived, 1)
+	r.drawn.Go(func() {
+		start := time.Now()
+		b, err := r.device.backend.BufferFromFlatData(0, h.flat, h.shape)
+		r.trace.Add(r.id, 2+r.opts.Communicators, trace.Data, "load "+v.String(), start, v.Bytes())
+		come <- arrived{b, err}
+	})
+	r.coming(schedule.Slot{Value: v, Micro: schedule.Once}, v.Bytes(), func() (compute.Buffer, error) {
+		x := <-come
+		return x.b, x.err
+	})
+	return r.meter.add(r.ledger.Use(v), v.Bytes())
+}
+
+// coming keeps a value that is on its way.
+func (r *run) coming(at schedule.Slot, bytes int64, arrival func() (compute.Buffer, error)) {
+	r.values[at] = &held{use: r.ledger.Use(at.Value), bytes: bytes, arrival: arrival}
+}
+
+// store takes the new value of a variable to the host. Devices of this worker that have the same value share what the first
+// of them stores.
+func (r *run) store(v *ir.Value) error {
+	if r.storer(v) != r {
+		return nil
+	}
+	start := time.Now()
+	h, err := r.value(schedule.Slot{Value: v, Micro: schedule.Once})
+	if err != nil {
+		return err
+	}
+	flat, err := toHost(h, v.Shape)
+	if err != nil {
+		return err
+	}
+	r.trace.Add(r.id, 0, trace.Data, "store "+v.String(), start, v.Bytes())
+	r.host[v] = &hostBuffer{r.device.backend, flat, v.Shape}
+	return nil
+}
+
+// storer is the device of this worker that stores a new value: the first that has it, unless each has a part of its own.
+func (r *run) storer(v *ir.Value) *run {
+	home := r.schedule.Variables[slices.IndexFunc(r.schedule.Variables, func(x schedule.Variable) bool { return slices.Contains(x.Updates, v) })]
+	if home.Shards != nil {
+		if _, parts := home.Shards[0].Op.Attrs.(*ir.PartOf); parts {
+			return r
+		}
+	}
+	return r.runs[slices.IndexFunc(r.runs, func(o *run) bool { return o.place == r.place })]
+}
+
+// stored is a new value on the host, of a device of this worker.
+func (r *run) stored(v *ir.Value) (compute.Buffer, error) {
+	h := r.storer(v).host[v]
+	if h == nil {
+		return nil, errors.Errorf("device %d did not store it", r.id)
+	}
+	return h, nil
+}

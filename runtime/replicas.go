@@ -1,0 +1,260 @@
+package runtime
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes/float16"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule"
+	"github.com/easyparallel/epl/trace"
+)
+
+// rowsOfPart are what a device of a model replica has of a variable that several devices share; ok is false if it has all.
+func rowsOfPart(v *ir.Value, replica, replicas int) (r rows, ok bool) {
+	switch a := v.Op.Attrs.(type) {
+	case *ir.ShardOf:
+		return rows{dim: a.Dim, start: a.Start, size: a.Size}, true
+	case *ir.PartOf:
+		return rows{dim: a.Dim, start: a.Start, size: a.Size, part: replica, parts: replicas}, true
+	}
+	return rows{}, false
+}
+
+// peers are the devices at one place of all model replicas.
+func (r *run) peers(place int) (ranks []int) {
+	for _, replica := range r.schedule.Ranks {
+		ranks = append(ranks, replica[place])
+	}
+	return ranks
+}
+
+// scattering is a bucket of which each model replica gets a part, on its way.
+type scattering struct {
+	outs   []*ir.Value
+	from   any   // what is added up, by model replica
+	to     any   // what this one gets
+	sizes  []int // elements of each value's part
+	call   *comm.Handle
+	scale  float32 // of what traveled as float16; 0: it did not
+	traced chan struct{}
+}
+
+// startParts begins to add up the values of a micro-batch over the model replicas, each of which gets a part of the sum. What
+// the micro-batch before left is added to what came of those before it.
+func (r *run) startParts(bucket, micro int) error {
+	if err := r.finishParts(bucket); err != nil {
+		return err
+	}
+	b := r.schedule.Buckets[bucket]
+	c, err := r.circle(bucket)
+	if err != nil {
+		return err
+	}
+	ins, outs := b.At(r.place)
+	x := &scattering{outs: outs}
+	total := 0
+	for _, v := range outs {
+		x.sizes = append(x.sizes, v.Shape.Size())
+		total += v.Shape.Size()
+	}
+	n := r.schedule.Local.Replicas
+	dtype := ins[0].Shape.DType
+	x.from, x.to = newFlat(shapes.Make(dtype, n*total)), newFlat(shapes.Make(dtype, total))
+	if err := r.meter.add(schedule.ForCommunication, r.schedule.MergeBuffers(bucket, r.place, r.traffic)); err != nil {
+		return err
+	}
+	if r.deal.exists(r.replica, micro) {
+		at := 0
+		for i, v := range ins {
+			if err := r.lay(x.from, schedule.Slot{Value: v, Micro: micro}, at, total, x.sizes[i]); err != nil {
+				return err
+			}
+			at += x.sizes[i]
+		}
+	}
+	scale := 1.0
+	if b.How == ir.Mean {
+		scale = 1 / float64(max(c.total, 1))
+	}
+	if len(b.Places) > 1 { // the devices of the model replica have terms of it each
+		var ranks []int
+		for _, place := range b.Places {
+			ranks = append(ranks, r.schedule.Ranks[r.replica][place])
+		}
+		end, err := r.end(ranks, bucket%r.opts.Communicators)
+		if err != nil {
+			return err
+		}
+		if err := end.Do(comm.Call{Op: comm.AllReduce, Buf: x.from, Reduction: comm.Sum, Program: r.program.Name}); err != nil {
+			return err
+		}
+	}
+	if flat, ok := x.from.([]float32); ok && r.opts.FP16Scale > 0 {
+		up := float32(r.opts.FP16Scale) / float32(max(c.total, 1))
+		for i := range flat {
+			flat[i] *= up
+		}
+		half := make([]float16.Float16, len(flat))
+		comm.ToFloat16(half, flat)
+		x.from, x.to = half, make([]float16.Float16, total)
+		x.scale = float32(scale) / up
+		scale = 1
+	}
+	end, err := r.end(r.peers(r.place), bucket%r.opts.Communicators)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	x.call = end.Start(comm.Call{Op: comm.ReduceScatter, In: x.from, Out: x.to, Reduction: comm.Sum, Scale: scale, Program: r.program.Name})
+	if r.trace != nil {
+		x.traced = make(chan struct{})
+		go func() {
+			defer close(x.traced)
+			_ = x.call.Wait()
+			r.trace.Add(r.id, 1+bucket%r.opts.Communicators, trace.Communicate, fmt.Sprintf("bucket %d", bucket), start, b.Bytes())
+		}()
+	}
+	r.scattered[bucket] = x
+	return nil
+}
+
+// end is the device's end of a group.
+func (r *run) end(ranks []int, channel int) (*comm.Communicator, error) {
+	group, err := r.world.Group(ranks)
+	if err != nil {
+		return nil, err
+	}
+	return group.Communicator(r.id, channel)
+}
+
+// lay puts the parts of a value where those of each model replica lie.
+func (r *run) lay(all any, at schedule.Slot, offset, total, part int) error {
+	b, ok, err := r.take(at)
+	if err != nil || !ok {
+		return err
+	}
+	flat, _, err := hostView(r.device.backend, b, at.Value.Shape)
+	if err != nil {
+		return err
+	}
+	from, to := reflect.ValueOf(flat), reflect.ValueOf(all)
+	for i := range r.schedule.Local.Replicas {
+		lo, hi := min(i*part, from.Len()), min((i+1)*part, from.Len())
+		reflect.Copy(to.Slice(i*total+offset, i*total+offset+hi-lo), from.Slice(lo, hi))
+	}
+	return b.Finalize()
+}
+
+// finishParts keeps what came of a bucket's micro-batch, if one is on its way, added to what came of those before.
+func (r *run) finishParts(bucket int) error {
+	x := r.scattered[bucket]
+	if x == nil {
+		return nil
+	}
+	r.scattered[bucket] = nil
+	if err := x.call.Wait(); err != nil {
+		return err
+	}
+	if x.traced != nil {
+		<-x.traced
+	}
+	if x.scale != 0 {
+		flat := make([]float32, reflect.ValueOf(x.to).Len())
+		comm.FromFloat16(flat, x.to.([]float16.Float16))
+		for i := range flat {
+			flat[i] *= x.scale
+		}
+		x.to = flat
+	}
+	at := 0
+	var news []compute.Buffer
+	for i, v := range x.outs {
+		b, err := r.device.backend.BufferFromFlatData(0, slice(x.to, at, at+x.sizes[i]), v.Shape)
+		if err != nil {
+			return err
+		}
+		news = append(news, b)
+		at += x.sizes[i]
+	}
+	if _, begun := r.values[schedule.Slot{Value: x.outs[0], Micro: schedule.Once}]; begun {
+		var ins []compute.Buffer
+		for i, v := range x.outs {
+			ins = append(ins, r.values[schedule.Slot{Value: v, Micro: schedule.Once}].Buffer, news[i])
+		}
+		sums, err := r.device.adders[bucket].Execute(ins, slices.Repeat([]bool{true}, len(ins)), 0)
+		if err != nil {
+			return err
+		}
+		for _, v := range x.outs {
+			r.forget(schedule.Slot{Value: v, Micro: schedule.Once})
+		}
+		news = sums
+	}
+	for i, v := range x.outs {
+		if err := r.keep(schedule.Slot{Value: v, Micro: schedule.Once}, news[i]); err != nil {
+			return err
+		}
+	}
+	return r.meter.add(schedule.ForCommunication, -r.schedule.MergeBuffers(bucket, r.place, r.traffic))
+}
+
+// across begins an exchange with the same device of the other model replicas. What comes of it is waited for when it is used.
+func (r *run) across(in schedule.Instr, a *ir.Exchange, h *held, flat any, shared bool) error {
+	end, err := r.end(r.peers(r.place), r.opts.Communicators+1)
+	if err != nil {
+		return err
+	}
+	out := in.Op.Outputs[0]
+	var b compute.Buffer
+	var to any
+	if r.device.backend.HasSharedBuffers() {
+		if b, to, err = r.device.backend.NewSharedBuffer(0, out.Shape); err != nil {
+			return err
+		}
+	} else {
+		to = newFlat(out.Shape)
+	}
+	call := comm.Call{Program: r.program.Name}
+	if a.How == ir.AllReduceOf {
+		copyFlat(to, flat)
+		call.Op, call.Buf, call.Reduction = comm.AllReduce, to, reductions[a.Reduce]
+	} else {
+		part, whole := in.Op.Inputs[0].Shape.Size(), out.Shape.Size()
+		for i := range r.schedule.Local.Replicas { // without what lies past the end
+			call.OutCounts = append(call.OutCounts, max(min(whole-i*part, part), 0))
+		}
+		call.Op, call.In, call.Out = comm.AllGather, slice(flat, 0, call.OutCounts[r.replica]), to
+	}
+	start := time.Now()
+	handle := end.Start(call)
+	if shared && a.How != ir.AllReduceOf {
+		h.sends = append(h.sends, handle)
+	}
+	if r.trace != nil {
+		r.drawn.Go(func() {
+			_ = handle.Wait()
+			r.trace.Add(r.id, 1, trace.Communicate, fmt.Sprintf("%s %s", a.How, in.Op), start, out.Bytes())
+		})
+	}
+	at := schedule.Slot{Value: out, Micro: in.Micro}
+	r.coming(at, out.Bytes(), func() (compute.Buffer, error) {
+		if err := handle.Wait(); err != nil {
+			if b != nil {
+				_ = b.Finalize()
+			}
+			return nil, err
+		}
+		if b != nil {
+			return b, nil
+		}
+		return r.device.backend.BufferFromFlatData(0, to, out.Shape)
+	})
+	return r.meter.add(r.values[at].use, out.Bytes())
+}

@@ -1,0 +1,363 @@
+package schedule
+
+import (
+	"slices"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// Account is what the devices of a model replica need of memory in a step.
+type Account struct {
+	Places []PlaceAccount
+}
+
+// PlaceAccount is what one of them needs.
+type PlaceAccount struct {
+	Peak Bytes  // what lives when most does
+	Most Bytes  // the most of each use, whenever that is
+	At   int    // the instruction during which most lives; -1: before the first
+	Text string // the same, for people
+}
+
+// Worst is the place that needs most.
+func (a *Account) Worst() (place int) {
+	for i, x := range a.Places {
+		if x.Peak.Total() > a.Places[place].Peak.Total() {
+			place = i
+		}
+	}
+	return place
+}
+
+// Peak is the most that any place needs.
+func (a *Account) Peak() int64 { return a.Places[a.Worst()].Peak.Total() }
+
+// Traffic says what copies values travel in when they are merged.
+type Traffic struct {
+	Half   bool // gradients travel as float16
+	Packed bool // small values travel together
+}
+
+// SmallBytes is how large a value may be that travels with others.
+const SmallBytes = 64 << 10
+
+// Account plays the lists of all places through with bytes, as the runtime's meter counts them. What is sent counts until
+// its sender can know that it was taken, so that a step never needs more, however slow its devices are.
+func (s *Program) Account(p *ir.Program, t Traffic) *Account {
+	l := NewLedger(p)
+	profiles := make([]*Profile, len(s.Segments))
+	for i, x := range s.Segments {
+		profiles[i] = l.Profile(x.Segment)
+	}
+	g := newNews(s)
+	var all []*counter
+	for place := range s.Places {
+		c := &counter{s: s, ledger: l, profiles: profiles, traffic: t, place: place, news: g, have: map[Slot]bool{}, sent: map[Slot][]taken{}, peak: -1}
+		for _, x := range s.Variables {
+			if v := x.At(place); v != nil {
+				c.put(Slot{v, Once})
+			}
+		}
+		all = append(all, c)
+	}
+	for moved := true; moved; { // as Check does, which has found that all come to their end
+		moved = false
+		for place, c := range all {
+			for list := s.Places[place]; c.at < len(list) && g.hears(place, c.at); c.at++ {
+				c.do(list[c.at])
+				g.tells(place, c.at)
+				moved = true
+			}
+		}
+	}
+	a := &Account{}
+	for place, c := range all {
+		x := PlaceAccount{Peak: c.books.Peak, Most: c.books.Most, At: c.peak, Text: "before the step"}
+		if c.peak >= 0 {
+			x.Text = s.Text(s.Places[place][c.peak])
+		}
+		a.Places = append(a.Places, x)
+	}
+	return a
+}
+
+// WholeAccount is that of a program that runs as a whole on one device. A training step is given its data to keep, and the
+// variables that it changes.
+func WholeAccount(p *ir.Program) *Account {
+	l := NewLedger(p)
+	var b Books
+	keeps := map[*ir.Value]bool{}
+	for _, x := range p.Variables {
+		keeps[x.Param] = x.Update != nil
+	}
+	for _, v := range p.Inputs {
+		keeps[v] = p.IsTraining()
+	}
+	for _, v := range p.Main.Params {
+		b.Add(l.Use(v), v.Bytes())
+	}
+	b.During(l.Whole(p).Need(func(i int) bool { return keeps[p.Main.Params[i]] }))
+	return &Account{Places: []PlaceAccount{{Peak: b.Peak, Most: b.Most, Text: "the program runs as a whole"}}}
+}
+
+// Whole is the profile of a program that runs as a whole; its parameters are the inputs.
+func (l *Ledger) Whole(p *ir.Program) *Profile {
+	ops := slices.DeleteFunc(slices.Clone(p.Main.Ops), func(op *ir.Op) bool { _, is := op.Attrs.(*ir.Parameter); return is })
+	return l.Profile(&ir.Segment{Inputs: p.Main.Params, Ops: ops, Outputs: p.Main.Outputs})
+}
+
+// counter plays one list.
+type counter struct {
+	s        *Program
+	ledger   *Ledger
+	profiles []*Profile
+	traffic  Traffic
+	place    int
+	news     *news
+	books    Books
+	have     map[Slot]bool
+	sent     map[Slot][]taken // of what it has
+	outbox   []outgoing       // what others may still read, and nobody here needs
+	at, peak int              // the instruction that is played, and that of the peak
+}
+
+// outgoing is a value on its way to others.
+type outgoing struct {
+	use   Use
+	bytes int64
+	by    []taken
+}
+
+func (c *counter) note(peak bool) {
+	if peak {
+		c.peak = c.at
+	}
+}
+
+func (c *counter) add(use Use, bytes int64) { c.note(c.books.Add(use, bytes)) }
+
+func (c *counter) put(at Slot) {
+	if !given(at.Value) && !c.have[at] {
+		c.have[at] = true
+		c.add(c.ledger.Use(at.Value), at.Value.Bytes())
+	}
+}
+
+// drop takes a value off the books, as soon as nobody reads it any more.
+func (c *counter) drop(at Slot) {
+	if !c.have[at] {
+		return
+	}
+	delete(c.have, at)
+	out := outgoing{c.ledger.Use(at.Value), at.Value.Bytes(), c.sent[at]}
+	if c.sending(out.by) {
+		c.outbox = append(c.outbox, out)
+		return
+	}
+	c.add(out.use, -out.bytes)
+}
+
+// sending tells whether somebody may not have taken a value yet.
+func (c *counter) sending(by []taken) bool {
+	return slices.ContainsFunc(by, func(x taken) bool { return !c.news.knows(c.place, x) })
+}
+
+// reap lets go of what was taken by now.
+func (c *counter) reap() {
+	c.outbox = slices.DeleteFunc(c.outbox, func(x outgoing) bool {
+		over := !c.sending(x.by)
+		if over {
+			c.add(x.use, -x.bytes)
+		}
+		return over
+	})
+}
+
+// do plays an instruction: what it needs meanwhile, what it makes, and what dies after it.
+func (c *counter) do(in Instr) {
+	c.reap()
+	switch in.Kind {
+	case Run:
+		c.run(in)
+	case Accumulate:
+		c.accumulate(in)
+	case Merge:
+		c.merge(in)
+	case Wait:
+		c.pending(in.Bucket, -1)
+	case Send:
+		if t := c.s.Transfers[in.Transfer]; !t.Input {
+			at := c.s.slot(t.Value, in.Micro)
+			c.sent[at] = append(c.sent[at], c.news.taking(in))
+		}
+	}
+	for _, at := range c.s.makes(in, c.place) {
+		c.put(at)
+	}
+	switch in.Kind {
+	case Wait:
+		c.add(ForCommunication, -c.s.MergeBuffers(in.Bucket, c.place, c.traffic))
+	case Exchange:
+		c.note(c.books.During(ExchangeBuffers(in.Op, c.place)))
+	}
+	for _, at := range in.Frees {
+		c.drop(at)
+	}
+}
+
+// run plays a segment, which keeps the inputs that die with it unless they are being sent.
+func (c *counter) run(in Instr) {
+	inputs := c.s.Segments[in.Segment].Inputs
+	keeps := func(i int) bool {
+		at := c.s.slot(inputs[i], in.Micro)
+		return given(inputs[i]) || slices.Contains(in.Frees, at) && !c.sending(c.sent[at])
+	}
+	c.note(c.books.During(c.profiles[in.Segment].Need(keeps)))
+	for i, v := range inputs {
+		if keeps(i) {
+			c.drop(c.s.slot(v, in.Micro))
+		}
+	}
+}
+
+// accumulate adds the values of a micro-batch to the sums. The first are the sums.
+func (c *counter) accumulate(in Instr) {
+	b := c.s.Buckets[in.Bucket]
+	if !b.How.Adds() {
+		return
+	}
+	values, _ := b.At(c.place)
+	for _, v := range values {
+		c.drop(Slot{v, in.Micro})
+		c.put(Slot{v, Once})
+	}
+}
+
+// merge takes the values off the books: what adds up does so where they are, the rest in copies. Parts of model replicas
+// come in every micro-batch, and are added up.
+func (c *counter) merge(in Instr) {
+	b := c.s.Buckets[in.Bucket]
+	values, outs := b.At(c.place)
+	copies := c.s.MergeBuffers(in.Bucket, c.place, c.traffic)
+	if b.Parts && in.Micro > 0 { // those of the micro-batch before have come
+		for _, v := range outs {
+			c.put(Slot{v, Once})
+		}
+		c.add(ForCommunication, -copies)
+	}
+	if b.Parts {
+		c.add(ForCommunication, copies)
+	}
+	for _, v := range values {
+		for m := Once; m < c.s.Local.MicroBatches; m++ {
+			if !b.Parts || m == in.Micro {
+				c.drop(Slot{v, m})
+			}
+		}
+	}
+	if !b.Parts {
+		c.pending(in.Bucket, 1)
+		c.add(ForCommunication, copies)
+	}
+}
+
+// pending counts what is being merged in place.
+func (c *counter) pending(bucket int, sign int64) {
+	for use, n := range c.s.Pending(c.ledger, bucket, c.place) {
+		if n != 0 {
+			c.add(Use(use), sign*n)
+		}
+	}
+}
+
+// Pending is what a bucket's values take on a place while they are merged, besides copies.
+func (s *Program) Pending(l *Ledger, bucket, place int) (n Bytes) {
+	b := s.Buckets[bucket]
+	in, _ := b.At(place)
+	for _, v := range in {
+		if (b.How.Adds() || b.How == ir.First) && !b.Parts {
+			n[l.Use(v)] += v.Bytes()
+		}
+	}
+	return n
+}
+
+// MergeBuffers are the copies that a bucket's values travel in, until they are merged.
+func (s *Program) MergeBuffers(bucket, place int, t Traffic) (bytes int64) {
+	b := s.Buckets[bucket]
+	in, out := b.At(place)
+	instances := int64(s.Local.Instances())
+	if b.Parts { // laid out by model replica, and what this one gets
+		for _, v := range out {
+			bytes += v.Bytes() * int64(s.Local.Replicas+1)
+		}
+		if t.Half && in[0].Shape.DType == dtypes.Float32 {
+			bytes /= 2
+		}
+		return bytes
+	}
+	small, packed := 0, int64(0)
+	for i, v := range in {
+		n := v.Bytes()
+		switch {
+		case b.How == ir.Concat:
+			bytes += out[i].Bytes()
+			continue
+		case b.How == ir.Agree:
+			bytes += n * instances
+			continue
+		case b.How == ir.First:
+			continue
+		}
+		if t.Half && v.Shape.DType == dtypes.Float32 && b.Merges[i].Phase == ir.Backward && s.Local.Replicas*len(b.Places) > 1 {
+			n /= 2
+			bytes += n
+		}
+		if t.Packed && n <= SmallBytes {
+			small++
+			packed += n
+		}
+	}
+	if small > 1 {
+		bytes += packed
+	}
+	return bytes
+}
+
+// ExchangeBuffers are the copies that a collective makes: parts along a dim that do not lie one after the other are put in
+// order before they travel, or after.
+func ExchangeBuffers(op *ir.Op, place int) (n Need) {
+	a := op.Attrs.(*ir.Exchange)
+	at := slices.Index(a.Places, place)
+	in, out := op.Inputs[at], op.Outputs[at]
+	var bytes int64
+	if a.How == ir.ReduceScatterOf || a.How == ir.AllToAllOf {
+		bytes += scattered(in, a.Split)
+	}
+	if a.How == ir.AllGatherOf || a.How == ir.AllToAllOf {
+		bytes += scattered(out, a.Dim)
+	}
+	n.Peak[ForCommunication], n.Most[ForCommunication] = bytes, bytes
+	return n
+}
+
+// scattered is the size of a value, unless its parts along a dim lie one after the other.
+func scattered(v *ir.Value, dim int) int64 {
+	if Leading(v.Shape, dim) {
+		return 0
+	}
+	return v.Bytes()
+}
+
+// Leading tells whether the parts of a tensor along a dim lie one after the other.
+func Leading(s shapes.Shape, dim int) bool {
+	for _, n := range s.Dimensions[:dim] {
+		if n != 1 {
+			return false
+		}
+	}
+	return true
+}
