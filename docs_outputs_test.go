@@ -25,6 +25,7 @@ func outputs(t *testing.T) map[string]string {
 	made := map[string]string{"passes": passTable(), "placements": placements()}
 	tour(t, made)
 	orders(t, made)
+	memoryTable(t, made)
 	messages(t, made)
 	for name, text := range made {
 		made[name] = checkout.ReplaceAllString(text, "epl/$1")
@@ -201,13 +202,14 @@ func messages(t *testing.T, made map[string]string) {
 	message("passes", err)
 	_, err = epl.NewConfig(map[string]any{"pipeline.num_microbatch": 4})
 	message("key", err)
-	cfg, err := epl.NewConfig(map[string]any{"zero.level": "v1"})
+	cfg, err := epl.NewConfig(map[string]any{"communication.backend": "nccl"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = epl.Init(cfg)
 	message("unsupported", err)
 	pipelineMessages(t, message)
+	memoryMessages(t, message)
 	t.Setenv(cluster.EnvNumWorkers, "2")
 	t.Setenv(cluster.EnvWorkerIndex, "0")
 	_, err = epl.Init(nil)

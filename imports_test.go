@@ -40,13 +40,14 @@ var mayImport = map[string][]string{
 	"internal/job": {"cluster", "config", "comm", "rendezvous", "runtime", "serve", "internal/version"},
 
 	// What the pipeline decides by.
-	"cost":  {"ir"},
-	"plan":  {"ir", "cost"},
-	"shard": {"ir", "cost"},
+	"cost":   {"ir"},
+	"repeat": {"ir"},
+	"plan":   {"ir", "cost", "repeat"},
+	"shard":  {"ir", "cost"},
 
 	// The pipeline. They meet in the IR and do not know each other.
 	"record":   {"ir"},
-	"passes":   {"ir", "shard"},
+	"passes":   {"ir", "cost", "repeat", "shard"},
 	"emit":     {"ir"},
 	"schedule": {"ir"},
 	"runtime":  {"ir", "schedule", "emit", "comm", "trace"}, // the end of it: it executes what the others made

@@ -1,8 +1,8 @@
 package epl
 
 import (
-	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -149,6 +149,13 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	plan := os.Getenv(EnvPlan)
+	if plan != "" {
+		var err error
+		if cfg, err = planned(cfg, &o); err != nil {
+			return nil, err
+		}
+	}
 	if err := cfg.Unsupported(func(key string) bool { return supported[key] }); err != nil {
 		return nil, err
 	}
@@ -175,8 +182,12 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
+	local := len(cl.LocalDevices())
+	if plan != "" {
+		local = 1 // nothing runs
+	}
 	var devices []compute.Backend
-	for range cl.LocalDevices() {
+	for range local {
 		d, err := newInner(name)
 		if err != nil {
 			return nil, err
@@ -184,7 +195,7 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 		devices = append(devices, d)
 	}
 	var j *job.Job
-	if cl.WorkerNum() > 1 {
+	if cl.WorkerNum() > 1 && plan == "" {
 		if j, err = job.Join(job.Options{Cluster: cl, Config: cfg, Lookup: lookup, HandOut: handOut, Facts: []rendezvous.Fact{
 			{Name: "passes (" + EnvPasses + ", WithPasses)", Value: set.String()},
 			{Name: "inner backend (" + compute.ConfigEnvVar + ", WithInner)", Value: name},
@@ -195,7 +206,7 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 			return nil, err
 		}
 	}
-	eng := engine.New(engine.Options{Config: cfg, Cluster: cl, Passes: set, Dump: os.Getenv(EnvDump), Trace: os.Getenv(EnvTrace), Job: j}, devices...)
+	eng := engine.New(engine.Options{Config: cfg, Cluster: cl, Passes: set, PureGo: pureGo, Dump: os.Getenv(EnvDump), Trace: os.Getenv(EnvTrace), Plan: plan, Job: j}, devices...)
 	backend := record.NewBackend(devices[0], eng, record.Options{
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: engine.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
@@ -261,8 +272,14 @@ func innerName(name string) (_ string, pureGo bool, err error) {
 		return "", false, errors.Errorf("epl: the inner backend cannot be EPL itself (%q)", name)
 	}
 	if pureGo && !strings.Contains(options, "ops_") {
-		// Ops one after the other, each on all cores: with ops in parallel the pure-Go backend can deadlock.
-		name = strings.TrimSuffix(fmt.Sprintf("go:ops_sequential,%s", options), ",")
+		// Ops one after the other, each on all cores: with ops in parallel the pure-Go backend can deadlock. And in the order in
+		// which EPL puts them, which is what the account of memory counts on: left to itself it computes the gradients of all
+		// weights last.
+		order := "creation_order"
+		if strings.Contains(options, "_order") {
+			order = ""
+		}
+		name = "go:" + strings.Join(slices.DeleteFunc([]string{"ops_sequential", order, options}, func(o string) bool { return o == "" }), ",")
 	}
 	return name, pureGo, nil
 }

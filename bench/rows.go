@@ -56,7 +56,8 @@ func rows() []Row {
 	all = append(all, hiddenRow())
 	all = append(all, commRows()...)
 	all = append(all, scalingRows()...)
-	return append(append(all, pipelineRows()...), splitRows()...)
+	all = append(append(all, pipelineRows()...), splitRows()...)
+	return append(all, recomputeRows()...)
 }
 
 // problem is a model with data.

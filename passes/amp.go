@@ -2,7 +2,9 @@ package passes
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -20,8 +22,9 @@ func amp(p *ir.Program, o Options) (int, error) {
 	if o.AMP == dtypes.InvalidDType || !p.IsTraining() {
 		return 0, nil
 	}
-	a := &mixer{p: p, dtype: o.AMP, log: o.AMPLog, wanted: map[*ir.Value]bool{}, lonely: map[*ir.Value]bool{},
-		state: map[*ir.Value]precision{}, lows: map[*ir.Value]*ir.Value{}, casts: map[castKey]*ir.Value{},
+	a := &mixer{p: p, dtype: o.AMP, name: strings.ToLower(o.AMP.String()), log: o.AMPLog, barriers: o.AMPBarriers, wanted: map[*ir.Value]bool{}, lonely: map[*ir.Value]bool{},
+		state: map[*ir.Value]precision{}, lows: map[*ir.Value]*ir.Value{},
+		small: map[*ir.Value]bool{}, saved: map[*ir.Value]*ir.Value{}, casts: map[castKey]*ir.Value{},
 		before: map[*ir.Op][]*ir.Op{}, after: map[*ir.Op][]*ir.Op{}, by: map[*ir.Value]*ir.Value{}}
 	if a.log == nil {
 		a.log = func(string) {}
@@ -36,7 +39,7 @@ func amp(p *ir.Program, o Options) (int, error) {
 	n := a.finish()
 	if o.Note != nil {
 		o.Note(fmt.Sprintf("mixed precision: %d of %d float32 ops of forward and backward compute in %s, of them %d dots and convolutions; "+
-			"results of %d others are rounded to it", a.lowered, a.ops, a.dtype, a.dots, a.rounds))
+			"results of %d others are kept in it", a.lowered, a.ops, a.name, a.dots, a.rounds))
 	}
 	return n, nil
 }
@@ -57,19 +60,24 @@ const (
 type mixer struct {
 	p     *ir.Program
 	dtype dtypes.DType // the low type
+	name  string       // of it
 	log   func(string)
+	// barriers keep what is rounded, see Options.
+	barriers bool
 
 	wanted map[*ir.Value]bool // a dot or a convolution reads it, perhaps moved
 	lonely map[*ir.Value]bool // it is read at once, in float32 only
 
 	state map[*ir.Value]precision
 	lows  map[*ir.Value]*ir.Value // rounded values, in the low type
+	small map[*ir.Value]bool      // a reduction made it, and nothing has spread it since
+	saved map[*ir.Value]*ir.Value // exact values of forward that backward reads, in the low type
 	casts map[castKey]*ir.Value
 	// before and after are the new ops, by the op of the program beside which they stand.
 	before, after map[*ir.Op][]*ir.Op
 	by            map[*ir.Value]*ir.Value // casts of the model that are not needed
 
-	ops, lowered, dots, rounds int
+	ops, lowered, dots, rounds, dropped int
 }
 
 // castKey is a cast: one per value and type for what a TaskGraph does in a phase, so that no cast waits for another phase.
@@ -138,13 +146,16 @@ func (a *mixer) op(op *ir.Op) {
 	inLow, reason := a.decide(op, c)
 	if inLow {
 		a.lower(op)
-		a.log(fmt.Sprintf("epl: amp: %s computes in %s: %s", name, a.dtype, reason))
+		a.log(fmt.Sprintf("epl: amp: %s computes in %s: %s", name, a.name, reason))
 		return
 	}
 	state := neutral
+	if c == follow && op.Phase == ir.Backward {
+		state = exact // what gradients start from is small
+	}
 	for i, in := range op.Inputs {
 		if is32(in) {
-			if c == full || a.state[in] != neutral {
+			if c == full || a.state[in] != neutral || a.tooLarge(in) {
 				state = exact
 			}
 			op.Inputs[i] = a.full(in, op)
@@ -152,13 +163,27 @@ func (a *mixer) op(op *ir.Op) {
 	}
 	for _, v := range op.Outputs {
 		if is32(v) {
+			a.small[v] = a.isSmall(op, v)
 			if a.state[v] = state; a.wanted[v] {
 				a.round(v)
-				reason += fmt.Sprintf("; dots read its result, which is rounded to %s", a.dtype)
+				reason += fmt.Sprintf("; dots read its result, which is rounded to %s", a.name)
 			}
 		}
 	}
 	a.log(fmt.Sprintf("epl: amp: %s computes in float32: %s", name, reason))
+}
+
+// isSmall tells whether a result is smaller than what it was computed from, itself or by way of others.
+func (a *mixer) isSmall(op *ir.Op, v *ir.Value) bool {
+	var largest int64
+	all := true
+	for _, in := range op.Inputs {
+		if is32(in) && !in.Op.IsLeaf() {
+			largest = max(largest, in.Bytes())
+			all = all && a.small[in]
+		}
+	}
+	return v.Bytes() < largest || all && v.Bytes() == largest
 }
 
 // modelCast deals with casts of the model between float32 and the low type: whoever reads one may read what was cast.
@@ -171,7 +196,8 @@ func (a *mixer) modelCast(op *ir.Op) bool {
 	case is32(in) && out.Shape.DType == a.dtype:
 		if a.state[in] == rounded {
 			a.by[out] = a.lows[in]
-			a.log(fmt.Sprintf("epl: amp: %s is not needed: what it casts is %s already", op, a.dtype))
+			a.dropped++
+			a.log(fmt.Sprintf("epl: amp: %s is not needed: what it casts is %s already", op, a.name))
 		}
 	case is32(out) && in.Shape.DType == a.dtype:
 		a.state[out], a.lows[out] = rounded, in
@@ -203,6 +229,8 @@ func (a *mixer) decide(op *ir.Op, c class) (inLow bool, reason string) {
 		case !is32(in):
 		case a.state[in] == exact:
 			return false, fmt.Sprintf("it reads %s, which is float32 for a reason", in)
+		case a.tooLarge(in):
+			return false, fmt.Sprintf("it reads %s, a number that %s does not have", in, a.name)
 		case a.state[in] == rounded:
 			have += in.Bytes()
 		default:
@@ -213,13 +241,23 @@ func (a *mixer) decide(op *ir.Op, c class) (inLow bool, reason string) {
 	case have == 0 && c == move && a.wanted[op.Outputs[0]]:
 		return true, "dots read what it moves"
 	case have == 0:
-		return false, "nothing that it reads is " + a.dtype.String()
+		return false, "nothing that it reads is " + a.name
 	case c == follow && a.lonely[op.Outputs[0]]:
 		return false, "its result is needed in float32 only"
 	case lack > have:
-		return false, "more would have to be cast than it reads in " + a.dtype.String()
+		return false, "more would have to be cast than it reads in " + a.name
 	}
-	return true, "what it reads is " + a.dtype.String()
+	return true, "what it reads is " + a.name
+}
+
+// tooLarge tells whether a value is a constant beyond the numbers of float16, as masks of attention have them.
+func (a *mixer) tooLarge(v *ir.Value) bool {
+	c, ok := v.Op.Attrs.(*ir.Constant)
+	if !ok || a.dtype != dtypes.Float16 {
+		return false
+	}
+	flat, ok := c.Value.Flat.([]float32)
+	return ok && slices.ContainsFunc(flat, func(x float32) bool { return math.Abs(float64(x)) > 65504 && !math.IsInf(float64(x), 0) })
 }
 
 // castBytes is how much must be cast to have a value in the low type.
@@ -299,14 +337,23 @@ func (a *mixer) lowOf(v *ir.Value, user *ir.Op) *ir.Value {
 	return a.casts[key]
 }
 
-// full is the value in float32, for an op that reads it. What was rounded is kept so, and cast back where it is used.
+// full is the value in float32, for an op that reads it. What was rounded is kept so, and cast back where it is used. So is what
+// backward reads of forward, unless it is small.
 func (a *mixer) full(v *ir.Value, user *ir.Op) *ir.Value {
-	if a.state[v] != rounded {
+	from := a.lows[v]
+	switch {
+	case a.state[v] == rounded:
+	case a.state[v] == exact && v.Op.Phase < user.Phase && !a.small[v]:
+		if a.saved[v] == nil {
+			a.saved[v] = a.behind(v)
+		}
+		from = a.saved[v]
+	default:
 		return v
 	}
 	key := castKey{v, dtypes.Float32, user.TaskGraph, user.Phase}
 	if a.casts[key] == nil {
-		a.casts[key] = a.beside(user, &ir.ConvertDType{DType: dtypes.Float32}, a.lows[v], v.Shape)
+		a.casts[key] = a.beside(user, &ir.ConvertDType{DType: dtypes.Float32}, from, v.Shape)
 	}
 	return a.casts[key]
 }
@@ -320,10 +367,39 @@ func (a *mixer) beside(user *ir.Op, attrs ir.Attrs, from *ir.Value, s shapes.Sha
 
 // round casts a result that was computed in float32 right after, for all who read it: it is stored once, in the low type.
 func (a *mixer) round(v *ir.Value) {
+	a.state[v], a.lows[v] = rounded, a.behind(v)
+}
+
+// behind casts a value to the low type right behind the op that computes it.
+func (a *mixer) behind(v *ir.Value) *ir.Value {
 	made := a.p.NewOp(&ir.ConvertDType{DType: a.dtype}, []*ir.Value{v}, a.shape(v))
 	a.after[v.Op] = append(a.after[v.Op], like(v.Op, made))
-	a.state[v], a.lows[v] = rounded, made.Outputs[0]
 	a.rounds++
+	return made.Outputs[0]
+}
+
+// keepRounded puts barriers behind what was rounded and is read in float32, too. It returns them, with what they guard.
+func (a *mixer) keepRounded() map[*ir.Op]*ir.Value {
+	made := map[*ir.Op]*ir.Value{}
+	if !a.barriers {
+		return made
+	}
+	back := map[*ir.Value]bool{}
+	for key := range a.casts {
+		back[key.value] = back[key.value] || key.dtype == dtypes.Float32
+	}
+	for _, op := range a.p.Main.Ops {
+		for _, cast := range slices.Clone(a.after[op]) {
+			if x := cast.Inputs[0]; !back[x] || a.saved[x] != nil && a.class(op) != full {
+				continue // what backward can cheaply compute again need not be kept
+			}
+			v := cast.Outputs[0]
+			barrier := like(cast, a.p.NewOp(&ir.OptimizationBarrier{}, []*ir.Value{v}, v.Shape))
+			a.after[op] = append(a.after[op], barrier)
+			a.by[v], made[barrier] = barrier.Outputs[0], v
+		}
+	}
+	return made
 }
 
 // finish puts the new ops in their places.
@@ -337,14 +413,18 @@ func (a *mixer) finish() int {
 			}
 		}
 	}
+	barriers := a.keepRounded()
 	var ops []*ir.Op
 	for _, op := range a.p.Main.Ops {
 		ops = append(append(append(ops, a.before[op]...), op), a.after[op]...)
 	}
 	a.p.Main.Ops = ops
-	n := a.lowered + a.rounds + len(a.by)
+	n := a.lowered + a.rounds + a.dropped
 	if n > 0 {
 		a.p.ReplaceUses(a.by)
+		for barrier, v := range barriers {
+			barrier.Inputs[0] = v
+		}
 		deadCode(a.p)
 	}
 	return n

@@ -25,7 +25,7 @@ var classes = map[ir.OpType]class{
 	ir.OpAbs: follow, ir.OpAdd: follow, ir.OpClamp: follow, ir.OpMax: follow, ir.OpMin: follow, ir.OpMul: follow,
 	ir.OpNeg: follow, ir.OpSub: follow, ir.OpWhere: follow,
 	// Reading a part of a large value in the low type would cast all of it: these follow what they read, but do not ask for it.
-	ir.OpDynamicSlice: follow, ir.OpGather: follow, ir.OpPad: follow,
+	ir.OpGather: follow, ir.OpPad: follow,
 
 	ir.OpBroadcastInDim: move, ir.OpConcatenate: move, ir.OpIdentity: move, ir.OpReshape: move, ir.OpReverse: move,
 	ir.OpSlice: move, ir.OpTranspose: move, ir.OpSchedulingBarrier: move,

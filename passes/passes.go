@@ -60,6 +60,9 @@ type Options struct {
 	ApplyGroups int
 	// AMP is the type of mixed precision, float16 or bfloat16; invalid: none.
 	AMP dtypes.DType
+	// AMPBarriers guards values that were rounded to that type from an inner compiler that takes a cast and its way back for
+	// nothing, as XLA does, and then keeps them in float32 beside.
+	AMPBarriers bool
 	// AMPLog is told what mixed precision decides about every op; nil: nobody.
 	AMPLog func(line string)
 	// Note is told what a user should know of what passes did; nil: nobody.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
 	_ "github.com/gomlx/compute/gobackend"
 
 	"github.com/easyparallel/epl/emit"
@@ -72,6 +73,12 @@ func options(p passes.Pass) passes.Options {
 		return passes.Options{Local: &ir.Local{Replicas: 2, MicroBatches: 3}}
 	case "regions", "recompute":
 		return passes.Options{Checkpoint: "collection"}
+	case "zero":
+		return passes.Options{Zero: passes.ZeroWeights}
+	case "apply-groups":
+		return passes.Options{ApplyGroups: 2}
+	case "amp":
+		return passes.Options{AMP: dtypes.BFloat16}
 	case "taskgraphs":
 		return passes.Options{Places: [][]int{{0}, {1}}}
 	}
@@ -162,13 +169,13 @@ func TestPassesAreSwitchedByName(t *testing.T) {
 		pureGo bool
 		want   string
 	}{
-		{"", true, "taskgraphs fused dead-code common transpose swap-dot dot-layout sum-dot local-view places shard"},
-		{"", false, "taskgraphs fused dead-code common transpose local-view places shard"},
-		{"none", true, "taskgraphs local-view places shard"},
-		{"none,common", true, "taskgraphs common local-view places shard"},
-		{"-fused, -SUM-DOT", true, "taskgraphs dead-code common transpose swap-dot dot-layout local-view places shard"},
-		{"none,all,-common", false, "taskgraphs fused dead-code transpose local-view places shard"},
-		{"swap-dot", false, "taskgraphs fused dead-code common transpose swap-dot local-view places shard"},
+		{"", true, "fused dead-code common transpose swap-dot dot-layout sum-dot"},
+		{"", false, "fused dead-code common transpose"},
+		{"none", true, ""},
+		{"none,common", true, "common"},
+		{"-fused, -SUM-DOT", true, "dead-code common transpose swap-dot dot-layout"},
+		{"none,all,-common", false, "fused dead-code transpose"},
+		{"swap-dot", false, "fused dead-code common transpose swap-dot"},
 	} {
 		set, err := passes.Parse(c.spec, c.pureGo)
 		if err != nil {
@@ -176,9 +183,11 @@ func TestPassesAreSwitchedByName(t *testing.T) {
 			continue
 		}
 		var on []string
-		for _, name := range passes.Names() {
-			if set[name] {
-				on = append(on, name)
+		for _, p := range passes.Table {
+			if p.Needed && !set[p.Name] {
+				t.Errorf("%q switches %q off", c.spec, p.Name)
+			} else if set[p.Name] && !p.Needed {
+				on = append(on, p.Name)
 			}
 		}
 		if got := strings.Join(on, " "); got != c.want {

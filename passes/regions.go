@@ -39,6 +39,9 @@ func regions(p *ir.Program, o Options) (int, error) {
 	if d.regions == 1 {
 		return 0, nil
 	}
+	if o.Checkpoint == checkpointAuto {
+		d.choose()
+	}
 	return d.regions, nil
 }
 

@@ -40,13 +40,24 @@ func (l *line) root() int {
 	for _, op := range l.Ops {
 		switch op.Attrs.(type) {
 		case *ir.DotGeneral, *ir.ConvGeneral, *ir.FusedDense, *ir.FusedScaledDotProductAttention:
-			dots++
+			if !slices.ContainsFunc(op.Inputs, isOnes) {
+				dots++
+			}
 		}
 	}
 	if dots == 0 {
 		dots = len(l.Ops)
 	}
 	return int(math.Ceil(math.Sqrt(float64(dots))))
+}
+
+// isOnes tells whether a value is what sums are written as a dot with.
+func isOnes(v *ir.Value) bool {
+	if v == nil {
+		return false
+	}
+	_, broadcast := v.Op.Attrs.(*ir.BroadcastInDim)
+	return broadcast && v.Op.Inputs[0].Op.IsLeaf()
 }
 
 // evenly cuts a part of the line into so many pieces that take about the same time, near those borders where the least

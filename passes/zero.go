@@ -81,6 +81,7 @@ type zeroer struct {
 	replica              map[int]*ir.Value
 	needs                map[*ir.Value]bool // values that do not differ between instances, and are computed from divided weights
 	local                map[nearby]*ir.Value
+	small                int                 // elements that are not worth dividing
 	forward              int                 // regions of forward
 	bound                map[*ir.Op]bool     // ops that run where they are, because of what they read
 	homes                map[*ir.Value][]int // by parameter: the devices where a variable lives
@@ -139,14 +140,13 @@ func (z *zeroer) choose(level ZeroLevel) {
 	for _, g := range z.p.Gradients {
 		gradient[g.Variable] = true
 	}
-	var all, small int64
+	z.cutoff(gradient)
 	var weights []*ir.Variable
 	for _, x := range z.p.Variables {
 		switch {
-		case x.Update == nil || x.Param.Shape.Size() < z.n || x.Param.Shape.DType.ValuesPerStorageUnit() > 1:
+		case x.Update == nil || z.isSmall(x.Param.Shape):
 		case gradient[x]:
 			weights = append(weights, x)
-			all += x.Param.Bytes()
 		case !x.Trainable && z.onlyApply(x):
 			if op := z.undivided(x); op != nil {
 				z.note(fmt.Sprintf("zero.level: %q stays whole on every model replica, because %s needs all of it", x.Path, op))
@@ -158,19 +158,41 @@ func (z *zeroer) choose(level ZeroLevel) {
 	if level < ZeroWeights {
 		return
 	}
-	// Gathering something small takes as long as gathering something larger: a hundredth of all bytes stays whole.
-	slices.SortStableFunc(weights, func(x, y *ir.Variable) int { return int(x.Param.Bytes() - y.Param.Bytes()) })
 	for _, x := range weights {
-		if small += x.Param.Bytes(); small <= all/100 {
-			continue
-		}
-		if op := z.captured(x); op != nil {
-			z.note(fmt.Sprintf("zero.level: %q stays whole on every model replica, because a function of %s reads it", x.Path, op))
+		if op, why := z.elsewhere(x); op != nil {
+			z.note(fmt.Sprintf("zero.level: %q stays whole on every model replica, because %s reads it: %s", x.Path, why, op))
 			continue
 		}
 		z.divide(x, z.divided)
 		z.divide(x, z.weights)
 	}
+}
+
+// cutoff finds out what is too small to be divided. Gathering something small takes as long as gathering something larger, so
+// that the smallest variables stay whole, as long as they are a fiftieth of what a model replica keeps in the end.
+func (z *zeroer) cutoff(gradient map[*ir.Variable]bool) {
+	var sizes []int
+	all := 0
+	for x := range gradient {
+		sizes = append(sizes, x.Param.Shape.Size())
+		all += x.Param.Shape.Size()
+	}
+	slices.Sort(sizes)
+	z.small = z.n - 1
+	sum := 0
+	for i, n := range sizes {
+		if sum += n; sum > all/(50*z.n) {
+			break
+		}
+		if i+1 == len(sizes) || sizes[i+1] > n { // all that are as large
+			z.small = max(z.small, n)
+		}
+	}
+}
+
+// isSmall tells whether something is not divided.
+func (z *zeroer) isSmall(s shapes.Shape) bool {
+	return s.Size() <= z.small || s.DType.ValuesPerStorageUnit() > 1
 }
 
 // held are what devices have of a variable before it is divided.
@@ -214,9 +236,18 @@ func (z *zeroer) undivided(x *ir.Variable) *ir.Op {
 	return nil
 }
 
-// captured is an op with a function that reads the variable, nil if there is none.
-func (z *zeroer) captured(x *ir.Variable) (found *ir.Op) {
+// elsewhere is an op for which a weight cannot be gathered, and what of it: a function that reads it, or another stage than
+// those where it lives. Nil if there is none.
+func (z *zeroer) elsewhere(x *ir.Variable) (found *ir.Op, why string) {
 	seen := map[*ir.Op]bool{}
+	home := func(op *ir.Op) bool {
+		for _, place := range placesOf(op) {
+			if !slices.Contains(z.homes[x.Param], place) {
+				return false
+			}
+		}
+		return true
+	}
 	var look func(v *ir.Value)
 	look = func(v *ir.Value) {
 		for _, u := range z.users[v] {
@@ -224,19 +255,36 @@ func (z *zeroer) captured(x *ir.Variable) (found *ir.Op) {
 				continue
 			}
 			seen[u] = true
-			if !slices.Contains(u.Inputs, v) {
-				found = u
-			} else if !u.Varying && !isApply(u) {
+			switch _, merges := u.Attrs.(*ir.Merge); {
+			case u.IsLeaf() || isApply(u):
+			case !slices.Contains(u.Inputs, v):
+				found, why = u, "a function"
+			case !u.Varying && !merges && !isExchange(u): // computed where it is read
 				for _, w := range u.Outputs {
 					look(w)
 				}
+			case !home(u):
+				found, why = u, "another stage"
 			}
 		}
 	}
 	for _, v := range held(x) {
 		look(v)
 	}
-	return found
+	return found, why
+}
+
+// placesOf are the devices of a model replica that an op needs its inputs on.
+func placesOf(op *ir.Op) []int {
+	switch a := op.Attrs.(type) {
+	case *ir.Exchange:
+		return a.Places
+	case *ir.Merge:
+		if a.Places != nil {
+			return a.Places
+		}
+	}
+	return []int{op.Place}
 }
 
 // partable tells whether a part of the op's result can be computed from parts of its inputs.
@@ -257,14 +305,11 @@ func sumsAll(op *ir.Op) bool {
 	return false
 }
 
-// scatter gives every model replica a part of gradients only.
+// scatter gives every model replica a part of gradients only: of what backward adds up and only the optimizer reads.
 func (z *zeroer) scatter() {
 	for _, op := range z.p.Main.Ops {
 		m, ok := op.Attrs.(*ir.Merge)
-		if !ok || op.Phase != ir.Backward || !m.How.Adds() || m.Worker || op.Outputs[0].Shape.Size() < z.n {
-			continue
-		}
-		if !slices.ContainsFunc(z.p.Gradients, func(g ir.Gradient) bool { return slices.Contains(op.Outputs, g.Value) }) {
+		if !ok || op.Phase != ir.Backward || !m.How.Adds() || m.Worker || z.isSmall(op.Outputs[0].Shape) {
 			continue
 		}
 		used := func(v *ir.Value) bool {
@@ -341,8 +386,13 @@ func (z *zeroer) instance(op *ir.Op) {
 	for i, in := range op.Inputs {
 		if in != nil && !op.IsLeaf() && (z.weights[in] || z.needs[in]) {
 			place := op.Place
-			if a, ok := op.Attrs.(*ir.Exchange); ok {
+			switch a := op.Attrs.(type) {
+			case *ir.Exchange:
 				place = a.Places[i]
+			case *ir.Merge:
+				if a.Places != nil {
+					place = a.Places[i]
+				}
 			}
 			op.Inputs[i] = z.near(in, op, place)
 		}

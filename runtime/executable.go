@@ -105,8 +105,8 @@ func (e *Executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 // count puts on the books what the program needs.
 func (e *Executable) count(m *meter, ins []compute.Buffer, donate []bool) error {
 	p := e.opts.Profile
-	if p == nil {
-		return nil
+	if p == nil || len(ins) != p.Inputs() {
+		return nil // the inner backend says what is wrong
 	}
 	for i, b := range ins {
 		if err := m.add(p.Use(i), bytesOf(b)); err != nil {

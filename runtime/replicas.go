@@ -46,12 +46,8 @@ type scattering struct {
 	traced chan struct{}
 }
 
-// startParts begins to add up the values of a micro-batch over the model replicas, each of which gets a part of the sum. What
-// the micro-batch before left is added to what came of those before it.
+// startParts begins to add up the values of a micro-batch over the model replicas, each of which gets a part of the sum.
 func (r *run) startParts(bucket, micro int) error {
-	if err := r.finishParts(bucket); err != nil {
-		return err
-	}
 	b := r.schedule.Buckets[bucket]
 	c, err := r.circle(bucket)
 	if err != nil {

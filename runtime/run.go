@@ -173,7 +173,7 @@ func (r *run) do(in schedule.Instr) error {
 // micro-batch in the step.
 func meets(p *schedule.Program, in schedule.Instr) bool {
 	switch in.Kind {
-	case schedule.Merge:
+	case schedule.Merge, schedule.Wait:
 		return p.Buckets[in.Bucket].Parts
 	case schedule.Exchange:
 		return in.Op.Attrs.(*ir.Exchange).Replicas
@@ -280,6 +280,9 @@ func (r *run) feedInput(in schedule.Instr) error {
 }
 
 func (r *run) keep(at schedule.Slot, b compute.Buffer) error {
+	if err := r.free(at); err != nil { // what does not differ between instances may be computed again
+		return err
+	}
 	h := &held{Buffer: b, use: r.ledger.Use(at.Value), bytes: bytesOf(b)}
 	r.values[at] = h
 	return r.meter.add(h.use, h.bytes)

@@ -19,7 +19,7 @@ type PlaceAccount struct {
 	Peak Bytes  // what lives when most does
 	Most Bytes  // the most of each use, whenever that is
 	At   int    // the instruction during which most lives; -1: before the first
-	Text string // the same, for people
+	Text string // the same, for people, with the op
 }
 
 // Worst is the place that needs most.
@@ -45,7 +45,7 @@ type Traffic struct {
 const SmallBytes = 64 << 10
 
 // Account plays the lists of all places through with bytes, as the runtime's meter counts them. What is sent counts until
-// its sender can know that it was taken, so that a step never needs more, however slow its devices are.
+// its sender can know that it was taken: nobody says how fast other devices are.
 func (s *Program) Account(p *ir.Program, t Traffic) *Account {
 	l := NewLedger(p)
 	profiles := make([]*Profile, len(s.Segments))
@@ -55,12 +55,13 @@ func (s *Program) Account(p *ir.Program, t Traffic) *Account {
 	g := newNews(s)
 	var all []*counter
 	for place := range s.Places {
-		c := &counter{s: s, ledger: l, profiles: profiles, traffic: t, place: place, news: g, have: map[Slot]bool{}, sent: map[Slot][]taken{}, peak: -1}
+		c := &counter{s: s, ledger: l, profiles: profiles, traffic: t, place: place, news: g, have: map[Slot]bool{}, sent: map[Slot][]taken{}, at: -1, peak: -1}
 		for _, x := range s.Variables {
-			if v := x.At(place); v != nil {
+			if v := x.At(place); v != nil && !x.Host {
 				c.put(Slot{v, Once})
 			}
 		}
+		c.at = 0
 		all = append(all, c)
 	}
 	for moved := true; moved; { // as Check does, which has found that all come to their end
@@ -75,9 +76,12 @@ func (s *Program) Account(p *ir.Program, t Traffic) *Account {
 	}
 	a := &Account{}
 	for place, c := range all {
-		x := PlaceAccount{Peak: c.books.Peak, Most: c.books.Most, At: c.peak, Text: "before the step"}
+		x := PlaceAccount{Peak: c.books.Peak, Most: c.books.Most, At: c.peak, Text: "its start"}
 		if c.peak >= 0 {
 			x.Text = s.Text(s.Places[place][c.peak])
+		}
+		if c.op != nil {
+			x.Text += ", " + c.op.String()
 		}
 		a.Places = append(a.Places, x)
 	}
@@ -99,8 +103,13 @@ func WholeAccount(p *ir.Program) *Account {
 	for _, v := range p.Main.Params {
 		b.Add(l.Use(v), v.Bytes())
 	}
-	b.During(l.Whole(p).Need(func(i int) bool { return keeps[p.Main.Params[i]] }))
-	return &Account{Places: []PlaceAccount{{Peak: b.Peak, Most: b.Most, Text: "the program runs as a whole"}}}
+	n := l.Whole(p).Need(func(i int) bool { return keeps[p.Main.Params[i]] })
+	x := PlaceAccount{At: -1, Text: "its start"}
+	if b.During(n) && n.Op != nil {
+		x.Text = n.Op.String()
+	}
+	x.Peak, x.Most = b.Peak, b.Most
+	return &Account{Places: []PlaceAccount{x}}
 }
 
 // Whole is the profile of a program that runs as a whole; its parameters are the inputs.
@@ -122,6 +131,7 @@ type counter struct {
 	sent     map[Slot][]taken // of what it has
 	outbox   []outgoing       // what others may still read, and nobody here needs
 	at, peak int              // the instruction that is played, and that of the peak
+	op       *ir.Op           // of the peak
 }
 
 // outgoing is a value on its way to others.
@@ -131,13 +141,15 @@ type outgoing struct {
 	by    []taken
 }
 
-func (c *counter) note(peak bool) {
+func (c *counter) note(peak bool, op *ir.Op) {
 	if peak {
-		c.peak = c.at
+		c.peak, c.op = c.at, op
 	}
 }
 
-func (c *counter) add(use Use, bytes int64) { c.note(c.books.Add(use, bytes)) }
+func (c *counter) add(use Use, bytes int64) { c.note(c.books.Add(use, bytes), nil) }
+
+func (c *counter) during(n Need) { c.note(c.books.During(n), n.Op) }
 
 func (c *counter) put(at Slot) {
 	if !given(at.Value) && !c.have[at] {
@@ -201,7 +213,7 @@ func (c *counter) do(in Instr) {
 	case Wait:
 		c.add(ForCommunication, -c.s.MergeBuffers(in.Bucket, c.place, c.traffic))
 	case Exchange:
-		c.note(c.books.During(ExchangeBuffers(in.Op, c.place)))
+		c.during(ExchangeBuffers(in.Op, c.place))
 	}
 	for _, at := range in.Frees {
 		c.drop(at)
@@ -215,7 +227,7 @@ func (c *counter) run(in Instr) {
 		at := c.s.slot(inputs[i], in.Micro)
 		return given(inputs[i]) || slices.Contains(in.Frees, at) && !c.sending(c.sent[at])
 	}
-	c.note(c.books.During(c.profiles[in.Segment].Need(keeps)))
+	c.during(c.profiles[in.Segment].Need(keeps))
 	for i, v := range inputs {
 		if keeps(i) {
 			c.drop(c.s.slot(v, in.Micro))
@@ -240,14 +252,8 @@ func (c *counter) accumulate(in Instr) {
 // come in every micro-batch, and are added up.
 func (c *counter) merge(in Instr) {
 	b := c.s.Buckets[in.Bucket]
-	values, outs := b.At(c.place)
+	values, _ := b.At(c.place)
 	copies := c.s.MergeBuffers(in.Bucket, c.place, c.traffic)
-	if b.Parts && in.Micro > 0 { // those of the micro-batch before have come
-		for _, v := range outs {
-			c.put(Slot{v, Once})
-		}
-		c.add(ForCommunication, -copies)
-	}
 	if b.Parts {
 		c.add(ForCommunication, copies)
 	}

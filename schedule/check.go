@@ -104,10 +104,8 @@ func (g *game) move(place int) (bool, error) {
 			if me.parts[in.Bucket] != in.Micro {
 				return false, errors.Errorf("micro-batch %d of bucket %d is merged after %d others", in.Micro, in.Bucket, me.parts[in.Bucket])
 			}
-			if me.parts[in.Bucket]++; in.Micro < p.Local.MicroBatches-1 {
-				break
-			}
-			want = p.Local.MicroBatches
+			me.parts[in.Bucket]++
+			want = me.parts[in.Bucket]
 		}
 		if me.state[in.Bucket] != Run || me.parts[in.Bucket] != want {
 			return false, errors.Errorf("bucket %d is merged twice, or with %d of %d micro-batches", in.Bucket, me.parts[in.Bucket], want)
@@ -119,11 +117,13 @@ func (g *game) move(place int) (bool, error) {
 			return false, errors.Errorf("bucket %d is waited for but not being merged", in.Bucket)
 		}
 		for _, other := range p.Buckets[in.Bucket].Places {
-			if g.players[other].state[in.Bucket] == Run {
+			if b := p.Buckets[in.Bucket]; b.Parts && g.players[other].parts[in.Bucket] <= in.Micro || !b.Parts && g.players[other].state[in.Bucket] == Run {
 				return false, nil
 			}
 		}
-		me.state[in.Bucket] = Wait
+		if me.state[in.Bucket] = Wait; p.Buckets[in.Bucket].Parts && in.Micro < p.Local.MicroBatches-1 {
+			me.state[in.Bucket] = Run
+		}
 	}
 	for _, at := range p.makes(in, place) {
 		me.have[at] = true

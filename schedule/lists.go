@@ -112,7 +112,10 @@ func (b *builder) lists(order [][]Task) {
 		}
 		for i, x := range b.s.Buckets {
 			if slices.Contains(x.Places, place) {
-				l.add(Instr{Kind: Wait, Bucket: i, Micro: Once})
+				if !x.Parts {
+					l.add(Instr{Kind: Wait, Bucket: i, Micro: Once})
+				}
+				l.finish(func(bucket int) bool { return bucket == i })
 				_, out := x.At(place)
 				for _, v := range out {
 					l.send(v, Once)
@@ -140,6 +143,22 @@ type lister struct {
 	list    []Instr
 	have    map[Slot]bool // what was fed or received
 	shipped []bool        // micro-batches whose inputs went to other places
+	onWay   []Instr       // merges in parts that are not waited for yet
+}
+
+// most is how many buckets are merged in parts at the same time: as long as one is on its way, all of its gradients are there.
+const most = 2
+
+// finish waits for merges in parts.
+func (l *lister) finish(which func(bucket int) bool) {
+	l.onWay = slices.DeleteFunc(l.onWay, func(in Instr) bool {
+		if !which(in.Bucket) {
+			return false
+		}
+		in.Kind = Wait
+		l.add(in)
+		return true
+	})
 }
 
 func (l *lister) add(in Instr) { l.list = append(l.list, in) }
@@ -177,7 +196,13 @@ func (l *lister) task(t *task, micro int) {
 				continue
 			}
 			if x.Parts {
-				l.add(Instr{Kind: Merge, Bucket: i, Micro: micro})
+				l.finish(func(bucket int) bool { return bucket == i })
+				if len(l.onWay) == most {
+					l.finish(func(bucket int) bool { return bucket == l.onWay[0].Bucket })
+				}
+				in := Instr{Kind: Merge, Bucket: i, Micro: micro}
+				l.add(in)
+				l.onWay = append(l.onWay, in)
 				continue
 			}
 			if l.p.Local.MicroBatches > 1 {

@@ -10,11 +10,14 @@ import (
 type Need struct {
 	Peak Bytes // when it is most
 	Most Bytes // the most of each use
+	// Op is the one that runs when it is most; nil: none does.
+	Op *ir.Op
 }
 
 // Profile is what a segment needs while it runs: its ops run in order, and a value dies after its last use. So do inputs
 // that it is given to keep.
 type Profile struct {
+	ops        []*ir.Op
 	made, gone []Bytes // by op: what it makes, and what dies after it
 	inputs     []inputLife
 
@@ -34,7 +37,7 @@ type inputLife struct {
 // Profile reads a segment.
 func (l *Ledger) Profile(s *ir.Segment) *Profile {
 	n := len(s.Ops)
-	p := &Profile{made: make([]Bytes, n), gone: make([]Bytes, n), needs: map[string]Need{}}
+	p := &Profile{ops: s.Ops, made: make([]Bytes, n), gone: make([]Bytes, n), needs: map[string]Need{}}
 	last := map[*ir.Value]int{}
 	for i, op := range s.Ops {
 		op.Uses(func(v *ir.Value) { last[v] = i })
@@ -64,6 +67,9 @@ func (l *Ledger) Profile(s *ir.Segment) *Profile {
 	}
 	return p
 }
+
+// Inputs is how many inputs the segment has.
+func (p *Profile) Inputs() int { return len(p.inputs) }
 
 // Use is what an input is for.
 func (p *Profile) Use(input int) Use { return p.inputs[input].use }
@@ -100,21 +106,21 @@ func (p *Profile) play(keeps []byte) Need {
 	}
 	var live Bytes
 	var n Need
-	note := func() {
+	note := func(op *ir.Op) {
 		if live.Total() > n.Peak.Total() {
-			n.Peak = live
+			n.Peak, n.Op = live, op
 		}
 		n.Most.raise(live)
 	}
 	for i := range dies {
 		live.add(p.made[i])
-		note()
+		note(p.ops[i])
 		for u := range live {
 			live[u] -= dies[i][u]
 		}
 	}
 	live.add(copies)
-	note()
+	note(nil)
 	return n
 }
 

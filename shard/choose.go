@@ -55,19 +55,25 @@ type Decision struct {
 	More  int64
 }
 
-// Search chooses how the variables of split TaskGraphs are sharded. What the user pinned is as he says. For the others it
+// Search chooses how the variables and data of split TaskGraphs are sharded. What the user pinned is as he says. For the others it
 // starts from the best of a few plans that are known to be good (choose_seeds.go), and changes the sharding of one group of
-// variables after the other as long as that makes the step cheaper (choose_search.go). It counts estimates and not seconds,
-// and so finds the same on every worker.
+// variables, or of an input, after the other as long as that makes the step cheaper (choose_search.go). It counts estimates and not
+// seconds, and so finds the same on every worker.
 func Search(p *ir.Program) (*Chosen, error) {
 	if !slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 }) {
 		return &Chosen{Choice: Choice{}}, nil
 	}
-	q := p.Clone()
-	unflatten(q) // as Partition does, if data are sharded; else it makes no difference
-	c, err := newChooser(q)
+	c, err := newChooser(p)
 	if err != nil {
 		return nil, err
+	}
+	q := p
+	if len(c.inputs) > 0 { // what Partition makes of it, if they are sharded
+		q = p.Clone()
+		unflatten(q)
+		if c, err = newChooser(q); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.pin(); err != nil {
 		return nil, err
@@ -118,9 +124,17 @@ func (c *chooser) pin() error {
 			if dim < 0 {
 				dim += x.v.Param.Shape.Rank()
 			}
+			t := x.v.TaskGraph
+			if x.pinned && x.ways[0].Dim != dim {
+				return errors.Errorf("epl: TaskGraph %q (%s): Shard(%q, %d) is for variable %q, which another Shard pins to dim %d: leave one of them out",
+					t.Title(), t.Source, pin.Variable, pin.Dim, x.v.Path, x.ways[0].Dim)
+			}
+			if dim < 0 || dim >= x.v.Param.Shape.Rank() {
+				return errors.Errorf("epl: Shard(%q, %d) of TaskGraph %q (%s): variable %q, %s, has no such dim: pin one from 0 to %d",
+					pin.Variable, pin.Dim, t.Title(), t.Source, x.v.Path, ir.ShapeText(x.v.Param.Shape), x.v.Param.Shape.Rank()-1)
+			}
 			at := slices.IndexFunc(x.ways, func(w way) bool { return w.Kind == Sharded && w.Dim == dim })
 			if at < 0 {
-				t := x.v.TaskGraph
 				return errors.Errorf("epl: Shard(%q, %d) of TaskGraph %q (%s): dim %d of variable %q, %s, has fewer rows than there are devices, %d: "+
 					"pin another dim, or use fewer devices", pin.Variable, pin.Dim, t.Title(), t.Source, dim, x.v.Path, ir.ShapeText(x.v.Param.Shape), x.k)
 			}

@@ -107,8 +107,12 @@ func TestExpertsAreDealtToDevices(t *testing.T) {
 	want := map[string]int{"forward all-to-all": 2, "backward all-to-all": 2}
 	for _, n := range []int{8, 9} {
 		for _, outside := range []bool{false, true} {
-			whole := recorded(t, equiv.Model{Build: experts(n, 3, 12, 24, 10, outside), Loss: loss.SparseCategoricalCrossEntropyLogits, Batch: samples(9, 10, 7, 12)})
-			for _, k := range []int{2, 4, 8} {
+			dim := 12
+			if outside {
+				dim = 64
+			}
+			whole := recorded(t, equiv.Model{Build: experts(n, 3, dim, 2*dim, 10, outside), Loss: loss.SparseCategoricalCrossEntropyLogits, Batch: samples(9, 10, 7, dim)})
+			for _, k := range []int{2, 3, 4, 5, 8} {
 				p, c, r := chosen(t, whole, k)
 				if got := exchanges(p, 0); !maps.Equal(got, want) || len(r.Weights) > 0 {
 					t.Errorf("%d experts on %d devices: %v; %q", n, k, got, append(c.Lines(), r.Lines()...))
@@ -190,14 +194,20 @@ func TestPinsAreKept(t *testing.T) {
 	if pinned != 2 {
 		t.Errorf("%d groups are pinned", pinned)
 	}
-	for pin, message := range map[ir.Pin]string{
-		{Variable: "fourth/dense/weights", Dim: 1}: `dim 1 of variable "/fourth/dense/weights", float32[13,1], has fewer rows than there are devices, 4: pin another dim, or use fewer devices`,
+	for message, pins := range map[string][]ir.Pin{
+		`dim 1 of variable "/fourth/dense/weights", float32[13,1], has fewer rows than there are devices, 4: pin another dim, or use fewer devices`: {
+			{Variable: "fourth/dense/weights", Dim: 1}},
+		`Shard("weights", 1) is for variable "/second/dense/weights", which another Shard pins to dim 0: leave one of them out`: {
+			{Variable: "second/dense/weights", Dim: 0}, {Variable: "weights", Dim: 1}},
+		`variable "/second/dense/weights", float32[13,10], has no such dim: pin one from 0 to 1`: {{Variable: "second/dense/weights", Dim: 2}},
 	} {
-		whole.TaskGraphs[0].Pins = []ir.Pin{pin}
+		whole.TaskGraphs[0].Pins = pins
 		if _, err := shard.Search(split(t, whole, 4)); err == nil || !strings.Contains(err.Error(), message) {
-			t.Errorf("%v: %v", pin, err)
+			t.Errorf("%v: %v", pins, err)
 		}
 	}
+	whole.TaskGraphs[0].Pins = []ir.Pin{{Variable: "second/dense/weights", Dim: 0}, {Variable: "/second/dense/weights", Dim: -2}} // the same, twice
+	chosen(t, whole, 4)
 }
 
 // All workers find the same.

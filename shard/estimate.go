@@ -91,6 +91,13 @@ func (x *problem) count(todo *plan, vars *sharding) (c Cost) {
 		}
 		if s.kind == opStep {
 			l.flops += s.flops()
+			s.inside(func(how ir.Collective, bytes int64) {
+				sent := bytes * (k - 1) / k
+				if how == ir.AllReduceOf {
+					sent *= 2
+				}
+				c.Exchanges[s.phase].add(how, sent)
+			})
 			if _, ok := s.task.op.Attrs.(*ir.Merge); ok && s.s.in[0].Kind == Partial {
 				once := &c.Exchanges[ir.Apply]
 				once.add(ir.AllReduceOf, 2*x.values[s.out[0].value].bytes*(k-1)/k)

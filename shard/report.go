@@ -139,9 +139,12 @@ func (r *Report) variables() (lines []string) {
 		if rows*k != dims(v.Param)[p.Dim] {
 			up = "up to "
 		}
-		word := "rows"
+		word := "row"
 		if p.Dim > 0 && p.Dim == v.Param.Shape.Rank()-1 {
-			word = "columns"
+			word = "column"
+		}
+		if rows > 1 {
+			word += "s"
 		}
 		text := fmt.Sprintf("%s %s: %s%d %s on each of %d devices", ir.ShapeText(v.Param.Shape), p, up, rows, word, k)
 		if by[text] == nil {

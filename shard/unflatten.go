@@ -19,8 +19,9 @@ func unflatten(p *ir.Program) int {
 	u := unflattening{}
 	wide := map[*ir.TaskGraph]bool{}
 	for _, s := range p.Stages {
+		split := slices.ContainsFunc(s.TaskGraphs, func(t *ir.TaskGraph) bool { return t.Kind == ir.Split })
 		for _, t := range s.TaskGraphs {
-			wide[t] = len(s.Places) > 1
+			wide[t] = split && len(s.Places) > 1
 		}
 	}
 	for _, op := range p.Main.Ops {

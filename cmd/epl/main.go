@@ -4,6 +4,7 @@
 //	epl config --changed                    only the keys that are not at their default
 //	epl config --set zero.level=v1 --json   with values as code would set them, for other programs to read
 //	epl config pipeline.strategy            one key explained
+//	epl plan --devices 8 -- go run .        what it would do with a program on 8 devices, and the memory that takes
 //	epl trace trace.json -o trace.html      what the devices did in a step, as a picture
 package main
 
@@ -52,6 +53,7 @@ func newRootCommand() *cobra.Command {
 	root.SetVersionTemplate("epl {{.Version}}\n")
 	root.AddCommand(
 		newConfigCommand(),
+		newPlanCommand(),
 		newTraceCommand(),
 	)
 	return root

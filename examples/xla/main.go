@@ -1,6 +1,6 @@
 // Command xla runs EPL over XLA, on a GPU or a CPU, and compares it with XLA by itself: the losses and weights of small
 // models must be the same, bit for bit, on one device; and two devices, as model replicas or as stages of a pipeline, must
-// end where one ends that takes the same batches one after the other.
+// end where one ends that takes the same batches one after the other. What saves memory must not change where training ends.
 //
 //	cd examples/xla && go build . && ./xla -backend xla:cuda
 //
@@ -12,6 +12,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 
 	"github.com/gomlx/compute"
@@ -45,6 +46,16 @@ func main() {
 				failed++
 			}
 			fmt.Printf("%-24s %-46s %s\n", m.Name, c.what, verdict)
+		}
+	}
+	for _, m := range equiv.Models()[:2] { // the pieces of a step take long to compile
+		for _, x := range memory {
+			verdict := "ok"
+			if err := saving(*backend, m, x.devices, x.params); err != nil {
+				verdict = err.Error()
+				failed++
+			}
+			fmt.Printf("%-24s %-46s %s\n", m.Name, fmt.Sprintf("%d devices, %s: weights without", x.devices, x.what), verdict)
 		}
 	}
 	for _, m := range equiv.StagedModels() {
@@ -107,19 +118,49 @@ func stages(backend string, s equiv.Staged) error {
 	if err != nil {
 		return err
 	}
-	two, err := train(backend, m, 2, 3, "all", false)
+	two, err := train(backend, m, 2, 3, "all", false, nil)
 	if err != nil {
 		return err
 	}
 	return equiv.CloseWeights(one, two, 1e-4)
 }
 
-func onEPL(backend string, m equiv.Model, devices, micro int, passes string) (*equiv.Run, error) {
-	return train(backend, m, devices, micro, passes, true)
+// memory is what saves memory, on one device or between two.
+var memory = []struct {
+	what    string
+	devices int
+	params  map[string]any
+}{
+	{"recompute", 1, map[string]any{"gradient_checkpoint.type": "auto"}},
+	{"offload", 1, map[string]any{"offload.level": "v0"}},
+	{"apply groups", 1, map[string]any{"optimizer.num_apply_group": 3}},
+	{"ZeRO v0", 2, map[string]any{"zero.level": "v0"}},
+	{"ZeRO v1", 2, map[string]any{"zero.level": "v1"}},
+	{"ZeRO v2", 2, map[string]any{"zero.level": "v2"}},
+	{"all of it", 2, map[string]any{"zero.level": "v2", "offload.level": "v0", "gradient_checkpoint.type": "auto", "optimizer.num_apply_group": 3}},
 }
 
-func train(backend string, m equiv.Model, devices, micro int, passes string, colocate bool) (*equiv.Run, error) {
-	cfg, err := epl.NewConfig(map[string]any{"cluster.colocate_split_and_replicate": colocate, "pipeline.num_micro_batch": micro})
+// saving compares training with what saves memory with training without.
+func saving(backend string, m equiv.Model, devices int, params map[string]any) error {
+	without, err := train(backend, m, devices, 2, "all", true, nil)
+	if err != nil {
+		return err
+	}
+	with, err := train(backend, m, devices, 2, "all", true, params)
+	if err != nil {
+		return err
+	}
+	return equiv.CloseWeights(without, with, 1e-3) // XLA rounds elsewhere when it fuses other ops
+}
+
+func onEPL(backend string, m equiv.Model, devices, micro int, passes string) (*equiv.Run, error) {
+	return train(backend, m, devices, micro, passes, true, nil)
+}
+
+func train(backend string, m equiv.Model, devices, micro int, passes string, colocate bool, params map[string]any) (*equiv.Run, error) {
+	all := map[string]any{"cluster.colocate_split_and_replicate": colocate, "pipeline.num_micro_batch": micro}
+	maps.Copy(all, params)
+	cfg, err := epl.NewConfig(all)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -63,7 +64,7 @@ func (c *Compiled) needs(limit int64) string {
 	if limit > 0 {
 		fmt.Fprintf(&w, " and has %s (cluster.device_memory)", bytesText(limit))
 	}
-	fmt.Fprintf(&w, ", by EPL's account at its peak, %s:\n", peakText(x))
+	fmt.Fprintf(&w, ", by EPL's account, at %s:\n", x.Text)
 	t := table{head: []string{"for", ">bytes"}}
 	uses := schedule.Uses()
 	slices.SortStableFunc(uses, func(a, b schedule.Use) int { return int(max(min(x.Peak[b]-x.Peak[a], 1), -1)) })
@@ -74,14 +75,6 @@ func (c *Compiled) needs(limit int64) string {
 	}
 	t.write(&w, "  ")
 	return strings.TrimSuffix(w.String(), "\n")
-}
-
-// peakText says when a device needs most.
-func peakText(x schedule.PlaceAccount) string {
-	if x.At >= 0 && !strings.HasPrefix(x.Text, "the program") {
-		return "during " + x.Text
-	}
-	return x.Text
 }
 
 // exhausted are the words by which inner backends say that a device has no memory left.
@@ -102,3 +95,19 @@ func (x accounted) Execute(inputs []compute.Buffer, donate []bool, device comput
 	}
 	return outs, err
 }
+
+// writePlan writes down what would be done with a training program, for those who only want to know. The error says so.
+func (o Options) writePlan(c *Compiled) error {
+	var w strings.Builder
+	fmt.Fprintf(&w, "settings\n%s\n\n", indent(o.Config.String()))
+	newReport(c, 1, c.Final, o.Config).write(&w, "")
+	if err := o.fits(c); err != nil {
+		fmt.Fprintf(&w, "\nit does not fit: %s\n", strings.TrimPrefix(errors.Cause(err).Error(), "epl: "))
+	}
+	if err := os.WriteFile(o.Plan, []byte(w.String()), 0o644); err != nil {
+		return errors.Wrapf(err, "epl: EPL_PLAN=%q: cannot write the plan down", o.Plan)
+	}
+	return errors.Errorf("epl: the plan of program %q is in %s; it does not run, because EPL_PLAN is set", c.Recorded.Name, o.Plan)
+}
+
+func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }

@@ -45,10 +45,14 @@ type Options struct {
 	Config  *config.Config
 	Cluster *cluster.Cluster
 	Passes  passes.Set
+	// PureGo: the inner backend is the pure-Go one, which runs programs as they are.
+	PureGo bool
 	// Dump is a directory for what every program looks like after every pass; "": none.
 	Dump string
 	// Trace is a file for the timeline of one training step; "": none.
 	Trace string
+	// Plan is a file for the plan of the first training program, which then does not run; "": all run.
+	Plan string
 	// Job is nil if this worker is alone.
 	Job *job.Job
 }
@@ -141,6 +145,9 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 	if e.opts.Job == nil || e.opts.Job.Worker == 0 { // the others have the same programs
 		c.printDecisions(os.Stderr)
 	}
+	if e.opts.Plan != "" && c.Recorded.IsTraining() {
+		return nil, e.opts.writePlan(c)
+	}
 	if err := e.opts.fits(c); err != nil {
 		return nil, err
 	}
@@ -201,7 +208,7 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (
 		Places: seats.places, Colocate: o.Config.Cluster.ColocateSplitAndReplicate, StagesPerDevice: pipeline.StagesPerDevice,
 		Checkpoint: o.Config.GradientCheckpoint.Type, CheckpointEnd: o.Config.GradientCheckpoint.EndTaskgraph + 1,
 		Regions: o.Config.Zero.Level == config.ZeroV2 || o.Config.Offload.Level != "", Zero: zeroLevels[o.Config.Zero.Level], ApplyGroups: o.Config.Optimizer.NumApplyGroup,
-		AMP: HalfType(o.Config.AMP), AMPLog: c.logAMP(o.Config.AMP),
+		AMP: HalfType(o.Config.AMP), AMPBarriers: !o.PureGo, AMPLog: c.logAMP(o.Config.AMP),
 		Note: func(line string) { c.Notes = append(c.Notes, line) },
 	}, func(pass passes.Pass, p *ir.Program) { look(pass.Name, pass.Why, p) })
 	if err != nil {

@@ -7,39 +7,35 @@ import (
 	"github.com/easyparallel/epl/schedule"
 )
 
-// writeMemory prints the account of a training step. Places that need the same stand in one row.
+// writeMemory prints the account of a training step. Places that need the same stand in one row; what is hardly anything
+// has no column.
 func (r *report) writeMemory(w *strings.Builder) {
 	if r.Account == nil || r.Kind != "training step" {
 		return
 	}
-	w.WriteString("\n  memory of a device in a step, predicted: what lives when most does\n")
+	w.WriteString("\n  memory of a device, predicted: what lives when most does\n")
 	uses := slices.DeleteFunc(schedule.Uses(), func(u schedule.Use) bool {
-		return !slices.ContainsFunc(r.Account.Places, func(x schedule.PlaceAccount) bool { return x.Peak[u] != 0 })
+		return !slices.ContainsFunc(r.Account.Places, func(x schedule.PlaceAccount) bool { return x.Peak[u]*100 > x.Peak.Total() })
 	})
 	t := table{head: []string{"devices of a replica", ">bytes"}}
 	for _, u := range uses {
 		t.head = append(t.head, ">"+u.String())
 	}
 	t.head = append(t.head, "when")
-	same := map[schedule.PlaceAccount][]int{}
+	same := map[schedule.Bytes][]int{}
 	var rows []schedule.PlaceAccount
 	for place, x := range r.Account.Places {
-		key := x
-		key.At, key.Most = 0, schedule.Bytes{}
-		if len(r.Account.Places) > maxVariables { // as many rows would be hard to read
-			key.Text = ""
+		if same[x.Peak] == nil {
+			rows = append(rows, x)
 		}
-		if same[key] == nil {
-			rows = append(rows, key)
-		}
-		same[key] = append(same[key], place)
+		same[x.Peak] = append(same[x.Peak], place)
 	}
 	for _, x := range rows {
-		cells := []string{placesText(same[x]), bytesText(x.Peak.Total())}
+		cells := []string{placesText(same[x.Peak]), bytesText(x.Peak.Total())}
 		for _, u := range uses {
 			cells = append(cells, bytesText(x.Peak[u]))
 		}
-		t.row(append(cells, peakText(x))...)
+		t.row(append(cells, x.Text)...)
 	}
 	t.write(w, "    ")
 }

@@ -99,7 +99,13 @@ func (o Options) peakWith(p *ir.Program, settings []string) (peak int64, err err
 			err = errors.Errorf("panic: %v", x)
 		}
 	}()
-	if o.Config, err = with(o.Config, settings); err != nil {
+	for _, s := range settings {
+		key, _, _ := strings.Cut(s, "=")
+		if e, err := o.Config.Entry(key); err != nil || e.Changed() && key != "pipeline.strategy" {
+			return 0, errors.Errorf("%s is set already", key)
+		}
+	}
+	if o.Config, err = With(o.Config, settings); err != nil {
 		return 0, err
 	}
 	c := &Compiled{Recorded: p}
@@ -109,19 +115,16 @@ func (o Options) peakWith(p *ir.Program, settings []string) (peak int64, err err
 	return c.Account.Peak(), nil
 }
 
-// with is a configuration with some keys changed. Those that the user set already are not touched: an error.
-func with(cfg *config.Config, settings []string) (*config.Config, error) {
+// With is a configuration with other settings, each "key=value".
+func With(cfg *config.Config, settings []string) (*config.Config, error) {
 	params := map[string]any{}
 	for _, e := range cfg.Entries() {
-		if e.Changed() {
+		if e.Changed() || e.Source.Origin == config.Code {
 			params[e.Key] = e.Value
 		}
 	}
 	for _, s := range settings {
 		key, value, _ := strings.Cut(s, "=")
-		if params[key] != nil && !(key == "pipeline.strategy" && value == config.PreferBackward) {
-			return nil, errors.Errorf("%s is set already", key)
-		}
 		params[key] = value
 	}
 	return config.New(params)

@@ -3,10 +3,17 @@ package equiv
 import (
 	"fmt"
 	"math"
+	"regexp"
+	"strings"
 	"testing"
 
+	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/loss"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+	"github.com/gomlx/gomlx/ml/zoo/transformer"
 
 	"github.com/easyparallel/epl"
 )
@@ -92,5 +99,90 @@ func TestTheAccountForetellsWhatDevicesOfASplitNeed(t *testing.T) {
 				foretold(t, env, trainer, Dataset{m.Batch}, 0)
 			})
 		}
+	}
+}
+
+// blocksOfTransformer is deep enough that activations are most of what it needs.
+func blocksOfTransformer(layers int) Model {
+	return Model{"deep", func(scope *model.Scope, x *Node) *Node {
+		return transformer.New(scope).WithVocabSize(32).WithEmbedDim(32).WithNumLayers(layers).WithNumHeads(2).WithHeadDim(16).
+			WithMaxPosEmbed(16).WithCausalMask(true).Logits(x, transformer.CallOptions{})
+	}, loss.SparseCategoricalCrossEntropyLogits, Tokens(8, 16, 32)}
+}
+
+// techniques are the settings that save memory.
+var techniques = []map[string]any{
+	{},
+	{"gradient_checkpoint.type": "auto"},
+	{"zero.level": "v0"},
+	{"zero.level": "v1"},
+	{"zero.level": "v2"},
+	{"offload.level": "v0"},
+	{"amp.level": "O1", "amp.dtype": "bfloat16"},
+	{"optimizer.num_apply_group": 4},
+	{"gradient_checkpoint.type": "auto", "zero.level": "v2"},
+	{"gradient_checkpoint.type": "auto", "zero.level": "v1", "amp.level": "O1", "amp.dtype": "bfloat16", "optimizer.num_apply_group": 2},
+}
+
+func TestTheAccountForetellsWhatEachTechniqueNeeds(t *testing.T) {
+	for _, m := range []Model{Models()[0], blocksOfTransformer(3)} {
+		for _, settings := range techniques {
+			for _, micro := range []int{1, 2} {
+				t.Run(fmt.Sprintf("%s/%v/%d", m.Name, settings, micro), func(t *testing.T) {
+					t.Parallel()
+					env := newCluster(t, 2, micro, settings)
+					trainer := train.NewTrainer(env.Backend(), newStore(), m.Build, m.Loss, epl.Optimizer(optimizer.Adam().Done()), nil, nil)
+					foretold(t, env, trainer, Dataset{m.Batch}, 0.05)
+				})
+			}
+		}
+	}
+}
+
+var helps = regexp.MustCompile(`(?m)^\s+((?:[a-z_.]+=\S+ ?)+)\s+[0-9.]+ [KMG]?i?B(  fits)?$`)
+
+// A model that does not fit is refused before its first step, and whatever is said to make it fit does.
+func TestAModelThatDoesNotFitTrainsWithWhatIsSaidToHelp(t *testing.T) {
+	m := blocksOfTransformer(6)
+	adam := func() optimizer.Interface { return epl.Optimizer(optimizer.Adam().Done()) }
+	free := newCluster(t, 2, 1, nil)
+	want, err := TrainOn(free.Backend(), free.Dataset(Dataset{m.Batch}), m, adam(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := free.Predicted().Devices[0].PeakBytes * 8 / 10
+	tight := newCluster(t, 2, 1, map[string]any{"cluster.device_memory": limit})
+	_, err = TrainOn(tight.Backend(), tight.Dataset(Dataset{m.Batch}), m, adam(), 2)
+	mustFail(t, err, "epl: device 0 needs ", "cluster.device_memory", "activations ", "what would help", "smaller micro-batch")
+	var fitting []string
+	for _, found := range helps.FindAllStringSubmatch(err.Error(), -1) {
+		if found[2] != "" {
+			fitting = append(fitting, strings.TrimSpace(found[1]))
+		}
+	}
+	if len(fitting) < 2 {
+		t.Errorf("only %q are said to be enough: %v", fitting, err)
+	}
+	for _, settings := range fitting {
+		params := map[string]any{"cluster.device_memory": limit}
+		for s := range strings.FieldsSeq(settings) {
+			key, value, _ := strings.Cut(s, "=")
+			params[key] = value
+		}
+		t.Run(settings, func(t *testing.T) {
+			env := newCluster(t, 2, 1, params)
+			got, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, adam(), 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := math.Abs(float64(got.Losses[1] - want.Losses[1])); diff > 0.05 {
+				t.Errorf("losses %v, without limit %v", got.Losses, want.Losses)
+			}
+			for d, x := range env.Stats().Devices {
+				if x.PeakBytes > limit {
+					t.Errorf("device %d had %d bytes of %d", d, x.PeakBytes, limit)
+				}
+			}
+		})
 	}
 }

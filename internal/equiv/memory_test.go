@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"math/rand"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/gomlx/compute/dtypes"
 	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/model"
@@ -75,12 +75,30 @@ type rule struct {
 
 var plainSGD = rule{name: "sgd", make: sgd}
 
-// compare checks that two runs are equivalent.
+// compare checks that two runs are equivalent. What an optimizer keeps may be nothing but rounding errors, where a gradient
+// is zero in theory.
 func (r rule) compare(t testing.TB, want, got *Run) {
 	t.Helper()
-	if !r.adam {
-		mustBeClose(t, want, got)
-	} else if err := CloseLosses(want, got, 1e-3); err != nil {
+	tolerance := 1e-5
+	if r.adam {
+		tolerance = 1e-3
+	}
+	if err := CloseLosses(want, got, tolerance); err != nil {
+		t.Error(err)
+	}
+	if r.adam {
+		return
+	}
+	if err := eachVariable(want, got, func(path string, x, y []float64) error {
+		floor := 1e-3
+		if v := want.Store.GetVariable(path); !v.Trainable {
+			floor = 1e-2
+		}
+		if diff, norm := distance(x, y); !(diff <= tolerance*(norm+floor)) {
+			return fmt.Errorf("variable %s differs by %g at a norm of %g", path, diff, norm)
+		}
+		return nil
+	}); err != nil {
 		t.Error(err)
 	}
 }
@@ -119,6 +137,7 @@ func memorySettings(r *rand.Rand) map[string]any {
 		"zero.level":                []string{"", "v0", "v1", "v2", "v2"}[r.Intn(5)],
 		"gradient_checkpoint.type":  []string{"", "auto", "auto"}[r.Intn(3)],
 		"optimizer.num_apply_group": []int{1, 1, 2, 3, 7}[r.Intn(5)],
+		"offload.level":             []string{"", "", "v0"}[r.Intn(3)],
 	}
 }
 
@@ -168,14 +187,58 @@ func TestRandomCombinationsOfTechniquesThatSaveMemoryChangeNothing(t *testing.T)
 	}
 }
 
+// Random programs have ops of all kinds, and weights that several stages or parts use.
+func TestRandomProgramsUnderTechniquesThatSaveMemoryGiveWhatTheyGiveWithout(t *testing.T) {
+	plans := allPlans()
+	// One step: what jumps when a weight changes by a rounding error must not.
+	opt := func() optimizer.Interface {
+		return optimizer.StochasticGradientDescent().WithDecay(false).WithLearningRate(1)
+	}
+	for _, seed := range someSeeds(3) {
+		rng := rand.New(rand.NewSource(seed))
+		var w workload
+		var r *Random
+		switch rng.Intn(3) {
+		case 0:
+			var m Staged
+			m, r = randomStages(uint64(seed))
+			w = replicated(m, 2+rng.Intn(2), 1+rng.Intn(2))
+		case 1:
+			var m Staged
+			m, r = randomStages(uint64(seed))
+			w = inStages(m, plans[rng.Intn(len(plans))])
+		case 2:
+			var m Parted
+			m, r = randomParts(uint64(seed))
+			w = inParts(m, randomSplit(rng, m))
+		}
+		memory, params := memorySettings(rng), randomSettings(rng)
+		t.Run(fmt.Sprintf("%d/%s", seed, w.name), func(t *testing.T) {
+			t.Parallel()
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("%v, %v\n%s", memory, params, r)
+				}
+			})
+			want, got := w.run(t, params, opt(), 1), w.run(t, with(params, memory), opt(), 1)
+			if err := CloseWeights(want, got, 1e-4); err != nil {
+				t.Error(err)
+			}
+			if err := CloseLosses(want, got, 1e-4); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestApplyGroupsChangeNothing(t *testing.T) {
 	for i, w := range memoryWorkloads() {
 		rules := memoryRules()
 		r := rules[i%len(rules)]
 		t.Run(w.name+"/"+r.name, func(t *testing.T) {
 			t.Parallel()
-			for _, groups := range []int{2, 3, 100} {
-				want := w.run(t, r.params, r.make(), 3)
+			want := w.run(t, r.params, r.make(), 3)
+			for _, groups := range []int{2, 100} {
 				got := w.run(t, with(r.params, map[string]any{"optimizer.num_apply_group": groups}), r.make(), 3)
 				if err := CloseLosses(want, got, 1e-6); err != nil {
 					t.Errorf("%d groups: %v", groups, err)
@@ -251,24 +314,42 @@ func (w workload) metered(t testing.TB, params map[string]any, opt optimizer.Int
 	return env.Stats().Devices
 }
 
+// weightyWidth is the width of the layers of weighty.
+const weightyWidth = 128
+
 // weighty is an MLP with many weights, and few samples.
 func weighty() Staged {
-	return staged(Model{"weighty", MLP(4, 96, false), Models()[0].Loss, Regression(4, 96)})
+	return staged(Model{"weighty", MLP(10, weightyWidth, false), Models()[0].Loss, Regression(2, weightyWidth)})
 }
 
-// Adam has temporaries for every variable; in groups, only those of some exist at once.
+// directions makes up its mind about all variables before it changes the first, and so needs something for each at once.
+type directions struct{ velocity }
+
+func (directions) UpdateGraphWithGradients(scope *model.Scope, gradients []*Node, lossDType dtypes.DType) {
+	var all []*Node
+	for _, x := range gradients {
+		all = append(all, Add(Tanh(x), Square(x)))
+	}
+	i := 0
+	eachTrained(scope, gradients, lossDType, func(v *model.Variable, _ func(name string) *model.Variable, gradient *Node) {
+		v.SetNodeValue(Sub(v.NodeValue(gradient.Graph()), MulScalar(Add(all[i], gradient), 0.01)))
+		i++
+	})
+}
+
+// In groups, what the optimizer computes exists for some variables at a time.
 func TestApplyGroupsLowerThePeakAndStepOnce(t *testing.T) {
 	w := replicated(weighty(), 2, 1)
-	one := w.peak(t, nil, adam())
-	var before int64 = one.PeakBytes
-	for _, groups := range []int{2, 4} {
+	one := w.peak(t, nil, directions{})
+	before := one.PeakBytes
+	for _, groups := range []int{2, 5} {
 		params := map[string]any{"optimizer.num_apply_group": groups}
-		now := w.peak(t, params, adam())
+		now := w.peak(t, params, directions{})
 		if now.PeakBytes >= before {
 			t.Errorf("%d groups: the peak is %d bytes %v, with fewer %d %v", groups, now.PeakBytes, now.Peak, before, one.Peak)
 		}
 		before = now.PeakBytes
-		got := w.run(t, params, adam(), 3)
+		got := w.run(t, params, directions{}, 3)
 		if step := optimizer.GetGlobalStep(got.Store); step != 3 {
 			t.Errorf("%d groups: after 3 steps the global step is %d", groups, step)
 		}
@@ -312,6 +393,3 @@ func TestZeroWithOneReplicaIsSaidToHaveNoEffect(t *testing.T) {
 		})
 	}
 }
-
-// sorted lists the keys of a map.
-func sorted[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }

@@ -210,3 +210,26 @@ func TestWhatCannotBeACheckpointIsRefused(t *testing.T) {
 		})
 	}
 }
+
+// Whatever else is switched on: one device on the same samples ends at the same weights.
+func TestRandomPlansWithRecomputeGiveTheWeightsOfOneDevice(t *testing.T) {
+	plans := allPlans()
+	for seed := int(*firstSeed); seed < int(*firstSeed)+(*seedCount+2)/3; seed++ {
+		r := rand.New(rand.NewSource(int64(seed)))
+		m := StagedModels()[r.Intn(len(StagedModels()))]
+		p := plans[r.Intn(len(plans))]
+		for m.Name == "reordered" && p.perDevice > 0 {
+			p = plans[r.Intn(len(plans))]
+		}
+		params, spec := recomputing(randomSettings(r)), randomPasses(r)
+		if r.Intn(3) == 0 {
+			params["gradient_checkpoint.end_taskgraph"] = r.Intn(p.stages)
+		}
+		t.Run(fmt.Sprintf("%d/%s/%s", seed, m.Name, p), func(t *testing.T) {
+			t.Parallel()
+			t.Logf("%v, passes %s", params, spec)
+			want := m.alone(t, p.stages, p.batches(), sgd(), 3)
+			mustBeClose(t, want, m.piped(t, p.env(t, params, epl.WithPasses(spec)), p.stages, sgd(), 3))
+		})
+	}
+}

@@ -42,7 +42,7 @@ func init() {
 		if err := env.Close(); err != nil {
 			return err
 		}
-		for i, m := range PartedModels() {
+		for i, m := range append(PartedModels(), longSequences()...) {
 			p := m.whole(n, 1, 1+i%3)
 			switch {
 			case m.PerInstance:

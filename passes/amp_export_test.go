@@ -1,0 +1,11 @@
+package passes
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// HalfOps are the operations that mixed precision may let compute in the low type.
+func HalfOps() []ir.OpType { return slices.Sorted(maps.Keys(classes)) }

@@ -1,0 +1,119 @@
+package passes
+
+import (
+	"time"
+
+	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/ir"
+)
+
+// saving is how many times less of what backward reads lives at once with recompute, at least: values that take long to
+// compute again and are small are kept while it stays above.
+const saving = 7
+
+// choose keeps more than regions hand on: of what a region would compute again, the values that save the most time for
+// their bytes. They are found by what they cost, so that products of matrices with long sums and masks of random numbers
+// come before what is done at once.
+func (d *divider) choose() {
+	again := make([]*piece, d.regions)
+	for r := range again {
+		again[r] = &piece{region: r, need: map[*ir.Op]bool{}, wanted: map[*ir.Value]bool{}}
+	}
+	var all, kept int64 // bytes of forward that backward reads
+	seen := map[*ir.Value]bool{}
+	for _, op := range d.p.Main.Ops {
+		for _, v := range op.Outputs {
+			if op.Phase == ir.Forward && d.crossing[v] && !d.cheap[op] {
+				kept += v.Bytes()
+			}
+		}
+		if op.IsLeaf() || op.Phase != ir.Backward {
+			continue
+		}
+		op.Uses(func(v *ir.Value) {
+			if v.Op.IsLeaf() || v.Op.Phase != ir.Forward || d.cheap[v.Op] {
+				return
+			}
+			if !seen[v] {
+				seen[v] = true
+				all += v.Bytes()
+			}
+			if p := again[v.Op.Region]; !d.crossing[v] {
+				p.wanted[v] = true
+			}
+		})
+	}
+	var largest int64
+	var total time.Duration
+	for _, p := range again {
+		p.time = p.cost(d, nil)
+		largest = max(largest, p.bytes())
+		total += p.time
+	}
+	budget := float64(all/saving - kept - largest)
+	for _, p := range again[:d.regions-1] {
+		p.choose(d, int64(budget*p.time.Seconds()/total.Seconds()))
+	}
+}
+
+// piece is what a region of backward computes again.
+type piece struct {
+	region int
+	wanted map[*ir.Value]bool // what it reads
+	need   map[*ir.Op]bool    // what that takes
+	time   time.Duration
+}
+
+// cost is how long the region takes to compute again what is wanted, if v is kept, too.
+func (p *piece) cost(d *divider, kept *ir.Value) (t time.Duration) {
+	clear(p.need)
+	var want func(v *ir.Value)
+	want = func(v *ir.Value) {
+		op := v.Op
+		if v == kept || p.need[op] || op.IsLeaf() || op.Region != p.region || d.cheap[op] || op.Keep && len(op.Outputs) == 1 || d.crossing[v] {
+			return
+		}
+		p.need[op] = true
+		t += cost.Default.Time(op)
+		op.Uses(want)
+	}
+	for v := range p.wanted {
+		want(v)
+	}
+	return t
+}
+
+// bytes is how much of what is computed again lives until backward reads it.
+func (p *piece) bytes() (n int64) {
+	for v := range p.wanted {
+		n += v.Bytes()
+	}
+	return n
+}
+
+// choose keeps values while there are bytes left for them.
+func (p *piece) choose(d *divider, bytes int64) {
+	for range 16 {
+		now := p.cost(d, nil)
+		var candidates []*ir.Value
+		for _, l := range d.lines {
+			for _, op := range l.Ops {
+				if p.need[op] && len(op.Outputs) == 1 && op.Outputs[0].Bytes() <= bytes {
+					candidates = append(candidates, op.Outputs[0])
+				}
+			}
+		}
+		var best *ir.Value
+		var most float64
+		for _, v := range candidates {
+			if gain := (now - p.cost(d, v)).Seconds() / float64(max(v.Bytes(), 1)); gain > most {
+				best, most = v, gain
+			}
+		}
+		if best == nil {
+			return
+		}
+		best.Op.Keep = true
+		bytes -= best.Bytes()
+	}
+}
