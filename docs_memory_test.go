@@ -21,8 +21,8 @@ var savers = []map[string]any{
 	{"zero.level": "v1"},
 	{"zero.level": "v2"},
 	{"offload.level": "v0"},
-	{"offload.level": "v0", "optimizer.num_apply_group": 12},
-	{"zero.level": "v2", "offload.level": "v0", "optimizer.num_apply_group": 12},
+	{"offload.level": "v0", "optimizer.num_apply_group": 24},
+	{"zero.level": "v2", "offload.level": "v0"},
 }
 
 // memoryTable compares what a device needs under each of them, by EPL's account.

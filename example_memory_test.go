@@ -58,10 +58,7 @@ func Example_zero() {
 
 // Weights and what Adam keeps for them wait on the host, and come to the device a few at a time.
 func Example_offload() {
-	cfg, err := epl.NewConfig(map[string]any{
-		"offload.level":             "v0",
-		"optimizer.num_apply_group": 12,
-	})
+	cfg, err := epl.NewConfig(map[string]any{"offload.level": "v0"})
 	if err != nil {
 		log.Fatal(err)
 	}

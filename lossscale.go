@@ -46,7 +46,7 @@ func lossScaleOf(a config.AMP) *record.LossScale {
 // lossScale is the loss scale in a training program: the loss is multiplied by it, so that small gradients do not vanish in
 // float16, and gradients are divided by it. A step whose gradients are not all finite changes nothing but the scale.
 //
-// All of it is ordinary ops on reduced gradients, so that model replicas, micro-batches and stages agree.
+// All of it is ordinary ops on reduced gradients, so that model replicas, micro-batches and stages agree. A nil one does nothing.
 type lossScale struct {
 	record.LossScale
 	scale, good *model.Variable // if it is dynamic
@@ -74,11 +74,17 @@ func newLossScale(b *record.Builder, scope *model.Scope, g *graph.Graph) *lossSc
 
 // up multiplies the loss.
 func (s *lossScale) up(loss *graph.Node) *graph.Node {
+	if s == nil {
+		return loss
+	}
 	return graph.Mul(loss, graph.ConvertDType(s.now, loss.DType()))
 }
 
 // down divides gradients.
 func (s *lossScale) down(gradients []*graph.Node) []*graph.Node {
+	if s == nil {
+		return gradients
+	}
 	inverse := graph.Reciprocal(s.now)
 	out := make([]*graph.Node, len(gradients))
 	for i, g := range gradients {
@@ -102,8 +108,11 @@ func finite(gradients []*graph.Node) *graph.Node {
 	return graph.Equal(bad, graph.ScalarZero(bad.Graph(), dtypes.Float32))
 }
 
-// poison makes all gradients NaN if one of the given ones is not finite: clipping may hide that.
-func poison(clipped, gradients []*graph.Node) []*graph.Node {
+// poison makes clipped gradients NaN if one of them was not finite before: clipping may hide that.
+func (s *lossScale) poison(clipped, gradients []*graph.Node) []*graph.Node {
+	if s == nil || len(clipped) == 0 {
+		return clipped
+	}
 	ok := finite(gradients)
 	out := make([]*graph.Node, len(clipped))
 	for i, c := range clipped {
@@ -115,7 +124,7 @@ func poison(clipped, gradients []*graph.Node) []*graph.Node {
 
 // apply lets the optimizer use the gradients, and takes back what it did if they are not finite. Then it sets the next scale.
 func (s *lossScale) apply(scope *model.Scope, gradients []*graph.Node, update func()) {
-	if len(gradients) == 0 {
+	if s == nil || len(gradients) == 0 {
 		update()
 		return
 	}

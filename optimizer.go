@@ -58,10 +58,7 @@ func (w wrappedWithGradients) UpdateGraph(scope *model.Scope, g *graph.Graph, lo
 		return
 	}
 	scale := newLossScale(b, scope, g)
-	scaled := loss
-	if scale != nil {
-		scaled = scale.up(loss)
-	}
+	scaled := scale.up(loss)
 	if err := b.BeginBackward(record.ValueOf(loss).Value); err != nil {
 		panic(err)
 	}
@@ -70,14 +67,7 @@ func (w wrappedWithGradients) UpdateGraph(scope *model.Scope, g *graph.Graph, lo
 	clip, clips := w.inner.(*clipped)
 	clips = clips && !b.ClipsAfterReduction() // each instance clips its own
 	if clips {
-		raw := nodes
-		if scale != nil {
-			nodes = scale.down(nodes)
-		}
-		nodes = clip.clip(nodes)
-		if scale != nil {
-			nodes = poison(nodes, raw)
-		}
+		nodes = scale.poison(clip.clip(scale.down(nodes)), nodes)
 		apply = clip.inner
 	}
 	var paths []string
@@ -89,14 +79,10 @@ func (w wrappedWithGradients) UpdateGraph(scope *model.Scope, g *graph.Graph, lo
 		}
 	}
 	b.BeginApply(paths, values)
-	if scale == nil {
-		apply.UpdateGraphWithGradients(scope, nodes, loss.DType())
-	} else {
-		if !clips {
-			nodes = scale.down(nodes)
-		}
-		scale.apply(scope, nodes, func() { apply.UpdateGraphWithGradients(scope, nodes, loss.DType()) })
+	if !clips {
+		nodes = scale.down(nodes)
 	}
+	scale.apply(scope, nodes, func() { apply.UpdateGraphWithGradients(scope, nodes, loss.DType()) })
 	b.EndApply()
 }
 

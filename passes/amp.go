@@ -39,7 +39,7 @@ func amp(p *ir.Program, o Options) (int, error) {
 	n := a.finish()
 	if o.Note != nil {
 		o.Note(fmt.Sprintf("mixed precision: %d of %d float32 ops of forward and backward compute in %s, of them %d dots and convolutions; "+
-			"results of %d others are kept in it", a.lowered, a.ops, a.name, a.dots, a.rounds))
+			"%d other results are kept in it", a.lowered, a.ops, a.name, a.dots, a.rounds))
 	}
 	return n, nil
 }

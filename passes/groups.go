@@ -8,8 +8,20 @@ import (
 
 // applyGroups divides what the optimizer computes into regions, each for some of the variables, of about as many bytes: what
 // one needs while it runs is gone when the next begins.
+//
+// Variables that are kept on the host come for their group: then there are as many groups as regions of forward, eight at
+// least.
 func applyGroups(p *ir.Program, o Options) (int, error) {
-	if o.ApplyGroups < 2 || p.Local == nil {
+	groups := max(o.ApplyGroups, 1)
+	if o.Offload {
+		groups = max(groups, 8)
+		for _, op := range p.Main.Ops {
+			if op.Phase == ir.Forward {
+				groups = max(groups, op.Region+1)
+			}
+		}
+	}
+	if groups < 2 || p.Local == nil {
 		return 0, nil
 	}
 	index := map[*ir.Op]int{}
@@ -34,7 +46,7 @@ func applyGroups(p *ir.Program, o Options) (int, error) {
 	group := map[*ir.Op]int{}
 	var before int64
 	for _, v := range updates {
-		g := int(min(before*int64(o.ApplyGroups)/max(total, 1), int64(o.ApplyGroups-1)))
+		g := int(min(before*int64(groups)/max(total, 1), int64(groups-1)))
 		before += v.Bytes()
 		var need func(*ir.Value)
 		need = func(v *ir.Value) {

@@ -58,6 +58,8 @@ type Options struct {
 	Zero ZeroLevel
 	// ApplyGroups is how many groups of variables the optimizer takes one after the other; 0 means 1.
 	ApplyGroups int
+	// Offload: variables are kept on the host.
+	Offload bool
 	// AMP is the type of mixed precision, float16 or bfloat16; invalid: none.
 	AMP dtypes.DType
 	// AMPBarriers guards values that were rounded to that type from an inner compiler that takes a cast and its way back for

@@ -57,7 +57,7 @@ type recomputer struct {
 	cheap   map[*ir.Op]bool
 	// crossing are the values that a later region of forward reads.
 	crossing map[*ir.Value]bool
-	kept     map[*ir.Value]bool // though not marked: another region reads them, or a function captures them
+	kept     map[*ir.Value]bool // though not marked
 	wanted   map[key]bool
 	copies   map[key]*ir.Op
 }
@@ -121,25 +121,28 @@ func (r *recomputer) again(v *ir.Value, reader *ir.Op) bool {
 	return !op.Keep || len(op.Outputs) > 1 && !r.crossing[v]
 }
 
-// find finds what is wanted again. What is wanted by another region than the mirror of its own is kept instead, if EPL
-// chooses.
+// find finds what is wanted again. What a function captures is kept, since the copy of an op has the same functions; and, if
+// EPL chooses, so is what another region wants than the mirror of its own.
 func (r *recomputer) find() {
-	for _, op := range r.p.Main.Ops {
-		op.Captures(func(v *ir.Value) { r.kept[v] = true })
-	}
 	for changed := true; changed; {
 		changed = false
 		r.wanted = map[key]bool{}
+		keep := func(v *ir.Value, reader *ir.Op) {
+			if r.again(v, reader) {
+				r.kept[v], changed = true, true
+			}
+		}
 		var want func(v *ir.Value, reader *ir.Op, region int)
 		want = func(v *ir.Value, reader *ir.Op, region int) {
 			if !r.again(v, reader) || r.wanted[key{v.Op, region}] {
 				return
 			}
 			if r.auto && !r.cheap[v.Op] && region != 2*r.regions-1-v.Op.Region {
-				r.kept[v], changed = true, true
+				keep(v, reader)
 				return
 			}
 			r.wanted[key{v.Op, region}] = true
+			v.Op.Captures(func(c *ir.Value) { keep(c, v.Op) })
 			for _, in := range v.Op.Inputs {
 				if in != nil {
 					want(in, v.Op, region)
@@ -150,6 +153,7 @@ func (r *recomputer) find() {
 			if op.IsLeaf() || op.Phase != ir.Backward {
 				continue
 			}
+			op.Captures(func(v *ir.Value) { keep(v, op) })
 			for _, in := range op.Inputs {
 				if in != nil {
 					want(in, op, op.Region)

@@ -339,3 +339,45 @@ func TestRandomNumbersAreMadeAgainOnceEach(t *testing.T) {
 		}
 	}
 }
+
+// A value that a region of backward reads which is not the mirror of its own would be computed twice: it is kept.
+func TestWhatAnotherRegionReadsIsKept(t *testing.T) {
+	p := recordedStep(t, transformerOf(4, epl.Replicate(1, "all")))
+	o := passes.Options{Checkpoint: "auto", Local: &ir.Local{Replicas: 1, MicroBatches: 1}}
+	on, err := passes.Parse("all", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v *ir.Value // read by backward in region 6, and from now on by an op of region 7
+	var reader *ir.Op
+	_, err = passes.Run(p, on, o, func(pass passes.Pass, p *ir.Program) {
+		if pass.Name != "shard" {
+			return
+		}
+		for _, op := range p.Main.Ops {
+			if _, ok := op.Attrs.(*ir.DotGeneral); !ok || op.Phase != ir.Backward || op.Region != 6 || v != nil {
+				continue
+			}
+			for _, in := range op.Inputs {
+				if in.Op.Phase == ir.Forward && in.Op.Region == 1 && !in.Op.Keep && in.Op.Varying {
+					v = in
+				}
+			}
+		}
+		last := p.Main.Ops[slices.IndexFunc(p.Main.Ops, func(op *ir.Op) bool { return op.Phase == ir.Backward && op.Region == 7 && !op.IsLeaf() })]
+		reader = p.NewOp(&ir.Abs{}, []*ir.Value{v}, v.Shape)
+		p.Main.InsertBefore(last, reader)
+		reader.Varying = true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reader.Inputs[0] != v {
+		t.Errorf("%s reads %s, not the %s that forward computed", reader, reader.Inputs[0].Op, v.Op)
+	}
+	for _, op := range copies(p) {
+		if reflect.DeepEqual(op.Attrs, v.Op.Attrs) && slices.Equal(op.Inputs, v.Op.Inputs) {
+			t.Errorf("%s is kept and computed again by %s", v.Op, op)
+		}
+	}
+}

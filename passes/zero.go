@@ -251,14 +251,17 @@ func (z *zeroer) elsewhere(x *ir.Variable) (found *ir.Op, why string) {
 	var look func(v *ir.Value)
 	look = func(v *ir.Value) {
 		for _, u := range z.users[v] {
+			u.Captures(func(w *ir.Value) { // though it may be an input, too
+				if w == v && found == nil && !isApply(u) {
+					found, why = u, "a function"
+				}
+			})
 			if seen[u] || found != nil {
 				continue
 			}
 			seen[u] = true
 			switch _, merges := u.Attrs.(*ir.Merge); {
 			case u.IsLeaf() || isApply(u):
-			case !slices.Contains(u.Inputs, v):
-				found, why = u, "a function"
 			case !u.Varying && !merges && !isExchange(u): // computed where it is read
 				for _, w := range u.Outputs {
 					look(w)

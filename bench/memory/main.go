@@ -1,10 +1,11 @@
-// Command memory trains one model under a limit of memory, plainly and with each technique that saves memory, and prints what
+// Command memory trains models under a limit of memory, plainly and with each technique that saves memory, and prints what
 // EPL predicted, what it metered, what the process really took, and how long a step takes.
 //
-//	go run ./bench/memory                      # a small transformer on two devices, with 60% of what it needs plainly
-//	go run ./bench/memory -layers 24 -limit 0.4
+//	go run ./bench/memory
+//	go run ./bench/memory -devices 4 -limit 0.7 -json
 //
-// Every row is a process of its own. With -json the table is printed for other programs to read.
+// There are two models: one in which activations take most of the memory, and one in which weights and what the optimizer
+// keeps for them do. Every row is a process of its own.
 package main
 
 import (
@@ -44,15 +45,19 @@ type Row struct {
 	Refused   string           `json:"refused,omitempty"`
 }
 
+// models are what is trained. A device has a share of what they need plainly, which is enough for what each is there to show.
+var models = []struct {
+	title string
+	workload
+}{
+	{"activations take most", workload{Layers: 6, Width: 64, Length: 64, Batch: 8}},
+	{"weights and optimizer state take most", workload{Layers: 4, Width: 256, Length: 16, Batch: 1}},
+}
+
 func main() {
-	var m workload
-	flag.IntVar(&m.Layers, "layers", 8, "layers of the transformer")
-	flag.IntVar(&m.Width, "width", 128, "width of the transformer")
-	flag.IntVar(&m.Length, "length", 64, "tokens of a sample")
-	flag.IntVar(&m.Batch, "batch", 8, "samples of a micro-batch")
-	flag.IntVar(&m.Devices, "devices", 2, "devices")
-	flag.IntVar(&m.Steps, "steps", 5, "steps to train")
-	limit := flag.Float64("limit", 0.6, "the memory of a device, as a share of what the model needs plainly; 0: not limited")
+	devices := flag.Int("devices", 2, "devices")
+	steps := flag.Int("steps", 5, "steps to train")
+	limit := flag.Float64("limit", 0.85, "the memory of a device, as a share of what the model needs plainly")
 	child := flag.String("row", "", "train this row only (what the command starts itself)")
 	asJSON := flag.Bool("json", false, "print JSON")
 	flag.Parse()
@@ -66,30 +71,44 @@ func main() {
 		}
 		return
 	}
-	plain, err := start(job{Workload: m, Settings: map[string]any{}})
-	if err != nil {
-		fail(err)
-	}
-	bytes := int64(float64(plain.Predicted) * *limit)
-	plain.Settings = "without a limit"
-	rows := []Row{plain}
-	for _, settings := range techniques {
-		row, err := start(job{Workload: m, Settings: settings, Limit: bytes})
+	for _, m := range models {
+		m.Devices, m.Steps = *devices, *steps
+		rows, bytes, err := m.measure(*limit)
 		if err != nil {
 			fail(err)
 		}
+		if *asJSON {
+			encoder := json.NewEncoder(os.Stdout)
+			encoder.SetIndent("", "  ")
+			if err := encoder.Encode(rows); err != nil {
+				fail(err)
+			}
+			continue
+		}
+		fmt.Printf("%s: a transformer of %d layers, width %d, %d × %d tokens, Adam, %d devices with %s each\n\n",
+			m.title, m.Layers, m.Width, m.Batch, m.Length, m.Devices, humanize.Bytes(bytes))
+		print(rows)
+		fmt.Println()
+	}
+}
+
+// measure trains every row, with a share of what the model needs plainly.
+func (w workload) measure(share float64) (rows []Row, limit int64, err error) {
+	plain, err := start(job{Workload: w})
+	if err != nil {
+		return nil, 0, err
+	}
+	limit = int64(float64(plain.Predicted) * share)
+	plain.Settings = "without a limit"
+	rows = append(rows, plain)
+	for _, settings := range techniques {
+		row, err := start(job{w, settings, limit})
+		if err != nil {
+			return nil, 0, err
+		}
 		rows = append(rows, row)
 	}
-	if *asJSON {
-		encoder := json.NewEncoder(os.Stdout)
-		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(rows); err != nil {
-			fail(err)
-		}
-		return
-	}
-	fmt.Printf("%d layers, width %d, %d × %d tokens, Adam, %d devices with %s each\n\n", m.Layers, m.Width, m.Batch, m.Length, m.Devices, humanize.Bytes(bytes))
-	print(rows)
+	return rows, limit, nil
 }
 
 // print writes the table, as Markdown.

@@ -34,3 +34,14 @@ func (c *Compiled) printDecisions(w io.Writer) {
 		_, _ = fmt.Fprintf(w, "%s\n", line) // it has nowhere else to go
 	}
 }
+
+// noteLossScale tells a user what the loss is multiplied by.
+func (c *Compiled) noteLossScale(a config.AMP) {
+	switch {
+	case a.Level == "" || !c.Recorded.IsTraining():
+	case !a.LossScale.Dynamic:
+		c.Notes = append(c.Notes, fmt.Sprintf("loss scale: %s; a step whose gradients are not finite is skipped", a.LossScale))
+	case a.DType == config.Float16:
+		c.Notes = append(c.Notes, "loss scale: dynamic; a step whose gradients are not finite is skipped and halves it, many good ones double it")
+	}
+}

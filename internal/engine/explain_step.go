@@ -33,10 +33,14 @@ func sentence(w *strings.Builder, text string) {
 // writeSchedule prints how a training step runs on several devices or micro-batches.
 func (r *report) writeSchedule(w *strings.Builder) {
 	s := r.Schedule
-	if s == nil {
+	if s == nil && len(r.PassNotes) == 0 {
 		return
 	}
 	w.WriteString("\n  a step\n")
+	if s == nil {
+		r.writeNotes(w)
+		return
+	}
 	l := s.Local
 	sentence(w, fmt.Sprintf("%s × %s = %s of the program per step; EPL merges what must be the same everywhere",
 		count(l.Replicas, "model replica"), micros(l.MicroBatches), count(l.Instances(), "instance")))
@@ -45,14 +49,19 @@ func (r *report) writeSchedule(w *strings.Builder) {
 	} else {
 		r.writeInstance(w)
 	}
-	for _, n := range r.PassNotes {
-		sentence(w, n)
-	}
+	r.writeNotes(w)
 	t := table{head: []string{">bucket", "merged by", "what", ">values", ">bytes", "after"}}
 	for i, b := range s.Buckets {
 		t.row(fmt.Sprint(i), b.How.String(), bucketText(b), fmt.Sprint(len(b.Merges)), bytesText(b.Bytes()), s.Segments[b.After].Name)
 	}
 	t.write(w, "    ")
+}
+
+// writeNotes prints what passes have to say.
+func (r *report) writeNotes(w *strings.Builder) {
+	for _, n := range r.PassNotes {
+		sentence(w, n)
+	}
 }
 
 func (r *report) writeInstance(w *strings.Builder) {

@@ -108,6 +108,26 @@ func TestMixedPrecisionOfSplitTaskGraphsTrainsLikeFloat32(t *testing.T) {
 	}
 }
 
+func TestMixedPrecisionGoesWithTheOtherMemorySavers(t *testing.T) {
+	m := stagedModel(t, "tied")
+	for i, params := range []map[string]any{
+		{"gradient_checkpoint.type": "auto"},
+		{"zero.level": "v1"},
+		{"zero.level": "v2", "gradient_checkpoint.type": "auto"},
+		{"optimizer.num_apply_group": 3, "zero.level": "v0"},
+		{"offload.level": "v0"},
+	} {
+		h := halves[i%2]
+		p := pipelinePlan{stages: 2, replicas: 2, micro: 3}
+		t.Run(fmt.Sprint(params, h.name), func(t *testing.T) {
+			t.Parallel()
+			want := m.piped(t, p.env(t, inHalf(h.name, nil)), p.stages, sgd(), 3)
+			got := m.piped(t, p.env(t, inHalf(h.name, params)), p.stages, sgd(), 3)
+			mustBeNear(t, want, got, 1e-3, 1e-3)
+		})
+	}
+}
+
 // With a dynamic scale, too, a small model learns as well as in float32, by any optimizer.
 func TestMixedPrecisionEndsAtTheLossOfFloat32(t *testing.T) {
 	m := Model{"mlp", MLP(2, 16, false), Models()[0].Loss, Regression(16, 8)}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// example builds an example, so that planning it does not compile it every time.
+func example(t *testing.T, name string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), name)
+	if text, err := exec.Command("go", "build", "-o", program, "../../examples/"+name).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return program
+}
+
+func TestAPlanIsPrintedForDevicesThatDoNotExist(t *testing.T) {
+	clearEnvironment(t)
+	program := example(t, "pipeline")
+	status, stdout, stderr := epl(t, "plan", "--workers", "2", "--devices", "4", "--set", "pipeline.num_micro_batch=6", "--", program)
+	for _, want := range []string{
+		"pipeline.num_micro_batch = 6 (from code)", "training step", "8 devices hold 4 model replicas of 2 devices each",
+		"6 micro-batches", "memory of a device, predicted",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the plan does not say %q", want)
+		}
+	}
+	if status != 0 || stderr != "" {
+		t.Errorf("status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
+	}
+}
+
+func TestAPlanThatDoesNotFitSaysWhatWouldHelp(t *testing.T) {
+	clearEnvironment(t)
+	program := example(t, "pipeline")
+	_, stdout, _ := epl(t, "plan", "--devices", "2", "--set", "cluster.device_memory=5MiB", "--", program)
+	if !regexp.MustCompile(`(?s)it does not fit: device \d needs .* and has 5.0 MiB \(cluster.device_memory\).*what would help.*offload.level=v0`).MatchString(stdout) {
+		t.Errorf("the plan ends with:\n%s", stdout[max(0, len(stdout)-1500):])
+	}
+}
+
+func TestAProgramWithoutAPlanShowsWhatItPrinted(t *testing.T) {
+	clearEnvironment(t)
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"plan"}, []string{"epl: which program?"}},
+		{[]string{"plan", "--", "go", "version"}, []string{"go version go", "ended without a training step", "epl.Optimizer"}},
+		{[]string{"plan", "--", "go", "no-such-command"}, []string{"no-such-command", "epl: go made no plan"}},
+		{[]string{"plan", "--", "./no-such-program"}, []string{"no-such-program"}},
+		{[]string{"plan", "--workers", "0", "--", "go", "version"}, []string{"--workers 0", "at least one"}},
+		{[]string{"plan", "--set", "zero.level", "--", "go", "version"}, []string{"has no value"}},
+	} {
+		status, stdout, stderr := epl(t, c.args...)
+		if status != 1 || stdout != "" {
+			t.Errorf("%v: status %d, stdout %q", c.args, status, stdout)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(stderr, want) {
+				t.Errorf("%v: stderr %q does not say %q", c.args, stderr, want)
+			}
+		}
+	}
+}
+
+func TestAWrongSettingIsTheProgramsErrorAndNoPlan(t *testing.T) {
+	clearEnvironment(t)
+	program := example(t, "quickstart")
+	status, _, stderr := epl(t, "plan", "--set", "zero.levl=v1", "--", program)
+	if status != 1 || !strings.Contains(stderr, "zero.levl") || !strings.Contains(stderr, "zero.level") {
+		t.Errorf("status %d, stderr %q", status, stderr)
+	}
+}
