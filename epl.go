@@ -41,8 +41,11 @@
 // It trains on the devices of one worker ([WithLocalDevices]) or of several, which the command epl-launch starts: data
 // parallel, as a pipeline of TaskGraphs that you annotate or EPL cuts (auto.auto_parallel, pipeline.num_stages), with
 // stages of one device or several, tensor parallel in TaskGraphs under [Split], in mixtures of these, and with any number of
-// micro-batches per step. It gives the weights of one device on the
-// same samples. Settings that ask for more are refused, by [Init] or when the program is compiled.
+// micro-batches per step. It gives the weights of one device on the same samples.
+//
+// Larger models fit with activations that are computed again (gradient_checkpoint.type), what model replicas share
+// (zero.level), what stays on the host (offload.level), mixed precision (amp.level) and an optimizer that takes some variables
+// after the other (optimizer.num_apply_group), in any mixture. [Env.Explain] predicts what each device needs.
 package epl
 
 import (

@@ -80,7 +80,7 @@ var keys = []key{
 	{
 		name: "offload.level", typ: enumType{"", OffloadV0}, def: "",
 		field: func(c *Config) any { return &c.Offload.Level },
-		doc:   "v0: keep weights in host memory and fetch them when used.",
+		doc:   "v0: keep weights and optimizer state in host memory and fetch them when used.",
 	},
 
 	{

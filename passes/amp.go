@@ -22,9 +22,9 @@ func amp(p *ir.Program, o Options) (int, error) {
 	if o.AMP == dtypes.InvalidDType || !p.IsTraining() {
 		return 0, nil
 	}
-	a := &mixer{p: p, dtype: o.AMP, name: strings.ToLower(o.AMP.String()), log: o.AMPLog, barriers: o.AMPBarriers, wanted: map[*ir.Value]bool{}, lonely: map[*ir.Value]bool{},
-		state: map[*ir.Value]precision{}, lows: map[*ir.Value]*ir.Value{},
-		small: map[*ir.Value]bool{}, saved: map[*ir.Value]*ir.Value{}, casts: map[castKey]*ir.Value{},
+	a := &mixer{p: p, dtype: o.AMP, name: strings.ToLower(o.AMP.String()), log: o.AMPLog, barriers: o.AMPBarriers,
+		wanted: map[*ir.Value]bool{}, lonely: map[*ir.Value]bool{}, small: map[*ir.Value]bool{},
+		state: map[*ir.Value]precision{}, lows: map[*ir.Value]*ir.Value{}, saved: map[*ir.Value]*ir.Value{}, casts: map[castKey]*ir.Value{},
 		before: map[*ir.Op][]*ir.Op{}, after: map[*ir.Op][]*ir.Op{}, by: map[*ir.Value]*ir.Value{}}
 	if a.log == nil {
 		a.log = func(string) {}
@@ -101,7 +101,6 @@ func (a *mixer) class(op *ir.Op) class {
 
 // look finds out, from the last op to the first, what will be read in which type.
 func (a *mixer) look() {
-	a.wanted, a.lonely = map[*ir.Value]bool{}, map[*ir.Value]bool{}
 	readers, fullReaders := map[*ir.Value]int{}, map[*ir.Value]int{}
 	for i := len(a.p.Main.Ops) - 1; i >= 0; i-- {
 		op := a.p.Main.Ops[i]
@@ -178,7 +177,7 @@ func (a *mixer) isSmall(op *ir.Op, v *ir.Value) bool {
 	var largest int64
 	all := true
 	for _, in := range op.Inputs {
-		if is32(in) && !in.Op.IsLeaf() {
+		if is32(in) && in.Op.Type() != ir.OpConstant {
 			largest = max(largest, in.Bytes())
 			all = all && a.small[in]
 		}

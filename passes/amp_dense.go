@@ -14,7 +14,8 @@ import (
 func unfuseDense(p *ir.Program) {
 	var ops []*ir.Op
 	for _, op := range p.Main.Ops {
-		if d, ok := op.Attrs.(*ir.FusedDense); ok && op.Phase != ir.Apply && is32(op.Outputs[0]) && d.Options.Activation == compute.ActivationNone {
+		if d, ok := op.Attrs.(*ir.FusedDense); ok && op.Phase != ir.Apply && is32(op.Outputs[0]) && !op.Outputs[0].Shape.IsDynamic() &&
+			d.Options.Activation == compute.ActivationNone {
 			x, w, bias, out := op.Inputs[0], op.Inputs[1], op.Inputs[2], op.Outputs[0].Shape
 			add := func(a ir.Attrs, s shapes.Shape, in ...*ir.Value) *ir.Value {
 				made := like(op, p.NewOp(a, in, s))

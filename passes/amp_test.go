@@ -216,6 +216,40 @@ main {
 	}
 }
 
+// A mask of attention adds a number that would be infinite in float16, and two of them NaN.
+func TestNumbersThatFloat16LacksStayFloat32(t *testing.T) {
+	const text = `program "mask"
+taskgraph 0 "" replicate(1)
+variable "/w" %1 trainable update %9 taskgraph 0
+input %0
+gradient %1 = %8
+loss %7
+outputs update %1 result
+main {
+  %0 = Parameter() {Name: "arg0", Shape: float32[4,4]} -> float32[4,4] : forward taskgraph 0
+  %1 = Parameter() {Name: "/w", Shape: float32[4,4]} -> float32[4,4] : forward taskgraph 0
+  %2 = DotGeneral(%0, %1) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[4,4] : forward taskgraph 0
+  %3 = Constant() {Value: float32[](-1e+09)} -> float32[] : forward taskgraph 0
+  %4 = BroadcastInDim(%3) {OutputShape: float32[4,4]} -> float32[4,4] : forward taskgraph 0
+  %5 = Add(%2, %4) -> float32[4,4] : forward taskgraph 0
+  %6 = Mul(%5, %5) -> float32[4,4] : forward taskgraph 0
+  %7 = ReduceSum(%6) {Axes: [0, 1]} -> float32[] : forward taskgraph 0
+  %8 = DotGeneral(%0, %5) {LHSContractingAxes: [0], RHSContractingAxes: [0]} -> float32[4,4] : backward taskgraph 0
+  %9 = Sub(%1, %8) -> float32[4,4] : apply taskgraph 0
+  return %9, %7
+}
+`
+	for d, want := range map[dtypes.DType]dtypes.DType{dtypes.Float16: dtypes.Float32, dtypes.BFloat16: dtypes.BFloat16} {
+		p := parse(t, text)
+		mixed(t, p, passes.Options{AMP: d})
+		for _, op := range p.Main.Ops {
+			if op.Type() == ir.OpAdd && op.Outputs[0].Shape.DType != want {
+				t.Errorf("with %s the sum is %s", d, op.Outputs[0].Shape.DType)
+			}
+		}
+	}
+}
+
 func TestTheLogTellsTheTypeOfEveryOpAndWhy(t *testing.T) {
 	p := parse(t, programs(t)["block"])
 	var ops int

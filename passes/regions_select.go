@@ -9,7 +9,7 @@ import (
 
 // saving is how many times less of what backward reads lives at once with recompute, at least: values that take long to
 // compute again and are small are kept while it stays above.
-const saving = 7
+const saving = 8
 
 // choose keeps more than regions hand on: of what a region would compute again, the values that save the most time for
 // their bytes. They are found by what they cost, so that products of matrices with long sums and masks of random numbers

@@ -27,10 +27,10 @@ const (
 // them: the elements of a tensor, laid out flat. Every op of the optimizer that works element by element, a sum over all
 // elements included, works on a part as well; what needs the whole of something gets it gathered.
 func zero(p *ir.Program, o Options) (int, error) {
-	if o.Zero == ZeroOff || p.Local == nil {
+	if o.Zero == ZeroOff || !p.IsTraining() {
 		return 0, nil
 	}
-	if p.Local.Replicas == 1 {
+	if p.Local == nil || p.Local.Replicas == 1 {
 		o.note("zero.level: the program has one model replica, so that there is nobody to share with: it has no effect")
 		return 0, nil
 	}

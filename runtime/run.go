@@ -100,6 +100,11 @@ func (r *run) list() (err error) {
 			return err
 		}
 	}
+	for _, h := range r.values { // what a step leaves behind is all there
+		if err := h.arrive(); err != nil {
+			return err
+		}
+	}
 	if err := r.deliver(); err != nil {
 		return err
 	}

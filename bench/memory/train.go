@@ -36,7 +36,7 @@ type job struct {
 func (j job) text() string {
 	var words []string
 	for key, value := range j.Settings {
-		words = append(words, fmt.Sprintf("%s=%v", key, value))
+		words = append(words, fmt.Sprintf("`%s=%v`", key, value))
 	}
 	if len(words) == 0 {
 		return "plain"

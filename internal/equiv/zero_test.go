@@ -203,6 +203,18 @@ func TestZeroLeavesWholeWhatFunctionsRead(t *testing.T) {
 	}
 }
 
+// Devices of a model replica that add up gradients and exchange values meet in the same order. The program was found among
+// the random ones.
+func TestZeroLetsDevicesOfASplitMeetInOneOrder(t *testing.T) {
+	for _, parts := range [][]int{{2}, {2, 2}, {3, -3}} {
+		m, _ := randomParts(305)
+		w := inParts(m, splitPlan{parts: parts, colocate: true, replicas: 2, micro: 1})
+		t.Run(w.name, func(t *testing.T) {
+			w.changesNothing(t, rule{make: sgd, params: map[string]any{"communication.timeout": "5s"}}, zeroLevels[1:]...)
+		})
+	}
+}
+
 func TestZeroChangesNoOptimizer(t *testing.T) {
 	for i, r := range memoryRules() {
 		all := memoryWorkloads()
