@@ -186,6 +186,9 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 	if plan != "" {
 		local = 1 // nothing runs
 	}
+	if err := tuneXLA(name); err != nil {
+		return nil, err
+	}
 	var devices []compute.Backend
 	for range local {
 		d, err := newInner(name)
