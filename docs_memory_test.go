@@ -36,6 +36,9 @@ func memoryTable(t *testing.T, made map[string]string) {
 		if err := trainTower(env, tower, 128); err != nil {
 			t.Fatal(err)
 		}
+		if params == nil {
+			made["memory explained"] = fenced("text", memorySection(t, env))
+		}
 		var settings []string
 		for _, key := range []string{"zero.level", "offload.level", "optimizer.num_apply_group"} {
 			if params[key] != nil {
@@ -53,6 +56,18 @@ func memoryTable(t *testing.T, made map[string]string) {
 		b.WriteString("\n")
 	}
 	made["zero table"] = b.String()
+}
+
+// memorySection is what Explain says about memory.
+func memorySection(t *testing.T, env *epl.Env) string {
+	t.Helper()
+	var b strings.Builder
+	if err := env.Explain(&b); err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(b.String(), "  memory of a device")
+	section, _, _ := strings.Cut(rest, "\n\n")
+	return "  memory of a device" + section + "\n"
 }
 
 // memoryMessages provokes the errors about memory that docs/errors.md explains.

@@ -9,7 +9,7 @@ import (
 
 // saving is how many times less of what backward reads lives at once with recompute, at least: values that take long to
 // compute again and are small are kept while it stays above.
-const saving = 8
+const saving = 4.6
 
 // choose keeps more than regions hand on: of what a region would compute again, the values that save the most time for
 // their bytes. They are found by what they cost, so that products of matrices with long sums and masks of random numbers
@@ -46,11 +46,13 @@ func (d *divider) choose() {
 	var largest int64
 	var total time.Duration
 	for _, p := range again {
-		p.time = p.cost(d, nil)
 		largest = max(largest, p.bytes())
+	}
+	for _, p := range again[:d.regions-1] {
+		p.time = p.cost(d, nil)
 		total += p.time
 	}
-	budget := float64(all/saving - kept - largest)
+	budget := float64(all)/saving - float64(kept+largest)
 	for _, p := range again[:d.regions-1] {
 		p.choose(d, int64(budget*p.time.Seconds()/total.Seconds()))
 	}
@@ -74,13 +76,28 @@ func (p *piece) cost(d *divider, kept *ir.Value) (t time.Duration) {
 			return
 		}
 		p.need[op] = true
-		t += cost.Default.Time(op)
+		t += timeOf(op)
 		op.Uses(want)
 	}
 	for v := range p.wanted {
 		want(v)
 	}
 	return t
+}
+
+// timeOf is how long an op takes. The pure-Go backend calls a function for every element of an exp, an erf or a random
+// number, which there take longer than anything else: what they take was measured.
+func timeOf(op *ir.Op) time.Duration {
+	var each time.Duration
+	switch op.Attrs.(type) {
+	case *ir.Erf, *ir.Tanh, *ir.Logistic, *ir.Pow, *ir.Atan2:
+		each = 60 * time.Nanosecond
+	case *ir.Exp, *ir.Expm1, *ir.Log, *ir.Log1p, *ir.Sin, *ir.Cos:
+		each = 30 * time.Nanosecond
+	case *ir.RNGBitGenerator:
+		each = 8 * time.Nanosecond
+	}
+	return cost.Default.Time(op) + each*time.Duration(op.Outputs[len(op.Outputs)-1].Shape.Size())
 }
 
 // bytes is how much of what is computed again lives until backward reads it.

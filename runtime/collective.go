@@ -6,6 +6,7 @@ import (
 
 	"github.com/easyparallel/epl/comm"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule"
 )
 
 var reductions = map[ir.Reduction]comm.Reduction{ir.ReduceBySum: comm.Sum, ir.ReduceByMax: comm.Max, ir.ReduceByMin: comm.Min}
@@ -56,7 +57,7 @@ func dimSizes(vs []*ir.Value, dim int) (n []int) {
 
 // divided lays the parts of a tensor along a dim one after the other.
 func divided(flat any, s shapes.Shape, sizes []int, dim int) any {
-	if leading(s, dim) {
+	if schedule.Leading(s, dim) {
 		return flat
 	}
 	all := newFlat(s)
@@ -66,7 +67,7 @@ func divided(flat any, s shapes.Shape, sizes []int, dim int) any {
 
 // joined makes a call whose result is parts, one after the other, and puts them together along a dim.
 func joined(call *comm.Call, end *comm.Communicator, s shapes.Shape, sizes []int, dim int) error {
-	if leading(s, dim) {
+	if schedule.Leading(s, dim) {
 		return end.Do(*call)
 	}
 	whole := call.Out
@@ -76,16 +77,6 @@ func joined(call *comm.Call, end *comm.Communicator, s shapes.Shape, sizes []int
 	}
 	eachPart(call.Out, s, sizes, dim, func(part any, r rows) { r.paste(whole, part, s) })
 	return nil
-}
-
-// leading tells whether parts along a dim lie one after the other already.
-func leading(s shapes.Shape, dim int) bool {
-	for _, n := range s.Dimensions[:dim] {
-		if n != 1 {
-			return false
-		}
-	}
-	return true
 }
 
 // eachPart visits parts that lie one after the other.

@@ -123,9 +123,3 @@ func (p *Profile) play(keeps []byte) Need {
 	note(nil)
 	return n
 }
-
-// Temporary is how many bytes a segment needs at most while it runs, beyond its inputs, which it may not keep.
-func Temporary(s *ir.Segment) int64 {
-	l := &Ledger{}
-	return l.Profile(s).Need(func(int) bool { return false }).Peak.Total()
-}

@@ -165,6 +165,9 @@ func randomWorkload(r *rand.Rand) workload {
 
 // someSeeds are the seeds of random tests: a few, or many if the flag for long runs says so.
 func someSeeds(share int) (all []int64) {
+	if testing.Short() {
+		share *= 4
+	}
 	for i := range (*seedCount + share - 1) / share {
 		all = append(all, int64(*firstSeed)+int64(i))
 	}
@@ -184,6 +187,35 @@ func TestRandomCombinationsOfTechniquesThatSaveMemoryChangeNothing(t *testing.T)
 			want := w.run(t, rule.params, rule.make(), 3)
 			rule.compare(t, want, w.run(t, with(params, rule.params, memory), rule.make(), 3, epl.WithPasses(spec)))
 		})
+	}
+}
+
+// Programs that train the same variables divide them over other numbers of replicas, and over other devices of each.
+func TestProgramsThatDivideVariablesOtherwiseTrainTheSameOnes(t *testing.T) {
+	m := partedModel("mlp")
+	for _, opt := range []rule{plainSGD, {name: "velocity", make: func() optimizer.Interface { return velocity{} }}} {
+		learn := func(t *testing.T, params map[string]any) *Run {
+			env, run, next := newPipeline(t, 6, 2, params), &Run{Store: newStore()}, 0
+			for _, parts := range [][]int{{-1}, {2}, {-3}, {3}, {6}, {-2}, {-1}} {
+				from := next
+				at := func(step int) (in, labels []*tensors.Tensor) { return m.Batch(from + step) }
+				build := m.under(splitPlan{parts: parts}).Build(0)
+				loop := train.NewLoop(train.NewTrainer(env.Backend(), run.Store, build, m.Loss, epl.Optimizer(opt.make()), nil, nil))
+				loop.OnStep("loss", 0, func(_ *train.Loop, metrics []*tensors.Tensor) error {
+					run.Losses = append(run.Losses, tensors.ToScalar[float32](metrics[0]))
+					return nil
+				})
+				if _, err := loop.RunSteps(env.Dataset(Dataset{at}), 2); err != nil {
+					t.Fatalf("%v, %v: %v", params, parts, err)
+				}
+				next += 100
+			}
+			return run
+		}
+		want := learn(t, nil)
+		for _, params := range append(zeroLevels, offloaded, with(offloaded, zeroLevels[2])) {
+			t.Run(fmt.Sprint(opt.name, params), func(t *testing.T) { opt.compare(t, want, learn(t, params)) })
+		}
 	}
 }
 
@@ -247,6 +279,12 @@ func TestApplyGroupsChangeNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Devices exchange it in instances, and once more for the optimizer.
+func TestAnOptimizerMayNeedANormOfShardedWeightsThatTheLossHas(t *testing.T) {
+	w := inParts(partedModel("losses"), splitPlan{parts: []int{2, 1}, replicas: 1, micro: 1})
+	w.changesNothing(t, rule{make: func() optimizer.Interface { return momentum{} }}, map[string]any{"optimizer.num_apply_group": 2}, offloaded)
 }
 
 // memoryWorkloads are a few of each kind of parallelism.

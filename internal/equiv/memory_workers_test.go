@@ -41,6 +41,8 @@ func init() {
 			{"mlp", []int{-1}, 1, sgd, map[string]any{"zero.level": "v1", "communication.fp16": true}},
 			{"mlp", []int{-1, 1}, 3, adam, map[string]any{"zero.level": "v2"}}, // one device has all, or stages
 			{"classifier", []int{2}, 1, adam, map[string]any{"zero.level": "v2"}},
+			{"tied", []int{-1}, 1, adam, map[string]any{"offload.level": "v0"}},
+			{"losses", []int{-1}, 2, sgd, map[string]any{"offload.level": "v0", "zero.level": "v2"}},
 		} {
 			p := splitPlan{parts: c.parts, micro: c.micro}
 			if err := w.memory(partedModel(c.model), p, c.opt, c.params); err != nil {
@@ -100,7 +102,7 @@ func init() {
 		folder := filepath.Join(w.folder, "checkpoints")
 		all := &Run{}
 		for i, level := range []string{"v2", "v0", "", "v1", "v2"} {
-			env, err := w.init(map[string]any{"zero.level": level})
+			env, err := w.init(map[string]any{"zero.level": level, "offload.level": []string{"", "v0"}[i/3]})
 			if err != nil {
 				return err
 			}

@@ -3,15 +3,18 @@
 //
 //	cd examples/xla && go build -o bertlarge/bertlarge ./bertlarge && bertlarge/bertlarge -backend xla:cuda
 //
-// All run in the same process, one after the other, from the same weights and on the same batch; the time of a step is the
-// median, and the ratio is that to plain GoMLX in bfloat16.
+// Each runs in a process of its own, one after the other, from the same weights and on the same batch: XLA reads its settings once,
+// and EPL has some of its own. The time of a step is the median, and the ratio is that to plain GoMLX in bfloat16.
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -47,11 +50,18 @@ var (
 
 func main() {
 	flag.Parse()
+	all := strings.Split(*modes, ",")
+	if len(all) == 1 {
+		if err := measure(all[0]); err != nil {
+			log.Fatalf("%s: %+v", all[0], err)
+		}
+		return
+	}
 	times := map[string]float64{}
-	for mode := range strings.SplitSeq(*modes, ",") {
-		ms, err := measure(mode)
+	for _, mode := range all {
+		ms, err := apart(mode)
 		if err != nil {
-			log.Fatalf("%s: %+v", mode, err)
+			log.Fatalf("%s: %v", mode, err)
 		}
 		times[mode] = ms
 	}
@@ -60,8 +70,28 @@ func main() {
 	}
 }
 
-// measure trains in one way, and returns the median of the time of a step in milliseconds.
-func measure(mode string) (ms float64, err error) {
+// apart measures in a process of its own.
+func apart(mode string) (ms float64, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	command := exec.Command(self, append(os.Args[1:], "-modes", mode)...)
+	var out bytes.Buffer
+	command.Stdout, command.Stderr = io.MultiWriter(os.Stdout, &out), os.Stderr
+	if err := command.Run(); err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(out.String()) {
+		if text, ok := strings.CutPrefix(line, mode+" takes "); ok {
+			_, err = fmt.Sscan(text, &ms)
+		}
+	}
+	return ms, err
+}
+
+// measure trains in one way, and prints the median of the time of a step in milliseconds.
+func measure(mode string) error {
 	m := &bert{batch: *batch, length: *length, layers: *layers, width: *width, heads: *heads, hidden: *hidden, vocabulary: *words,
 		dtype: dtypes.Float32, fused: *fused}
 	opt := optimizer.Adam().LearningRate(1e-4).Betas(0.9, 0.999).Epsilon(1e-8).WeightDecay(0.01).DType(dtypes.Float32).Done()
@@ -70,29 +100,28 @@ func measure(mode string) (ms float64, err error) {
 	case "amp":
 		cfg, err := epl.NewConfig(map[string]any{"amp.level": "O1", "amp.dtype": *dtype})
 		if err != nil {
-			return 0, err
+			return err
 		}
 		env, err := epl.Init(cfg, epl.WithInner(*backend))
 		if err != nil {
-			return 0, err
+			return err
 		}
 		on, opt = env.Backend(), epl.Optimizer(opt)
-		defer func() {
-			if *explains && err == nil {
-				err = env.Explain(os.Stdout)
-			}
-			_ = env.Close()
-		}()
+		defer env.Close()
+		if *explains {
+			defer func() { _ = env.Explain(os.Stdout) }()
+		}
 	case "bfloat16", "float32":
 		if mode == "bfloat16" {
 			m.dtype = dtypes.BFloat16
 		}
+		var err error
 		if on, err = compute.NewWithConfig(*backend); err != nil {
-			return 0, err
+			return err
 		}
 		defer on.Finalize()
 	default:
-		return 0, fmt.Errorf("there is no mode %q: write amp, bfloat16 or float32", mode)
+		return fmt.Errorf("there is no mode %q: write amp, bfloat16 or float32", mode)
 	}
 	data, err := graph.NewExec(on, func(g *graph.Graph) (tokens, labels *graph.Node) {
 		state := graph.RNGStateFromSeedForGraph(g, 42)
@@ -102,11 +131,11 @@ func measure(mode string) (ms float64, err error) {
 		return tokens, labels
 	})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	samples, err := data.Call()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	store := model.NewStore()
 	step, err := model.NewExec(on, store, func(scope *model.Scope, tokens, labels *graph.Node) *graph.Node {
@@ -115,7 +144,7 @@ func measure(mode string) (ms float64, err error) {
 		return l
 	})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	var losses []float32
 	var times []time.Duration
@@ -127,25 +156,24 @@ func measure(mode string) (ms float64, err error) {
 		start := time.Now()
 		out, err := step.Call(samples[0], samples[1])
 		if err != nil {
-			return 0, err
+			return err
 		}
 		if i >= *warmup {
 			times = append(times, time.Since(start))
 		}
 		losses = append(losses, tensors.ToScalar[float32](out[0]))
 		if err := out[0].FinalizeAll(); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	for v := range store.IterVariables() {
 		if err := v.Finalize(); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	slices.Sort(times)
-	ms = float64(times[len(times)/2].Microseconds()) / 1e3
-	fmt.Printf("%s: %.2f ms a step (%.2f to %.2f), batch %d x %d, %d layers of %d; losses %v … %v\n", mode, ms,
-		float64(times[0].Microseconds())/1e3, float64(times[len(times)-1].Microseconds())/1e3, *batch, *length, *layers, *width,
-		losses[:min(3, len(losses))], losses[len(losses)-1])
-	return ms, nil
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+	fmt.Printf("%s takes %.2f ms a step (%.2f to %.2f), batch %d x %d, %d layers of %d; losses %v … %v\n", mode, ms(times[len(times)/2]),
+		ms(times[0]), ms(times[len(times)-1]), *batch, *length, *layers, *width, losses[:min(3, len(losses))], losses[len(losses)-1])
+	return nil
 }

@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/gomlx/compute"
+
+	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule"
+)
+
+// failing is an executable of a backend that cannot go on.
+type failing struct {
+	compute.Executable
+	err error
+}
+
+func (f failing) Execute([]compute.Buffer, []bool, compute.DeviceNum) ([]compute.Buffer, error) {
+	return nil, f.err
+}
+
+func TestABackendThatRunsOutOfMemoryGetsTheAccount(t *testing.T) {
+	cfg, err := config.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Compiled{Recorded: ir.NewProgram("train"), Account: &schedule.Account{Places: []schedule.PlaceAccount{
+		{Peak: schedule.Bytes{schedule.ForWeights: 1 << 20, schedule.ForActivations: 3 << 20}, Text: "run instance.0"},
+	}}}
+	for text, accounts := range map[string]bool{
+		"RESOURCE_EXHAUSTED: Out of memory while trying to allocate 123 bytes": true,
+		"CUDA_ERROR_OUT_OF_MEMORY":    true,
+		"INVALID_ARGUMENT: bad shape": false,
+	} {
+		_, err := accounted{failing{err: errors.New(text)}, Options{Config: cfg}, c}.Execute(nil, nil, 0)
+		for _, want := range []string{"device 0 needs 4.0 MiB", "at run instance.0", "activations  3.0 MiB", "weights      1.0 MiB", "smaller micro-batch"} {
+			if strings.Contains(err.Error(), want) != accounts {
+				t.Errorf("%s: %q is said: %v, in:\n%v", text, want, !accounts, err)
+			}
+		}
+		if !strings.HasPrefix(err.Error(), text) {
+			t.Errorf("the backend's own words are lost: %v", err)
+		}
+	}
+}
+
+func TestOtherSettingsKeepThoseThatTheUserMade(t *testing.T) {
+	cfg, err := config.New(map[string]any{"pipeline.num_micro_batch": 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := With(cfg, []string{"amp.level=O1", "amp.dtype=bfloat16"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Pipeline.NumMicroBatch != 4 || got.AMP.Level != "O1" || got.AMP.DType != "bfloat16" || cfg.AMP.Level != "" {
+		t.Errorf("%s, from %s", got, cfg)
+	}
+	if _, err := With(cfg, []string{"amp.levl=O1"}); err == nil || !strings.Contains(err.Error(), "amp.level") {
+		t.Error(err)
+	}
+}
