@@ -89,40 +89,6 @@ func WithPasses(spec string) Option {
 	}
 }
 
-// supported are the configuration keys whose feature exists.
-var supported = map[string]bool{
-	"pipeline.num_micro_batch":               true,
-	"pipeline.num_stages":                    true,
-	"pipeline.strategy":                      true,
-	"pipeline.stages_per_device":             true,
-	"gradient_checkpoint.type":               true,
-	"gradient_checkpoint.end_taskgraph":      true,
-	"amp.level":                              true,
-	"amp.debug_log":                          true,
-	"amp.loss_scale":                         true,
-	"amp.dtype":                              true,
-	"zero.level":                             true,
-	"optimizer.num_apply_group":              true,
-	"offload.level":                          true,
-	"auto.auto_parallel":                     true,
-	"cluster.device_place_prefer_intra_node": true,
-	"cluster.run_visible_devices":            true,
-	"cluster.colocate_split_and_replicate":   true,
-	"cluster.device_memory":                  true,
-	"communication.num_communicators":        true,
-	"communication.sparse_as_dense":          true,
-	"communication.clip_after_allreduce":     true,
-	"communication.max_splits":               true,
-	"communication.fp16":                     true,
-	"communication.fp16_scale":               true,
-	"communication.gradients_reduce_method":  true,
-	"communication.timeout":                  true,
-	"communication.backend":                  true,
-	"io.slicing":                             true,
-	"io.unbalanced_io_slicing":               true,
-	"io.drop_last_files":                     true,
-}
-
 // Init sets EPL up. A nil config means defaults and EPL_* variables of the environment.
 //
 //	env, err := epl.Init(nil)
@@ -155,9 +121,6 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 		if cfg, err = planned(cfg, &o); err != nil {
 			return nil, err
 		}
-	}
-	if err := cfg.Unsupported(func(key string) bool { return supported[key] }); err != nil {
-		return nil, err
 	}
 	if cfg.Auto.AutoParallel && cfg.Pipeline.NumStages == 0 {
 		return nil, errors.New("epl: auto.auto_parallel needs pipeline.num_stages in this version: say how many stages the model is to be cut into")

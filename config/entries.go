@@ -103,18 +103,3 @@ func (c *Config) canonical(include func(*key) bool) string {
 	}
 	return b.String()
 }
-
-// Unsupported returns an error that names every key whose value differs from its default while supported says no to
-// the key, or nil. It is how Init refuses, before the first step, what this version cannot do.
-func (c *Config) Unsupported(supported func(key string) bool) error {
-	var ps problems
-	for i := range keys {
-		k := &keys[i]
-		if k.get(c) == k.def || supported(k.name) {
-			continue
-		}
-		ps.add(fmt.Errorf(
-			"epl: %s is not supported yet by this version; leave it at its default %s", c.setting(k), k.show(k.def)))
-	}
-	return ps.err()
-}

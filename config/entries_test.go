@@ -110,21 +110,3 @@ func TestTheHashLeavesOutWhatMayDifferBetweenWorkers(t *testing.T) {
 		t.Error("the number of micro-batches did not change the hash")
 	}
 }
-
-func TestKeysOfMissingFeaturesAreRefusedAtOnce(t *testing.T) {
-	cfg, err := resolve(
-		map[string]any{"amp.level": "O1", "pipeline.num_micro_batch": 2, "offload.level": ""},
-		[]string{"EPL_ZERO_LEVEL=v1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	supported := func(key string) bool { return strings.HasPrefix(key, "pipeline.") }
-	const want = `epl: amp.level = "O1" (set by code) is not supported yet by this version; leave it at its default ""
-epl: zero.level = "v1" (set by environment EPL_ZERO_LEVEL) is not supported yet by this version; leave it at its default ""`
-	if err := cfg.Unsupported(supported); err == nil || err.Error() != want {
-		t.Errorf("got:\n%v\nwant:\n%s", err, want)
-	}
-	if err := defaults(t).Unsupported(func(string) bool { return false }); err != nil {
-		t.Errorf("defaults are refused: %v", err)
-	}
-}

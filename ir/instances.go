@@ -40,6 +40,9 @@ type Merge struct {
 	Places []int
 	// Parts: each model replica gets its part of the result only, see [PartOf]. Only with Mean and Sum.
 	Parts bool
+	// Limit is the largest number that a value of Check may have, and Of what it says something about, for messages.
+	Limit float64
+	Of    string
 }
 
 // How says how the values of instances are merged.
@@ -52,9 +55,10 @@ const (
 	Concat                // concatenated along dim 0, in the order of instances
 	First                 // that of instance 0, which computes what a program without instances would
 	Agree                 // that of any instance, after checking that all have the same
+	Check                 // that of any instance, after checking that none is larger than Limit
 )
 
-var howNames = [...]string{"", "mean", "sum", "concat", "first", "agree"}
+var howNames = [...]string{"", "mean", "sum", "concat", "first", "agree", "check"}
 
 // String returns the word used in program text.
 func (h How) String() string {

@@ -54,6 +54,8 @@ type Options struct {
 	Checkpoint string
 	// CheckpointEnd is the number of TaskGraphs, from the first, whose ops are recomputed; 0: all.
 	CheckpointEnd int
+	// CheckGradients compares gradients with those that are computed without recomputing anything.
+	CheckGradients bool
 	// Zero says what is divided over the model replicas.
 	Zero ZeroLevel
 	// ApplyGroups is how many groups of variables the optimizer takes one after the other; 0 means 1.

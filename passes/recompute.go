@@ -24,9 +24,14 @@ func recompute(p *ir.Program, o Options) (int, error) {
 	if o.Checkpoint == "" {
 		return 0, nil
 	}
+	var plain map[*ir.Value]*ir.Value
+	if o.CheckGradients {
+		plain = r.withoutCopies()
+	}
 	r.find()
 	before := cost.Activations(p.Main.Ops)
 	n := r.rewrite()
+	r.check(plain)
 	o.note(fmt.Sprintf("gradient checkpoint: backward computes %s again, %.0f%% of the arithmetic of forward, and keeps %s of it instead of %s.",
 		counted(n, "op"), 100*r.share(), humanize.Bytes(cost.Activations(p.Main.Ops)), humanize.Bytes(before)))
 	return n, nil
@@ -60,6 +65,7 @@ type recomputer struct {
 	kept     map[*ir.Value]bool // though not marked
 	wanted   map[key]bool
 	copies   map[key]*ir.Op
+	plain    map[*ir.Op]bool // backward as it is without, to compare with
 }
 
 // key is an op that a region of backward computes again.
@@ -70,7 +76,7 @@ type key struct {
 
 func newRecomputer(p *ir.Program, o Options) *recomputer {
 	r := &recomputer{p: p, auto: o.Checkpoint == checkpointAuto, end: o.CheckpointEnd, stage: map[*ir.TaskGraph]int{},
-		crossing: map[*ir.Value]bool{}, kept: map[*ir.Value]bool{}, copies: map[key]*ir.Op{}}
+		crossing: map[*ir.Value]bool{}, kept: map[*ir.Value]bool{}, copies: map[key]*ir.Op{}, plain: map[*ir.Op]bool{}}
 	for i, s := range p.Stages {
 		for _, t := range s.TaskGraphs {
 			r.stage[t] = i
@@ -150,7 +156,7 @@ func (r *recomputer) find() {
 			}
 		}
 		for _, op := range r.p.Main.Ops {
-			if op.IsLeaf() || op.Phase != ir.Backward {
+			if op.IsLeaf() || op.Phase != ir.Backward || r.plain[op] {
 				continue
 			}
 			op.Captures(func(v *ir.Value) { keep(v, op) })
@@ -186,7 +192,7 @@ func (r *recomputer) rewrite() int {
 		return c.Outputs[v.Index]
 	}
 	for _, op := range r.p.Main.Ops {
-		if !op.IsLeaf() && op.Phase == ir.Backward {
+		if !op.IsLeaf() && op.Phase == ir.Backward && !r.plain[op] {
 			for i, in := range op.Inputs {
 				op.Inputs[i] = again(in, op, op.Region)
 			}

@@ -98,6 +98,8 @@ func (r *run) startMerge(bucket int) error {
 			err = r.concat(c, p)
 		case ir.Agree:
 			err = r.agree(c, p)
+		case ir.Check:
+			err = r.check(p)
 		default:
 			err = errors.Errorf("%s: unknown way %s", op, b.How)
 		}
@@ -333,6 +335,32 @@ func (r *run) agree(c circle, p *part) error {
 		copy(dtypes.UnsafeByteSliceFromAny(flat), first)
 		p.flat = flat
 		return nil
+	}
+	return nil
+}
+
+// check checks that the values of this device's instances are small.
+func (r *run) check(p *part) error {
+	m := p.op.Attrs.(*ir.Merge)
+	p.flat = newFlat(p.shape)
+	for micro := range r.schedule.Local.MicroBatches {
+		b, ok, err := r.take(schedule.Slot{Value: p.in, Micro: micro})
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		if err := b.ToFlatData(p.flat); err != nil {
+			return err
+		}
+		if x := p.flat.([]float32)[0]; !(float64(x) <= m.Limit) {
+			return errors.Errorf("%s differs from what it is without: by %.2g of its largest element, in micro-batch %d; "+
+				"an op that is computed again gives something else the second time (gradient_checkpoint.check_gradients)", m.Of, x, micro)
+		}
+		if err := b.Finalize(); err != nil {
+			return err
+		}
 	}
 	return nil
 }

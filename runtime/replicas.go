@@ -79,19 +79,6 @@ func (r *run) startParts(bucket, micro int) error {
 	if b.How == ir.Mean {
 		scale = 1 / float64(max(c.total, 1))
 	}
-	if len(b.Places) > 1 { // the devices of the model replica have terms of it each
-		var ranks []int
-		for _, place := range b.Places {
-			ranks = append(ranks, r.schedule.Ranks[r.replica][place])
-		}
-		end, err := r.end(ranks, bucket%r.opts.Communicators)
-		if err != nil {
-			return err
-		}
-		if err := end.Do(comm.Call{Op: comm.AllReduce, Buf: x.from, Reduction: comm.Sum, Program: r.program.Name}); err != nil {
-			return err
-		}
-	}
 	if flat, ok := x.from.([]float32); ok && r.opts.FP16Scale > 0 {
 		up := float32(r.opts.FP16Scale) / float32(max(c.total, 1))
 		for i := range flat {
@@ -199,6 +186,44 @@ func (r *run) finishParts(bucket int) error {
 		}
 	}
 	return r.meter.add(schedule.ForCommunication, -r.schedule.MergeBuffers(bucket, r.place, r.traffic))
+}
+
+// joinParts adds up the terms that the devices of the model replica have of the bucket's parts.
+func (r *run) joinParts(bucket int) error {
+	b := r.schedule.Buckets[bucket]
+	_, outs := b.At(r.place)
+	var ranks []int
+	for _, place := range b.Places {
+		ranks = append(ranks, r.schedule.Ranks[r.replica][place])
+	}
+	end, err := r.end(ranks, bucket%r.opts.Communicators)
+	if err != nil {
+		return err
+	}
+	for _, v := range outs {
+		at := schedule.Slot{Value: v, Micro: schedule.Once}
+		h, err := r.value(at)
+		if err != nil {
+			return err
+		}
+		flat, shared, err := hostView(r.device.backend, h.Buffer, v.Shape)
+		if err != nil {
+			return err
+		}
+		if err := end.Do(comm.Call{Op: comm.AllReduce, Buf: flat, Reduction: comm.Sum, Program: r.program.Name}); err != nil {
+			return err
+		}
+		if shared {
+			continue
+		}
+		if err := h.Finalize(); err != nil {
+			return err
+		}
+		if h.Buffer, err = r.device.backend.BufferFromFlatData(0, flat, v.Shape); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // across begins an exchange with the same device of the other model replicas. What comes of it is waited for when it is used.

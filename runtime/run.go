@@ -136,7 +136,10 @@ func (r *run) do(in schedule.Instr) error {
 		return r.startMerge(in.Bucket)
 	case schedule.Wait:
 		wait := r.waitMerge
-		if r.schedule.Buckets[in.Bucket].Parts {
+		switch parts := r.schedule.Buckets[in.Bucket].Parts; {
+		case parts && in.Micro == schedule.Once:
+			wait = r.joinParts
+		case parts:
 			wait = r.finishParts
 		}
 		err := wait(in.Bucket)

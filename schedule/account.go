@@ -211,7 +211,9 @@ func (c *counter) do(in Instr) {
 	}
 	switch in.Kind {
 	case Wait:
-		c.add(ForCommunication, -c.s.MergeBuffers(in.Bucket, c.place, c.traffic))
+		if in.Micro != Once || !c.s.Buckets[in.Bucket].Parts {
+			c.add(ForCommunication, -c.s.MergeBuffers(in.Bucket, c.place, c.traffic))
+		}
 	case Exchange:
 		c.during(ExchangeBuffers(in.Op, c.place))
 	}

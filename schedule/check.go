@@ -111,17 +111,28 @@ func (g *game) move(place int) (bool, error) {
 			return false, errors.Errorf("bucket %d is merged twice, or with %d of %d micro-batches", in.Bucket, me.parts[in.Bucket], want)
 		}
 		me.state[in.Bucket] = Merge
-		g.merges[place] = append(g.merges[place], in.Bucket)
+		if !p.Buckets[in.Bucket].Parts { // those are merged by each place with its like
+			g.merges[place] = append(g.merges[place], in.Bucket)
+		}
 	case Wait:
+		b := p.Buckets[in.Bucket]
+		if b.Parts && in.Micro == Once { // all places have theirs, and add them up
+			for _, other := range b.Places {
+				if g.players[other].state[in.Bucket] != Wait {
+					return false, nil
+				}
+			}
+			break
+		}
 		if me.state[in.Bucket] != Merge {
 			return false, errors.Errorf("bucket %d is waited for but not being merged", in.Bucket)
 		}
-		for _, other := range p.Buckets[in.Bucket].Places {
-			if b := p.Buckets[in.Bucket]; b.Parts && g.players[other].parts[in.Bucket] <= in.Micro || !b.Parts && g.players[other].state[in.Bucket] == Run {
+		for _, other := range b.Places {
+			if !b.Parts && g.players[other].state[in.Bucket] == Run {
 				return false, nil
 			}
 		}
-		if me.state[in.Bucket] = Wait; p.Buckets[in.Bucket].Parts && in.Micro < p.Local.MicroBatches-1 {
+		if me.state[in.Bucket] = Wait; b.Parts && in.Micro < p.Local.MicroBatches-1 {
 			me.state[in.Bucket] = Run
 		}
 	}

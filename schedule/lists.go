@@ -112,10 +112,10 @@ func (b *builder) lists(order [][]Task) {
 		}
 		for i, x := range b.s.Buckets {
 			if slices.Contains(x.Places, place) {
-				if !x.Parts {
+				l.finish(func(bucket int) bool { return bucket == i })
+				if !x.Parts || len(x.Places) > 1 {
 					l.add(Instr{Kind: Wait, Bucket: i, Micro: Once})
 				}
-				l.finish(func(bucket int) bool { return bucket == i })
 				_, out := x.At(place)
 				for _, v := range out {
 					l.send(v, Once)
@@ -147,7 +147,7 @@ type lister struct {
 }
 
 // most is how many buckets are merged in parts at the same time: as long as one is on its way, all of its gradients are there.
-const most = 2
+const most = 1
 
 // finish waits for merges in parts.
 func (l *lister) finish(which func(bucket int) bool) {
@@ -369,8 +369,11 @@ func (b *builder) frees(place int) {
 				}
 			}
 		}
-		if l[i].Kind == Load { // what came before it used what another one brought
-			delete(seen, Slot{l[i].Value, Once})
+		switch l[i].Kind {
+		case Load, Run: // what came before it used what another one brought, or computed
+			for _, at := range b.s.makes(l[i], place) {
+				delete(seen, at)
+			}
 		}
 	}
 }

@@ -163,6 +163,7 @@ func (b *builder) rounds(wants [][]*ir.Value) {
 		sets      []map[*ir.Op]bool // by place
 		exchanges []*ir.Op
 	}
+	fixed := func(v *ir.Value) bool { return isMerge(v.Op) || b.bound[v.Op] }
 	var rounds []round
 	for left := len(needed); left > 0 || len(rounds) == 0; {
 		current = math.MaxInt
@@ -200,6 +201,13 @@ func (b *builder) rounds(wants [][]*ir.Value) {
 			if final && (len(set) > 0 || i == 0) {
 				for _, v := range wants[place] {
 					if !isMerge(v.Op) && !b.bound[v.Op] {
+						outs = append(outs, v)
+					}
+				}
+			}
+			for _, op := range x.exchanges { // what any place can compute is computed where it is exchanged
+				for j, v := range op.Inputs {
+					if op.Attrs.(*ir.Exchange).Places[j] == place && !v.Op.IsLeaf() && !fixed(v) {
 						outs = append(outs, v)
 					}
 				}

@@ -139,7 +139,7 @@ const (
 	Run        Kind = iota // run a segment: for the instance of a micro-batch, or once
 	Accumulate             // add a bucket's values of a micro-batch to those of the micro-batches before
 	Merge                  // start to merge a bucket over the devices
-	Wait                   // wait until a bucket is merged
+	Wait                   // wait until a bucket is merged; of one in parts, a micro-batch of it, or once, for other places
 	Feed                   // get a data input of a micro-batch
 	Send                   // give a value to another place, which takes it when it comes to that
 	Receive                // take a value of another place

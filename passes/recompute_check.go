@@ -1,0 +1,129 @@
+package passes
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// withoutCopies repeats backward, to be left as it is: what it reads of forward is kept. It returns what became of each value.
+func (r *recomputer) withoutCopies() map[*ir.Value]*ir.Value {
+	to := map[*ir.Value]*ir.Value{}
+	var ops []*ir.Op
+	for _, op := range r.p.Main.Ops {
+		ops = append(ops, op)
+		_, merges := op.Attrs.(*ir.Merge)
+		if op.IsLeaf() || op.Phase != ir.Backward || !op.Varying || merges || captures(op, to) {
+			continue
+		}
+		inputs := make([]*ir.Value, len(op.Inputs))
+		for i, in := range op.Inputs {
+			if inputs[i] = in; to[in] != nil {
+				inputs[i] = to[in]
+			}
+		}
+		c := r.copyOf(op, inputs, op.Region)
+		c.Origin = op.Origin
+		for i, v := range op.Outputs {
+			to[v] = c.Outputs[i]
+		}
+		r.plain[c] = true
+		ops = append(ops, c)
+	}
+	r.p.Main.Ops = ops
+	return to
+}
+
+// captures tells whether a function of the op reads one of some values: the copy of an op has the same functions.
+func captures(op *ir.Op, values map[*ir.Value]*ir.Value) (yes bool) {
+	op.Captures(func(v *ir.Value) { yes = yes || values[v] != nil })
+	return yes
+}
+
+// check lets every instance compare what it adds to gradients with what it would be without recompute: no element may differ by
+// more than a small part of the largest. On one backend no bit should; a compiler may round elsewhere.
+func (r *recomputer) check(plain map[*ir.Value]*ir.Value) {
+	for _, op := range r.p.Main.Ops {
+		m, ok := op.Attrs.(*ir.Merge)
+		if !ok || op.Phase != ir.Backward {
+			continue
+		}
+		for i, v := range op.Inputs {
+			d := v.Shape.DType
+			if !d.IsFloat() || plain[v] == nil {
+				continue
+			}
+			limit := 1e-4
+			if d.IsHalfPrecision() {
+				limit = 5e-2
+			}
+			place := op.Place
+			if m.Places != nil {
+				place = m.Places[i]
+			}
+			r.compare(op, place, v, plain[v], &ir.Merge{How: ir.Check, Limit: limit, Of: r.gradient(op)})
+		}
+	}
+}
+
+// gradient says what a merge of backward is for.
+func (r *recomputer) gradient(op *ir.Op) string {
+	for _, g := range r.p.Gradients {
+		if g.Value.Op == op {
+			return fmt.Sprintf("the gradient of %q", g.Variable.Path)
+		}
+	}
+	return fmt.Sprintf("%s, a gradient,", op.Inputs[0].Op)
+}
+
+// compare merges by how much x differs from y, in parts of the largest element of y.
+func (r *recomputer) compare(site *ir.Op, place int, x, y *ir.Value, how *ir.Merge) {
+	add := func(a ir.Attrs, shape shapes.Shape, in ...*ir.Value) *ir.Value {
+		op := r.p.NewOp(a, in, shape)
+		op.TaskGraph, op.Phase, op.Source, op.Place, op.Func = site.TaskGraph, ir.Backward, site.Source, place, r.p.Main
+		op.Uses(func(v *ir.Value) {
+			op.Varying = op.Varying || v.Op.Varying
+			if v.Op.Phase == ir.Backward {
+				op.Region = max(op.Region, v.Op.Region)
+			}
+		})
+		if _, merges := a.(*ir.Merge); merges {
+			op.Varying = false
+		}
+		r.p.Main.Ops = append(r.p.Main.Ops, op)
+		return op.Outputs[0]
+	}
+	number := shapes.Make(dtypes.Float32)
+	constant := func(f float32) *ir.Value {
+		return add(&ir.Constant{Value: ir.Literal{Shape: number, Flat: []float32{f}}}, number)
+	}
+	float := func(v *ir.Value) *ir.Value {
+		if v.Shape.DType == dtypes.Float32 {
+			return v
+		}
+		s := v.Shape.Clone()
+		s.DType = dtypes.Float32
+		return add(&ir.ConvertDType{DType: dtypes.Float32}, s, v)
+	}
+	x, y = float(x), float(y)
+	s, yes := x.Shape, x.Shape.Clone()
+	yes.DType = dtypes.Bool
+	zeros := constant(0)
+	if s.Rank() > 0 {
+		zeros = add(&ir.BroadcastInDim{OutputShape: s}, s, zeros)
+	}
+	same := add(&ir.Equal{}, yes, x, y) // infinities, too
+	nan := add(&ir.LogicalAnd{}, yes, add(&ir.IsNaN{}, yes, x), add(&ir.IsNaN{}, yes, y))
+	off := add(&ir.Where{}, s, add(&ir.LogicalOr{}, yes, same, nan), zeros, add(&ir.Abs{}, s, add(&ir.Sub{}, s, x, y)))
+	largest := add(&ir.Abs{}, s, y)
+	if s.Rank() > 0 {
+		off, largest = add(&ir.ReduceMax{}, number, off), add(&ir.ReduceMax{}, number, largest)
+	}
+	share := add(&ir.Div{}, number, off, add(&ir.Max{}, number, largest, constant(math.SmallestNonzeroFloat32*1e10)))
+	none := add(&ir.Equal{}, shapes.Make(dtypes.Bool), off, constant(0)) // the largest may be no number
+	add(how, number, add(&ir.Where{}, number, none, constant(0), share))
+}
