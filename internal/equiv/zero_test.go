@@ -124,7 +124,7 @@ func TestZeroChangesNothingForPipelinesWithReplicas(t *testing.T) {
 		w := inStages(m, p)
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			w.changesNothing(t, plainSGD, someLevels(i)...)
+			w.changesNothing(t, plainSGD, someLevels(i+i/3)...)
 		})
 	}
 }
@@ -402,23 +402,20 @@ func TestACheckpointUnderZeroGoesOnAtAnyOtherLevelAndNumberOfReplicas(t *testing
 	for _, r := range memoryRules()[:6] {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			want := m.under(one).train
 			all, folder := &Run{}, t.TempDir()
 			for i, c := range plans {
 				at := func(step int) (in, labels []*tensors.Tensor) { return m.Batch(2*i*k + step) }
-				backend, ds, opt, build := Plain(), train.Dataset(Dataset{joined(at, k)}), r.make(), m.under(one).Build(0)
+				backend, ds, build := Plain(), train.Dataset(Dataset{joined(at, k)}), m.under(one).Build(0)
 				if c.p.parts != nil {
 					env := c.p.env(t, map[string]any{"zero.level": c.level})
-					backend, ds, opt, build = env.Backend(), env.Dataset(Dataset{at}), epl.Optimizer(opt), m.under(c.p).Build(0)
-				} else {
-					opt = epl.Optimizer(opt)
+					backend, ds, build = env.Backend(), env.Dataset(Dataset{at}), m.under(c.p).Build(0)
 				}
 				all.Store = newStore()
 				handler, err := checkpoint.Build(all.Store).Dir(folder).Done()
 				if err != nil {
 					t.Fatal(err)
 				}
-				loop := train.NewLoop(train.NewTrainer(backend, all.Store, build, m.Loss, opt, nil, nil))
+				loop := train.NewLoop(train.NewTrainer(backend, all.Store, build, m.Loss, epl.Optimizer(r.make()), nil, nil))
 				loop.OnStep("loss", 0, func(_ *train.Loop, metrics []*tensors.Tensor) error {
 					all.Losses = append(all.Losses, tensors.ToScalar[float32](metrics[0]))
 					return nil
@@ -430,7 +427,7 @@ func TestACheckpointUnderZeroGoesOnAtAnyOtherLevelAndNumberOfReplicas(t *testing
 					t.Fatal(err)
 				}
 			}
-			straight, err := want(Plain(), 0, Dataset{joined(m.Batch, k)}, epl.Optimizer(r.make()), 2*len(plans))
+			straight, err := m.under(one).train(Plain(), 0, Dataset{joined(m.Batch, k)}, epl.Optimizer(r.make()), 2*len(plans))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -477,5 +474,18 @@ func TestZeroDividesBytesOverTheReplicas(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Every device of a model replica has its own part of a weight, and of that a part of the replicas.
+func TestZeroDividesWhatEachDeviceOfASplitHas(t *testing.T) {
+	w := inParts(blocks(2, 64, 256, 6), splitPlan{parts: []int{2}, replicas: 3, micro: 1})
+	plain, divided := w.metered(t, nil, adam()), w.metered(t, zeroLevels[2], adam())
+	for d, got := range divided {
+		for use, most := range map[string]float64{"optimizer state": 0.36, "gradients": 0.75, "weights": 0.8} {
+			if share := float64(got.Most[use]) / float64(plain[d].Most[use]); !(share < most) {
+				t.Errorf("device %d has %d bytes of %s, which is %.2f of what it has without: %d", d, got.Most[use], use, share, plain[d].Most[use])
+			}
+		}
 	}
 }
