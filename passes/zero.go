@@ -8,6 +8,7 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/compute/support/humanize"
 
 	"github.com/easyparallel/epl/ir"
 )
@@ -52,6 +53,7 @@ func zero(p *ir.Program, o Options) (int, error) {
 		}
 	}
 	n := z.outputs()
+	z.tell(o.Zero)
 	for i := range p.Collections {
 		c := &p.Collections[i]
 		c.Values = slices.DeleteFunc(c.Values, func(v *ir.Value) bool { return !z.emitted[v.Op] })
@@ -508,6 +510,35 @@ func (z *zeroer) outputs() (n int) {
 		}
 	}
 	return n
+}
+
+// tell says what is divided.
+func (z *zeroer) tell(level ZeroLevel) {
+	count, divided := 0, int64(0)
+	for _, x := range z.p.Variables {
+		if x.Shards == nil {
+			continue
+		}
+		if _, ok := x.Shards[0].Op.Attrs.(*ir.PartOf); ok {
+			count++
+			divided += x.Param.Bytes()
+		}
+	}
+	gradients := 0
+	for _, op := range z.p.Main.Ops {
+		if m, ok := op.Attrs.(*ir.Merge); ok && m.Parts {
+			gradients += len(op.Outputs)
+		}
+	}
+	if count+gradients == 0 {
+		z.note(fmt.Sprintf("zero.level=v%d: there is nothing to divide, because the optimizer keeps nothing for weights, or needs it whole", level-1))
+		return
+	}
+	line := fmt.Sprintf("zero.level=v%d: %d model replicas share %s of %s", level-1, z.n, counted(count, "variable"), humanize.Bytes(divided))
+	if gradients > 0 {
+		line += fmt.Sprintf(", and %s when they are merged", counted(gradients, "gradient"))
+	}
+	z.note(line + ": each keeps a part; the rest, which is small or needed whole, is on all of them")
 }
 
 // whole is all of a value, for an op of the optimizer on a device.

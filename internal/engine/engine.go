@@ -228,8 +228,24 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (
 	if c.Schedule, err = schedule.Build(final, so); err != nil {
 		return err
 	}
+	if so.Offload {
+		c.Notes = append(c.Notes, offloadNote(c.Schedule))
+	}
 	c.Account = c.Schedule.Account(final, schedule.Traffic{Half: comm.FP16, Packed: o.Cluster.WorkerNum() > 1})
 	return nil
+}
+
+// offloadNote says what is kept on the host.
+func offloadNote(s *schedule.Program) string {
+	n, bytes := 0, int64(0)
+	for _, x := range s.Variables {
+		if x.Host {
+			n++
+			bytes += x.Param.Bytes()
+		}
+	}
+	return fmt.Sprintf("offload.level=v0: %s of %s are in the memory of the host, and come to the devices a segment before they are used",
+		count(n, "variable"), bytesText(bytes))
 }
 
 var zeroLevels = map[string]passes.ZeroLevel{config.ZeroV0: passes.ZeroState, config.ZeroV1: passes.ZeroGradients, config.ZeroV2: passes.ZeroWeights}

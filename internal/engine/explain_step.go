@@ -52,7 +52,11 @@ func (r *report) writeSchedule(w *strings.Builder) {
 	r.writeNotes(w)
 	t := table{head: []string{">bucket", "merged by", "what", ">values", ">bytes", "after"}}
 	for i, b := range s.Buckets {
-		t.row(fmt.Sprint(i), b.How.String(), bucketText(b), fmt.Sprint(len(b.Merges)), bytesText(b.Bytes()), s.Segments[b.After].Name)
+		how := b.How.String()
+		if b.Parts {
+			how += ", in parts"
+		}
+		t.row(fmt.Sprint(i), how, bucketText(b), fmt.Sprint(len(b.Merges)), bytesText(b.Bytes()), s.Segments[b.After].Name)
 	}
 	t.write(w, "    ")
 }
