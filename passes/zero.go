@@ -38,7 +38,7 @@ func zero(p *ir.Program, o Options) (int, error) {
 	z := &zeroer{p: p, n: p.Local.Replicas, note: o.note, users: map[*ir.Value][]*ir.Op{}, divided: map[*ir.Value]bool{}, weights: map[*ir.Value]bool{},
 		native: map[*ir.Value]bool{}, wholes: map[at]*ir.Value{}, parts: map[at]*ir.Value{}, terms: map[at]*ir.Value{}, emitted: map[*ir.Op]bool{},
 		replica: map[int]*ir.Value{}, local: map[nearby]*ir.Value{}, needs: map[*ir.Value]bool{},
-		bound: map[*ir.Op]bool{}, homes: map[*ir.Value][]int{}}
+		bound: map[*ir.Op]bool{}, homes: map[*ir.Value][]int{}, captured: map[*ir.Value]bool{}}
 	z.read()
 	z.choose(o.Zero)
 	if o.Zero >= ZeroGradients {
@@ -87,6 +87,7 @@ type zeroer struct {
 	forward              int                 // regions of forward
 	bound                map[*ir.Op]bool     // ops that run where they are, because of what they read
 	homes                map[*ir.Value][]int // by parameter: the devices where a variable lives
+	captured             map[*ir.Value]bool  // functions of the optimizer read it from outside: it must be there as it is
 }
 
 // at is a value on a device of the model replica.
@@ -113,6 +114,9 @@ func (z *zeroer) read() {
 		})
 		if op.Phase == ir.Forward {
 			z.forward = max(z.forward, op.Region+1)
+		}
+		if isApply(op) {
+			op.Captures(func(v *ir.Value) { z.captured[v] = true })
 		}
 	}
 	for _, x := range z.p.Variables {
@@ -254,7 +258,7 @@ func (z *zeroer) elsewhere(x *ir.Variable) (found *ir.Op, why string) {
 	look = func(v *ir.Value) {
 		for _, u := range z.users[v] {
 			u.Captures(func(w *ir.Value) { // though it may be an input, too
-				if w == v && found == nil && !isApply(u) {
+				if w == v && found == nil {
 					found, why = u, "a function"
 				}
 			})
@@ -318,7 +322,7 @@ func (z *zeroer) scatter() {
 			continue
 		}
 		used := func(v *ir.Value) bool {
-			return slices.ContainsFunc(z.users[v], func(u *ir.Op) bool { return !isApply(u) || !slices.Contains(u.Inputs, v) })
+			return z.captured[v] || slices.ContainsFunc(z.users[v], func(u *ir.Op) bool { return !isApply(u) })
 		}
 		if slices.ContainsFunc(op.Outputs, used) {
 			continue
@@ -354,7 +358,7 @@ func (z *zeroer) spread() {
 		z.native[v] = true
 	}
 	for _, op := range z.p.Main.Ops {
-		if !isApply(op) || !partable(op) {
+		if !isApply(op) || !partable(op) || z.captured[op.Outputs[0]] {
 			continue
 		}
 		for _, in := range op.Inputs {
@@ -572,6 +576,7 @@ func (z *zeroer) whole(v *ir.Value, site *ir.Op, place int) *ir.Value {
 					v.Op.Inputs[i] = z.whole(in, v.Op, v.Op.Place)
 				}
 			}
+			v.Op.Captures(func(c *ir.Value) { z.whole(c, v.Op, v.Op.Place) })
 			z.put(v.Op)
 		}
 	}
@@ -607,6 +612,9 @@ func (z *zeroer) term(v *ir.Value, place int) *ir.Value {
 	key := at{v, place}
 	if t, ok := z.terms[key]; ok {
 		return t
+	}
+	if z.captured[v] {
+		return nil
 	}
 	var t *ir.Value
 	op := v.Op

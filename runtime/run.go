@@ -32,8 +32,12 @@ func (h *held) arrive() error {
 		return nil
 	}
 	b, err := h.arrival()
+	if err != nil {
+		h.arrival = func() (compute.Buffer, error) { return nil, err } // it will never be there
+		return err
+	}
 	h.Buffer, h.arrival = b, nil
-	return err
+	return nil
 }
 
 // sending tells whether somebody else still reads the value.
@@ -118,7 +122,7 @@ func (r *run) list() (err error) {
 
 func (r *run) do(in schedule.Instr) error {
 	if in.Micro != schedule.Once && !r.deal.exists(r.replica, in.Micro) && !(meets(r.schedule, in) && r.deal.any(in.Micro)) {
-		return nil
+		return r.freeAll(in) // what came for the micro-batch all the same: gathered weights, loaded variables
 	}
 	if err := r.reap(); err != nil {
 		return err

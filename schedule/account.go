@@ -12,6 +12,8 @@ import (
 // Account is what the devices of a model replica need of memory in a step.
 type Account struct {
 	Places []PlaceAccount
+
+	again func(keep bool) []*counter // plays the step, and keeps its course
 }
 
 // PlaceAccount is what one of them needs.
@@ -47,15 +49,30 @@ const SmallBytes = 64 << 10
 // Account plays the lists of all places through with bytes, as the runtime's meter counts them. What is sent counts until
 // its sender can know that it was taken: nobody says how fast other devices are.
 func (s *Program) Account(p *ir.Program, t Traffic) *Account {
+	a := &Account{again: func(keep bool) []*counter { return s.play(p, t, keep) }}
+	for place, c := range a.again(false) {
+		x := PlaceAccount{Peak: c.books.Peak, Most: c.books.Most, At: c.peak, Text: "its start"}
+		if c.peak >= 0 {
+			x.Text = s.Text(s.Places[place][c.peak])
+		}
+		if c.op != nil {
+			x.Text += ", " + c.op.String()
+		}
+		a.Places = append(a.Places, x)
+	}
+	return a
+}
+
+// play plays the lists through.
+func (s *Program) play(p *ir.Program, t Traffic, keep bool) (all []*counter) {
 	l := NewLedger(p)
 	profiles := make([]*Profile, len(s.Segments))
 	for i, x := range s.Segments {
 		profiles[i] = l.Profile(x.Segment)
 	}
 	g := newNews(s)
-	var all []*counter
 	for place := range s.Places {
-		c := &counter{s: s, ledger: l, profiles: profiles, traffic: t, place: place, news: g, have: map[Slot]bool{}, sent: map[Slot][]taken{}, at: -1, peak: -1}
+		c := &counter{s: s, ledger: l, profiles: profiles, traffic: t, place: place, news: g, have: map[Slot]bool{}, sent: map[Slot][]taken{}, at: -1, peak: -1, keep: keep}
 		for _, x := range s.Variables {
 			if v := x.At(place); v != nil && !x.Host {
 				c.put(Slot{v, Once})
@@ -74,25 +91,26 @@ func (s *Program) Account(p *ir.Program, t Traffic) *Account {
 			}
 		}
 	}
-	a := &Account{}
-	for place, c := range all {
-		x := PlaceAccount{Peak: c.books.Peak, Most: c.books.Most, At: c.peak, Text: "its start"}
-		if c.peak >= 0 {
-			x.Text = s.Text(s.Places[place][c.peak])
-		}
-		if c.op != nil {
-			x.Text += ", " + c.op.String()
-		}
-		a.Places = append(a.Places, x)
-	}
-	return a
+	return all
 }
 
 // WholeAccount is that of a program that runs as a whole on one device. A training step is given its data to keep, and the
 // variables that it changes.
 func WholeAccount(p *ir.Program) *Account {
+	a := &Account{again: func(keep bool) []*counter { return []*counter{playWhole(p, keep)} }}
+	c := a.again(false)[0]
+	x := PlaceAccount{Peak: c.books.Peak, Most: c.books.Most, At: -1, Text: "its start"}
+	if c.op != nil {
+		x.Text = c.op.String()
+	}
+	a.Places = append(a.Places, x)
+	return a
+}
+
+// playWhole plays a program that runs as a whole.
+func playWhole(p *ir.Program, keep bool) *counter {
 	l := NewLedger(p)
-	var b Books
+	c := &counter{at: -1, keep: keep}
 	keeps := map[*ir.Value]bool{}
 	for _, x := range p.Variables {
 		keeps[x.Param] = x.Update != nil
@@ -101,15 +119,10 @@ func WholeAccount(p *ir.Program) *Account {
 		keeps[v] = p.IsTraining()
 	}
 	for _, v := range p.Main.Params {
-		b.Add(l.Use(v), v.Bytes())
+		c.add(l.Use(v), v.Bytes())
 	}
-	n := l.Whole(p).Need(func(i int) bool { return keeps[p.Main.Params[i]] })
-	x := PlaceAccount{At: -1, Text: "its start"}
-	if b.During(n) && n.Op != nil {
-		x.Text = n.Op.String()
-	}
-	x.Peak, x.Most = b.Peak, b.Most
-	return &Account{Places: []PlaceAccount{x}}
+	c.segment(l.Whole(p), func(i int) bool { return keeps[p.Main.Params[i]] })
+	return c
 }
 
 // Whole is the profile of a program that runs as a whole; its parameters are the inputs.
@@ -132,6 +145,8 @@ type counter struct {
 	outbox   []outgoing       // what others may still read, and nobody here needs
 	at, peak int              // the instruction that is played, and that of the peak
 	op       *ir.Op           // of the peak
+	keep     bool             // keep the course
+	course   []Sample
 }
 
 // outgoing is a value on its way to others.
@@ -147,9 +162,22 @@ func (c *counter) note(peak bool, op *ir.Op) {
 	}
 }
 
-func (c *counter) add(use Use, bytes int64) { c.note(c.books.Add(use, bytes), nil) }
+func (c *counter) add(use Use, bytes int64) {
+	c.note(c.books.Add(use, bytes), nil)
+	if bytes > 0 { // what goes was seen, and may be gone since an op of its segment
+		c.sample(nil, Bytes{})
+	}
+}
 
 func (c *counter) during(n Need) { c.note(c.books.During(n), n.Op) }
+
+// segment plays what a segment needs while it runs.
+func (c *counter) segment(p *Profile, keeps func(input int) bool) {
+	c.during(p.Need(keeps))
+	if c.keep {
+		p.play(p.mask(keeps), c.sample)
+	}
+}
 
 func (c *counter) put(at Slot) {
 	if !given(at.Value) && !c.have[at] {
@@ -191,6 +219,7 @@ func (c *counter) reap() {
 // do plays an instruction: what it needs meanwhile, what it makes, and what dies after it.
 func (c *counter) do(in Instr) {
 	c.reap()
+	c.sample(nil, Bytes{})
 	switch in.Kind {
 	case Run:
 		c.run(in)
@@ -215,7 +244,9 @@ func (c *counter) do(in Instr) {
 			c.add(ForCommunication, -c.s.MergeBuffers(in.Bucket, c.place, c.traffic))
 		}
 	case Exchange:
-		c.during(ExchangeBuffers(in.Op, c.place))
+		n := ExchangeBuffers(in.Op, c.place)
+		c.during(n)
+		c.sample(nil, n.Peak)
 	}
 	for _, at := range in.Frees {
 		c.drop(at)
@@ -229,7 +260,7 @@ func (c *counter) run(in Instr) {
 		at := c.s.slot(inputs[i], in.Micro)
 		return given(inputs[i]) || slices.Contains(in.Frees, at) && !c.sending(c.sent[at])
 	}
-	c.during(c.profiles[in.Segment].Need(keeps))
+	c.segment(c.profiles[in.Segment], keeps)
 	for i, v := range inputs {
 		if keeps(i) {
 			c.drop(c.s.slot(v, in.Micro))

@@ -66,7 +66,14 @@ func (g *news) hears(place, at int) bool {
 		}
 		return g.meet(place, m, in.Op.Attrs.(*ir.Exchange).Places)
 	case Wait:
-		return g.meet(place, meeting{bucket: in.Bucket}, g.s.Buckets[in.Bucket].Places)
+		b, m := g.s.Buckets[in.Bucket], meeting{bucket: in.Bucket}
+		switch {
+		case b.Parts && in.Micro != Once: // each place has its like in other model replicas
+			return true
+		case b.Parts && g.meets[m][place] == nil:
+			g.arrives(place, m)
+		}
+		return g.meet(place, m, b.Places)
 	}
 	return true
 }
@@ -102,6 +109,8 @@ func (g *news) tells(place, at int) {
 	case Send:
 		g.sent[transferAt{in.Transfer, in.Micro}] = slices.Clone(g.known[place])
 	case Merge:
-		g.arrives(place, meeting{bucket: in.Bucket})
+		if !g.s.Buckets[in.Bucket].Parts {
+			g.arrives(place, meeting{bucket: in.Bucket})
+		}
 	}
 }

@@ -76,23 +76,30 @@ func (p *Profile) Use(input int) Use { return p.inputs[input].use }
 
 // Need is what the segment takes if it is given some of its inputs to keep: those die in it, too.
 func (p *Profile) Need(keeps func(input int) bool) Need {
+	mask := p.mask(keeps)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, ok := p.needs[string(mask)]
+	if !ok {
+		n = p.play(mask, nil)
+		p.needs[string(mask)] = n
+	}
+	return n
+}
+
+// mask has a 1 for every input that the segment may keep.
+func (p *Profile) mask(keeps func(input int) bool) []byte {
 	mask := make([]byte, len(p.inputs))
 	for i := range p.inputs {
 		if keeps(i) {
 			mask[i] = 1
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n, ok := p.needs[string(mask)]
-	if !ok {
-		n = p.play(mask)
-		p.needs[string(mask)] = n
-	}
-	return n
+	return mask
 }
 
-func (p *Profile) play(keeps []byte) Need {
+// play runs the ops with bytes. look, if there is one, sees what each takes.
+func (p *Profile) play(keeps []byte, look func(op *ir.Op, live Bytes)) Need {
 	dies := make([]Bytes, len(p.gone))
 	copy(dies, p.gone)
 	var copies Bytes // of inputs that are handed through and not the segment's
@@ -111,6 +118,9 @@ func (p *Profile) play(keeps []byte) Need {
 			n.Peak, n.Op = live, op
 		}
 		n.Most.raise(live)
+		if look != nil {
+			look(op, live)
+		}
 	}
 	for i := range dies {
 		live.add(p.made[i])

@@ -17,6 +17,7 @@ import (
 func newPlanCommand() *cobra.Command {
 	var workers, devices int
 	var settings []string
+	var memory string
 	cmd := &cobra.Command{
 		Use:   "plan [flags] -- COMMAND [ARG]...",
 		Short: "Show what EPL would do with a training program, and the memory it would take",
@@ -24,10 +25,12 @@ func newPlanCommand() *cobra.Command {
 is sent and merged, what each device needs of memory and, if that is more than cluster.device_memory, what would help.
 
 Nothing is trained, and the devices need not exist: --workers and --devices describe any cluster, in place of the one
-that the program asks for. --set changes any configuration key, in place of the program's value.`,
+that the program asks for. --set changes any configuration key, in place of the program's value. --memory draws what
+lives on each device over the step, by what it is for.`,
 		Example: `  epl plan -- go run ./examples/quickstart
   epl plan --devices 8 --set zero.level=v1 -- go run ./examples/bert
-  epl plan --workers 2 --devices 4 --set cluster.device_memory=16GiB -- ./train -batch 32`,
+  epl plan --workers 2 --devices 4 --set cluster.device_memory=16GiB -- ./train -batch 32
+  epl plan --memory memory.svg -- go run ./examples/pipeline`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("epl: which program? For example: epl plan -- go run ./examples/quickstart")
@@ -41,31 +44,54 @@ that the program asks for. --set changes any configuration key, in place of the 
 			if _, err := parseSettings(settings); err != nil {
 				return err
 			}
+			if err := checkPicture(memory); err != nil {
+				return err
+			}
 			variables := []string{"EPL_PLAN_SET=" + strings.Join(settings, "\n")}
 			if workers > 1 || devices > 0 {
 				variables = append(variables, "EPL_NUM_WORKERS="+strconv.Itoa(workers), "EPL_WORKER_INDEX=0",
 					"EPL_DEVICES_PER_WORKER="+strconv.Itoa(max(devices, 1)))
 			}
-			plan, err := planOf(cmd, args, variables)
+			plan, picture, err := planOf(cmd, args, variables)
 			if err != nil {
 				return err
 			}
-			_, err = cmd.OutOrStdout().Write(plan)
-			return err
+			if _, err := cmd.OutOrStdout().Write(plan); err != nil || memory == "" {
+				return err
+			}
+			return errors.Wrap(os.WriteFile(memory, picture, 0o644), "epl: --memory")
 		},
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&workers, "workers", 1, "number of workers")
 	flags.IntVar(&devices, "devices", 0, "devices of each worker (default: what the program asks for, else 1)")
 	flags.StringArrayVar(&settings, "set", nil, "change a configuration `key=value`; may be repeated")
+	flags.StringVar(&memory, "memory", "", "draw what lives on each device over the step, in an SVG `file`")
 	return cmd
 }
 
-// planOf runs a program until it has written its plan. What it prints matters only if it does not.
-func planOf(cmd *cobra.Command, args, variables []string) ([]byte, error) {
+// checkPicture finds out before the program is run whether its picture has a place.
+func checkPicture(file string) error {
+	if file == "" {
+		return nil
+	}
+	if strings.ToLower(filepath.Ext(file)) != ".svg" {
+		return errors.Errorf("epl: --memory %s: the picture is an .svg", file)
+	}
+	if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
+		return errors.Errorf("epl: --memory %s: there is no folder %s", file, filepath.Dir(file))
+	}
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		return errors.Errorf("epl: --memory %s is a folder; name a file", file)
+	}
+	return nil
+}
+
+// planOf runs a program until it has written its plan, and a picture of its memory. What it prints matters only if it does not.
+func planOf(cmd *cobra.Command, args, variables []string) (plan, picture []byte, err error) {
 	dir, err := os.MkdirTemp("", "epl-plan-")
 	if err != nil {
-		return nil, errors.Wrap(err, "epl: no room for the plan")
+		return nil, nil, errors.Wrap(err, "epl: no room for the plan")
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "plan.txt")
@@ -74,13 +100,13 @@ func planOf(cmd *cobra.Command, args, variables []string) ([]byte, error) {
 	program.Env = append(append(os.Environ(), variables...), "EPL_PLAN="+file)
 	program.Stdout, program.Stderr = &output, &output
 	failed := program.Run()
-	plan, err := os.ReadFile(file)
-	if err == nil {
-		return plan, nil
+	if plan, err = os.ReadFile(file); err == nil {
+		picture, err = os.ReadFile(file + ".svg")
+		return plan, picture, errors.Wrapf(err, "epl: %s drew no picture of its memory", args[0])
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), output.String())
 	if failed != nil {
-		return nil, errors.Wrapf(failed, "epl: %s made no plan", args[0])
+		return nil, nil, errors.Wrapf(failed, "epl: %s made no plan", args[0])
 	}
-	return nil, errors.Errorf("epl: %s ended without a training step: its optimizer has to be wrapped in epl.Optimizer, and its backend has to be EPL's", args[0])
+	return nil, nil, errors.Errorf("epl: %s ended without a training step: its optimizer has to be wrapped in epl.Optimizer, and its backend has to be EPL's", args[0])
 }

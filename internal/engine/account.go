@@ -97,6 +97,7 @@ func (x accounted) Execute(inputs []compute.Buffer, donate []bool, device comput
 }
 
 // writePlan writes down what would be done with a training program, for those who only want to know. The error says so.
+// A picture of its memory is beside it.
 func (o Options) writePlan(c *Compiled) error {
 	var w strings.Builder
 	fmt.Fprintf(&w, "settings\n%s\n\n", indent(o.Config.String()))
@@ -106,6 +107,9 @@ func (o Options) writePlan(c *Compiled) error {
 	}
 	if err := os.WriteFile(o.Plan, []byte(w.String()), 0o644); err != nil {
 		return errors.Wrapf(err, "epl: EPL_PLAN=%q: cannot write the plan down", o.Plan)
+	}
+	if err := o.writePlanPicture(c); err != nil {
+		return err
 	}
 	return errors.Errorf("epl: the plan of program %q is in %s; it does not run, because EPL_PLAN is set", c.Recorded.Name, o.Plan)
 }

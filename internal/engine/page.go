@@ -169,12 +169,19 @@ func (d *dump) page(w io.Writer) error {
 	if last > 0 {
 		pictures = append(pictures, drawPicture(slots, sizes, 0, d.c.Recorded.TaskGraphs))
 	}
+	var memory strings.Builder
+	if d.c.Account != nil && d.c.Recorded.IsTraining() {
+		if err := d.c.writeMemoryPicture(&memory, d.cfg, true); err != nil {
+			return err
+		}
+	}
 	hash := sha256.Sum256([]byte(pageJS))
 	return errors.Wrap(pageTemplate.Execute(w, map[string]any{
 		"Report":   newReport(d.c, d.number, d.stages[last].program, d.cfg),
 		"Phases":   []ir.Phase{ir.Forward, ir.Backward, ir.Apply},
 		"Stages":   model.Stages,
 		"Pictures": pictures,
+		"Memory":   template.HTML(memory.String()),
 		"CSS":      template.CSS(pageCSS),
 		"Script":   template.JS(pageJS),
 		"Hash":     "sha256-" + base64.StdEncoding.EncodeToString(hash[:]),

@@ -1,0 +1,360 @@
+package engine
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/schedule"
+)
+
+// memoryPicture shows the account over a step: a panel for every device of a model replica, or for several that need the
+// same, with instructions and ops from left to right in the order they run, and bytes upwards, by use. It is laid out here
+// in pixels; picture_memory.svg is the template that draws it. Names are the user's: html/template escapes them.
+type memoryPicture struct {
+	Page          bool // it is part of a page, which has the title
+	Title, Note   string
+	Width, Height float64
+	Left          float64 // of the plots
+	PlotWidth     float64
+	PlotHeight    float64
+	Strip         float64 // the height of bands
+	Panels        []memoryPanel
+	Limit         *memoryTick // what a device has, if that is near
+	Ticks         []memoryTick
+	Legend        []memoryKey
+}
+
+type memoryPanel struct {
+	Top         float64 // of the plot
+	Label, When string
+	Areas       []memoryArea // in the order of drawing: each covers the foot of those before it
+	Bands       []memoryBand
+	Peak        memoryPoint
+}
+
+// memoryArea is a use and all that lies below it, as the data of an SVG path.
+type memoryArea struct{ Class, Path string }
+
+// memoryBand is what the device does for a micro-batch without turning to another.
+type memoryBand struct {
+	Class string
+	X, W  float64
+	Text  string
+	Title string // for those who point at it
+}
+
+type memoryPoint struct {
+	X, Y   float64
+	Anchor string // of the text
+	Text   string
+}
+
+type memoryTick struct {
+	Y    float64
+	Text string
+}
+
+type memoryKey struct {
+	Class, Text string
+	X, Y        float64
+}
+
+// The measures of the picture.
+const (
+	memoryWidth   = 1000
+	memoryLeft    = 84
+	memoryPlot    = 150
+	memoryHead    = 20 // above the highest peak, for its text
+	memoryStrip   = 14
+	memoryGap     = 44 // between panels, for the label of the next
+	memoryPixel   = 1.5
+	memoryLetter  = 6.7 // of 12 pixels, on average
+	memorySmaller = 6.0 // of 10.5 pixels
+	memoryLetters = 144 // of a line
+)
+
+var (
+	//go:embed picture_memory.svg
+	memorySVG string
+	//go:embed picture_memory.css
+	memoryCSS string
+
+	memoryTemplate = template.Must(template.New("memory").Funcs(template.FuncMap{
+		"css": func() template.CSS { return template.CSS(memoryCSS) },
+		"px":  px,
+		"sum": func(x, y float64) string { return px(x + y) },
+	}).Parse(memorySVG))
+)
+
+// writeMemoryPicture draws the account of a training step.
+func (c *Compiled) writeMemoryPicture(w io.Writer, cfg *config.Config, page bool) error {
+	return errors.Wrap(memoryTemplate.Execute(w, drawMemory(c, cfg, page)), "epl: internal error: the picture of memory")
+}
+
+func drawMemory(c *Compiled, cfg *config.Config, page bool) *memoryPicture {
+	p := &memoryPicture{Page: page, Width: memoryWidth, Left: memoryLeft, PlotWidth: memoryWidth - memoryLeft - 24,
+		PlotHeight: memoryPlot, Strip: memoryStrip}
+	y := 4.0
+	if !page {
+		p.Title, p.Note = c.Recorded.Name+": the memory of a device over a step, as predicted", memoryNote(c, cfg)
+		y = 56
+	}
+	most := max(c.Account.Peak(), 1)
+	limit := cfg.Cluster.DeviceMemory
+	if limit > 2*most {
+		limit = 0 // it would leave little of the picture
+	}
+	most = max(most, limit)
+	p.scale(most)
+	if limit > 0 {
+		p.Limit = &memoryTick{p.height(limit, most), bytesText(limit) + ", which a device has"}
+	}
+	used := map[string]bool{}
+	course := c.Account.Course()
+	same := map[schedule.Bytes][]int{}
+	for place, x := range c.Account.Places {
+		same[x.Peak] = append(same[x.Peak], place)
+	}
+	for place, x := range c.Account.Places {
+		if same[x.Peak][0] != place {
+			continue
+		}
+		panel := p.panel(c, place, course[place], most)
+		panel.Top = y + 24
+		panel.Label = c.memoryLabel(same[x.Peak])
+		panel.When = shorten(fmt.Sprintf("peak %s, at %s", bytesText(x.Peak.Total()), x.Text), memoryLetters-len(panel.Label))
+		for _, b := range panel.Bands {
+			used[b.Class] = true
+		}
+		for _, a := range panel.Areas {
+			used[a.Class] = true
+		}
+		p.Panels = append(p.Panels, panel)
+		y = panel.Top + p.PlotHeight + memoryStrip + memoryGap - 24
+	}
+	p.Height = p.legend(used, c.numbered(), y+8) + 28
+	return p
+}
+
+// memoryNote says what the picture is of: the order of the step, and the settings that change what it needs.
+func memoryNote(c *Compiled, cfg *config.Config) string {
+	var parts []string
+	if s := c.Schedule; s != nil {
+		if s.Pipeline.Stages > 1 {
+			parts = append(parts, fmt.Sprintf("%d stages, %s", s.Pipeline.Stages, s.Pipeline.Strategy))
+		}
+		parts = append(parts, count(s.Local.Replicas, "model replica"), micros(s.Local.MicroBatches))
+	}
+	keys := []string{"gradient_checkpoint.type", "zero.level", "offload.level", "amp.level", "amp.dtype", "optimizer.num_apply_group", "cluster.device_memory"}
+	for _, e := range cfg.Entries() {
+		if slices.Contains(keys, e.Key) && e.Changed() {
+			parts = append(parts, e.Key+"="+e.Value)
+		}
+	}
+	return shorten(strings.Join(parts, ", "), memoryLetters)
+}
+
+// memoryLabel names places, and the stages that are on the first of them.
+func (c *Compiled) memoryLabel(places []int) string {
+	label := "device " + placesText(places)
+	if len(places) > 1 {
+		label = "devices " + placesText(places)
+	}
+	if c.Schedule == nil || c.Schedule.Pipeline.Stages < 2 {
+		return label
+	}
+	var on []int
+	for i, s := range c.Final.Stages {
+		if slices.Contains(s.Places, places[0]) {
+			on = append(on, i)
+		}
+	}
+	return fmt.Sprintf("stage%s %s · %s", plural(len(on)), placesText(on), label)
+}
+
+// scale puts lines at round numbers of bytes.
+func (p *memoryPicture) scale(most int64) {
+	step := int64(1)
+	for step*5 < most {
+		step *= 2
+	}
+	for n := int64(0); n <= most; n += step {
+		p.Ticks = append(p.Ticks, memoryTick{p.height(n, most), bytesText(n)})
+	}
+}
+
+// height is where so many bytes are in a plot.
+func (p *memoryPicture) height(bytes, most int64) float64 {
+	return p.PlotHeight - (p.PlotHeight-memoryHead)*float64(bytes)/float64(most)
+}
+
+// panel draws the course of a place.
+func (p *memoryPicture) panel(c *Compiled, place int, course []schedule.Sample, most int64) (panel memoryPanel) {
+	columns, peak := squeeze(course, int(p.PlotWidth/memoryPixel))
+	width := p.PlotWidth / float64(len(columns))
+	uses := schedule.Uses()
+	for i, u := range slices.Backward(uses) {
+		var path strings.Builder
+		path.WriteString("M0 " + px(p.PlotHeight))
+		last := ""
+		drawn := false
+		for x, live := range columns {
+			var sum int64
+			for _, below := range uses[:i+1] {
+				sum += live[below]
+			}
+			drawn = drawn || live[u] > 0
+			if y := px(p.height(sum, most)); y != last {
+				if x > 0 {
+					path.WriteString("H" + px(float64(x)*width))
+				}
+				path.WriteString("V" + y)
+				last = y
+			}
+		}
+		path.WriteString("H" + px(p.PlotWidth) + "V" + px(p.PlotHeight) + "z")
+		if drawn {
+			panel.Areas = append(panel.Areas, memoryArea{useClass(u), path.String()})
+		}
+	}
+	panel.Bands = c.bands(place, course, p.PlotWidth)
+	total := c.Account.Places[place].Peak.Total()
+	panel.Peak = memoryPoint{X: (float64(peak) + 0.5) * width, Y: p.height(total, most), Anchor: "middle", Text: bytesText(total)}
+	if panel.Peak.X < 40 {
+		panel.Peak.Anchor = "start"
+	} else if panel.Peak.X > p.PlotWidth-40 {
+		panel.Peak.Anchor = "end"
+	}
+	return panel
+}
+
+// squeeze makes no more columns of a course than there is room for: of samples that fall into one it keeps that with most.
+// It also finds the highest column.
+func squeeze(course []schedule.Sample, room int) (columns []schedule.Bytes, peak int) {
+	room = min(room, len(course))
+	columns = make([]schedule.Bytes, room)
+	for i, x := range course {
+		at := i * room / len(course)
+		if x.Live.Total() > columns[at].Total() {
+			columns[at] = x.Live
+		}
+	}
+	for i, x := range columns {
+		if x.Total() > columns[peak].Total() {
+			peak = i
+		}
+	}
+	return columns, peak
+}
+
+// bands are what a course goes through. What happens between two ops of a band belongs to it.
+func (c *Compiled) bands(place int, course []schedule.Sample, width float64) (all []memoryBand) {
+	type key struct {
+		class        string
+		micro, stage int
+	}
+	var last key
+	var first int
+	var most schedule.Bytes
+	unit := width / float64(len(course))
+	for i, x := range course {
+		if x.Op == nil {
+			continue
+		}
+		k := key{class: x.Op.Phase.String(), micro: schedule.Once}
+		if x.At >= 0 {
+			in := c.Schedule.Places[place][x.At]
+			s := c.Schedule.Segments[in.Segment]
+			k.micro, k.stage = in.Micro, s.Stage
+			if s.Kind != schedule.Instance {
+				k.class = string(s.Kind)
+			}
+		}
+		if len(all) == 0 || k != last {
+			last, first, most = k, i, schedule.Bytes{}
+			all = append(all, memoryBand{Class: k.class, X: float64(i) * unit})
+		}
+		if x.Live.Total() > most.Total() {
+			most = x.Live
+		}
+		b := &all[len(all)-1]
+		b.W = float64(i+1-first) * unit
+		b.Text, b.Title = k.class, k.class
+		if k.micro != schedule.Once && c.numbered() {
+			b.Text, b.Title = fmt.Sprint(k.micro), fmt.Sprintf("%s of micro-batch %d", k.class, k.micro)
+		}
+		b.Title += fmt.Sprintf(": at most %s\n%s", bytesText(most.Total()), strings.ReplaceAll(most.String(), ", ", "\n"))
+	}
+	return all
+}
+
+// numbered tells whether there are micro-batches to tell apart.
+func (c *Compiled) numbered() bool { return c.Schedule != nil && c.Schedule.Local.MicroBatches > 1 }
+
+// Fits tells whether there is room for the text.
+func (b memoryBand) Fits() bool { return float64(len(b.Text))*memorySmaller+6 < b.W }
+
+// legend explains what the picture has, from y on: uses, then what devices do. It returns the last line.
+func (p *memoryPicture) legend(used map[string]bool, numbers bool, y float64) float64 {
+	x := p.Left
+	add := func(class, text string) {
+		if !used[class] {
+			return
+		}
+		width := float64(len(text))*memoryLetter + 38
+		if x > p.Left && x+width > p.Width {
+			x, y = p.Left, y+20
+		}
+		p.Legend = append(p.Legend, memoryKey{class, text, x, y})
+		x += width
+	}
+	for _, u := range schedule.Uses() {
+		add(useClass(u), u.String())
+	}
+	x, y = p.Left, y+20
+	for _, part := range []schedule.Part{schedule.Forward, schedule.Backward, schedule.Weights, schedule.Apply} {
+		text := string(part)
+		if part == schedule.Weights {
+			text = "gradients of weights"
+		}
+		if numbers && part == schedule.Forward {
+			text += " of a micro-batch"
+		}
+		add(string(part), text)
+	}
+	return y
+}
+
+// useClass is the class of a use in picture_memory.css.
+func useClass(u schedule.Use) string { return "for-" + strings.ReplaceAll(u.String(), " ", "-") }
+
+// px writes a length, rounded so that pictures stay small.
+func px(x float64) string { return fmt.Sprintf("%g", math.Round(x*10)/10) }
+
+// shorten takes as much of a text as fits, on one line.
+func shorten(text string, most int) string {
+	runes := []rune(strings.Trim(plain(text), `"`))
+	if len(runes) > most {
+		return string(runes[:max(most-1, 0)]) + "…"
+	}
+	return string(runes)
+}
+
+// writePlanPicture draws the account of a training program into a file beside its plan.
+func (o Options) writePlanPicture(c *Compiled) error {
+	var b bytes.Buffer
+	if err := c.writeMemoryPicture(&b, o.Config, false); err != nil {
+		return err
+	}
+	return errors.Wrapf(os.WriteFile(o.Plan+".svg", b.Bytes(), 0o644), "epl: EPL_PLAN=%q: cannot write the picture of its memory", o.Plan)
+}
