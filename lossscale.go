@@ -88,7 +88,11 @@ func (s *lossScale) down(gradients []*graph.Node) []*graph.Node {
 	inverse := graph.Reciprocal(s.now)
 	out := make([]*graph.Node, len(gradients))
 	for i, g := range gradients {
-		out[i] = graph.Mul(g, graph.ConvertDType(inverse, g.DType()))
+		if g.DType().IsHalfPrecision() { // it may not have the inverse
+			out[i] = graph.ConvertDType(graph.Mul(graph.ConvertDType(g, dtypes.Float32), inverse), g.DType())
+		} else {
+			out[i] = graph.Mul(g, graph.ConvertDType(inverse, g.DType()))
+		}
 	}
 	return out
 }

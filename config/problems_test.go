@@ -87,7 +87,7 @@ func TestErrorsSayWhatIsWrongAndTheWayOut(t *testing.T) {
 				"communication.timeout":       "0s",
 			},
 			want: []string{
-				`epl: amp.loss_scale = -1 (set by code) must be "dynamic" or a positive number`,
+				`epl: amp.loss_scale = -1 (set by code) must be "dynamic" or a number from 2^-126 to 2^126`,
 				`epl: cluster.device_memory = "2 apples" (set by code) must be a number of bytes such as 512MB, 2GiB, 1.5g or 0`,
 				`epl: cluster.run_visible_devices = "0,0" (set by code) must be a list of different device indices such as "0,2", or "" for all`,
 				`epl: communication.timeout = "0s" (set by code) must be a positive duration such as 90s or 5m, or a number of seconds`,
@@ -137,6 +137,22 @@ func TestErrorsSayWhatIsWrongAndTheWayOut(t *testing.T) {
 			name:   "interleaved stages without several per device",
 			params: map[string]any{"pipeline.strategy": "interleaved"},
 			want:   []string{`epl: pipeline.strategy = "Interleaved" (set by code) needs pipeline.stages_per_device of at least 2, but it is 1; set it to 2 or more, or use the strategy "PreferBackward"`},
+		},
+		{
+			name:   "a dynamic loss scale for bfloat16",
+			params: map[string]any{"amp.level": "O1", "amp.dtype": "bfloat16", "amp.loss_scale": "dynamic"},
+			want:   []string{`epl: amp.loss_scale = dynamic (set by code) has no effect while amp.dtype is "bfloat16"; leave it unset, or give a number`},
+		},
+		{
+			name:   "a loss scale that float32 does not have",
+			params: map[string]any{"amp.level": "O1", "amp.loss_scale": 1e39},
+			want:   []string{`epl: amp.loss_scale = 1e+39 (set by code) must be "dynamic" or a number from 2^-126 to 2^126`},
+		},
+		{
+			name:   "a loss scale whose inverse float32 does not have",
+			params: map[string]any{"amp.level": "O1"},
+			env:    []string{"EPL_AMP_LOSS_SCALE=1e-44"},
+			want:   []string{`epl: amp.loss_scale = "1e-44" (set by environment EPL_AMP_LOSS_SCALE) must be "dynamic" or a number from 2^-126 to 2^126`},
 		},
 		{
 			name: "a refused value causes no further complaint",

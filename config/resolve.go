@@ -41,12 +41,35 @@ func resolve(params map[string]any, environ []string) (*Config, error) {
 		variables[name] = value
 	}
 
+	return build(&ps, func(k *key) (any, Source) { return k.def, Source{} },
+		func(k *key) (any, Source) { return k.given(params, variables) })
+}
+
+// With is the configuration with other settings, as New takes them. They win over all others; where they come from is
+// "epl plan --set".
+func (c *Config) With(settings map[string]any) (*Config, error) {
+	var ps problems
+	for name := range settings {
+		if _, err := lookup(name); err != nil {
+			ps.add(err)
+		}
+	}
+	return build(&ps, func(k *key) (any, Source) { return k.get(c), c.source(k) }, func(k *key) (any, Source) {
+		if v, ok := settings[k.name]; ok {
+			return v, Source{Origin: Plan}
+		}
+		return nil, Source{}
+	})
+}
+
+// build makes a configuration of what is given for keys, if anything, and of what they have without.
+func build(ps *problems, without, given func(*key) (any, Source)) (*Config, error) {
 	c := &Config{origins: make(map[string]origin, len(keys))}
 	refused := make(map[string]bool)
 	for i := range keys {
 		k := &keys[i]
-		value, source := k.def, Source{}
-		if given, from := k.given(params, variables); from.Origin != Default {
+		value, source := without(k)
+		if given, from := given(k); from.Origin != Default {
 			canonical, ok := k.typ.convert(given)
 			if ok {
 				value, source = canonical, from

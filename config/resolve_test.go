@@ -146,3 +146,33 @@ func TestNoneInCodeUnsetsTheStagesOfTheEnvironment(t *testing.T) {
 		t.Errorf("%v, %v", cfg, err)
 	}
 }
+
+func TestOtherSettingsWinAndKeepTheSourcesOfTheRest(t *testing.T) {
+	cfg, err := resolve(map[string]any{"pipeline.num_micro_batch": 4, "amp.level": "O1"}, []string{"EPL_ZERO_LEVEL=v1", "EPL_AMP_DTYPE=bfloat16"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Optimizer.NumApplyGroup = 3
+	got, err := cfg.With(map[string]any{"amp.dtype": "float16", "cluster.device_memory": "1MiB"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `pipeline.num_micro_batch = 4 (from code)
+zero.level = "v1" (from environment EPL_ZERO_LEVEL)
+amp.level = "O1" (from code)
+optimizer.num_apply_group = 3 (from code)
+cluster.device_memory = 1MiB (from epl plan --set)`
+	if got.String() != want {
+		t.Errorf("got:\n%s", got)
+	}
+	if cfg.AMP.DType != BFloat16 {
+		t.Error("the first configuration has changed")
+	}
+	_, err = cfg.With(map[string]any{"zero.level": "v9", "amp.levl": "O1", "amp.loss_scale": "dynamic"})
+	for _, want := range []string{`zero.level = "v9" (set by epl plan --set) must be`, `did you mean "amp.level"`,
+		`amp.loss_scale = dynamic (set by epl plan --set) has no effect`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not said: %v", want, err)
+		}
+	}
+}

@@ -8,15 +8,18 @@ const (
 	Default Origin = iota
 	Environment
 	Code
+	Plan // Config.With, which "epl plan --set" uses
 )
 
-// String returns "default", "environment" or "code".
+// String returns "default", "environment", "code" or "epl plan --set".
 func (o Origin) String() string {
 	switch o {
 	case Environment:
 		return "environment"
 	case Code:
 		return "code"
+	case Plan:
+		return "epl plan --set"
 	default:
 		return "default"
 	}
@@ -31,7 +34,7 @@ type Source struct {
 	Variable string `json:"variable,omitempty"` // the environment variable, where Origin is Environment
 }
 
-// String returns "default", "code" or "environment NAME".
+// String returns that of the origin, with the name of an environment variable.
 func (s Source) String() string {
 	if s.Origin == Environment {
 		return s.Origin.String() + " " + s.Variable

@@ -111,7 +111,7 @@ func (t enumType) convert(given any) (any, bool) {
 type lossScaleType struct{}
 
 func (lossScaleType) name() string        { return `"dynamic" or number` }
-func (lossScaleType) allowed() string     { return `"dynamic" or a positive number` }
+func (lossScaleType) allowed() string     { return `"dynamic" or a number from 2^-126 to 2^126` }
 func (lossScaleType) format(v any) string { return v.(LossScale).String() }
 
 func (lossScaleType) convert(given any) (any, bool) {
@@ -125,7 +125,7 @@ func (lossScaleType) convert(given any) (any, bool) {
 		return LossScale{Dynamic: true}, true
 	}
 	f, ok := number(given)
-	if !ok || f <= 0 {
+	if !ok || !(f >= 0x1p-126 && f <= 0x1p126) { // float32 has it, and its inverse
 		return nil, false
 	}
 	return LossScale{Value: f}, true

@@ -55,6 +55,11 @@ func (c *Config) conflicts(refused map[string]bool) []error {
 			found = append(found, err)
 		}
 	}
+	if !refused["amp.level"] && !refused["amp.dtype"] && !refused["amp.loss_scale"] {
+		if err := c.checkDynamic(); err != nil {
+			found = append(found, err)
+		}
+	}
 	return found
 }
 
@@ -82,4 +87,13 @@ func (c *Config) checkInterleaved() error {
 			c.setting(strategy), stages.name, c.Pipeline.StagesPerDevice, PreferBackward)
 	}
 	return nil
+}
+
+// checkDynamic refuses that a dynamic loss scale is asked for where there is none.
+func (c *Config) checkDynamic() error {
+	scale := row("amp.loss_scale")
+	if c.AMP.Level == "" || c.AMP.DType != BFloat16 || !c.AMP.LossScale.Dynamic || c.source(scale).Origin == Default {
+		return nil
+	}
+	return fmt.Errorf("epl: %s has no effect while amp.dtype is %q; leave it unset, or give a number", c.setting(scale), BFloat16)
 }

@@ -52,10 +52,10 @@ func TestChangedFieldsAreCheckedAndCountAsCode(t *testing.T) {
 		}},
 		{"a whole category", func(c *Config) { c.AMP = AMP{Level: AMPO1} }, []string{
 			`epl: amp.dtype = "" (set by code) must be "float16" or "bfloat16"`,
-			`epl: amp.loss_scale = LossScale{Dynamic: false, Value: 0} (set by code) must be "dynamic" or a positive number`,
+			`epl: amp.loss_scale = LossScale{Dynamic: false, Value: 0} (set by code) must be "dynamic" or a number from 2^-126 to 2^126`,
 		}},
 		{"a scale that is not a number", func(c *Config) { c.AMP.LossScale.Value = math.NaN() }, []string{
-			`epl: amp.loss_scale = LossScale{Dynamic: true, Value: NaN} (set by code) must be "dynamic" or a positive number`,
+			`epl: amp.loss_scale = LossScale{Dynamic: true, Value: NaN} (set by code) must be "dynamic" or a number from 2^-126 to 2^126`,
 		}},
 		{"keys that need each other", func(c *Config) { c.IO.DropLastFiles, c.Pipeline.StagesPerDevice = true, 2 }, []string{
 			"epl: io.drop_last_files = true (set by code) has no effect while io.slicing is false; set io.slicing to true, or leave io.drop_last_files unset",

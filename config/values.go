@@ -55,7 +55,7 @@ const (
 // LossScale is the value of amp.loss_scale: dynamic, or the fixed factor Value. Exactly one of the two is set.
 type LossScale struct {
 	Dynamic bool    // starts at 2^15, grows after good steps, halves when a step is not finite
-	Value   float64 // positive and finite; 0 when Dynamic
+	Value   float64 // from 2^-126 to 2^126; 0 when Dynamic
 }
 
 // String returns "dynamic" or the number, as amp.loss_scale accepts it.

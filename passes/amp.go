@@ -23,7 +23,7 @@ func amp(p *ir.Program, o Options) (int, error) {
 		return 0, nil
 	}
 	a := &mixer{p: p, dtype: o.AMP, name: strings.ToLower(o.AMP.String()), log: o.AMPLog, barriers: o.AMPBarriers,
-		wanted: map[*ir.Value]bool{}, lonely: map[*ir.Value]bool{}, small: map[*ir.Value]bool{},
+		wanted: map[*ir.Value]bool{}, leaves: map[*ir.Value]bool{}, lonely: map[*ir.Value]bool{}, small: map[*ir.Value]bool{},
 		state: map[*ir.Value]precision{}, lows: map[*ir.Value]*ir.Value{}, saved: map[*ir.Value]*ir.Value{}, casts: map[castKey]*ir.Value{},
 		before: map[*ir.Op][]*ir.Op{}, after: map[*ir.Op][]*ir.Op{}, by: map[*ir.Value]*ir.Value{}}
 	if a.log == nil {
@@ -48,10 +48,11 @@ func amp(p *ir.Program, o Options) (int, error) {
 type precision uint8
 
 const (
-	// neutral values were not made by an op that needs float32: variables, data, constants, and what follows from them by moving
-	// and adding. They may be cast where that helps.
+	// neutral values were not made by an op that needs float32: variables, constants, data that dots read, and what follows from
+	// them by moving and adding. They may be cast where that helps.
 	neutral precision = iota
-	// exact values were computed in float32 for a reason, so that what is computed from them is, too.
+	// exact values are float32 for a reason, so that what is computed from them is, too. Data are that no dot reads: labels and
+	// targets may have more digits than the low type.
 	exact
 	// rounded values exist in the low type; in float32 they are a cast of that.
 	rounded
@@ -66,6 +67,7 @@ type mixer struct {
 	barriers bool
 
 	wanted map[*ir.Value]bool // a dot or a convolution reads it, perhaps moved
+	leaves map[*ir.Value]bool // it leaves the program: new values of variables, the loss, results
 	lonely map[*ir.Value]bool // it is read at once, in float32 only
 
 	state map[*ir.Value]precision
@@ -101,6 +103,9 @@ func (a *mixer) class(op *ir.Op) class {
 
 // look finds out, from the last op to the first, what will be read in which type.
 func (a *mixer) look() {
+	for _, v := range a.p.Main.Outputs {
+		a.leaves[v] = true
+	}
 	readers, fullReaders := map[*ir.Value]int{}, map[*ir.Value]int{}
 	for i := len(a.p.Main.Ops) - 1; i >= 0; i-- {
 		op := a.p.Main.Ops[i]
@@ -122,6 +127,11 @@ func (a *mixer) look() {
 				fullReaders[v]++
 			}
 		})
+	}
+	for _, v := range a.p.Inputs {
+		if is32(v) && !a.wanted[v] {
+			a.state[v] = exact
+		}
 	}
 }
 
@@ -149,12 +159,15 @@ func (a *mixer) op(op *ir.Op) {
 		return
 	}
 	state := neutral
-	if c == follow && op.Phase == ir.Backward {
-		state = exact // what gradients start from is small
+	switch {
+	case c == follow && op.Phase == ir.Backward: // what gradients start from is small
+		state = exact
+	case c == full && !reads && !ofBools(op): // integers, random numbers
+		state = exact
 	}
 	for i, in := range op.Inputs {
 		if is32(in) {
-			if c == full || a.state[in] != neutral || a.tooLarge(in) {
+			if c == full || a.state[in] != neutral || a.lacked(in) {
 				state = exact
 			}
 			op.Inputs[i] = a.full(in, op)
@@ -170,6 +183,12 @@ func (a *mixer) op(op *ir.Op) {
 		}
 	}
 	a.log(fmt.Sprintf("epl: amp: %s computes in float32: %s", name, reason))
+}
+
+// ofBools tells whether the op casts bools, which every type has: a mask does not ask for float32.
+func ofBools(op *ir.Op) bool {
+	_, ok := op.Attrs.(*ir.ConvertDType)
+	return ok && op.Inputs[0].Shape.DType == dtypes.Bool
 }
 
 // isSmall tells whether a result is smaller than what it was computed from, itself or by way of others.
@@ -216,7 +235,13 @@ func (a *mixer) decide(op *ir.Op, c class) (inLow bool, reason string) {
 		if r := why[op.Type()]; r != "" {
 			return false, "it " + r
 		}
+		if classes[op.Type()] == low {
+			return false, "its types are the model's"
+		}
 		return false, "it is on no list"
+	}
+	if a.leaves[op.Outputs[0]] {
+		return false, "its result leaves the program"
 	}
 	inputs := op.Inputs
 	if _, ok := op.Attrs.(*ir.SchedulingBarrier); ok {
@@ -226,9 +251,11 @@ func (a *mixer) decide(op *ir.Op, c class) (inLow bool, reason string) {
 	for _, in := range inputs {
 		switch {
 		case !is32(in):
+		case a.state[in] == exact && in.Op.IsLeaf():
+			return false, fmt.Sprintf("it reads %s, which is data", in)
 		case a.state[in] == exact:
 			return false, fmt.Sprintf("it reads %s, which is float32 for a reason", in)
-		case a.tooLarge(in):
+		case a.lacked(in):
 			return false, fmt.Sprintf("it reads %s, a number that %s does not have", in, a.name)
 		case a.state[in] == rounded:
 			have += in.Bytes()
@@ -249,14 +276,18 @@ func (a *mixer) decide(op *ir.Op, c class) (inLow bool, reason string) {
 	return true, "what it reads is " + a.name
 }
 
-// tooLarge tells whether a value is a constant beyond the numbers of float16, as masks of attention have them.
-func (a *mixer) tooLarge(v *ir.Value) bool {
+// lacked tells whether a value is a constant that float16 does not have: too large, as in masks of attention, or too small, as what
+// keeps a logarithm finite.
+func (a *mixer) lacked(v *ir.Value) bool {
 	c, ok := v.Op.Attrs.(*ir.Constant)
 	if !ok || a.dtype != dtypes.Float16 {
 		return false
 	}
 	flat, ok := c.Value.Flat.([]float32)
-	return ok && slices.ContainsFunc(flat, func(x float32) bool { return math.Abs(float64(x)) > 65504 && !math.IsInf(float64(x), 0) })
+	return ok && slices.ContainsFunc(flat, func(x float32) bool {
+		y := math.Abs(float64(x))
+		return y > 65504 && !math.IsInf(y, 0) || y > 0 && y < 0x1p-14
+	})
 }
 
 // castBytes is how much must be cast to have a value in the low type.
@@ -337,12 +368,13 @@ func (a *mixer) lowOf(v *ir.Value, user *ir.Op) *ir.Value {
 }
 
 // full is the value in float32, for an op that reads it. What was rounded is kept so, and cast back where it is used. So is what
-// backward reads of forward, unless it is small.
+// backward reads of what forward computes, unless it is small, or float16, which may not have it: an exponential, or what is
+// divided by.
 func (a *mixer) full(v *ir.Value, user *ir.Op) *ir.Value {
 	from := a.lows[v]
 	switch {
 	case a.state[v] == rounded:
-	case a.state[v] == exact && v.Op.Phase < user.Phase && !a.small[v]:
+	case a.state[v] == exact && v.Op.Phase < user.Phase && !v.Op.IsLeaf() && !a.small[v] && a.dtype == dtypes.BFloat16:
 		if a.saved[v] == nil {
 			a.saved[v] = a.behind(v)
 		}

@@ -27,8 +27,8 @@ func mixed(t *testing.T, p *ir.Program, o passes.Options) (log []string) {
 	return log
 }
 
-// A layer of a transformer: norm, attention, a residual connection, and a second one around a dense layer. It is made as for
-// XLA, with barriers behind what is rounded.
+// A layer of a transformer: an embedding, norm, attention, a residual connection, and a second one around a dense layer. It is
+// made as for XLA, with barriers behind what is rounded.
 func TestMixedPrecisionOfABlockIsThatOfTheGoldenFile(t *testing.T) {
 	const file = "testdata/amp/block.txt"
 	before, after := golden(t, file)
@@ -103,7 +103,7 @@ func TestMixedPrecisionComputesNearlyTheSame(t *testing.T) {
 	}
 }
 
-// runTyped runs a program on random floats, and on ones for integers.
+// runTyped runs a program on random floats, and on integers from 1.
 func runTyped(t *testing.T, p *ir.Program) (results [][]float64) {
 	t.Helper()
 	backend, err := compute.NewWithConfig("go:ops_sequential")
@@ -120,7 +120,11 @@ func runTyped(t *testing.T, p *ir.Program) (results [][]float64) {
 		var flat any
 		switch v.Shape.DType {
 		case dtypes.Int64:
-			flat = slices.Repeat([]int64{1}, v.Shape.Size())
+			x := make([]int64, v.Shape.Size())
+			for i := range x {
+				x[i] = int64(i + 1)
+			}
+			flat = x
 		default:
 			x := make([]float32, v.Shape.Size())
 			for i := range x {
@@ -216,7 +220,7 @@ main {
 	}
 }
 
-// A mask of attention adds a number that would be infinite in float16, and two of them NaN.
+// A mask of attention adds a number that would be infinite in float16, and two of them NaN. What keeps a logarithm finite would be 0.
 func TestNumbersThatFloat16LacksStayFloat32(t *testing.T) {
 	const text = `program "mask"
 taskgraph 0 "" replicate(1)
@@ -229,7 +233,7 @@ main {
   %0 = Parameter() {Name: "arg0", Shape: float32[4,4]} -> float32[4,4] : forward taskgraph 0
   %1 = Parameter() {Name: "/w", Shape: float32[4,4]} -> float32[4,4] : forward taskgraph 0
   %2 = DotGeneral(%0, %1) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[4,4] : forward taskgraph 0
-  %3 = Constant() {Value: float32[](-1e+09)} -> float32[] : forward taskgraph 0
+  %3 = Constant() {Value: float32[](NUMBER)} -> float32[] : forward taskgraph 0
   %4 = BroadcastInDim(%3) {OutputShape: float32[4,4]} -> float32[4,4] : forward taskgraph 0
   %5 = Add(%2, %4) -> float32[4,4] : forward taskgraph 0
   %6 = Mul(%5, %5) -> float32[4,4] : forward taskgraph 0
@@ -240,11 +244,57 @@ main {
 }
 `
 	for d, want := range map[dtypes.DType]dtypes.DType{dtypes.Float16: dtypes.Float32, dtypes.BFloat16: dtypes.BFloat16} {
-		p := parse(t, text)
-		mixed(t, p, passes.Options{AMP: d})
+		for _, number := range []string{"-1e+09", "1e-08"} {
+			p := parse(t, strings.Replace(text, "NUMBER", number, 1))
+			mixed(t, p, passes.Options{AMP: d})
+			for _, op := range p.Main.Ops {
+				if op.Type() == ir.OpAdd && op.Outputs[0].Shape.DType != want {
+					t.Errorf("with %s a sum with %s is %s", d, number, op.Outputs[0].Shape.DType)
+				}
+			}
+		}
+	}
+}
+
+// The result of a dot is added to something else, and read by the next dot: only what is exact keeps that sum in float32.
+func TestLabelsAndIntegersAreNotRounded(t *testing.T) {
+	const text = `program "sum"
+taskgraph 0 "" replicate(1)
+variable "/w" %1 trainable update %9 taskgraph 0
+input %0
+input %2
+gradient %1 = %8
+loss %7
+outputs update %1 result
+main {
+  %0 = Parameter() {Name: "arg0", Shape: float32[4,4]} -> float32[4,4] : forward taskgraph 0
+  %1 = Parameter() {Name: "/w", Shape: float32[4,4]} -> float32[4,4] : forward taskgraph 0
+  %2 = Parameter() {Name: "arg1", Shape: TYPE[4,4]} -> TYPE[4,4] : forward taskgraph 0
+  %3 = DotGeneral(%0, %1) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[4,4] : forward taskgraph 0
+  CAST
+  %5 = Add(%3, %4) -> float32[4,4] : forward taskgraph 0
+  %6 = Mul(%5, %5) -> float32[4,4] : forward taskgraph 0
+  %7 = ReduceSum(%6) {Axes: [0, 1]} -> float32[] : forward taskgraph 0
+  %8 = DotGeneral(%0, %5) {LHSContractingAxes: [0], RHSContractingAxes: [0]} -> float32[4,4] : backward taskgraph 0
+  %9 = Sub(%1, %8) -> float32[4,4] : apply taskgraph 0
+  return %9, %7
+}
+`
+	const cast = "%4 = ConvertDType(%2) {DType: float32} -> float32[4,4] : forward taskgraph 0"
+	for _, c := range []struct {
+		name, dtype, op string
+		sum             dtypes.DType
+	}{
+		{"labels", "float32", "%4 = Neg(%2) -> float32[4,4] : forward taskgraph 0", dtypes.Float32},
+		{"data that a dot reads", "float32", "%4 = Neg(%0) -> float32[4,4] : forward taskgraph 0", dtypes.BFloat16},
+		{"integers", "int32", cast, dtypes.Float32},
+		{"a mask", "bool", cast, dtypes.BFloat16},
+	} {
+		p := parse(t, strings.NewReplacer("TYPE", c.dtype, "CAST", c.op).Replace(text))
+		log := mixed(t, p, passes.Options{AMP: dtypes.BFloat16})
 		for _, op := range p.Main.Ops {
-			if op.Type() == ir.OpAdd && op.Outputs[0].Shape.DType != want {
-				t.Errorf("with %s the sum is %s", d, op.Outputs[0].Shape.DType)
+			if op.Type() == ir.OpAdd && op.Outputs[0].Shape.DType != c.sum {
+				t.Errorf("%s: the sum is %s:\n%s", c.name, op.Outputs[0].Shape.DType, strings.Join(log, "\n"))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -41,6 +42,44 @@ func TestAPlanThatDoesNotFitSaysWhatWouldHelp(t *testing.T) {
 	_, stdout, _ := epl(t, "plan", "--devices", "2", "--set", "cluster.device_memory=5MiB", "--", program)
 	if !regexp.MustCompile(`(?s)it does not fit: device \d needs .* and has 5.0 MiB \(cluster.device_memory\).*what would help.*offload.level=v0`).MatchString(stdout) {
 		t.Errorf("the plan ends with:\n%s", stdout[max(0, len(stdout)-1500):])
+	}
+}
+
+func TestAPlanDrawsMemoryOverAStep(t *testing.T) {
+	clearEnvironment(t)
+	program := example(t, "pipeline")
+	file := filepath.Join(t.TempDir(), "memory.svg")
+	status, stdout, stderr := epl(t, "plan", "--devices", "2", "--memory", file, "--set", "cluster.device_memory=8MiB", "--", program)
+	if status != 0 || stderr != "" || !strings.Contains(stdout, "memory of a device, predicted") {
+		t.Errorf("status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
+	}
+	picture, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"stage 0 · device 0", "stage 1 · device 1", "activations", "8.0 MiB, which a device has", "4 micro-batches"} {
+		if !strings.Contains(string(picture), want) {
+			t.Errorf("the picture does not say %q", want)
+		}
+	}
+}
+
+func TestAPictureWithoutAPlaceIsRefusedBeforeTheProgramRuns(t *testing.T) {
+	clearEnvironment(t)
+	dir := t.TempDir()
+	folder := filepath.Join(dir, "folder.svg")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		filepath.Join(dir, "memory.png"):         "the picture is an .svg",
+		filepath.Join(dir, "none", "memory.svg"): "there is no folder " + filepath.Join(dir, "none"),
+		folder:                                   "is a folder; name a file",
+	} {
+		status, stdout, stderr := epl(t, "plan", "--memory", file, "--", "./no-such-program")
+		if status != 1 || stdout != "" || !strings.Contains(stderr, "epl: --memory "+file) || !strings.Contains(stderr, want) {
+			t.Errorf("%s: status %d, stdout %q, stderr %q", file, status, stdout, stderr)
+		}
 	}
 }
 

@@ -177,7 +177,7 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 // plan makes of a recorded program what runs: c's Final, and its Schedule unless it runs as a whole on one device. It makes
 // nothing that has to be released, so that plans can be compared. look sees the program on its way.
 func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (err error) {
-	if n := o.Config.Pipeline.NumStages; o.Config.Auto.AutoParallel && n > 0 && c.Recorded.IsTraining() {
+	if n := o.Config.Pipeline.NumStages; o.Config.Auto.AutoParallel && n > 0 && c.Cut == nil && c.Recorded.IsTraining() {
 		planned := c.Recorded.Clone()
 		if c.Cut, err = plan.Stages(planned, n, cost.Default); err != nil {
 			return errors.WithMessagef(err, "program %q", c.Recorded.Name)

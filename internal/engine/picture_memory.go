@@ -14,6 +14,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 )
 
@@ -50,7 +51,19 @@ type memoryBand struct {
 	Class string
 	X, W  float64
 	Text  string
-	Title string // for those who point at it
+	name  string
+	most  schedule.Bytes
+}
+
+// Fits tells whether there is room for the text.
+func (b memoryBand) Fits() bool { return float64(len(b.Text))*memorySmaller+2 < b.W }
+
+// Middle is where the text is.
+func (b memoryBand) Middle() float64 { return b.X + b.W/2 }
+
+// Title is for those who point at it.
+func (b memoryBand) Title() string {
+	return fmt.Sprintf("%s: at most %s\n%s", b.name, bytesText(b.most.Total()), strings.ReplaceAll(b.most.String(), ", ", "\n"))
 }
 
 type memoryPoint struct {
@@ -106,7 +119,7 @@ func drawMemory(c *Compiled, cfg *config.Config, page bool) *memoryPicture {
 		PlotHeight: memoryPlot, Strip: memoryStrip}
 	y := 4.0
 	if !page {
-		p.Title, p.Note = c.Recorded.Name+": the memory of a device over a step, as predicted", memoryNote(c, cfg)
+		p.Title, p.Note = shorten(c.Recorded.Name, 60)+": the memory of a device over a step, as predicted", memoryNote(c, cfg)
 		y = 56
 	}
 	most := max(c.Account.Peak(), 1)
@@ -264,45 +277,44 @@ func (c *Compiled) bands(place int, course []schedule.Sample, width float64) (al
 		micro, stage int
 	}
 	var last key
-	var first int
-	var most schedule.Bytes
+	var phase ir.Phase // of an instance
 	unit := width / float64(len(course))
 	for i, x := range course {
 		if x.Op == nil {
 			continue
 		}
-		k := key{class: x.Op.Phase.String(), micro: schedule.Once}
+		k := key{micro: schedule.Once}
+		kind := schedule.Instance
 		if x.At >= 0 {
 			in := c.Schedule.Places[place][x.At]
 			s := c.Schedule.Segments[in.Segment]
-			k.micro, k.stage = in.Micro, s.Stage
-			if s.Kind != schedule.Instance {
-				k.class = string(s.Kind)
+			k.micro, k.stage, kind = in.Micro, s.Stage, s.Kind
+		}
+		if k.class = string(kind); kind == schedule.Instance { // metrics after backward are no forward of their own
+			if k.micro != last.micro || x.Op.Phase > phase {
+				phase = x.Op.Phase
 			}
+			k.class = phase.String()
 		}
 		if len(all) == 0 || k != last {
-			last, first, most = k, i, schedule.Bytes{}
-			all = append(all, memoryBand{Class: k.class, X: float64(i) * unit})
-		}
-		if x.Live.Total() > most.Total() {
-			most = x.Live
+			last = k
+			b := memoryBand{Class: k.class, X: float64(i) * unit, Text: k.class, name: k.class}
+			if k.micro != schedule.Once && c.numbered() {
+				b.Text, b.name = fmt.Sprint(k.micro), fmt.Sprintf("%s of micro-batch %d", k.class, k.micro)
+			}
+			all = append(all, b)
 		}
 		b := &all[len(all)-1]
-		b.W = float64(i+1-first) * unit
-		b.Text, b.Title = k.class, k.class
-		if k.micro != schedule.Once && c.numbered() {
-			b.Text, b.Title = fmt.Sprint(k.micro), fmt.Sprintf("%s of micro-batch %d", k.class, k.micro)
+		b.W = float64(i+1)*unit - b.X
+		if x.Live.Total() > b.most.Total() {
+			b.most = x.Live
 		}
-		b.Title += fmt.Sprintf(": at most %s\n%s", bytesText(most.Total()), strings.ReplaceAll(most.String(), ", ", "\n"))
 	}
 	return all
 }
 
 // numbered tells whether there are micro-batches to tell apart.
 func (c *Compiled) numbered() bool { return c.Schedule != nil && c.Schedule.Local.MicroBatches > 1 }
-
-// Fits tells whether there is room for the text.
-func (b memoryBand) Fits() bool { return float64(len(b.Text))*memorySmaller+6 < b.W }
 
 // legend explains what the picture has, from y on: uses, then what devices do. It returns the last line.
 func (p *memoryPicture) legend(used map[string]bool, numbers bool, y float64) float64 {
@@ -341,9 +353,9 @@ func useClass(u schedule.Use) string { return "for-" + strings.ReplaceAll(u.Stri
 // px writes a length, rounded so that pictures stay small.
 func px(x float64) string { return fmt.Sprintf("%g", math.Round(x*10)/10) }
 
-// shorten takes as much of a text as fits, on one line.
+// shorten takes as much of a text as fits, on one line and without what XML does not allow.
 func shorten(text string, most int) string {
-	runes := []rune(strings.Trim(plain(text), `"`))
+	runes := []rune(plain(text))
 	if len(runes) > most {
 		return string(runes[:max(most-1, 0)]) + "…"
 	}

@@ -178,7 +178,7 @@ func TestAPictureOfMemoryStaysSmallAndHighWithThousandsOfOps(t *testing.T) {
 
 func TestHostileNamesStayTextInThePictureOfMemory(t *testing.T) {
 	c := compiled(t, strings.ReplaceAll(twoStages, "model.go:12", "<script>&x.go:1"))
-	c.Recorded.Name = `</text><script>alert("\u0001")</script>`
+	c.Recorded.Name = "</text><script>alert('\x01')</script>"
 	if svg := memoryPictureOf(t, c, nil); strings.Contains(svg, "<script") {
 		t.Errorf("a name is code:\n%s", svg)
 	}

@@ -55,7 +55,7 @@ func (o Options) advice(c *Compiled) string {
 func (o Options) suggest(c *Compiled) (all []suggestion) {
 	now, limit := c.Account.Peak(), o.Config.Cluster.DeviceMemory
 	try := func(settings []string) {
-		if peak, err := o.peakWith(c.Recorded, settings); err == nil && peak < now-now/100 {
+		if peak, err := o.peakWith(c, settings); err == nil && peak < now-now/100 {
 			all = append(all, suggestion{settings, peak})
 		}
 	}
@@ -73,7 +73,7 @@ func (o Options) suggest(c *Compiled) (all []suggestion) {
 			continue
 		}
 		settings := slices.Concat(together.settings, s.settings)
-		if peak, err := o.peakWith(c.Recorded, settings); err == nil && peak < together.peak {
+		if peak, err := o.peakWith(c, settings); err == nil && peak < together.peak {
 			together = suggestion{settings, peak}
 		}
 		if together.peak <= limit {
@@ -93,22 +93,26 @@ func sets(settings []string, other string) bool {
 }
 
 // peakWith is the most that a device would need with other settings; an error if these are no plan.
-func (o Options) peakWith(p *ir.Program, settings []string) (peak int64, err error) {
+func (o Options) peakWith(now *Compiled, settings []string) (peak int64, err error) {
 	defer func() {
 		if x := recover(); x != nil {
 			err = errors.Errorf("panic: %v", x)
 		}
 	}()
 	for _, s := range settings {
-		key, _, _ := strings.Cut(s, "=")
-		if e, err := o.Config.Entry(key); err != nil || e.Changed() && key != "pipeline.strategy" {
+		key, value, _ := strings.Cut(s, "=")
+		e, err := o.Config.Entry(key)
+		if err != nil {
+			return 0, err
+		}
+		if more := key == "pipeline.strategy" || key == "zero.level" && value > e.Value; e.Changed() && !more {
 			return 0, errors.Errorf("%s is set already", key)
 		}
 	}
 	if o.Config, err = With(o.Config, settings); err != nil {
 		return 0, err
 	}
-	c := &Compiled{Recorded: p}
+	c := &Compiled{Recorded: now.Recorded, Cut: now.Cut}
 	if err := o.plan(c, func(string, string, *ir.Program) {}); err != nil {
 		return 0, err
 	}
@@ -118,14 +122,9 @@ func (o Options) peakWith(p *ir.Program, settings []string) (peak int64, err err
 // With is a configuration with other settings, each "key=value".
 func With(cfg *config.Config, settings []string) (*config.Config, error) {
 	params := map[string]any{}
-	for _, e := range cfg.Entries() {
-		if e.Changed() || e.Source.Origin == config.Code {
-			params[e.Key] = e.Value
-		}
-	}
 	for _, s := range settings {
 		key, value, _ := strings.Cut(s, "=")
 		params[key] = value
 	}
-	return config.New(params)
+	return cfg.With(params)
 }
