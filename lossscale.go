@@ -7,12 +7,14 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train/optimizer"
+	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/record"
 )
 
 // The state of a dynamic loss scale of mixed precision: variables beside those of the optimizer, so that a checkpoint holds them.
+// The paths are those of a trainer at the root of a store; one in another scope has them below that.
 const (
 	// LossScaleVariable is the path of the scale that the next step multiplies its loss by, a float32.
 	LossScaleVariable = "/" + optimizer.Scope + "/" + lossScaleName
@@ -24,7 +26,7 @@ const (
 )
 
 // ParamLossScaleSteps is the hyperparameter of a model for the number of good steps after which a dynamic loss scale doubles:
-// an int, 2000 by default.
+// an int of at least 1, 2000 by default.
 const ParamLossScaleSteps = "epl_loss_scale_steps"
 
 // startOfLossScale is the first scale of a dynamic one.
@@ -61,6 +63,9 @@ func newLossScale(b *record.Builder, scope *model.Scope, g *graph.Graph) *lossSc
 		return nil
 	}
 	s := &lossScale{LossScale: *o, steps: model.GetParamOr(scope, ParamLossScaleSteps, 2000)}
+	if s.steps < 1 || s.steps > math.MaxInt32 {
+		panic(errors.Errorf("epl: the hyperparameter %s must be from 1 to 2^31-1, not %d", ParamLossScaleSteps, s.steps))
+	}
 	if !o.Dynamic {
 		s.now = graph.Scalar(g, dtypes.Float32, o.Start)
 		return s

@@ -70,6 +70,11 @@ func (w wrappedWithGradients) UpdateGraph(scope *model.Scope, g *graph.Graph, lo
 		nodes = scale.poison(clip.clip(scale.down(nodes)), nodes)
 		apply = clip.inner
 	}
+	for i, n := range nodes {
+		if n.Type() == graph.NodeTypeParameter { // merging gradients overwrites them: a variable is no gradient itself
+			nodes[i] = graph.Identity(n)
+		}
+	}
 	var paths []string
 	var values []*ir.Value
 	for v := range scope.IterVariables() { // the order of nodes

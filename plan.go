@@ -10,8 +10,9 @@ import (
 
 // Environment variables by which "epl plan" asks for a plan.
 const (
-	// EnvPlan names a file for the plan of the first training program, which then does not run: it fails, and says so.
-	// Planning takes one inner backend and no other worker, however many devices the cluster has.
+	// EnvPlan names a file for the plan of the first training program, which then does not run: the process ends, with status 1.
+	// A file that is there stays as it is. Planning takes one inner backend and no other worker, however many devices the
+	// cluster has.
 	EnvPlan = "EPL_PLAN"
 	// EnvPlanSet has settings "key=value", one a line, which win over those of the code.
 	EnvPlanSet = "EPL_PLAN_SET"

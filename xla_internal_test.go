@@ -10,6 +10,8 @@ func TestCUDAGraphsAreOffUnlessTheUserSpeaksOfThem(t *testing.T) {
 		{"xla:cuda", "", "--xla_gpu_enable_command_buffer="},
 		{"xla:cuda", "--xla_dump_to=x", "--xla_dump_to=x --xla_gpu_enable_command_buffer="},
 		{"xla:cuda", "--xla_gpu_enable_command_buffer=FUSION", "--xla_gpu_enable_command_buffer=FUSION"},
+		{"xla", "", "--xla_gpu_enable_command_buffer="},
+		{"xla:/plugins/pjrt_cuda.so", "", "--xla_gpu_enable_command_buffer="},
 		{"xla:cpu", "", ""},
 		{"go", "", ""},
 	} {

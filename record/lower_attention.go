@@ -12,6 +12,10 @@ import (
 
 // attention records a fused attention whose operands are float32.
 func (f *Func) attention(a ir.Attrs, in []compute.Value) ([]compute.Value, error) {
+	in, err := f.boundBias(in)
+	if err != nil {
+		return nil, err
+	}
 	outs, err := f.inHalf(a, in, 0, 1, 2, attentionBias)
 	if err != nil {
 		return nil, err
@@ -27,6 +31,10 @@ func (f *Func) attentionGradient(a *ir.FusedScaledDotProductAttentionVJP, in []c
 	if a.Options != nil {
 		which[3] = attentionBias + 2
 		which = append(which, attentionBias)
+		var err error
+		if in, err = f.boundBias(in); err != nil {
+			return nil, err
+		}
 	}
 	outs, err := f.inHalf(a, in, which...)
 	if err != nil {
@@ -43,6 +51,24 @@ func (f *Func) attentionGradient(a *ir.FusedScaledDotProductAttentionVJP, in []c
 // attentionBias is where the bias stands among the operands of an attention with options: after query, key, value and two
 // lengths, and before the mask.
 const attentionBias = 5
+
+// boundBias keeps a bias within float16, where a mask of -1e9 would be infinite, and a row that is masked wholly not a number.
+func (f *Func) boundBias(in []compute.Value) ([]compute.Value, error) {
+	if f.b.backend.opts.HalfType != dtypes.Float16 || len(in) <= attentionBias || in[attentionBias] == nil {
+		return in, nil
+	}
+	v, err := f.b.own(in[attentionBias])
+	if err != nil || v.Shape.DType != dtypes.Float32 {
+		return in, err
+	}
+	least, err := f.Constant([]float32{-65504})
+	if err != nil {
+		return nil, err
+	}
+	bounded := clone(in)
+	bounded[attentionBias], err = f.Max(in[attentionBias], least)
+	return bounded, err
+}
 
 // inHalf records an op with some of its operands cast to the type of mixed precision.
 func (f *Func) inHalf(a ir.Attrs, in []compute.Value, which ...int) ([]compute.Value, error) {

@@ -104,3 +104,37 @@ func TestAttentionThatIsFusedInHalfPrecisionOnlyIsRecordedSoUnderMixedPrecision(
 		}
 	}
 }
+
+func TestABiasOfAttentionStaysWithinFloat16(t *testing.T) {
+	for half, want := range map[dtypes.DType]ir.OpType{dtypes.Float16: ir.OpMax, dtypes.BFloat16: ir.OpParameter} {
+		k := &keeper{}
+		b := record.NewBackend(halfOnly{equiv.Plain()}, k, record.Options{HalfType: half})
+		exec, err := model.NewExec(b, model.NewStore(), func(scope *model.Scope, g *graph.Graph) *graph.Node {
+			x := scope.VariableWithShape("x", shapes.Make(dtypes.Float32, 2, 4, 2, 8)).NodeValue(g)
+			bias := scope.VariableWithShape("bias", shapes.Make(dtypes.Float32, 2, 2, 4, 4)).SetTrainable(false).NodeValue(g)
+			y, _ := attention.Core(x, x, x, attention.LayoutBSHD, attention.CoreOptions{AttentionBias: bias})
+			l := graph.ReduceAllSum(y)
+			epl.Optimizer(optimizer.StochasticGradientDescent()).UpdateGraph(scope, g, l)
+			return l
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := exec.Call(); err == nil || k.program == nil {
+			t.Fatalf("nothing was recorded: %v", err)
+		}
+		fused := 0
+		for _, op := range k.program.Main.Ops {
+			switch op.Attrs.(type) {
+			case *ir.FusedScaledDotProductAttention, *ir.FusedScaledDotProductAttentionVJP:
+				fused++
+				if cast := op.Inputs[5].Op; cast.Type() != ir.OpConvertDType || cast.Inputs[0].Op.Type() != want {
+					t.Errorf("with %s, %s reads a bias that is the cast of %s", half, op, cast.Inputs[0].Op)
+				}
+			}
+		}
+		if fused != 2 {
+			t.Errorf("with %s there are %d", half, fused)
+		}
+	}
+}

@@ -95,7 +95,7 @@ func (b *Buffer) on(device int) (compute.Buffer, error) {
 		}
 	}
 	var err error
-	b.shards[device], err = onDevice(b.shards[device])
+	b.shards[device], err = onDevice(b.data.devices[device], b.shards[device])
 	return b.shards[device], err
 }
 

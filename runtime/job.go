@@ -117,7 +117,9 @@ func (j *Job) broadcast(program string, b *Buffer) error {
 	var flat any
 	var err error
 	if j.Worker == 0 {
-		flat, err = b.host()
+		if flat, err = b.host(); err != nil && b.pieces != nil {
+			err = errors.WithMessage(err, "a variable that workers share was set on another worker than the first, which had a part of it; set it on all of them")
+		}
 	} else {
 		flat = newFlat(b.shape)
 	}

@@ -69,7 +69,7 @@ func (b *Buffer) onHost(device int, part *rows) (*hostBuffer, error) {
 			return h, nil
 		}
 	}
-	if b.flat == nil {
+	if b.flat == nil || b.pieces != nil {
 		flat, err := b.host()
 		if err != nil {
 			return nil, err
@@ -94,10 +94,10 @@ func (b *Buffer) onHost(device int, part *rows) (*hostBuffer, error) {
 	return h, nil
 }
 
-// onDevice makes a buffer of the device of one that may be on the host.
-func onDevice(b compute.Buffer) (compute.Buffer, error) {
+// onDevice makes a buffer of a device of one that may be on the host, where another device may have put it.
+func onDevice(device compute.Backend, b compute.Buffer) (compute.Buffer, error) {
 	if h, ok := b.(*hostBuffer); ok {
-		return h.CopyToDevice(0)
+		return device.BufferFromFlatData(0, h.flat, h.shape)
 	}
 	return b, nil
 }

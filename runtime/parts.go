@@ -113,7 +113,7 @@ func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
 	}
 	if device < len(b.parts) && b.parts[device] != nil && b.rows[device] == want {
 		var err error
-		b.parts[device], err = onDevice(b.parts[device])
+		b.parts[device], err = onDevice(b.data.devices[device], b.parts[device])
 		return b.parts[device], err
 	}
 	if len(b.pieces) > 0 { // in other parts: put together, then divided anew
@@ -146,7 +146,7 @@ func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
 
 // assemble makes one whole of the parts. The lock is held.
 func (b *Buffer) assemble() error {
-	flat, err := b.gather()
+	flat, err := b.host()
 	if err != nil {
 		return err
 	}

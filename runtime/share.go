@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
@@ -23,6 +24,28 @@ type remote struct {
 func (x *remote) fetch(j *Job, shape shapes.Shape) (any, error) {
 	flat := newFlat(shape)
 	return flat, j.Fetch(x.worker, x.name, x.version, dtypes.UnsafeByteSliceFromAny(flat))
+}
+
+// away tells whether other workers have the data of which a device wants some rows, or all if want is nil.
+func (b *Buffer) away(device int, want *rows) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	isThere := func(x compute.Buffer) bool { return x != nil }
+	switch {
+	case b.feed != nil || b.flat != nil || slices.ContainsFunc(b.shards, isThere):
+		return false
+	case want != nil && device < len(b.parts) && b.parts[device] != nil && b.rows[device] == *want:
+		return false
+	}
+	return b.remote != nil || slices.ContainsFunc(b.pieces, func(p piece) bool { return p.remote != nil })
+}
+
+// bring copies the data to the host, from other workers.
+func (b *Buffer) bring() (err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flat, err = b.host()
+	return err
 }
 
 // share lets workers that have no device where a variable lives, or a part of it, read it from those that have: all know of
@@ -122,7 +145,7 @@ func (b *Buffer) readPart(p piece) func() (data []byte, release func(), err erro
 	return func() ([]byte, func(), error) {
 		b.serving.Lock()
 		defer b.serving.Unlock()
-		if b.gone || b.parts[p.local] == nil {
+		if b.gone || p.local >= len(b.parts) || b.parts[p.local] == nil {
 			return nil, nil, errGone
 		}
 		flat, err := toHost(b.parts[p.local], p.shape(b.shape))

@@ -316,12 +316,12 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 		}
 		s.tensor[v] = b.index
 	}
-	if err := s.takeBatches(buffers); err != nil {
-		return err
-	}
 	homes := map[*ir.Value]schedule.Variable{}
 	for _, x := range s.schedule.Variables {
 		homes[x.Param] = x
+	}
+	if err := s.takeBatches(buffers, s.away(buffers, homes)); err != nil {
+		return err
 	}
 	for i, b := range buffers {
 		if b.feed != nil || s.plain[s.program.Main.Params[i]] == b {
@@ -375,8 +375,31 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 	return nil
 }
 
-// takeBatches gets the step's batches of this worker, and agrees with the other workers on what the step consists of.
-func (s *step) takeBatches(buffers []*Buffer) error {
+// away are the variables that this worker has to read from others: another program left them divided, or elsewhere.
+func (s *step) away(buffers []*Buffer, homes map[*ir.Value]schedule.Variable) (away []*Buffer) {
+	for i, b := range buffers {
+		for d := range s.devices {
+			replica, place := s.seat(s.first + d)
+			v := homes[s.program.Main.Params[i]].At(place)
+			if v == nil {
+				continue
+			}
+			var want *rows
+			if part, shared := rowsOfPart(v, replica, s.schedule.Local.Replicas); shared {
+				want = &part
+			}
+			if b.away(d, want) {
+				away = append(away, b)
+				break
+			}
+		}
+	}
+	return away
+}
+
+// takeBatches gets the step's batches of this worker, and agrees with the other workers on what the step consists of. Variables
+// that are away are read before any worker takes its own.
+func (s *step) takeBatches(buffers, away []*Buffer) error {
 	if s.feed == nil {
 		s.deal.present = []int{1}
 		return nil
@@ -400,13 +423,15 @@ func (s *step) takeBatches(buffers []*Buffer) error {
 			}
 		}
 	}
-	all, err := job.gather(s.program.Name, int64(len(s.batches)), loose)
+	all, err := job.gather(s.program.Name, int64(len(s.batches)), loose, int64(len(away)))
 	if err != nil {
 		return err
 	}
+	reads := false
 	for w, a := range all {
 		s.deal.present = append(s.deal.present, int(a[0]))
 		loose = max(loose, a[1])
+		reads = reads || a[2] > 0
 		if !job.Sliced && a[0] != all[0][0] {
 			return errors.Errorf("epl: worker 0 has %d batches for this step and worker %d has %d, but all must read the same data: "+
 				"give every worker the same dataset, in the same order, or set io.slicing", all[0][0], w, a[0])
@@ -416,9 +441,20 @@ func (s *step) takeBatches(buffers []*Buffer) error {
 		s.deal.present = s.deal.present[:1]
 	}
 	if loose > 0 {
-		return job.equalize(s.program.Name, variables)
+		if err := job.equalize(s.program.Name, variables); err != nil {
+			return err
+		}
 	}
-	return nil
+	if !reads {
+		return nil
+	}
+	for _, b := range away {
+		if err := b.bring(); err != nil {
+			return err
+		}
+	}
+	_, err = job.gather(s.program.Name, 0) // all have what they need
+	return err
 }
 
 // connect makes the communicators, which last until a step fails.

@@ -234,6 +234,11 @@ func (c *counter) do(in Instr) {
 			at := c.s.slot(t.Value, in.Micro)
 			c.sent[at] = append(c.sent[at], c.news.taking(in))
 		}
+	case Exchange:
+		if a := in.Op.Attrs.(*ir.Exchange); a.Replicas && a.How == ir.AllGatherOf { // other model replicas read the part
+			at := c.s.slot(inputAt(in.Op, c.place), in.Micro)
+			c.sent[at] = append(c.sent[at], taken{c.place, c.awaits(Slot{in.Op.Outputs[0], in.Micro})})
+		}
 	}
 	for _, at := range c.s.makes(in, c.place) {
 		c.put(at)
@@ -251,6 +256,17 @@ func (c *counter) do(in Instr) {
 	for _, at := range in.Frees {
 		c.drop(at)
 	}
+}
+
+// awaits is the instruction at which the place waits for a value that is on its way: until then others may read what it gave.
+func (c *counter) awaits(at Slot) int {
+	list := c.s.Places[c.place]
+	for i := c.at + 1; i < len(list); i++ {
+		if slices.Contains(c.s.uses(list[i], c.place), at) || slices.Contains(list[i].Frees, at) {
+			return i
+		}
+	}
+	return len(list)
 }
 
 // run plays a segment, which keeps the inputs that die with it unless they are being sent.

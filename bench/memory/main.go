@@ -45,6 +45,12 @@ type Row struct {
 	Refused   string           `json:"refused,omitempty"`
 }
 
+// Table is what came of a model.
+type Table struct {
+	Title string `json:"title"`
+	Rows  []Row  `json:"rows"`
+}
+
 // models are what is trained. A device has a share of what they need plainly, which is enough for what each is there to show.
 var models = []struct {
 	title string
@@ -71,24 +77,25 @@ func main() {
 		}
 		return
 	}
+	var tables []Table
 	for _, m := range models {
 		m.Devices, m.Steps = *devices, *steps
 		rows, bytes, err := m.measure(*limit)
 		if err != nil {
 			fail(err)
 		}
-		if *asJSON {
-			encoder := json.NewEncoder(os.Stdout)
-			encoder.SetIndent("", "  ")
-			if err := encoder.Encode(rows); err != nil {
-				fail(err)
-			}
-			continue
+		t := Table{fmt.Sprintf("%s: a transformer of %d layers, width %d, %d × %d tokens, Adam, %d devices with %s each",
+			m.title, m.Layers, m.Width, m.Batch, m.Length, m.Devices, humanize.Bytes(bytes)), rows}
+		if tables = append(tables, t); !*asJSON {
+			t.print()
 		}
-		fmt.Printf("%s: a transformer of %d layers, width %d, %d × %d tokens, Adam, %d devices with %s each\n\n",
-			m.title, m.Layers, m.Width, m.Batch, m.Length, m.Devices, humanize.Bytes(bytes))
-		print(rows)
-		fmt.Println()
+	}
+	if *asJSON {
+		encoder := json.NewEncoder(os.Stdout)
+		encoder.SetIndent("", "  ")
+		if err := encoder.Encode(tables); err != nil {
+			fail(err)
+		}
 	}
 }
 
@@ -112,10 +119,11 @@ func (w workload) measure(share float64) (rows []Row, limit int64, err error) {
 }
 
 // print writes the table, as Markdown.
-func print(rows []Row) {
+func (t Table) print() {
+	fmt.Printf("%s\n\n", t.Title)
 	fmt.Println("| settings | predicted | of that activations | weights, optimizer state | metered | process | ms per step | loss |")
 	fmt.Println("|---|---|---|---|---|---|---|---|")
-	for _, r := range rows {
+	for _, r := range t.Rows {
 		if r.Refused != "" {
 			fmt.Printf("| %s | %s | | | %s | | | |\n", r.Settings, known(r.Predicted), r.Refused)
 			continue
@@ -123,6 +131,7 @@ func print(rows []Row) {
 		fmt.Printf("| %s | %s | %s | %s | %s | %s | %.0f | %.3f |\n", r.Settings, humanize.Bytes(r.Predicted), humanize.Bytes(r.By["activations"]),
 			humanize.Bytes(r.By["weights"]+r.By["optimizer state"]), humanize.Bytes(r.Metered), humanize.Bytes(r.Process), r.StepMS, r.Loss)
 	}
+	fmt.Println()
 }
 
 func known(bytes int64) string {

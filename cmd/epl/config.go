@@ -76,7 +76,7 @@ func parseSettings(settings []string) (map[string]any, error) {
 	for _, setting := range settings {
 		key, value, ok := strings.Cut(setting, "=")
 		if !ok {
-			return nil, fmt.Errorf("epl: --set %s has no value; write --set key=value", setting)
+			return nil, fmt.Errorf("epl: --set %q has no value; write --set key=value", setting)
 		}
 		if _, twice := params[key]; twice {
 			return nil, fmt.Errorf("epl: --set gives %s twice; keep one of them", key)

@@ -110,7 +110,7 @@ func TestConfigMistakesAreMessagesAndStatusOne(t *testing.T) {
 		{"a wrong value", []string{"--set", "io.slicing=yes"}, [2]string{},
 			"epl: io.slicing = \"yes\" (set by code) must be true or false\n"},
 		{"a key without a value", []string{"--set", "io.slicing"}, [2]string{},
-			"epl: --set io.slicing has no value; write --set key=value\n"},
+			"epl: --set \"io.slicing\" has no value; write --set key=value\n"},
 		{"a key set twice", []string{"--set", "io.slicing=true", "--set", "io.slicing=false"}, [2]string{},
 			"epl: --set gives io.slicing twice; keep one of them\n"},
 		{"the changes of one key", []string{"--changed", "io.slicing"}, [2]string{},

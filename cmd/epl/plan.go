@@ -11,6 +11,8 @@ import (
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
+
+	"github.com/easyparallel/epl/config"
 )
 
 // newPlanCommand makes "epl plan".
@@ -41,7 +43,7 @@ lives on each device over the step, by what it is for.`,
 			if workers < 1 || devices < 0 {
 				return errors.Errorf("epl: --workers %d --devices %d: there must be at least one of each", workers, devices)
 			}
-			if _, err := parseSettings(settings); err != nil {
+			if err := checkSettings(settings); err != nil {
 				return err
 			}
 			if err := checkPicture(memory); err != nil {
@@ -49,8 +51,11 @@ lives on each device over the step, by what it is for.`,
 			}
 			variables := []string{"EPL_PLAN_SET=" + strings.Join(settings, "\n")}
 			if workers > 1 || devices > 0 {
-				variables = append(variables, "EPL_NUM_WORKERS="+strconv.Itoa(workers), "EPL_WORKER_INDEX=0",
-					"EPL_DEVICES_PER_WORKER="+strconv.Itoa(max(devices, 1)))
+				perWorker := "" // what the program asks for
+				if devices > 0 {
+					perWorker = strconv.Itoa(devices)
+				}
+				variables = append(variables, "EPL_NUM_WORKERS="+strconv.Itoa(workers), "EPL_WORKER_INDEX=0", "EPL_DEVICES_PER_WORKER="+perWorker)
 			}
 			plan, picture, err := planOf(cmd, args, variables)
 			if err != nil {
@@ -63,11 +68,26 @@ lives on each device over the step, by what it is for.`,
 		},
 	}
 	flags := cmd.Flags()
+	flags.SetInterspersed(false) // what follows the command is its own
 	flags.IntVar(&workers, "workers", 1, "number of workers")
 	flags.IntVar(&devices, "devices", 0, "devices of each worker (default: what the program asks for, else 1)")
 	flags.StringArrayVar(&settings, "set", nil, "change a configuration `key=value`; may be repeated")
 	flags.StringVar(&memory, "memory", "", "draw what lives on each device over the step, in an SVG `file`")
 	return cmd
+}
+
+// checkSettings finds out before the program is run whether there are such keys. What their values go with, only the program knows.
+func checkSettings(settings []string) error {
+	if _, err := parseSettings(settings); err != nil {
+		return err
+	}
+	for _, setting := range settings {
+		key, _, _ := strings.Cut(setting, "=")
+		if _, err := new(config.Config).Entry(key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkPicture finds out before the program is run whether its picture has a place.

@@ -7,7 +7,43 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/layers"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/loss"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+
+	epllib "github.com/easyparallel/epl"
 )
+
+// The tests start themselves as a program that trains on two devices, and tries again after every error.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "-stubborn" {
+		stubborn(os.Args[2])
+	}
+	os.Exit(m.Run())
+}
+
+func stubborn(name string) {
+	env, err := epllib.Init(nil, epllib.WithLocalDevices(2))
+	if err != nil {
+		panic(err)
+	}
+	build := func(scope *model.Scope, x *graph.Node) *graph.Node {
+		return layers.Dense(scope.In("%s", name), x, true, 1)
+	}
+	for {
+		trainer := train.NewTrainer(env.Backend(), model.NewStore(), build, loss.MeanSquaredError,
+			epllib.Optimizer(optimizer.StochasticGradientDescent().Done()), nil, nil)
+		_, _ = trainer.TrainStep(train.Batch{Inputs: []*tensors.Tensor{tensors.FromShape(shapes.Make(dtypes.Float32, 4, 3))},
+			Labels: []*tensors.Tensor{tensors.FromShape(shapes.Make(dtypes.Float32, 4, 1))}})
+	}
+}
 
 // example builds an example, so that planning it does not compile it every time.
 func example(t *testing.T, name string) string {
@@ -24,7 +60,7 @@ func TestAPlanIsPrintedForDevicesThatDoNotExist(t *testing.T) {
 	program := example(t, "pipeline")
 	status, stdout, stderr := epl(t, "plan", "--workers", "2", "--devices", "4", "--set", "pipeline.num_micro_batch=6", "--", program)
 	for _, want := range []string{
-		"pipeline.num_micro_batch = 6 (from code)", "training step", "8 devices hold 4 model replicas of 2 devices each",
+		"pipeline.num_micro_batch = 6 (from epl plan --set)", "training step", "8 devices hold 4 model replicas of 2 devices each",
 		"6 micro-batches", "memory of a device, predicted",
 	} {
 		if !strings.Contains(stdout, want) {
@@ -95,6 +131,9 @@ func TestAProgramWithoutAPlanShowsWhatItPrinted(t *testing.T) {
 		{[]string{"plan", "--", "./no-such-program"}, []string{"no-such-program"}},
 		{[]string{"plan", "--workers", "0", "--", "go", "version"}, []string{"--workers 0", "at least one"}},
 		{[]string{"plan", "--set", "zero.level", "--", "go", "version"}, []string{"has no value"}},
+		{[]string{"plan", "--set", "", "--", "go", "version"}, []string{`--set "" has no value`}},
+		{[]string{"plan", "--set", "zero.levl=v1", "--", "./no-such-program"}, []string{`did you mean "zero.level"?`}},
+		{[]string{"plan", "go", "version", "--workers", "0"}, []string{"epl: go made no plan"}}, // a flag of the program
 	} {
 		status, stdout, stderr := epl(t, c.args...)
 		if status != 1 || stdout != "" {
@@ -111,8 +150,37 @@ func TestAProgramWithoutAPlanShowsWhatItPrinted(t *testing.T) {
 func TestAWrongSettingIsTheProgramsErrorAndNoPlan(t *testing.T) {
 	clearEnvironment(t)
 	program := example(t, "quickstart")
-	status, _, stderr := epl(t, "plan", "--set", "zero.levl=v1", "--", program)
-	if status != 1 || !strings.Contains(stderr, "zero.levl") || !strings.Contains(stderr, "zero.level") {
+	status, _, stderr := epl(t, "plan", "--set", "zero.level=v9", "--", program)
+	if status != 1 || !strings.Contains(stderr, `zero.level = "v9" (set by epl plan --set) must be`) {
 		t.Errorf("status %d, stderr %q", status, stderr)
+	}
+}
+
+func TestAPlanKeepsWhatTheProgramAndTheEnvironmentSay(t *testing.T) {
+	clearEnvironment(t)
+	t.Setenv("EPL_ZERO_LEVEL", "v1")
+	t.Setenv("EPL_AMP_LEVEL", "O1")
+	status, stdout, stderr := epl(t, "plan", "--workers", "3", "--set", "amp.debug_log=true", os.Args[0], "-stubborn", "first")
+	for _, want := range []string{
+		`zero.level = "v1" (from environment EPL_ZERO_LEVEL)`, "amp.debug_log = true (from epl plan --set)",
+		"6 devices hold 6 model replicas", // two each, as the program asks
+		"DotGeneral", "computes in float16: it is on the allow list",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the plan does not say %q", want)
+		}
+	}
+	if status != 0 || stderr != "" {
+		t.Errorf("status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
+	}
+}
+
+// A program that would try for ever is ended with its first plan, which is the one that is shown.
+func TestAProgramThatGoesOnAfterAnErrorIsEndedWithItsPlan(t *testing.T) {
+	clearEnvironment(t)
+	program := os.Args[0] + " -stubborn "
+	status, stdout, stderr := epl(t, "plan", "sh", "-c", program+"first; "+program+"second")
+	if status != 0 || stderr != "" || !strings.Contains(stdout, "/first/dense/weights") || strings.Contains(stdout, "/second") {
+		t.Errorf("status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
 	}
 }

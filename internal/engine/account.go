@@ -96,22 +96,42 @@ func (x accounted) Execute(inputs []compute.Buffer, donate []bool, device comput
 	return outs, err
 }
 
-// writePlan writes down what would be done with a training program, for those who only want to know. The error says so.
-// A picture of its memory is beside it.
+// writePlan writes down what would be done with a training program, for those who only want to know, and ends the process: one
+// that went on after an error would keep them waiting. A picture of the program's memory is beside the plan, which comes last and
+// all at once. The first plan stays: what else the program starts only ends.
 func (o Options) writePlan(c *Compiled) error {
+	if _, err := os.Stat(o.Plan); err != nil {
+		if err := o.writePlanPicture(c); err != nil {
+			return err
+		}
+		draft := o.Plan + ".draft"
+		err := os.WriteFile(draft, []byte(o.planText(c)), 0o644)
+		if err == nil {
+			err = os.Rename(draft, o.Plan)
+		}
+		if err != nil {
+			return errors.Wrapf(err, "epl: EPL_PLAN=%q: cannot write the plan down", o.Plan)
+		}
+	}
+	fmt.Fprintf(os.Stderr, "epl: the plan of program %q is in %s; it does not run, because EPL_PLAN is set\n", c.Recorded.Name, o.Plan)
+	os.Exit(1)
+	return nil
+}
+
+func (o Options) planText(c *Compiled) string {
 	var w strings.Builder
 	fmt.Fprintf(&w, "settings\n%s\n\n", indent(o.Config.String()))
 	newReport(c, 1, c.Final, o.Config).write(&w, "")
 	if err := o.fits(c); err != nil {
 		fmt.Fprintf(&w, "\nit does not fit: %s\n", strings.TrimPrefix(errors.Cause(err).Error(), "epl: "))
 	}
-	if err := os.WriteFile(o.Plan, []byte(w.String()), 0o644); err != nil {
-		return errors.Wrapf(err, "epl: EPL_PLAN=%q: cannot write the plan down", o.Plan)
+	if len(c.decisions) > 0 {
+		w.WriteString("\namp.debug_log\n")
+		for _, line := range c.decisions {
+			fmt.Fprintf(&w, "  %s\n", strings.TrimPrefix(line, "epl: amp: "))
+		}
 	}
-	if err := o.writePlanPicture(c); err != nil {
-		return err
-	}
-	return errors.Errorf("epl: the plan of program %q is in %s; it does not run, because EPL_PLAN is set", c.Recorded.Name, o.Plan)
+	return w.String()
 }
 
 func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }

@@ -42,6 +42,7 @@ func (c *Compiled) noteLossScale(a config.AMP) {
 	case !a.LossScale.Dynamic:
 		c.Notes = append(c.Notes, fmt.Sprintf("loss scale: %s; a step whose gradients are not finite is skipped", a.LossScale))
 	case a.DType == config.Float16:
-		c.Notes = append(c.Notes, "loss scale: dynamic; a step whose gradients are not finite is skipped and halves it, many good ones double it")
+		c.Notes = append(c.Notes, "loss scale: dynamic; a step whose gradients are not finite is skipped and halves it, many good ones double it; "+
+			"while /optimizers/epl_good_steps stays 0, nothing is learned")
 	}
 }

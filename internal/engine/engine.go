@@ -208,8 +208,10 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (
 		Places: seats.places, Colocate: o.Config.Cluster.ColocateSplitAndReplicate, StagesPerDevice: pipeline.StagesPerDevice,
 		Checkpoint: o.Config.GradientCheckpoint.Type, CheckpointEnd: o.Config.GradientCheckpoint.EndTaskgraph + 1,
 		CheckGradients: o.Config.GradientCheckpoint.CheckGradients,
-		Regions:        o.Config.Zero.Level == config.ZeroV2 || o.Config.Offload.Level != "", Zero: zeroLevels[o.Config.Zero.Level], ApplyGroups: o.Config.Optimizer.NumApplyGroup, Offload: o.Config.Offload.Level != "",
-		AMP: HalfType(o.Config.AMP), AMPBarriers: !o.PureGo, AMPLog: c.logAMP(o.Config.AMP),
+		Regions:        o.Config.Zero.Level == config.ZeroV2 || o.Config.Offload.Level != "",
+		Zero:           zeroLevels[o.Config.Zero.Level], Offload: o.Config.Offload.Level != "",
+		ApplyGroups: o.Config.Optimizer.NumApplyGroup,
+		AMP:         HalfType(o.Config.AMP), AMPBarriers: !o.PureGo, AMPLog: c.logAMP(o.Config.AMP),
 		Note: func(line string) { c.Notes = append(c.Notes, line) },
 	}, func(pass passes.Pass, p *ir.Program) { look(pass.Name, pass.Why, p) })
 	if err != nil {
