@@ -50,6 +50,23 @@ func (v *Value) Place() int {
 	return v.Op.Place
 }
 
+// Places are the devices of the model replica that take part in the op, in the order of its inputs and outputs if they are
+// several.
+func (op *Op) Places() []int {
+	switch a := op.Attrs.(type) {
+	case *Exchange:
+		return a.Places
+	case *Merge:
+		if a.Places != nil {
+			return a.Places
+		}
+	}
+	return []int{op.Place}
+}
+
+// IsExchange tells whether the op is a collective.
+func (op *Op) IsExchange() bool { _, ok := op.Attrs.(*Exchange); return ok }
+
 // ReadOriginals lets a backward op that repeats forward ops read what its stage got from earlier ones in forward, and not
 // what an earlier stage computes again: in backward, values flow to earlier stages only. It is the same value. It needs
 // Op.Of, and asks for the stages of backward ops in a TaskGraph.

@@ -26,7 +26,7 @@ func recompute(p *ir.Program, o Options) (int, error) {
 	}
 	var plain map[*ir.Value]*ir.Value
 	if o.CheckGradients {
-		plain = r.withoutCopies()
+		plain = r.withoutCopies(o.note)
 	}
 	r.find()
 	before := cost.Activations(p.Main.Ops)

@@ -11,13 +11,17 @@ import (
 )
 
 // withoutCopies repeats backward, to be left as it is: what it reads of forward is kept. It returns what became of each value.
-func (r *recomputer) withoutCopies() map[*ir.Value]*ir.Value {
+func (r *recomputer) withoutCopies(note func(string)) map[*ir.Value]*ir.Value {
 	to := map[*ir.Value]*ir.Value{}
 	var ops []*ir.Op
 	for _, op := range r.p.Main.Ops {
 		ops = append(ops, op)
 		_, merges := op.Attrs.(*ir.Merge)
-		if op.IsLeaf() || op.Phase != ir.Backward || !op.Varying || merges || captures(op, to) {
+		if op.IsLeaf() || op.Phase != ir.Backward || !op.Varying || merges {
+			continue
+		}
+		if captures(op, to) {
+			note(fmt.Sprintf("gradient_checkpoint.check_gradients: a function of %s reads gradients, so that what follows from it is not compared", op))
 			continue
 		}
 		inputs := make([]*ir.Value, len(op.Inputs))

@@ -107,7 +107,7 @@ type nearby struct {
 func (z *zeroer) read() {
 	for _, op := range z.p.Main.Ops {
 		_, merges := op.Attrs.(*ir.Merge)
-		z.bound[op] = merges || isExchange(op)
+		z.bound[op] = merges || op.IsExchange()
 		op.Uses(func(v *ir.Value) {
 			z.users[v] = append(z.users[v], op)
 			z.bound[op] = z.bound[op] || z.bound[v.Op] || v.IsPart()
@@ -247,7 +247,7 @@ func (z *zeroer) undivided(x *ir.Variable) *ir.Op {
 func (z *zeroer) elsewhere(x *ir.Variable) (found *ir.Op, why string) {
 	seen := map[*ir.Op]bool{}
 	home := func(op *ir.Op) bool {
-		for _, place := range placesOf(op) {
+		for _, place := range op.Places() {
 			if !slices.Contains(z.homes[x.Param], place) {
 				return false
 			}
@@ -268,7 +268,7 @@ func (z *zeroer) elsewhere(x *ir.Variable) (found *ir.Op, why string) {
 			seen[u] = true
 			switch _, merges := u.Attrs.(*ir.Merge); {
 			case u.IsLeaf() || isApply(u):
-			case !u.Varying && !merges && !isExchange(u): // computed where it is read
+			case !u.Varying && !merges && !u.IsExchange(): // computed where it is read
 				for _, w := range u.Outputs {
 					look(w)
 				}
@@ -281,19 +281,6 @@ func (z *zeroer) elsewhere(x *ir.Variable) (found *ir.Op, why string) {
 		look(v)
 	}
 	return found, why
-}
-
-// placesOf are the devices of a model replica that an op needs its inputs on.
-func placesOf(op *ir.Op) []int {
-	switch a := op.Attrs.(type) {
-	case *ir.Exchange:
-		return a.Places
-	case *ir.Merge:
-		if a.Places != nil {
-			return a.Places
-		}
-	}
-	return []int{op.Place}
 }
 
 // partable tells whether a part of the op's result can be computed from parts of its inputs.
@@ -368,7 +355,7 @@ func (z *zeroer) spread() {
 		}
 	}
 	for _, op := range z.p.Main.Ops {
-		if op.IsLeaf() || op.Varying || isApply(op) || isExchange(op) {
+		if op.IsLeaf() || op.Varying || isApply(op) || op.IsExchange() {
 			continue
 		}
 		if _, merges := op.Attrs.(*ir.Merge); merges {
@@ -383,8 +370,6 @@ func (z *zeroer) spread() {
 		})
 	}
 }
-
-func isExchange(op *ir.Op) bool { _, ok := op.Attrs.(*ir.Exchange); return ok }
 
 // instance copies an op of instances. Divided weights are gathered for each region that reads them, and what is computed from
 // them alone is computed there.
@@ -509,7 +494,8 @@ func (z *zeroer) outputs() (n int) {
 	for i, o := range z.p.Outputs {
 		if o.Updates != nil {
 			z.p.Main.Outputs[i] = update[o.Updates]
-		} else if v := z.p.Main.Outputs[i]; true {
+		} else {
+			v := z.p.Main.Outputs[i]
 			z.p.Main.Outputs[i] = z.whole(v, v.Op, v.Place())
 		}
 	}

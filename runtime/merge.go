@@ -264,7 +264,10 @@ func (r *run) gather(c circle, p *part) (result func() []any, err error) {
 		}
 		mine := reflect.MakeSlice(reflect.SliceOf(v.Shape.DType.GoType()), 0, 0).Interface()
 		if at := (schedule.Slot{Value: v, Micro: m}); r.deal.exists(r.replica, m) {
-			b := r.values[at]
+			b, err := r.value(at)
+			if err != nil {
+				return nil, err
+			}
 			if mine, err = toHost(b, v.Shape); err != nil {
 				return nil, err
 			}

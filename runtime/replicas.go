@@ -227,7 +227,16 @@ func (r *run) joinParts(bucket int) error {
 }
 
 // across begins an exchange with the same device of the other model replicas. What comes of it is waited for when it is used.
-func (r *run) across(in schedule.Instr, a *ir.Exchange, h *held, flat any, shared bool) error {
+func (r *run) across(in schedule.Instr, a *ir.Exchange) error {
+	v := in.Op.Inputs[0]
+	h, err := r.value(r.slot(v, in.Micro))
+	if err != nil {
+		return err
+	}
+	flat, shared, err := hostView(r.device.backend, h.Buffer, v.Shape)
+	if err != nil {
+		return err
+	}
 	end, err := r.end(r.peers(r.place), r.opts.Communicators+1)
 	if err != nil {
 		return err
@@ -261,7 +270,7 @@ func (r *run) across(in schedule.Instr, a *ir.Exchange, h *held, flat any, share
 	if r.trace != nil {
 		r.drawn.Go(func() {
 			_ = handle.Wait()
-			r.trace.Add(r.id, 1, trace.Communicate, fmt.Sprintf("%s %s", a.How, in.Op), start, out.Bytes())
+			r.trace.Add(r.id, 3+r.opts.Communicators, trace.Communicate, fmt.Sprintf("%s %s", a.How, in.Op), start, out.Bytes())
 		})
 	}
 	at := schedule.Slot{Value: out, Micro: in.Micro}

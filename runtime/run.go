@@ -88,15 +88,15 @@ func (r *run) list() (err error) {
 	for _, x := range r.schedule.Variables {
 		i := r.param[x.Param]
 		if shards := r.shards[i]; shards != nil && shards[r.local] != nil {
-			at := schedule.Slot{Value: x.At(r.place), Micro: schedule.Once}
+			slot := schedule.Slot{Value: x.At(r.place), Micro: schedule.Once}
 			if x.Host {
-				r.host[at.Value] = shards[r.local].(*hostBuffer)
+				r.host[slot.Value] = shards[r.local].(*hostBuffer)
 				continue
 			}
-			if err := r.keep(at, shards[r.local]); err != nil {
+			if err := r.keep(slot, shards[r.local]); err != nil {
 				return err
 			}
-			r.values[at].borrowed = !r.donated[i]
+			r.values[slot].borrowed = !r.donated[i]
 		}
 	}
 	for _, at = range r.schedule.Places[r.place] {

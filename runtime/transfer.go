@@ -104,6 +104,9 @@ func (r *run) fill(shape shapes.Shape, write func(flat any) error) (compute.Buff
 // exchange does a collective with other devices of the model replica, or with the same device of the others.
 func (r *run) exchange(in schedule.Instr) error {
 	a := in.Op.Attrs.(*ir.Exchange)
+	if a.Replicas {
+		return r.across(in, a)
+	}
 	ranks := make([]int, len(a.Places))
 	mine := 0
 	for i, place := range a.Places {
@@ -126,12 +129,9 @@ func (r *run) exchange(in schedule.Instr) error {
 	if err != nil {
 		return err
 	}
-	flat, shared, err := hostView(r.device.backend, h.Buffer, v.Shape)
+	flat, _, err := hostView(r.device.backend, h.Buffer, v.Shape)
 	if err != nil {
 		return err
-	}
-	if a.Replicas {
-		return r.across(in, a, h, flat, shared)
 	}
 	b, err := r.fill(out.Shape, func(to any) error { return collective(end, r.program.Name, in.Op, a, mine, flat, to) })
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
 )
@@ -89,6 +90,11 @@ func (s *Program) play(p *ir.Program, t Traffic, keep bool) (all []*counter) {
 				g.tells(place, c.at)
 				moved = true
 			}
+		}
+	}
+	for place, c := range all {
+		if c.at < len(s.Places[place]) {
+			panic(errors.Errorf("epl: internal error: the account of schedule %q stops at %q on device %d", s.Name, s.Text(s.Places[place][c.at]), place))
 		}
 	}
 	return all

@@ -97,8 +97,6 @@ func (b *builder) single() bool { return b.s.Pipeline.Stages == 1 }
 
 func isMerge(op *ir.Op) bool { _, ok := op.Attrs.(*ir.Merge); return ok }
 
-func isExchange(op *ir.Op) bool { _, ok := op.Attrs.(*ir.Exchange); return ok }
-
 // isGather tells whether the op makes a whole of a variable that model replicas share. It waits for nothing.
 func isGather(op *ir.Op) bool {
 	a, ok := op.Attrs.(*ir.Exchange)
@@ -108,19 +106,6 @@ func isGather(op *ir.Op) bool {
 // isWork tells whether instances compute the op, on its place: what varies, and what places exchange for them.
 func (b *builder) isWork(op *ir.Op) bool {
 	return !op.IsLeaf() && !isMerge(op) && (op.Varying || b.exchanged[op] && !b.merged[op] && op.Phase != ir.Apply)
-}
-
-// placesOf are the places that take part in an op.
-func placesOf(op *ir.Op) []int {
-	switch a := op.Attrs.(type) {
-	case *ir.Exchange:
-		return a.Places
-	case *ir.Merge:
-		if a.Places != nil {
-			return a.Places
-		}
-	}
-	return []int{op.Place}
 }
 
 // inputAt is what a place gives to an exchange. It may be a value that it gets from another place.
@@ -156,7 +141,7 @@ func (b *builder) read() {
 			b.exchanged[op] = b.exchanged[op] || b.exchanged[v.Op]
 			b.bound[op] = b.bound[op] || isMerge(v.Op) || b.bound[v.Op] || v.IsPart()
 		})
-		b.exchanged[op] = (b.exchanged[op] || isExchange(op)) && !op.Varying
+		b.exchanged[op] = (b.exchanged[op] || op.IsExchange()) && !op.Varying
 		b.bound[op] = (b.bound[op] || b.exchanged[op]) && !op.Varying
 	}
 	for i := len(b.p.Main.Ops) - 1; i >= 0; i-- {
@@ -177,7 +162,7 @@ func (b *builder) read() {
 				return
 			}
 			before := b.order[v.Op]
-			if isExchange(v.Op) {
+			if v.Op.IsExchange() {
 				before.level++ // after a gather, that of the region's first ops
 			}
 			x := b.order[op]
@@ -218,9 +203,9 @@ func (b *builder) buckets(maxSplits int) {
 		if !ok {
 			continue
 		}
-		key := fmt.Sprint(placesOf(op))
+		key := fmt.Sprint(op.Places())
 		if where[key] == nil {
-			where[key] = placesOf(op)
+			where[key] = op.Places()
 			groups = append(groups, key)
 		}
 		if op.Phase == ir.Backward && m.How.Adds() {

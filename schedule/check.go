@@ -63,7 +63,7 @@ func (g *game) move(place int) (bool, error) {
 	p, me := g.p, g.players[place]
 	in := p.Places[place][me.at]
 	for _, at := range p.uses(in, place) {
-		if !given(at.Value) && !me.have[at] && !(in.Kind != Run && at.Value.Op.IsLeaf()) {
+		if !given(at.Value) && !me.have[at] {
 			return false, errors.Errorf("%s needs %s, which is not there", p.Text(in), at.Value)
 		}
 	}

@@ -153,7 +153,7 @@ func NewLedger(p *ir.Program) *Ledger {
 		case isMerge(op) && op.Phase == ir.Backward:
 			l.set(ForGradients, op.Inputs...)
 			l.set(ForGradients, op.Outputs...)
-		case isExchange(op):
+		case op.IsExchange():
 			if use, ok := l.use[op.Inputs[0]]; ok && use != ForActivations { // parts of it, put together elsewhere
 				l.set(use, op.Outputs...)
 			}

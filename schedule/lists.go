@@ -24,7 +24,7 @@ func (b *builder) transfers() {
 	}
 	for _, p := range b.apply {
 		if p.exchange != nil {
-			for _, place := range placesOf(p.exchange) {
+			for _, place := range p.exchange.Places() {
 				b.travel(inputAt(p.exchange, place), place, true, seen)
 			}
 		}
@@ -66,7 +66,7 @@ func (b *builder) travel(v *ir.Value, to int, once bool, seen map[Transfer]bool)
 func (b *builder) rows(v *ir.Value, place int) (start, n int) {
 	limit := 0
 	for _, u := range b.users[v] {
-		if !slices.Contains(placesOf(u), place) {
+		if !slices.Contains(u.Places(), place) {
 			continue
 		}
 		a, ok := u.Attrs.(*ir.Slice)
@@ -125,7 +125,7 @@ func (b *builder) lists(order [][]Task) {
 		for _, p := range b.apply {
 			switch {
 			case p.exchange != nil:
-				if slices.Contains(placesOf(p.exchange), place) {
+				if slices.Contains(p.exchange.Places(), place) {
 					l.exchange(p.exchange, Once)
 				}
 			case b.s.Segments[p.segment].Place == place:
@@ -146,8 +146,9 @@ type lister struct {
 	onWay   []Instr       // merges in parts that are not waited for yet
 }
 
-// most is how many buckets are merged in parts at the same time: as long as one is on its way, all of its gradients are there.
-const most = 1
+// partsOnWay is how many buckets are merged in parts at the same time: as long as one is on its way, all of its gradients are
+// there.
+const partsOnWay = 1
 
 // finish waits for merges in parts.
 func (l *lister) finish(which func(bucket int) bool) {
@@ -197,8 +198,9 @@ func (l *lister) task(t *task, micro int) {
 			}
 			if x.Parts {
 				l.finish(func(bucket int) bool { return bucket == i })
-				if len(l.onWay) == most {
-					l.finish(func(bucket int) bool { return bucket == l.onWay[0].Bucket })
+				if len(l.onWay) == partsOnWay {
+					first := l.onWay[0].Bucket
+					l.finish(func(bucket int) bool { return bucket == first })
 				}
 				in := Instr{Kind: Merge, Bucket: i, Micro: micro}
 				l.add(in)

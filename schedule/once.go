@@ -124,7 +124,7 @@ func (b *builder) readers(wants [][]*ir.Value) map[*ir.Value][]int {
 	for place, vs := range wants {
 		outs := slices.Clone(vs)
 		for op := range needed {
-			if op.Place == place && !isExchange(op) {
+			if op.Place == place && !op.IsExchange() {
 				outs = append(outs, op.Outputs...)
 			}
 		}
@@ -176,7 +176,7 @@ func (b *builder) rounds(wants [][]*ir.Value) {
 		for place := range wants {
 			set := map[*ir.Op]bool{}
 			for _, op := range b.p.Main.Ops {
-				if op.Place == place && !isExchange(op) && ready(op) {
+				if op.Place == place && !op.IsExchange() && ready(op) {
 					set[op], done[op] = true, true
 					left--
 				}
@@ -184,7 +184,7 @@ func (b *builder) rounds(wants [][]*ir.Value) {
 			x.sets = append(x.sets, set)
 		}
 		for _, op := range b.p.Main.Ops {
-			if isExchange(op) && ready(op) {
+			if op.IsExchange() && ready(op) {
 				x.exchanges = append(x.exchanges, op)
 			}
 		}

@@ -148,7 +148,7 @@ func TestCheckFindsPipelinesThatWouldHang(t *testing.T) {
 		}, "micro-batch 2 was sent first"},
 		{"a value that nobody receives", func(s *Program) {
 			at := find(s.Places[0], Send)
-			s.Places[0] = append(s.Places[0], s.Places[0][at])
+			s.Places[0] = slices.Insert(s.Places[0], at, Instr{Kind: Send, Transfer: s.Places[0][at].Transfer, Micro: s.Places[0][at].Micro})
 		}, "received"},
 		{"a value of another device", func(s *Program) {
 			s.Places[0] = append([]Instr{{Kind: Send, Transfer: slices.IndexFunc(s.Transfers, func(t Transfer) bool { return t.From == 1 })}}, s.Places[0]...)
@@ -172,6 +172,43 @@ func TestCheckFindsPipelinesThatWouldHang(t *testing.T) {
 		if err := s.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+}
+
+// Whatever uses a variable that waits on the host needs it on the device: segments, and what sends it to another one.
+func TestCheckFindsAVariableThatIsStillOnTheHost(t *testing.T) {
+	s := func() *Program {
+		p, err := ir.Parse(strings.ReplaceAll(fmt.Sprintf(stages, 1, 2), "float32[8]", "float32[512]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Build(p, Options{MaxSplits: 5, Ranks: [][]int{{0, 1}}, Offload: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	kinds := map[Kind]bool{}
+	for place, l := range s().Places {
+		for i, in := range l {
+			if in.Kind != Load {
+				continue
+			}
+			s := s()
+			s.Places[place] = slices.Delete(s.Places[place], i, i+1)
+			use := slices.IndexFunc(s.Places[place][i:], func(x Instr) bool {
+				return slices.ContainsFunc(s.uses(x, place), func(at Slot) bool { return at.Value.String() == in.Value.String() })
+			})
+			x := s.Places[place][i+use]
+			kinds[x.Kind] = true
+			want := fmt.Sprintf("%s needs %s, which is not there", s.Text(x), in.Value)
+			if err := s.Check(); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("without %s on device %d: %v, not %q", s.Text(in), place, err, want)
+			}
+		}
+	}
+	if !kinds[Run] || !kinds[Send] {
+		t.Errorf("what needs a variable from the host is only of the kinds %v", kinds)
 	}
 }
 

@@ -46,12 +46,12 @@ func (b *builder) makeTasks() {
 	for _, op := range b.p.Main.Ops {
 		switch {
 		case b.isWork(op):
-			for _, place := range placesOf(op) {
+			for _, place := range op.Places() {
 				t := at(taskKey{place, b.stage[op], b.kind[op]})
 				t.ops = append(t.ops, op)
 			}
 		case isMerge(op):
-			for i, place := range placesOf(op) {
+			for i, place := range op.Places() {
 				if in := op.Inputs[i]; !b.isWork(in.Op) {
 					t := at(taskKey{place, b.stage[op], last})
 					t.wants = append(t.wants, in)
@@ -110,7 +110,7 @@ func (b *builder) segments(t *task) {
 		times = []when{{}}
 	}
 	slices.SortFunc(times, when.compare)
-	exchanges := slices.DeleteFunc(slices.Clone(t.ops), func(op *ir.Op) bool { return !isExchange(op) })
+	exchanges := slices.DeleteFunc(slices.Clone(t.ops), func(op *ir.Op) bool { return !op.IsExchange() })
 	slices.SortStableFunc(exchanges, func(x, y *ir.Op) int { return b.order[x].compare(b.order[y]) })
 	for i, x := range times {
 		for len(exchanges) > 0 && b.order[exchanges[0]].compare(x.turn) < 0 {
@@ -120,7 +120,7 @@ func (b *builder) segments(t *task) {
 		in := func(op *ir.Op) bool { y, ok := at.of(op, x.region); return ok && x == y }
 		var outs []*ir.Value
 		for _, op := range b.p.Main.Ops {
-			if !in(op) || isExchange(op) {
+			if !in(op) || op.IsExchange() {
 				continue
 			}
 			for _, v := range op.Outputs {
@@ -174,7 +174,7 @@ func (w *whens) times() (times []when) {
 		}
 	}
 	for op, x := range w.work {
-		if !isExchange(op) {
+		if !op.IsExchange() {
 			add(x)
 		}
 	}
@@ -205,7 +205,7 @@ func (b *builder) whens(t *task) *whens {
 			}
 			bucket[v.Op] = i
 			last = i
-			if isExchange(v.Op) {
+			if v.Op.IsExchange() {
 				need(inputAt(v.Op, t.place))
 				return
 			}
@@ -244,7 +244,7 @@ func (b *builder) whens(t *task) *whens {
 		if w.last.compare(x) < 0 {
 			w.last = x
 		}
-		if isExchange(op) {
+		if op.IsExchange() {
 			need(inputAt(op, t.place), x)
 			continue
 		}
@@ -263,7 +263,7 @@ func (b *builder) leaves(t *task, v *ir.Value, at *whens, x when) bool {
 	}
 	for _, u := range b.users[v] {
 		if y, ok := at.of(u, x.region); ok {
-			if (y != x || isExchange(u)) && (b.isWork(v.Op) || y.region == x.region) {
+			if (y != x || u.IsExchange()) && (b.isWork(v.Op) || y.region == x.region) {
 				return true
 			}
 		} else if b.isWork(v.Op) && (isMerge(u) || b.isWork(u)) {
