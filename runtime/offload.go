@@ -69,7 +69,8 @@ func (b *Buffer) onHost(device int, part *rows) (*hostBuffer, error) {
 			return h, nil
 		}
 	}
-	if b.flat == nil || b.pieces != nil {
+	onDevices := slices.ContainsFunc(b.shards, func(x compute.Buffer) bool { return x != nil })
+	if b.flat == nil || b.pieces != nil || onDevices {
 		flat, err := b.host()
 		if err != nil {
 			return nil, err

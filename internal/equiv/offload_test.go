@@ -2,11 +2,18 @@ package equiv
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"testing"
 
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/model/checkpoint"
 	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/loss"
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 
 	"github.com/easyparallel/epl"
@@ -15,34 +22,96 @@ import (
 // offloaded is what switches offload on.
 var offloaded = map[string]any{"offload.level": "v0"}
 
+// Wide has variables that are large enough for the host: tables and weights that one stage or several use.
+func Wide(stages int) func(scope *model.Scope, inputs []*Node) []*Node {
+	const vocabulary, width = 32, 16
+	return func(scope *model.Scope, inputs []*Node) []*Node {
+		ids := inputs[0]
+		g := ids.Graph()
+		table := scope.In("embedding").VariableWithShape("table", shapes.Make(dtypes.Float32, vocabulary, width))
+		shared := scope.In("shared").VariableWithShape("w", shapes.Make(dtypes.Float32, width, width))
+		var x *Node
+		for i := range stages {
+			stage(ids, i, func() {
+				if i == 0 {
+					x = Gather(table.NodeValue(g), InsertAxes(ids, -1))
+				}
+				x = Add(x, Tanh(Einsum("bsd,de->bse", x, shared.NodeValue(g))))
+				if x = block(scope.In("stage_%d", i), x, 0); i == stages-1 {
+					x = Einsum("bsd,vd->bsv", x, table.NodeValue(g))
+				}
+			})
+		}
+		return []*Node{x}
+	}
+}
+
+func wide() Staged {
+	return Staged{"wide", Wide, loss.SparseCategoricalCrossEntropyLogits, Tokens(2, 6, 32)}
+}
+
+// wideClassifier has most of its weights in the last TaskGraph.
+func wideClassifier() Parted {
+	return Parted{Name: "wide-classifier", Least: 1, Most: 3, Build: Classifier(64), Loss: loss.SparseCategoricalCrossEntropyLogits, Batch: Classes(10, 8, 64)}
+}
+
+// wideWorkloads are some of each kind of parallelism that have variables on the host under offload.
+func wideWorkloads() []workload {
+	return []workload{
+		replicated(wide(), 1, 2),
+		replicated(wide(), 2, 3),
+		replicated(wide(), 3, 1),
+		inStages(wide(), fewPlans()[0]),
+		inStages(wide(), fewPlans()[1]),
+		inParts(wideClassifier(), splitPlan{parts: []int{2}, replicas: 2, micro: 2}),
+		inParts(wideClassifier(), splitPlan{parts: []int{-2, 3}, replicas: 2, micro: 2, schedule: "PreferForward"}),
+		inParts(blocks(4, 16, 64, 2), splitPlan{parts: []int{2}, replicas: 2, micro: 1}),
+	}
+}
+
+var onHost = regexp.MustCompile(`offload\.level=v0: ([0-9]+) variables? of `)
+
+// hasOnHost checks that a program of the environment keeps variables on the host.
+func hasOnHost(t testing.TB, env *epl.Env) {
+	t.Helper()
+	text := explained(t, env)
+	for _, found := range onHost.FindAllStringSubmatch(text, -1) {
+		if n, _ := strconv.Atoi(found[1]); n > 0 {
+			return
+		}
+	}
+	t.Errorf("nothing is on the host:\n%s", text)
+}
+
 // Where a variable waits changes no bit of it.
 func TestOffloadGivesTheBitsOfTrainingWithout(t *testing.T) {
-	var all []workload
+	all := wideWorkloads()
 	for i, m := range Models() {
 		all = append(all, replicated(staged(m), 1, 1+i%3))
 	}
-	for i, m := range StagedModels() {
-		if *seedCount > 120 || i%3 == 0 {
-			all = append(all, replicated(m, 1+i%2, 1+i%2))
-		}
-	}
-	for i, w := range append(all, memoryWorkloads()...) {
+	for i, w := range all {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
 			opt := []func() optimizer.Interface{sgd, adam}[i%2]
-			if err := SameBits(w.run(t, nil, opt(), 3), w.run(t, offloaded, opt(), 3)); err != nil {
+			env := w.make(t, offloaded)
+			if err := SameBits(w.run(t, nil, opt(), 3), w.on(t, env, Dataset{w.model.Batch}, opt(), 3)); err != nil {
 				t.Error(err)
 			}
+			hasOnHost(t, env)
 		})
 	}
 }
 
 func TestOffloadGoesWithZero(t *testing.T) {
-	for i, w := range memoryWorkloads() {
-		t.Run(w.name, func(t *testing.T) {
+	for i, w := range wideWorkloads() {
+		r := memoryRules()[i%len(memoryRules())]
+		t.Run(w.name+"/"+r.name, func(t *testing.T) {
 			t.Parallel()
+			want := w.run(t, r.params, r.make(), 3)
 			for _, level := range someLevels(i) {
-				w.changesNothing(t, memoryRules()[i%len(memoryRules())], with(offloaded, level))
+				env := w.make(t, with(r.params, offloaded, level))
+				r.compare(t, want, w.on(t, env, Dataset{w.model.Batch}, r.make(), 3))
+				hasOnHost(t, env)
 			}
 		})
 	}
@@ -65,11 +134,13 @@ func TestOffloadLowersWhatDevicesHave(t *testing.T) {
 }
 
 func TestOffloadedVariablesAreReadSetAndEvaluatedBetweenSteps(t *testing.T) {
-	for _, w := range memoryWorkloads() {
+	for _, w := range wideWorkloads() {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			want, read := w.inspected(t, nil)
-			got, now := w.inspected(t, offloaded)
+			want, read := w.inspected(t, w.make(t, nil))
+			env := w.make(t, offloaded)
+			got, now := w.inspected(t, env)
+			hasOnHost(t, env)
 			plainSGD.compare(t, want, got)
 			if d, n := distance(read, now); len(read) != len(now) || d > 1e-5*n {
 				t.Errorf("what was read differs by %g at a norm of %g", d, n)
@@ -80,7 +151,7 @@ func TestOffloadedVariablesAreReadSetAndEvaluatedBetweenSteps(t *testing.T) {
 
 // A checkpoint does not know where variables were.
 func TestACheckpointSavedUnderOffloadGoesOnWithoutAndBack(t *testing.T) {
-	m := stagedModel(t, "unused")
+	m := wide()
 	for _, o := range memoryRules()[:6] {
 		t.Run(o.name, func(t *testing.T) {
 			t.Parallel()
@@ -103,6 +174,9 @@ func TestACheckpointSavedUnderOffloadGoesOnWithoutAndBack(t *testing.T) {
 				}
 				if err := handler.Save(); err != nil {
 					t.Fatal(err)
+				}
+				if params["offload.level"] != nil {
+					hasOnHost(t, env)
 				}
 			}
 			o.compare(t, replicated(m, 2, 1).with(2).run(t, o.params, o.make(), len(all.Losses)), all)
