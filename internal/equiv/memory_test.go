@@ -9,8 +9,10 @@ import (
 	"testing"
 
 	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/layers"
 	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/gomlx/gomlx/ml/train/optimizer"
@@ -182,18 +184,26 @@ func TestRandomCombinationsOfTechniquesThatSaveMemoryChangeNothing(t *testing.T)
 		r := rand.New(rand.NewSource(seed))
 		w, memory, params, spec := randomWorkload(r), memorySettings(r), randomSettings(r), randomPasses(r)
 		rule := memoryRules()[r.Intn(len(memoryRules()))]
+		offload := memory["offload.level"] != ""
+		if offload { // most models are too small for it
+			w = ampleWorkloads()[r.Intn(len(ampleWorkloads()))]
+		}
 		t.Run(fmt.Sprintf("%d/%s/%s", seed, w.name, rule.name), func(t *testing.T) {
 			t.Parallel()
 			t.Logf("%v, %v, passes %s", memory, params, spec)
 			want := w.run(t, rule.params, rule.make(), 3)
-			rule.compare(t, want, w.run(t, with(params, rule.params, memory), rule.make(), 3, epl.WithPasses(spec)))
+			env := w.make(t, with(params, rule.params, memory), epl.WithPasses(spec))
+			rule.compare(t, want, w.on(t, env, Dataset{w.model.Batch}, rule.make(), 3))
+			if offload {
+				mustHaveOnHost(t, env)
+			}
 		})
 	}
 }
 
 // Programs that train the same variables divide them over other numbers of replicas, and over other devices of each.
 func TestProgramsThatDivideVariablesOtherwiseTrainTheSameOnes(t *testing.T) {
-	m, opt := partedModel("mlp"), rule{make: func() optimizer.Interface { return velocity{} }}
+	m, opt := ampleClassifier(), rule{make: func() optimizer.Interface { return velocity{} }}
 	learn := func(t *testing.T, params map[string]any) *Run {
 		env, run := newPipeline(t, 6, 2, params), &Run{Store: newStore()}
 		for i, parts := range [][]int{{-1}, {2}, {-3}, {3}, {6}, {-2}, {-1}} {
@@ -207,6 +217,9 @@ func TestProgramsThatDivideVariablesOtherwiseTrainTheSameOnes(t *testing.T) {
 			if _, err := loop.RunSteps(env.Dataset(Dataset{at}), 2); err != nil {
 				t.Fatalf("%v: %v", parts, err)
 			}
+		}
+		if params["offload.level"] != nil {
+			mustHaveOnHost(t, env)
 		}
 		return run
 	}
@@ -275,6 +288,46 @@ func TestApplyGroupsChangeNothing(t *testing.T) {
 				r.compare(t, want, got)
 			}
 		})
+	}
+}
+
+// Gradients are merged where they are: the variable must not be.
+func TestAVariableThatIsTheGradientOfAnotherStaysAsItIs(t *testing.T) {
+	m := Model{"own", func(scope *model.Scope, x *Node) *Node {
+		g := x.Graph()
+		u := scope.VariableWithShape("u", shapes.Make(dtypes.Float32, 8, 8)).SetTrainable(false).NodeValue(g)
+		w := scope.VariableWithShape("w", shapes.Make(dtypes.Float32, 8, 8)).NodeValue(g)
+		x = Dot(x, IdentityWithCustomGradient(w, func(_, _ *Node) *Node { return u })).Product()
+		return layers.Dense(scope.In("out"), x, true, 1)
+	}, Models()[0].Loss, Regression(4, 8)}
+	for _, micro := range []int{1, 2} {
+		w := replicated(staged(m), 2, micro)
+		want, err := TrainOn(Plain(), Dataset{joined(m.Batch, 2*micro)}, m, epl.Optimizer(sgd()), 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, params := range slices.Concat([]map[string]any{nil, offloaded}, zeroLevels) {
+			t.Run(fmt.Sprint(micro, params), func(t *testing.T) { mustBeClose(t, want, w.run(t, params, sgd(), 3)) })
+		}
+	}
+}
+
+// What comes for micro-batches that do not exist goes again, and what the others of a gather still read counts.
+func TestNoStepNeedsMoreThanTheAccountSaysNorDoesAnIncompleteOne(t *testing.T) {
+	w := replicated(weighty(), 2, 3)
+	for _, params := range []map[string]any{nil, zeroLevels[2], offloaded, with(offloaded, zeroLevels[2])} {
+		for _, batches := range []int{12, 7} {
+			t.Run(fmt.Sprint(params, batches), func(t *testing.T) {
+				t.Parallel()
+				env := w.make(t, params)
+				w.on(t, env, finite{w.model.Batch, batches}, adam(), 2)
+				for d, got := range env.Stats().Devices {
+					if want := env.Predicted().Devices[d]; got.PeakBytes > want.PeakBytes {
+						t.Errorf("device %d: metered %d bytes %v, predicted %d %v", d, got.PeakBytes, got.Peak, want.PeakBytes, want.Peak)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -159,7 +159,7 @@ func TestZeroChangesNothingForTaskGraphsOfSeveralDevicesWithReplicas(t *testing.
 // A weight that a stage reads lives with another one.
 func TestZeroLeavesWholeWeightsThatSeveralStagesRead(t *testing.T) {
 	for i, c := range []struct{ model, path string }{
-		{"tied", "/embedding/table"}, {"regularised", "/stage_0/dense/weights"}, {"shared-by-all", "/shared/w"},
+		{"tied", "/embedding/table"}, {"regularised", "/stage_0/dense/weights"}, {"shared-by-all", "/shared"},
 	} {
 		w := inStages(stagedModel(t, c.model), pipelinePlan{stages: 2 + i%2, replicas: 2, micro: 1 + i, strategy: strategies[i]})
 		t.Run(w.name, func(t *testing.T) {
@@ -217,6 +217,71 @@ func TestZeroLetsDevicesOfASplitMeetInOneOrder(t *testing.T) {
 		w := inParts(m, splitPlan{parts: parts, colocate: true, replicas: 2, micro: 1})
 		t.Run(w.name, func(t *testing.T) {
 			w.changesNothing(t, rule{make: sgd, params: map[string]any{"communication.timeout": "5s"}}, zeroLevels[1:]...)
+		})
+	}
+}
+
+// Such devices wait for the parts of gradients, each with its like; the account goes on to the end of the step.
+func TestTheAccountUnderZeroForetellsWhatDevicesOfASplitNeed(t *testing.T) {
+	m, _ := randomParts(305)
+	w := inParts(m, splitPlan{parts: []int{2}, replicas: 2, micro: 1})
+	for _, level := range zeroLevels {
+		t.Run(fmt.Sprint(level), func(t *testing.T) {
+			env := w.make(t, level)
+			foretold(t, env, train.NewTrainer(env.Backend(), newStore(), w.model.Build(0), w.model.Loss, epl.Optimizer(adam()), nil, nil), Dataset{w.model.Batch}, 0.05)
+		})
+	}
+}
+
+// choosing has functions that take something of a variable's update from outside.
+type choosing struct {
+	velocity
+	takes string
+}
+
+func (o choosing) UpdateGraphWithGradients(scope *model.Scope, gradients []*Node, lossDType dtypes.DType) {
+	g := gradients[0].Graph()
+	sum := ScalarZero(g, dtypes.Float32)
+	for _, x := range gradients {
+		sum = Add(sum, ReduceAllSum(Square(x)))
+	}
+	eachTrained(scope, gradients, lossDType, func(v *model.Variable, slot func(name string) *model.Variable, gradient *Node) {
+		w, state := v.NodeValue(g), slot("velocity")
+		next := Add(MulScalar(state.NodeValue(g), 0.9), gradient)
+		taken := map[string]*Node{"state": state.NodeValue(g), "new state": next, "weight": w, "scalar": sum, "norm": BroadcastToDims(sum, w.Shape().Dimensions...)}[o.takes]
+		state.SetNodeValue(next)
+		var step *Node
+		if taken == nil { // a loop with the gradient as its input
+			cond := NewClosure(g, func(g *Graph) []*Node {
+				n := Parameter(g, "n", shapes.Make(dtypes.Int32))
+				Parameter(g, "y", w.Shape())
+				return []*Node{LessThan(n, Const(g, int32(2)))}
+			})
+			body := NewClosure(g, func(g *Graph) []*Node {
+				n, y := Parameter(g, "n", shapes.Make(dtypes.Int32)), Parameter(g, "y", w.Shape())
+				return []*Node{Add(n, Const(g, int32(1))), Tanh(y)}
+			})
+			step = While(cond, body, Const(g, int32(0)), gradient)[1]
+		} else {
+			step = If(GreaterThan(sum, Scalar(g, dtypes.Float32, 1)),
+				NewClosure(g, func(*Graph) []*Node { return []*Node{Tanh(taken)} }), NewClosure(g, func(*Graph) []*Node { return []*Node{Sin(taken)} }))[0]
+		}
+		if step.IsScalar() {
+			step = BroadcastToDims(step, w.Shape().Dimensions...)
+		}
+		v.SetNodeValue(Sub(w, Add(MulScalar(step, 0.001), MulScalar(next, 0.01))))
+	})
+}
+
+func (o choosing) UpdateGraph(scope *model.Scope, g *Graph, loss *Node) {
+	o.UpdateGraphWithGradients(scope, scope.BuildTrainableVariablesGradientsGraph(loss), loss.DType())
+}
+
+func TestZeroChangesNothingForOptimizersWithFunctionsThatTakeFromOutside(t *testing.T) {
+	for _, takes := range []string{"state", "new state", "weight", "scalar", "norm", "gradient as input"} {
+		t.Run(takes, func(t *testing.T) {
+			t.Parallel()
+			replicated(stagedMLP(), 2, 1).changesNothing(t, rule{make: func() optimizer.Interface { return choosing{takes: takes} }}, zeroLevels...)
 		})
 	}
 }
