@@ -112,9 +112,17 @@ func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
 		return nil, errGone
 	}
 	if device < len(b.parts) && b.parts[device] != nil && b.rows[device] == want {
-		var err error
-		b.parts[device], err = onDevice(b.data.devices[device], b.parts[device])
-		return b.parts[device], err
+		if _, host := b.parts[device].(*hostBuffer); !host {
+			return b.parts[device], nil
+		}
+		x, err := onDevice(b.data.devices[device], b.parts[device])
+		if err != nil {
+			return nil, err
+		}
+		b.serving.Lock()
+		defer b.serving.Unlock()
+		b.parts[device] = x
+		return x, nil
 	}
 	if len(b.pieces) > 0 { // in other parts: put together, then divided anew
 		if err := b.assemble(); err != nil {
@@ -132,6 +140,8 @@ func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.serving.Lock()
+	defer b.serving.Unlock()
 	if len(b.parts) == 0 {
 		b.parts, b.rows = make([]compute.Buffer, len(b.data.devices)), make([]rows, len(b.data.devices))
 	}

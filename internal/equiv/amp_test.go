@@ -2,6 +2,7 @@ package equiv
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -168,22 +169,16 @@ func newScaled(t *testing.T, env *epl.Env, m Staged, stages int, opt optimizer.I
 	s := &scaled{t: t, run: &Run{Store: newStore()}}
 	s.run.Store.SetParam(epl.ParamLossScaleSteps, 3)
 	s.trainer = train.NewTrainer(env.Backend(), s.run.Store, m.Build(stages), m.Loss, epl.Optimizer(opt), nil, nil)
-	batches := make(chan train.Batch)
-	done := make(chan struct{})
-	t.Cleanup(func() { close(done) })
-	go func() {
-		for b, err := range env.Dataset(Dataset{batch}).Iter() {
-			if err != nil {
-				return
-			}
-			select {
-			case batches <- b:
-			case <-done:
-				return
-			}
+	next, stop := iter.Pull2(env.Dataset(Dataset{batch}).Iter()) // no further than asked: a step takes the rest of its batches
+	t.Cleanup(stop)
+	s.next = func() train.Batch {
+		t.Helper()
+		b, err, _ := next()
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	s.next = func() train.Batch { return <-batches }
+		return b
+	}
 	return s
 }
 
