@@ -26,6 +26,7 @@ func Example_mixedPrecision() {
 	}
 	defer env.Close()
 	store := model.NewStore()
+	store.SetParam(model.ParamInitialSeed, int64(42))
 	trainer := train.NewTrainer(env.Backend(), store, tower, loss.MeanSquaredError, epl.Optimizer(optimizer.Adam().Done()), nil, nil)
 	ds := dataset.Const(train.Batch{
 		Inputs: []*tensors.Tensor{tensors.FromValue([][]float32{{1, 0, 1, 0}, {0, 1, 0, 1}})},
