@@ -117,6 +117,22 @@ func (b *Buffer) host() (any, error) {
 	return nil, errors.New("epl: internal error: a buffer has no data")
 }
 
+// leave leaves the data on the host only: all of them are in flat. The lock is held.
+func (b *Buffer) leave(flat any) error {
+	b.serving.Lock()
+	defer b.serving.Unlock()
+	for _, x := range slices.Concat(b.shards, b.parts) {
+		if x == nil {
+			continue
+		}
+		if err := x.Finalize(); err != nil {
+			return err
+		}
+	}
+	b.shards, b.parts, b.pieces, b.flat = nil, nil, nil, flat
+	return nil
+}
+
 // isEqual tells whether all workers are known to have the same data.
 func (b *Buffer) isEqual() bool {
 	b.mu.Lock()

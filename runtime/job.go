@@ -130,17 +130,9 @@ func (j *Job) broadcast(program string, b *Buffer) error {
 		return err
 	}
 	if j.Worker > 0 {
-		b.serving.Lock()
-		defer b.serving.Unlock()
-		for _, old := range slices.Concat(b.shards, b.parts) {
-			if old == nil {
-				continue
-			}
-			if err := old.Finalize(); err != nil {
-				return err
-			}
+		if err := b.leave(flat); err != nil { // devices get it when they need it
+			return err
 		}
-		b.shards, b.flat, b.parts, b.pieces = nil, flat, nil, nil // devices get it when they need it
 	}
 	b.equal, b.remote = true, nil
 	return nil

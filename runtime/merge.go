@@ -205,24 +205,35 @@ func (r *run) reduce(c circle, m *merging, p *part, how ir.How) error {
 	return b.Finalize()
 }
 
-// reduceHalf lets float32 values travel as float16. They are divided by the number of instances before, so that a sum
-// of many cannot overflow, and multiplied by the scale, so that small ones are not lost.
+// reduceHalf lets float32 values travel as float16.
 func (r *run) reduceHalf(c circle, m *merging, p *part, x []float32, scale float64) {
+	half, down := r.halve(c, x, scale)
+	r.allReduce(c, m, p, half, 1)
+	p.finish = func() error {
+		restore(x, half, down)
+		return nil
+	}
+}
+
+// halve makes float16 of values that are added up over a circle: divided by the number of instances before, so that a sum of
+// many cannot overflow, and multiplied by the scale of float16, so that small ones are not lost. down is what the sum is multiplied
+// by to be scale times what it is without. It overwrites x.
+func (r *run) halve(c circle, x []float32, scale float64) (half []float16.Float16, down float32) {
 	n := float32(max(c.total, 1))
-	half := make([]float16.Float16, len(x))
+	half = make([]float16.Float16, len(x))
 	up := float32(r.opts.FP16Scale) / n
 	for i := range x {
 		x[i] *= up
 	}
 	comm.ToFloat16(half, x)
-	r.allReduce(c, m, p, half, 1)
-	down := float32(scale) * n / float32(r.opts.FP16Scale)
-	p.finish = func() error {
-		comm.FromFloat16(x, half)
-		for i := range x {
-			x[i] *= down
-		}
-		return nil
+	return half, float32(scale) * n / float32(r.opts.FP16Scale)
+}
+
+// restore makes float32 of what traveled as float16.
+func restore(x []float32, half []float16.Float16, down float32) {
+	comm.FromFloat16(x, half)
+	for i := range x {
+		x[i] *= down
 	}
 }
 

@@ -75,17 +75,9 @@ func (b *Buffer) onHost(device int, part *rows) (*hostBuffer, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.serving.Lock()
-		defer b.serving.Unlock()
-		for _, x := range slices.Concat(b.shards, b.parts) {
-			if x == nil {
-				continue
-			}
-			if err := x.Finalize(); err != nil {
-				return nil, err
-			}
+		if err := b.leave(flat); err != nil {
+			return nil, err
 		}
-		b.shards, b.parts, b.pieces, b.flat = nil, nil, nil, flat
 	}
 	if part == nil {
 		return &hostBuffer{backend, b.flat, b.shape}, nil

@@ -80,14 +80,8 @@ func (r *run) startParts(bucket, micro int) error {
 		scale = 1 / float64(max(c.total, 1))
 	}
 	if flat, ok := x.from.([]float32); ok && r.opts.FP16Scale > 0 {
-		up := float32(r.opts.FP16Scale) / float32(max(c.total, 1))
-		for i := range flat {
-			flat[i] *= up
-		}
-		half := make([]float16.Float16, len(flat))
-		comm.ToFloat16(half, flat)
-		x.from, x.to = half, make([]float16.Float16, total)
-		x.scale = float32(scale) / up
+		x.from, x.scale = r.halve(c, flat, scale)
+		x.to = make([]float16.Float16, total)
 		scale = 1
 	}
 	end, err := r.end(r.peers(r.place), bucket%r.opts.Communicators)
@@ -149,11 +143,9 @@ func (r *run) finishParts(bucket int) error {
 		<-x.traced
 	}
 	if x.scale != 0 {
-		flat := make([]float32, reflect.ValueOf(x.to).Len())
-		comm.FromFloat16(flat, x.to.([]float16.Float16))
-		for i := range flat {
-			flat[i] *= x.scale
-		}
+		half := x.to.([]float16.Float16)
+		flat := make([]float32, len(half))
+		restore(flat, half, x.scale)
 		x.to = flat
 	}
 	at := 0
@@ -201,12 +193,7 @@ func (r *run) joinParts(bucket int) error {
 		return err
 	}
 	for _, v := range outs {
-		at := schedule.Slot{Value: v, Micro: schedule.Once}
-		h, err := r.value(at)
-		if err != nil {
-			return err
-		}
-		flat, shared, err := hostView(r.device.backend, h.Buffer, v.Shape)
+		h, flat, shared, err := r.view(v, schedule.Once)
 		if err != nil {
 			return err
 		}
@@ -228,12 +215,7 @@ func (r *run) joinParts(bucket int) error {
 
 // across begins an exchange with the same device of the other model replicas. What comes of it is waited for when it is used.
 func (r *run) across(in schedule.Instr, a *ir.Exchange) error {
-	v := in.Op.Inputs[0]
-	h, err := r.value(r.slot(v, in.Micro))
-	if err != nil {
-		return err
-	}
-	flat, shared, err := hostView(r.device.backend, h.Buffer, v.Shape)
+	h, flat, shared, err := r.view(in.Op.Inputs[0], in.Micro)
 	if err != nil {
 		return err
 	}

@@ -255,6 +255,15 @@ func (r *run) value(at schedule.Slot) (*held, error) {
 	return h, h.arrive()
 }
 
+// view finds a value, and its elements on the host: its own memory, if they are shared.
+func (r *run) view(v *ir.Value, micro int) (h *held, flat any, shared bool, err error) {
+	if h, err = r.value(r.slot(v, micro)); err != nil {
+		return nil, nil, false, err
+	}
+	flat, shared, err = hostView(r.device.backend, h.Buffer, v.Shape)
+	return h, flat, shared, err
+}
+
 // slot is where a value is kept: variables are there once.
 func (r *run) slot(v *ir.Value, micro int) schedule.Slot {
 	if _, isParam := r.param[v]; isParam && !r.isInput[v] || v.IsPart() {

@@ -30,11 +30,7 @@ func (r *run) send(in schedule.Instr) error {
 		r.startSend(rowsOf(t, flat), to, in.Transfer)
 		return nil
 	}
-	h, err := r.value(r.slot(t.Value, in.Micro))
-	if err != nil {
-		return err
-	}
-	flat, shared, err := hostView(r.device.backend, h.Buffer, t.Value.Shape)
+	h, flat, shared, err := r.view(t.Value, in.Micro)
 	if err != nil {
 		return err
 	}
@@ -125,11 +121,7 @@ func (r *run) exchange(in schedule.Instr) error {
 	}
 	start := time.Now()
 	v, out := in.Op.Inputs[mine], in.Op.Outputs[mine]
-	h, err := r.value(r.slot(v, in.Micro))
-	if err != nil {
-		return err
-	}
-	flat, _, err := hostView(r.device.backend, h.Buffer, v.Shape)
+	_, flat, _, err := r.view(v, in.Micro)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func (b *builder) offload(place int) {
 func (b *builder) load(place int, v *ir.Value) {
 	const near = 1
 	var l []Instr
-	last := -1 // where in l a segment runs, or the variable is used, last
+	last := -1 // where in l the segment before runs
 	runs := near + 1
 	for _, in := range b.s.Places[place] {
 		if slices.Contains(b.s.uses(in, place), Slot{v, Once}) {
