@@ -21,12 +21,11 @@ type dataset struct {
 // Iter implements train.Dataset.
 func (d *dataset) Iter() iter.Seq2[train.Batch, error] {
 	return func(yield func(train.Batch, error) bool) {
-		q := newQueue(d.Dataset.Iter())
-		defer q.close()
-		var feed *runtime.Feed
+		it := &iteration{dataset: d, queue: newQueue(d.Dataset.Iter())}
+		defer it.close()
 		for {
-			var err error
-			if feed, err = d.next(q, feed); err != nil {
+			feed, err := it.next()
+			if err != nil {
 				if job := d.data.Job; job != nil {
 					job.World.Abort(err) // no worker waits for one that has no data
 				}
@@ -44,26 +43,54 @@ func (d *dataset) Iter() iter.Seq2[train.Batch, error] {
 	}
 }
 
+// iteration is one way through the data.
+type iteration struct {
+	*dataset
+	queue *queue
+	// Where workers have data of their own:
+	begun  bool
+	head   *train.Batch // the next batch, if it was taken from the queue and waits for a step of its shapes
+	waited int          // steps
+	spec   any          // of the last batch
+}
+
 // next returns the feed of the next step; nil at the end of the data. Where workers have data of their own, that is when
 // none has any left: those that have run out take part in the steps of the others.
-func (d *dataset) next(q *queue, last *runtime.Feed) (*runtime.Feed, error) {
-	head, err := q.take(1)
-	if err != nil {
-		return nil, err
-	}
-	more := len(head) > 0
-	if job := d.data.Job; job != nil && job.Sliced {
-		if more, err = job.More(more); err != nil {
+func (it *iteration) next() (*runtime.Feed, error) {
+	if it.head == nil {
+		head, err := it.queue.take(1, nil)
+		if err != nil {
 			return nil, err
 		}
+		if len(head) > 0 {
+			it.head, it.spec, it.begun = &head[0], head[0].Spec, true
+		}
 	}
-	switch {
-	case !more:
-		return nil, nil
-	case len(head) > 0:
-		return runtime.NewFeed(head[0], q.take), nil
-	case last == nil:
-		return nil, errors.Errorf("epl: worker %d has no batch at all, and others have: give it data of its own, or set io.slicing to false", d.data.Job.Worker)
+	var feed *runtime.Feed
+	if it.head != nil {
+		feed = runtime.NewFeed(*it.head, it.queue.take)
 	}
-	return last.Empty(), nil
+	if job := it.data.Job; job != nil && job.Sliced {
+		step, err := job.NextStep(runtime.Turn{Next: feed, Waited: it.waited, Spec: it.spec})
+		if err != nil {
+			return nil, err
+		}
+		if step != nil && !it.begun {
+			return nil, errors.Errorf("epl: worker %d has no batch at all, and others have: give it data of its own, or set io.slicing to false", job.Worker)
+		}
+		if step != feed {
+			it.waited++
+			return step, nil
+		}
+	}
+	it.head, it.waited = nil, 0
+	return feed, nil
+}
+
+// close ends the reading, and lets go of a batch that had no turn.
+func (it *iteration) close() {
+	it.queue.close()
+	if it.head != nil {
+		_ = it.head.Finalize()
+	}
 }

@@ -71,22 +71,26 @@ func (q *queue) put(b train.Batch, err error) bool {
 	return true
 }
 
-// take waits for n batches, and returns fewer only at the end of the data. From then on it reads that many ahead, and
-// one for the start of the step after.
-func (q *queue) take(n int) ([]train.Batch, error) {
+// take waits for n batches, and returns fewer only at the end of the data, or before one that does not fit, which is
+// the next then (fits may be nil). From then on it reads that many ahead, and one for the start of the step after.
+func (q *queue) take(n int, fits func(train.Batch) bool) ([]train.Batch, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.limit <= n {
 		q.limit = n + 1
 		q.changed.Broadcast()
 	}
-	for len(q.batches) < n && !q.done {
-		q.changed.Wait()
+	for i := 0; i < n; i++ {
+		for len(q.batches) == i && !q.done {
+			q.changed.Wait()
+		}
+		switch {
+		case len(q.batches) == i && q.err != nil:
+			return nil, q.err
+		case len(q.batches) == i, fits != nil && !fits(q.batches[i]):
+			n = i
+		}
 	}
-	if len(q.batches) < n && q.err != nil {
-		return nil, q.err
-	}
-	n = min(n, len(q.batches))
 	out := append([]train.Batch(nil), q.batches[:n]...)
 	q.batches = append(q.batches[:0], q.batches[n:]...)
 	q.changed.Broadcast()

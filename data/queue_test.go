@@ -37,7 +37,7 @@ func TestBatchesComeInOrderAndFewerOnlyAtTheEnd(t *testing.T) {
 	defer q.close()
 	next := 0
 	for _, c := range []struct{ ask, want int }{{1, 1}, {3, 3}, {0, 0}, {1, 1}, {3, 3}, {1, 1}, {3, 1}, {1, 0}} {
-		got, err := q.take(c.ask)
+		got, err := q.take(c.ask, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,10 +57,10 @@ func TestReadingStaysAStepAhead(t *testing.T) {
 	var read int
 	q := newQueue(counting(1000, &read, nil))
 	for range 5 { // steps of 4
-		if _, err := q.take(1); err != nil {
+		if _, err := q.take(1, nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := q.take(3); err != nil {
+		if _, err := q.take(3, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -74,10 +74,10 @@ func TestAnErrorComesAfterTheBatchesBeforeIt(t *testing.T) {
 	var read int
 	q := newQueue(counting(2, &read, errors.New("broken")))
 	defer q.close()
-	if got, err := q.take(2); err != nil || len(got) != 2 {
+	if got, err := q.take(2, nil); err != nil || len(got) != 2 {
 		t.Fatalf("%v, %v", got, err)
 	}
-	if _, err := q.take(1); err == nil || err.Error() != "broken" {
+	if _, err := q.take(1, nil); err == nil || err.Error() != "broken" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -85,7 +85,7 @@ func TestAnErrorComesAfterTheBatchesBeforeIt(t *testing.T) {
 func TestAPanicIsAnError(t *testing.T) {
 	q := newQueue(func(func(train.Batch, error) bool) { panic("no disk") })
 	defer q.close()
-	if _, err := q.take(1); err == nil || !strings.Contains(err.Error(), "the dataset panicked: no disk") {
+	if _, err := q.take(1, nil); err == nil || !strings.Contains(err.Error(), "the dataset panicked: no disk") {
 		t.Errorf("got %v", err)
 	}
 }

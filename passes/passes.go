@@ -71,12 +71,22 @@ type Options struct {
 	AMPLog func(line string)
 	// Note is told what a user should know of what passes did; nil: nobody.
 	Note func(line string)
+	// Warn is told what users should know without asking, once for each kind; nil: it is a note like others.
+	Warn func(kind, line string)
 }
 
 // note tells the user something.
 func (o Options) note(line string) {
 	if o.Note != nil {
 		o.Note(line)
+	}
+}
+
+// warn tells the user something that others should hear, too.
+func (o Options) warn(kind, line string) {
+	o.note(line)
+	if o.Warn != nil {
+		o.Warn(kind, line)
 	}
 }
 

@@ -136,6 +136,9 @@ func partition(p *ir.Program, o Options) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if report.Undealt != "" {
+		o.warn("few samples", report.Undealt)
+	}
 	if o.Note != nil {
 		for _, line := range append(chosen.Lines(), report.Lines()...) {
 			o.Note(line)

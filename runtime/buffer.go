@@ -257,6 +257,7 @@ type Data struct {
 	// Job is nil if this worker is alone.
 	Job     *Job
 	devices []compute.Backend // of this worker
+	notices notices
 }
 
 // NewData keeps buffers on devices: one inner backend each.

@@ -19,14 +19,18 @@ type Feed struct {
 	inputs int            // the first so many tensors of a batch are inputs, the others labels
 	shapes []shapes.Shape // of the tensors of every batch
 	head   *train.Batch   // nil: this worker has no data for the step
-	more   func(n int) ([]train.Batch, error)
+	more   More
 	all    []train.Batch // once taken
+	odd    error         // how the batch differs that ended the step, if one did
 	taken  bool
 }
 
-// NewFeed makes the feed of the step that starts with head. more gets up to n batches after it; fewer, and no error, at
-// the end of the data.
-func NewFeed(head train.Batch, more func(n int) ([]train.Batch, error)) *Feed {
+// More gets up to n further batches: fewer, and no error, at the end of the data and before a batch that does not fit, which
+// it leaves for the next step.
+type More func(n int, fits func(train.Batch) bool) ([]train.Batch, error)
+
+// NewFeed makes the feed of the step that starts with head. more gets the batches after it.
+func NewFeed(head train.Batch, more More) *Feed {
 	f := &Feed{spec: head.Spec, inputs: len(head.Inputs), head: &head, more: more}
 	for _, t := range tensorsOf(head) {
 		f.shapes = append(f.shapes, t.Shape())
@@ -34,10 +38,8 @@ func NewFeed(head train.Batch, more func(n int) ([]train.Batch, error)) *Feed {
 	return f
 }
 
-// Empty makes the feed of a step for which this worker has no data, and others have: of the shapes of f.
-func (f *Feed) Empty() *Feed { return &Feed{spec: f.spec, inputs: f.inputs, shapes: f.shapes} }
-
-// take returns the batches of a step of n instances: fewer at the end of the data.
+// take returns the batches of a step of n instances: fewer at the end of the data, and where a batch differs from the first,
+// since all instances of a step run the same program. That one begins a step of its own.
 func (f *Feed) take(n int) ([]train.Batch, error) {
 	if f.taken {
 		return nil, errors.New("epl: a batch of Env.Dataset was used for two steps")
@@ -46,18 +48,14 @@ func (f *Feed) take(n int) ([]train.Batch, error) {
 	if f.head == nil {
 		return nil, nil
 	}
-	rest, err := f.more(n - 1)
+	rest, err := f.more(n-1, func(b train.Batch) bool {
+		f.odd = sameShapes(*f.head, b)
+		return f.odd == nil
+	})
 	if err != nil {
 		return nil, err
 	}
 	f.all = append([]train.Batch{*f.head}, rest...)
-	for i, b := range rest {
-		if err := sameShapes(*f.head, b); err != nil {
-			return nil, errors.WithMessagef(err, "epl: batch %d of the %d of one step differs from the first: "+
-				"all model replicas and micro-batches of a step run the same program; "+
-				"let the dataset drop or pad its last, smaller batch", i+1, len(f.all))
-		}
-	}
 	return f.all, nil
 }
 

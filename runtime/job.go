@@ -64,18 +64,14 @@ func (j *Job) WorkerOf(rank int) int {
 	return w
 }
 
-// More tells whether any worker has more data, which all must ask at the same time. A worker that has no more takes part
-// in the steps of the others.
-func (j *Job) More(mine bool) (bool, error) {
-	have := []bool{mine}
-	err := j.dealing.Do(comm.Call{Op: comm.AllReduce, Buf: have, Reduction: comm.Max, Program: "env.Dataset"})
-	return have[0], err
-}
-
 // gather collects a few numbers of every worker.
 func (j *Job) gather(program string, mine ...int64) ([][]int64, error) {
+	return j.gatherBy(j.leader, program, mine...)
+}
+
+func (j *Job) gatherBy(end *comm.Communicator, program string, mine ...int64) ([][]int64, error) {
 	all := make([]int64, len(mine)*len(j.Devices))
-	if err := j.leader.Do(comm.Call{Op: comm.AllGather, In: mine, Out: all, Program: program}); err != nil {
+	if err := end.Do(comm.Call{Op: comm.AllGather, In: mine, Out: all, Program: program}); err != nil {
 		return nil, err
 	}
 	return slices.Collect(slices.Chunk(all, len(mine))), nil

@@ -409,6 +409,11 @@ func (s *step) takeBatches(buffers, away []*Buffer) error {
 		return err
 	}
 	job := s.data.Job
+	if s.feed.odd != nil {
+		s.data.Notice("odd batch", fmt.Sprintf("epl: a batch differs from those before it (%v), and all batches of a step must be alike: "+
+			"it begins a step of its own, and the step before it runs on %d of %d batches. No sample is lost, and this is said once. "+
+			"For full steps only, let the dataset drop or pad such a batch", s.feed.odd, len(s.batches), s.deal.wanted()), job == nil || !job.Sliced)
+	}
 	if job == nil {
 		s.deal.present = []int{len(s.batches)}
 		return nil

@@ -122,7 +122,7 @@ func feed(t *testing.T, data *runtime.Data, n int) compute.Buffer {
 		next++
 		return train.Batch{Inputs: []*tensors.Tensor{tensors.FromFlatDataAndDimensions([]float32{v, v, v}, 3)}}
 	}
-	f := runtime.NewFeed(batch(), func(k int) (more []train.Batch, _ error) {
+	f := runtime.NewFeed(batch(), func(k int, _ func(train.Batch) bool) (more []train.Batch, _ error) {
 		for range min(k, n-1) {
 			more = append(more, batch())
 		}

@@ -49,14 +49,7 @@ func (c Choice) ofData(p *ir.Program) bool {
 
 // check tells whether a TaskGraph can use k devices.
 func (x *problem) check(t *ir.TaskGraph, k int) error {
-	if k == 1 {
-		return nil
-	}
-	if t.Kind == ir.Replicate {
-		if x.batch != 0 && x.batch < k {
-			return errors.Errorf("epl: TaskGraph %q (%s) asks for %d devices, but a micro-batch has only %d samples: "+
-				"use batches of %d samples or more, or ask for fewer devices", t.Title(), t.Source, k, x.batch, k)
-		}
+	if k == 1 || t.Kind == ir.Replicate {
 		return nil
 	}
 	most, largest := 0, (*ir.Variable)(nil)

@@ -18,6 +18,9 @@ type Report struct {
 	Gathered []Gathered
 	// Weights are the variables that devices gather for an op that needs them whole.
 	Weights []*ir.Variable
+	// Undealt is a sentence about the replicated TaskGraphs whose devices all compute the whole batch, because it has fewer samples
+	// than they are; "": there is none.
+	Undealt string
 	// Exchanges are those between the devices of stages: how many there are of each collective, and the bytes of the values. The
 	// first are of one instance, the others of the whole step.
 	Exchanges, Once map[ir.Collective]Exchanges
@@ -42,7 +45,7 @@ type Exchanges struct {
 // report looks at the partitioned program.
 func (x *problem) report(vars *sharding, todo *plan) *Report {
 	r := &Report{Shared: vars.shared, Exchanges: map[ir.Collective]Exchanges{}, Once: map[ir.Collective]Exchanges{},
-		placed: vars.placed, places: map[*ir.Variable]int{}}
+		placed: vars.placed, places: map[*ir.Variable]int{}, Undealt: x.undealt()}
 	kept := map[*ir.Variable]bool{}
 	for _, slots := range x.slots {
 		for _, v := range slots {
@@ -85,6 +88,29 @@ func (x *problem) report(vars *sharding, todo *plan) *Report {
 		}
 	}
 	return r
+}
+
+// undealt looks for TaskGraphs that have more devices than a batch has samples.
+func (x *problem) undealt() (sentence string) {
+	others := 0
+	for _, s := range x.p.Stages {
+		for _, t := range s.TaskGraphs {
+			switch k := len(s.Places); {
+			case t.Kind != ir.Replicate || x.batch == 0 || x.batch >= k:
+			case sentence == "":
+				sentence = fmt.Sprintf("a batch of %d has fewer samples than TaskGraph %q (%s) has devices, %d", x.batch, t.Title(), t.Source, k)
+			default:
+				others++
+			}
+		}
+	}
+	switch {
+	case sentence == "":
+		return ""
+	case others > 0:
+		sentence += fmt.Sprintf(" (and %d more TaskGraphs)", others)
+	}
+	return sentence + ": each device computes the whole batch"
 }
 
 // weightOf is the variable that a step gathers, if it does so in forward or backward.

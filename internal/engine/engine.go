@@ -69,7 +69,8 @@ type Compiled struct {
 	Notes     []string  // what passes have to say
 	Err       error     // why it was refused, if it was
 
-	decisions []string // of mixed precision, if amp.debug_log is on
+	decisions []string    // of mixed precision, if amp.debug_log is on
+	warnings  [][2]string // kind and sentence
 
 	page string // the page of EPL_DUMP about it; "" if there is none
 }
@@ -148,6 +149,9 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 	if e.opts.Plan != "" && c.Recorded.IsTraining() {
 		return nil, e.opts.writePlan(c)
 	}
+	for _, w := range c.warnings {
+		e.Notice(w[0], "epl: "+w[1], true)
+	}
 	if err := e.opts.fits(c); err != nil {
 		return nil, err
 	}
@@ -213,6 +217,7 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (
 		ApplyGroups: o.Config.Optimizer.NumApplyGroup,
 		AMP:         HalfType(o.Config.AMP), AMPBarriers: !o.PureGo, AMPLog: c.logAMP(o.Config.AMP),
 		Note: func(line string) { c.Notes = append(c.Notes, line) },
+		Warn: func(kind, line string) { c.warnings = append(c.warnings, [2]string{kind, line}) },
 	}, func(pass passes.Pass, p *ir.Program) { look(pass.Name, pass.Why, p) })
 	if err != nil {
 		return errors.WithMessagef(err, "program %q", c.Recorded.Name)
