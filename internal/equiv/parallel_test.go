@@ -46,7 +46,9 @@ func concat(parts [][]*tensors.Tensor) []*tensors.Tensor {
 	var out []*tensors.Tensor
 	for j := range parts[0] {
 		dims := append([]int(nil), parts[0][j].Shape().Dimensions...)
-		dims[0] *= len(parts)
+		for _, p := range parts[1:] {
+			dims[0] += p[j].Shape().Dimensions[0]
+		}
 		switch parts[0][j].DType() {
 		case dtypes.Float32:
 			out = append(out, tensors.FromFlatDataAndDimensions(flatten[float32](parts, j), dims...))

@@ -169,6 +169,25 @@ func TestASmallerLastBatchIsAStepOfItsOwn(t *testing.T) {
 	}
 }
 
+// A step that is not full, and a smaller batch, are no matter to what else is done to a program.
+func TestASmallerLastBatchGoesWithOtherSettings(t *testing.T) {
+	for i, params := range []map[string]any{
+		{"zero.level": "v0"}, {"zero.level": "v1"}, {"zero.level": "v2"}, {"offload.level": "v0"},
+		{"gradient_checkpoint.type": "auto"}, {"optimizer.num_apply_group": 3}, {"communication.sparse_as_dense": true},
+		{"zero.level": "v2", "offload.level": "v0", "gradient_checkpoint.type": "auto"},
+	} {
+		t.Run(fmt.Sprint(params), func(t *testing.T) {
+			t.Parallel()
+			p := splitPlan{parts: []int{-1}, replicas: 2, micro: 2}
+			m := partedModel([]string{"embeddings", "classifier"}[i%2])
+			all := samplesOf(m.Batch, 32)
+			env := p.env(t, params)
+			got := m.under(p).epochs(t, env.Backend(), env.Dataset(all.inMemory(t, Plain(), 5)), epl.Optimizer(sgd()), 2)
+			mustBeClose(t, m.under(p).epochs(t, Plain(), all.inBatches(20, 10, 2), sgd(), 2), got)
+		})
+	}
+}
+
 // Batches may change their shape at any time, and change back.
 func TestABatchOfAnotherShapeClosesTheStepBeforeIt(t *testing.T) {
 	m := partedModel("mlp")
@@ -236,4 +255,3 @@ func TestEvaluationSeesTheSmallerLastBatch(t *testing.T) {
 		}
 	}
 }
-
