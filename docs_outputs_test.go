@@ -209,6 +209,7 @@ func messages(t *testing.T, made map[string]string) {
 	_, err = epl.Init(cfg)
 	message("unsupported", err)
 	pipelineMessages(t, message)
+	batchMessages(t, message)
 	memoryMessages(t, message)
 	t.Setenv(cluster.EnvNumWorkers, "2")
 	t.Setenv(cluster.EnvWorkerIndex, "0")

@@ -144,7 +144,6 @@ func pipelineMessages(t *testing.T, message func(name string, err error)) {
 			return x
 		}
 	}
-	refused("small batch", 4, nil, whole(epl.Replicate(4, "encoder")))
 	refused("split", 50, nil, whole(epl.Split(50, "head")))
 	refused("annotated", 2, map[string]any{"auto.auto_parallel": true, "pipeline.num_stages": 2}, whole(epl.Replicate(1, "encoder")))
 	refused("too many stages", 50, map[string]any{"auto.auto_parallel": true, "pipeline.num_stages": 50}, nil)

@@ -33,7 +33,8 @@ func (e *Env) Backend() compute.Backend { return e.backend }
 // Dataset deals the batches of ds to model replicas and micro-batches: with N of the first and M of the second, one
 // training step takes N·M batches, in order, and reads the next ones meanwhile. Batch m·N+r of a step goes to replica r
 // as its micro-batch m. At the end of the data, a last step with fewer batches runs on those, and takes the mean over
-// them. All batches of a step must have the same shapes. Other programs, such as evaluation, take one batch at a time.
+// them. A batch of another shape than those before it, like a smaller last one, ends the step before it and begins its
+// own. Other programs, such as evaluation, take one batch at a time.
 //
 //	_, err := loop.RunSteps(env.Dataset(ds), 500)
 func (e *Env) Dataset(ds train.Dataset) train.Dataset {

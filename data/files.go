@@ -26,8 +26,7 @@ type Reader func(path string, random *rand.Rand) iter.Seq2[Sample, error]
 type FileOptions struct {
 	// Batch is the number of samples in a batch.
 	Batch int
-	// DropLast leaves out the last batch if it is smaller than the others. On several devices it cannot be trained on
-	// together with whole ones.
+	// DropLast leaves out the last batch if it is smaller than the others. On several devices it is a step of its own.
 	DropLast bool
 	// Epochs is how often an iteration goes through the data: 0 means once, [Endless] again and again. A batch may hold
 	// the end of an epoch and the beginning of the next, so that only the last batch of all can be smaller.

@@ -3,6 +3,7 @@ package data
 import (
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,6 +79,28 @@ func TestAnErrorComesAfterTheBatchesBeforeIt(t *testing.T) {
 		t.Fatalf("%v, %v", got, err)
 	}
 	if _, err := q.take(1, nil); err == nil || err.Error() != "broken" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestABatchThatDoesNotFitIsTheNext(t *testing.T) {
+	var read int
+	q := newQueue(counting(6, &read, errors.New("broken")))
+	defer q.close()
+	below := func(n int) func(train.Batch) bool { return func(b train.Batch) bool { return b.Spec.(int) < n } }
+	for _, c := range []struct {
+		ask, below int
+		want       []int
+	}{{4, 2, []int{0, 1}}, {4, 2, nil}, {1, 9, []int{2}}, {3, 4, []int{3}}, {2, 9, []int{4, 5}}} {
+		got, err := q.take(c.ask, below(c.below))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(specs(got), c.want) {
+			t.Errorf("asked for %d below %d, got %v, want %v", c.ask, c.below, specs(got), c.want)
+		}
+	}
+	if _, err := q.take(1, below(9)); err == nil || err.Error() != "broken" {
 		t.Errorf("got %v", err)
 	}
 }

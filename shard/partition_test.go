@@ -321,15 +321,30 @@ func TestWhatDoesNotDependOnTheBatchIsComputedForEachDevicesRows(t *testing.T) {
 	}
 }
 
+// A batch that cannot be dealt is computed by every device, and the report says so.
+func TestABatchWithFewerSamplesThanDevicesIsComputedByEachOfThem(t *testing.T) {
+	for _, c := range []struct {
+		k0, k1 int
+		want   string
+	}{
+		{8, 1, `a batch of 7 has fewer samples than TaskGraph "first" (model.go:1) has devices, 8: each device computes the whole batch`},
+		{2, 9, `a batch of 7 has fewer samples than TaskGraph "second" (model.go:2) has devices, 9: each device computes the whole batch`},
+		{8, 9, `a batch of 7 has fewer samples than TaskGraph "first" (model.go:1) has devices, 8, as another TaskGraph has: each device computes the whole batch`},
+		{7, 7, ""},
+	} {
+		if r := compare(t, parse(t, c.k0, c.k1, false, twoLayers), 1); r.Undealt != c.want {
+			t.Errorf("%d and %d devices: %q", c.k0, c.k1, r.Undealt)
+		}
+	}
+}
+
 func TestWhatCannotBePartitionedIsRefusedWithTheReason(t *testing.T) {
-	p := parse(t, 8, 1, false, twoLayers)
 	split := parse(t, 1, 5, false, twoLayers)
 	split.TaskGraphs[1].Kind, split.Variables[0].TaskGraph, split.Variables[0].Trainable = ir.Split, split.TaskGraphs[1], true
 	for _, c := range []struct {
 		p        *ir.Program
 		mentions []string
 	}{
-		{p, []string{`"first"`, "model.go:1", "8 devices", "7 samples"}},
 		{split, []string{`"second"`, "model.go:2", "5 devices", "use fewer devices", "float32[4,4]", `"/w"`}},
 	} {
 		before := c.p.String()

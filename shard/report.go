@@ -107,8 +107,10 @@ func (x *problem) undealt() (sentence string) {
 	switch {
 	case sentence == "":
 		return ""
-	case others > 0:
-		sentence += fmt.Sprintf(" (and %d more TaskGraphs)", others)
+	case others == 1:
+		sentence += ", as another TaskGraph has"
+	case others > 1:
+		sentence += fmt.Sprintf(", as %d others have", others)
 	}
 	return sentence + ": each device computes the whole batch"
 }

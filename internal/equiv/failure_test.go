@@ -94,26 +94,6 @@ func TestATrainableVariableSetFromDataAfterTheOptimizerIsAnError(t *testing.T) {
 	mustFail(t, err, `"/out/dense/biases"`, "epl.Optimizer", "equiv/failure_test.go")
 }
 
-func TestBatchesOfDifferentShapesInOneStepAreAnError(t *testing.T) {
-	noLeak(t)
-	m := regression()
-	env := newCluster(t, 2, 2, nil)
-	ds := custom(func(yield func(train.Batch, error) bool) {
-		for i := 0; ; i++ {
-			n := 8
-			if i == 6 {
-				n = 5
-			}
-			in, labels := Regression(n, 8)(i)
-			if !yield(train.Batch{Inputs: in, Labels: labels}, nil) {
-				return
-			}
-		}
-	})
-	_, err := TrainOn(env.Backend(), env.Dataset(ds), m, epl.Optimizer(sgd()), 4)
-	mustFail(t, err, "batch 2 of the 4 of one step", "float32[5,8]", "float32[8,8]", "drop or pad")
-}
-
 func TestAPanicInTheDatasetIsAnError(t *testing.T) {
 	noLeak(t)
 	m := regression()

@@ -212,6 +212,24 @@ func TestABatchOfAnotherShapeClosesTheStepBeforeIt(t *testing.T) {
 	}
 }
 
+// GoMLX builds a graph for each spec, so that batches with another one are no step together either.
+func TestABatchOfAnotherSpecClosesTheStepBeforeIt(t *testing.T) {
+	m := partedModel("mlp")
+	p := splitPlan{parts: []int{-1}, replicas: 2, micro: 2}
+	all := samplesOf(m.Batch, 18)
+	env := p.env(t, nil)
+	specs := []string{"a", "a", "a", "b", "b", "a"}
+	got := m.under(p).epochs(t, env.Backend(), env.Dataset(custom(func(yield func(train.Batch, error) bool) {
+		for i, spec := range specs {
+			b := all.rows(3*i, 3*i+3)
+			if !yield(train.Batch{Spec: spec, Inputs: b.inputs, Labels: b.labels}, nil) {
+				return
+			}
+		}
+	})), epl.Optimizer(sgd()), 1)
+	mustBeClose(t, m.under(p).epochs(t, Plain(), all.inBatches(9, 6, 3), sgd(), 1), got)
+}
+
 // A training loop hears once, not every epoch, that steps are not full, and that a batch is too small for the devices.
 func TestUnevenBatchesAreSaidOnce(t *testing.T) {
 	var out bytes.Buffer
