@@ -16,7 +16,7 @@ func localView(p *ir.Program, o Options) (int, error) {
 	if o.Local == nil || o.Local.Instances() == 1 && p.Stages == nil && !o.inPieces() || !p.IsTraining() {
 		return 0, nil
 	}
-	l := &localiser{p: p, sum: o.SumGradients, dense: o.DenseGradients, perWorker: o.PerWorker, spanning: o.Spanning, merged: map[*ir.Value]*ir.Value{}, joined: map[*ir.Value]*ir.Value{}}
+	l := &localiser{p: p, sum: o.SumGradients, dense: o.DenseGradients, perWorker: o.PerWorker, spanning: o.Spanning, merged: map[*ir.Value]*ir.Value{}, joined: map[*ir.Value]*ir.Value{}, ofState: map[*ir.Op]bool{}}
 	// Something to insert before that comes after everything; dropped when all is done.
 	l.end = p.NewOp(&ir.Constant{Value: ir.Literal{Shape: shapes.Make(dtypes.Bool), Flat: []bool{false}}}, nil, shapes.Make(dtypes.Bool))
 	p.Main.Append(l.end)
@@ -34,6 +34,7 @@ func localView(p *ir.Program, o Options) (int, error) {
 	if err := l.apply(); err != nil {
 		return 0, err
 	}
+	l.metrics()
 	if err := l.outputs(); err != nil {
 		return 0, err
 	}
@@ -54,6 +55,7 @@ type localiser struct {
 	total     *ir.Value               // its sum over instances
 	merged    map[*ir.Value]*ir.Value // local → merged
 	joined    map[*ir.Value]*ir.Value // local → concatenated, for sparse gradients
+	ofState   map[*ir.Op]bool         // what reads the new state of metrics that add up, and what makes it
 }
 
 // ways maps collections to the way they merge. With one worker, local and global are the same.
@@ -279,7 +281,11 @@ func (l *localiser) apply() error {
 func (l *localiser) outputs() error {
 	for i, v := range l.p.Main.Outputs {
 		x := l.p.Outputs[i].Updates
-		if m := l.merged[v]; m != nil {
+		m := l.merged[v]
+		if _, said := l.how[v]; m == nil && !said && (x == nil || !x.Trainable) {
+			m = l.again(v)
+		}
+		if m != nil {
 			l.p.Main.Outputs[i] = m
 		} else if v.Op.Varying {
 			if x != nil && x.Trainable {
