@@ -191,25 +191,6 @@ func TestAnErrorOfTheDatasetInTheMiddleOfAStepIsPassedOn(t *testing.T) {
 	}
 }
 
-func TestBatchesOfDifferentShapesInOneStepOfAPipelineAreAnError(t *testing.T) {
-	noLeak(t)
-	m := stagedMLP()
-	env := newPipeline(t, 2, 3, nil)
-	ds := custom(func(yield func(train.Batch, error) bool) {
-		for i := 0; ; i++ {
-			n := 4
-			if i == 4 {
-				n = 3
-			}
-			if !yield(oneBatch(Regression(n, 8), i), nil) {
-				return
-			}
-		}
-	})
-	_, err := m.train(env.Backend(), 2, env.Dataset(ds), epl.Optimizer(sgd()), 4)
-	mustFail(t, err, "batch 1 of the 3 of one step", "float32[3,8]", "float32[4,8]", "drop or pad")
-}
-
 // A step that fails on one device, after others have done their part, ends on all of them.
 func TestAStepThatFailsOnOneStageEndsOnAll(t *testing.T) {
 	for _, p := range fewPlans() {
