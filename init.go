@@ -177,7 +177,9 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: engine.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
 	eng.Owner = backend
-	return &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, job: j}, nil
+	env := &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, job: j}
+	backend.Owner = env
+	return env, nil
 }
 
 // environment reads the variables of the launcher, or what follows from those of what else started the workers: Slurm,
@@ -235,7 +237,8 @@ func innerName(name string) (_ string, pureGo bool, err error) {
 	kind, options, _ := strings.Cut(name, ":")
 	pureGo = kind == "go"
 	if kind == "epl" {
-		return "", false, errors.Errorf("epl: the inner backend cannot be EPL itself (%q)", name)
+		return "", false, errors.Errorf("epl: the inner backend cannot be EPL itself (%q); a program that calls Init chooses what it runs on with WithInner or %s, "+
+			"and one that is given its backend by GoMLX finds the Env with epl.Of", name, compute.ConfigEnvVar)
 	}
 	if pureGo && !strings.Contains(options, "ops_") {
 		// Ops one after the other, each on all cores: with ops in parallel the pure-Go backend can deadlock. And in the order in

@@ -26,6 +26,10 @@ type Backend struct {
 	Engine // the data interface
 	opts   Options
 	final  bool
+	// Owner is who made the backend.
+	Owner any
+	// Finally, if it is not nil, is done once before the engine is finalized.
+	Finally func()
 }
 
 var _ compute.Backend = (*Backend)(nil)
@@ -91,6 +95,9 @@ func (b *Backend) Builder(name string) compute.Builder { return newBuilder(b, na
 func (b *Backend) Finalize() {
 	if !b.final {
 		b.final = true
+		if b.Finally != nil {
+			b.Finally()
+		}
 		b.engine.Finalize()
 	}
 }

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Runs GoMLX's own tests on its plain Go backend and on EPL, and prints what passes on the one and fails on the other.
+# Documented refusals (internal/gomlxtests/refusals.txt) are allowed, and nothing else: any other difference is status 1.
+#
+#   scripts/gomlx-tests.sh                                  all packages, EPL with 1 and with 2 devices: half an hour of 2 cores
+#   scripts/gomlx-tests.sh ./core/graph ./ml/train          these packages of GoMLX
+#   EPL_BACKENDS='epl:devices=4' scripts/gomlx-tests.sh     other backends of EPL's, separated by spaces
+#   RESULTS=folder scripts/gomlx-tests.sh                   keep the outputs of the tests there
+#
+# The module that go.mod names is copied to a temporary folder. Every package with tests gets an external test file that
+# imports EPL, so that GOMLX_BACKEND=epl:… works in its test binary; GoMLX's own files stay as they are. XLA, which those
+# tests install if they can, is replaced by a stub: neither side runs on it. It needs the network or a filled module cache.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export CGO_ENABLED=0
+here=$PWD
+backends=(${EPL_BACKENDS:-epl:devices=1 epl:devices=2})
+plain=${PLAIN_BACKEND:-go}
+timeout=${TIMEOUT:-20m}
+packages=("$@")
+[ ${#packages[@]} -gt 0 ] || packages=(./...)
+
+work=$(mktemp -d)
+trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
+results=${RESULTS:-$work/results}
+mkdir -p "$results" "$work/xla/compute/xla" "$work/xla/installer"
+go mod download github.com/gomlx/gomlx
+cp -r "$(go list -m -f '{{.Dir}}' github.com/gomlx/gomlx)" "$work/gomlx"
+chmod -R u+w "$work/gomlx"
+
+printf 'module github.com/gomlx/go-xla\n\ngo 1.26\n' >"$work/xla/go.mod"
+printf '// Package xla stands in for the real one.\npackage xla\n\n// AutoInstall installs nothing.\nfunc AutoInstall() error { return nil }\n' >"$work/xla/compute/xla/xla.go"
+printf '// Package installer stands in for the real one.\npackage installer\n\n// HasNvidiaGPU finds none.\nfunc HasNvidiaGPU() bool { return false }\n' >"$work/xla/installer/installer.go"
+
+cd "$work/gomlx"
+export GOFLAGS="${GOFLAGS:-} -mod=mod -tags=noxla" GOWORK=off
+sum=$here/go.sum
+cat "$sum" >>go.sum
+go mod edit -require=github.com/easyparallel/epl@v0.0.0 -replace=github.com/easyparallel/epl="$here" -replace=github.com/gomlx/go-xla="$work/xla"
+go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Name}} {{.Dir}}{{end}}' "${packages[@]}" | while read -r name dir; do
+	printf 'package %s_test\n\nimport _ "github.com/easyparallel/epl"\n' "$name" >"$dir/zz_epl_test.go"
+done
+
+# -p 1: tests of time and of memory must not disturb each other. A package that hangs fails after the timeout.
+one() { # backend, file
+	printf '==> GoMLX on %s\n' "$1"
+	# Failed tests are what the comparison is about.
+	GOMLX_BACKEND=$1 go test -json -p 1 -count=1 -timeout "$timeout" "${packages[@]}" >"$2" || true
+}
+one "$plain" "$results/plain.json"
+status=0
+for i in "${!backends[@]}"; do
+	one "${backends[i]}" "$results/epl$i.json"
+	(cd "$here" && GOFLAGS='' go run ./internal/gomlxtests -plain "$plain" -epl "${backends[i]}" -refusals internal/gomlxtests/refusals.txt \
+		"$results/plain.json" "$results/epl$i.json") || status=1
+done
+exit $status
