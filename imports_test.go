@@ -31,7 +31,12 @@ var mayImport = map[string][]string{
 	"trace":            {},
 	"internal/version": {},
 	"internal/gen":     {},
-	"wire":             {},
+	"internal/chrome":  {}, // checks timelines, in tests
+
+	// The comparison of GoMLX's own tests on EPL with those on its plain backend.
+	"internal/gomlxtests": {},
+
+	"wire": {},
 
 	// How workers find each other and stay in step.
 	"rendezvous":   {"wire", "internal/version"},
@@ -55,7 +60,7 @@ var mayImport = map[string][]string{
 
 	// Who puts the pipeline together, and the face of it.
 	"internal/engine": {"config", "cluster", "ir", "record", "cost", "plan", "passes", "emit", "schedule", "trace", "runtime", "internal/job"},
-	"":                {"config", "cluster", "ir", "record", "passes", "runtime", "data", "rendezvous", "internal/engine", "internal/job"},
+	"":                {"config", "cluster", "ir", "record", "passes", "trace", "runtime", "data", "rendezvous", "internal/engine", "internal/job"},
 
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv": {"", "config", "cluster", "ir", "record", "passes", "emit", "runtime", "internal/engine"}, // the test of the whole

@@ -18,14 +18,18 @@ import (
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/record"
 	"github.com/easyparallel/epl/rendezvous"
+	"github.com/easyparallel/epl/trace"
 )
 
 // Environment variables that are not configuration keys.
 const (
 	// EnvDump names a directory in which every program is written down after every pass.
 	EnvDump = "EPL_DUMP"
-	// EnvTrace names a file for the timeline of one training step, which Chrome's tracing page and Perfetto show.
+	// EnvTrace names a file for the timeline of training steps, which Chrome's tracing page and Perfetto show.
 	EnvTrace = "EPL_TRACE"
+	// EnvTraceSteps says which steps that file has: "3:6" are the four from the third to the sixth, "5" is one. The default is
+	// the third, or the last one of a program with fewer.
+	EnvTraceSteps = "EPL_TRACE_STEPS"
 	// EnvPasses switches passes off and on, as [WithPasses] does.
 	EnvPasses = "EPL_PASSES"
 )
@@ -145,6 +149,10 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
+	traced, steps, err := timeline()
+	if err != nil {
+		return nil, err
+	}
 	local := len(cl.LocalDevices())
 	if plan != "" {
 		local = 1 // nothing runs
@@ -165,6 +173,7 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 		if j, err = job.Join(job.Options{Cluster: cl, Config: cfg, Lookup: lookup, HandOut: handOut, Facts: []rendezvous.Fact{
 			{Name: "passes (" + EnvPasses + ", WithPasses)", Value: set.String()},
 			{Name: "inner backend (" + compute.ConfigEnvVar + ", WithInner)", Value: name},
+			{Name: "timeline (" + EnvTrace + ", " + EnvTraceSteps + ")", Value: timelineFact(traced, steps)},
 		}}); err != nil {
 			return nil, err
 		}
@@ -172,7 +181,7 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 			return nil, err
 		}
 	}
-	eng := engine.New(engine.Options{Config: cfg, Cluster: cl, Passes: set, PureGo: pureGo, Dump: os.Getenv(EnvDump), Trace: os.Getenv(EnvTrace), Plan: plan, Job: j}, devices...)
+	eng := engine.New(engine.Options{Config: cfg, Cluster: cl, Passes: set, PureGo: pureGo, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps, Plan: plan, Job: j}, devices...)
 	backend := record.NewBackend(devices[0], eng, record.Options{
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: engine.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
@@ -226,9 +235,34 @@ func newCluster(cfg *Config, localDevices int, lookup func(string) (string, bool
 	return cluster.FromEnvironment(lookup, localDevices, visible)
 }
 
+// timeline reads which file is to get a timeline, and of which steps.
+func timeline() (file string, steps trace.Range, err error) {
+	file, which := os.Getenv(EnvTrace), strings.TrimSpace(os.Getenv(EnvTraceSteps))
+	if which == "" {
+		return file, trace.Range{}, nil
+	}
+	if file == "" {
+		return "", steps, errors.Errorf("epl: %s=%q chooses steps of a timeline, but there is none: name its file with %s=trace.json, or unset it",
+			EnvTraceSteps, which, EnvTrace)
+	}
+	if steps, err = trace.ParseRange(which); err != nil {
+		return "", steps, errors.WithMessage(err, "epl: "+EnvTraceSteps)
+	}
+	return file, steps, nil
+}
+
+// timelineFact is what workers must agree about: a program of which a timeline is made is cut into other segments.
+func timelineFact(file string, steps trace.Range) string {
+	if file == "" {
+		return "none"
+	}
+	return "steps " + steps.String()
+}
+
 // innerName says which inner backend to make.
 func innerName(name string) (_ string, pureGo bool, err error) {
-	if name == "" {
+	chosen := name != ""
+	if !chosen {
 		name = os.Getenv(compute.ConfigEnvVar)
 	}
 	if name == "" {
@@ -236,9 +270,12 @@ func innerName(name string) (_ string, pureGo bool, err error) {
 	}
 	kind, options, _ := strings.Cut(name, ":")
 	pureGo = kind == "go"
-	if kind == "epl" {
-		return "", false, errors.Errorf("epl: the inner backend cannot be EPL itself (%q); a program that calls Init chooses what it runs on with WithInner or %s, "+
-			"and one that is given its backend by GoMLX finds the Env with epl.Of", name, compute.ConfigEnvVar)
+	switch {
+	case kind == "epl" && !chosen:
+		return "", false, errors.Errorf("epl: %s=%s makes EPL the backend of GoMLX, but this program calls epl.Init, whose inner backend it names: "+
+			"set it to what programs are to run on, such as go; or make the backend by compute.New, and find its Env by epl.Of", compute.ConfigEnvVar, name)
+	case kind == "epl":
+		return "", false, errors.Errorf("epl: the inner backend cannot be EPL itself (%q)", name)
 	}
 	if pureGo && !strings.Contains(options, "ops_") {
 		// Ops one after the other, each on all cores: with ops in parallel the pure-Go backend can deadlock. And in the order in

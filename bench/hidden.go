@@ -1,11 +1,12 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 
 	"github.com/gomlx/gomlx/ml/train/loss"
+
+	"github.com/easyparallel/epl/trace"
 )
 
 // hiddenRow measures how much of the time that gradients need to be reduced passes while backward goes on.
@@ -48,30 +49,18 @@ func hidden(p problem) (float64, error) {
 			return 0, err
 		}
 	}
-	text, err := os.ReadFile(file)
+	f, err := os.Open(file)
 	if err != nil {
 		return 0, err
 	}
-	var trace struct {
-		TraceEvents []struct {
-			Cat string
-			Dur float64
-		}
-	}
-	if err := json.Unmarshal(text, &trace); err != nil {
+	defer f.Close()
+	step, err := trace.Read(f)
+	if err != nil {
 		return 0, err
 	}
-	var communicate, wait float64
-	for _, e := range trace.TraceEvents {
-		switch e.Cat {
-		case "communicate":
-			communicate += e.Dur
-		case "wait":
-			wait += e.Dur
-		}
-	}
-	if communicate == 0 {
+	total := step.Report().Total
+	if total.Communication == 0 {
 		return 0, nil
 	}
-	return max(0, 1-wait/communicate), nil
+	return 1 - float64(total.Exposed)/float64(total.Communication), nil
 }

@@ -120,7 +120,7 @@ func TestEveryKeyTakesCodeBeforeEnvironmentBeforeDefault(t *testing.T) {
 
 func TestEnvironmentVariablesOfOthersAreLeftAlone(t *testing.T) {
 	clearEnvironment(t)
-	for _, name := range []string{"EPL_DUMP", "EPL_TRACE", "EPL_RANK", "EPL_PIPELINE", "EPL_PIPELINES_X", "PIPELINE_NUM_STAGES", "epl_pipeline_x"} {
+	for _, name := range []string{"EPL_DUMP", "EPL_TRACE", "EPL_TRACE_STEPS", "EPL_RANK", "EPL_PIPELINE", "EPL_PIPELINES_X", "PIPELINE_NUM_STAGES", "epl_pipeline_x"} {
 		t.Setenv(name, "anything")
 	}
 	t.Setenv("EPL_PIPELINE_UNKNOWN_BUT_EMPTY", "")

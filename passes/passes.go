@@ -69,6 +69,8 @@ type Options struct {
 	AMPBarriers bool
 	// AMPLog is told what mixed precision decides about every op; nil: nobody.
 	AMPLog func(line string)
+	// Timeline: a step runs in pieces, even on one device, because a timeline is made of them.
+	Timeline bool
 	// Note is told what a user should know of what passes did; nil: nobody.
 	Note func(line string)
 	// Warn is told what users should know without asking, once for each kind; nil: it is a note like others.
@@ -91,7 +93,7 @@ func (o Options) warn(kind, line string) {
 }
 
 // inPieces tells whether a step has to run in pieces, even on one device.
-func (o Options) inPieces() bool { return o.divides() || o.ApplyGroups > 1 }
+func (o Options) inPieces() bool { return o.divides() || o.ApplyGroups > 1 || o.Timeline }
 
 // Table holds all passes in order.
 var Table = []Pass{

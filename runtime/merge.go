@@ -15,14 +15,12 @@ import (
 	"github.com/easyparallel/epl/comm"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
-	"github.com/easyparallel/epl/trace"
 )
 
 // merging is a bucket on its way. Its parts are queued on a communicator; finish waits for them and keeps the results.
 type merging struct {
 	parts   []*part
 	parcels []*parcel
-	traced  chan struct{} // closed when the communicator's bar in the timeline is drawn; nil if nobody draws
 }
 
 // part is one value of a bucket.
@@ -114,18 +112,11 @@ func (r *run) startMerge(bucket int) error {
 	if err := r.meter.add(schedule.ForCommunication, r.schedule.MergeBuffers(bucket, r.place, r.traffic)); err != nil {
 		return err
 	}
-	if r.trace != nil {
-		m.traced = make(chan struct{})
-		go func() {
-			defer close(m.traced)
-			for _, p := range m.parts {
-				for _, h := range p.calls {
-					_ = h.Wait()
-				}
-			}
-			r.trace.Add(r.id, 1+bucket%r.opts.Communicators, trace.Communicate, fmt.Sprintf("bucket %d", bucket), start, b.Bytes())
-		}()
+	var calls []*comm.Handle
+	for _, p := range m.parts {
+		calls = append(calls, p.calls...)
 	}
+	r.communicates(1+bucket%r.opts.Communicators, r.opOf(b), fmt.Sprintf("bucket %d", bucket), start, r.travels(b), calls...)
 	return nil
 }
 
@@ -155,9 +146,6 @@ func (r *run) waitMerge(bucket int) error {
 		}
 	}
 	_ = r.meter.add(schedule.ForCommunication, -r.schedule.MergeBuffers(bucket, r.place, r.traffic))
-	if m.traced != nil {
-		<-m.traced
-	}
 	r.pending[bucket] = nil
 	return nil
 }

@@ -109,20 +109,26 @@ func (r *run) load(v *ir.Value) error {
 	r.drawn.Go(func() {
 		start := time.Now()
 		b, err := r.device.backend.BufferFromFlatData(0, h.flat, h.shape)
-		r.trace.Add(r.id, 2+r.opts.Communicators, trace.Data, "load "+v.String(), start, v.Bytes())
+		r.communicated(r.hostLane(), loadOp, v.String(), start, v.Bytes())
 		come <- arrived{b, err}
 	})
-	r.coming(schedule.Slot{Value: v, Micro: schedule.Once}, v.Bytes(), func() (compute.Buffer, error) {
+	r.coming(schedule.Slot{Value: v, Micro: schedule.Once}, v.Bytes(), loadOp, func() (compute.Buffer, error) {
 		x := <-come
 		return x.b, x.err
 	})
 	return r.meter.add(r.ledger.Use(v), v.Bytes())
 }
 
-// coming keeps a value that is on its way.
-func (r *run) coming(at schedule.Slot, bytes int64, arrival func() (compute.Buffer, error)) {
-	r.values[at] = &held{use: r.ledger.Use(at.Value), bytes: bytes, arrival: arrival}
+// coming keeps a value that is on its way, by some op.
+func (r *run) coming(at schedule.Slot, bytes int64, op string, arrival func() (compute.Buffer, error)) {
+	r.values[at] = &held{use: r.ledger.Use(at.Value), bytes: bytes, arrival: arrival, op: op, what: at.Value.String()}
 }
+
+// What moves variables between host and device, in a timeline.
+const (
+	loadOp  = "load"
+	storeOp = "store"
+)
 
 // store takes the new value of a variable to the host. Devices of this worker that have the same value share what the first
 // of them stores.
@@ -130,16 +136,17 @@ func (r *run) store(v *ir.Value) error {
 	if r.storer(v) != r {
 		return nil
 	}
-	start := time.Now()
 	h, err := r.value(schedule.Slot{Value: v, Micro: schedule.Once})
 	if err != nil {
 		return err
 	}
+	start := time.Now()
 	flat, err := toHost(h, v.Shape)
 	if err != nil {
 		return err
 	}
-	r.trace.Add(r.id, 0, trace.Data, "store "+v.String(), start, v.Bytes())
+	r.did(trace.Event{Kind: trace.Wait, Op: storeOp, Name: v.String(), Start: start})
+	r.communicated(r.hostLane(), storeOp, v.String(), start, v.Bytes())
 	r.host[v] = &hostBuffer{r.device.backend, flat, v.Shape}
 	return nil
 }

@@ -37,13 +37,13 @@ func (r *run) peers(place int) (ranks []int) {
 
 // scattering is a bucket of which each model replica gets a part, on its way.
 type scattering struct {
-	outs   []*ir.Value
-	from   any   // what is added up, by model replica
-	to     any   // what this one gets
-	sizes  []int // elements of each value's part
-	call   *comm.Handle
-	scale  float32 // of what traveled as float16; 0: it did not
-	traced chan struct{}
+	micro int
+	outs  []*ir.Value
+	from  any   // what is added up, by model replica
+	to    any   // what this one gets
+	sizes []int // elements of each value's part
+	call  *comm.Handle
+	scale float32 // of what traveled as float16; 0: it did not
 }
 
 // startParts begins to add up the values of a micro-batch over the model replicas, each of which gets a part of the sum.
@@ -54,7 +54,7 @@ func (r *run) startParts(bucket, micro int) error {
 		return err
 	}
 	ins, outs := b.At(r.place)
-	x := &scattering{outs: outs}
+	x := &scattering{outs: outs, micro: micro}
 	total := 0
 	for _, v := range outs {
 		x.sizes = append(x.sizes, v.Shape.Size())
@@ -90,14 +90,7 @@ func (r *run) startParts(bucket, micro int) error {
 	}
 	start := time.Now()
 	x.call = end.Start(comm.Call{Op: comm.ReduceScatter, In: x.from, Out: x.to, Reduction: comm.Sum, Scale: scale, Program: r.program.Name})
-	if r.trace != nil {
-		x.traced = make(chan struct{})
-		go func() {
-			defer close(x.traced)
-			_ = x.call.Wait()
-			r.trace.Add(r.id, 1+bucket%r.opts.Communicators, trace.Communicate, fmt.Sprintf("bucket %d", bucket), start, b.Bytes())
-		}()
-	}
+	r.communicates(1+bucket%r.opts.Communicators, r.opOf(b), fmt.Sprintf("bucket %d", bucket), start, r.travels(b), x.call)
 	r.scattered[bucket] = x
 	return nil
 }
@@ -139,9 +132,6 @@ func (r *run) finishParts(bucket int) error {
 	if err := x.call.Wait(); err != nil {
 		return err
 	}
-	if x.traced != nil {
-		<-x.traced
-	}
 	if x.scale != 0 {
 		half := x.to.([]float16.Float16)
 		flat := make([]float32, len(half))
@@ -163,7 +153,9 @@ func (r *run) finishParts(bucket int) error {
 		for i, v := range x.outs {
 			ins = append(ins, r.values[schedule.Slot{Value: v, Micro: schedule.Once}].Buffer, news[i])
 		}
+		start := time.Now()
 		sums, err := r.device.adders[bucket].Execute(ins, slices.Repeat([]bool{true}, len(ins)), 0)
+		r.ran(trace.Task{Kind: trace.Accumulate, Stage: r.schedule.Segments[r.schedule.Buckets[bucket].After].Stage, Micro: x.micro}, fmt.Sprintf("add bucket %d", bucket), start)
 		if err != nil {
 			return err
 		}
@@ -192,11 +184,13 @@ func (r *run) joinParts(bucket int) error {
 	if err != nil {
 		return err
 	}
+	start, bytes := time.Now(), int64(0)
 	for _, v := range outs {
 		h, flat, shared, err := r.view(v, schedule.Once)
 		if err != nil {
 			return err
 		}
+		bytes += v.Bytes()
 		if err := end.Do(comm.Call{Op: comm.AllReduce, Buf: flat, Reduction: comm.Sum, Program: r.program.Name}); err != nil {
 			return err
 		}
@@ -210,6 +204,7 @@ func (r *run) joinParts(bucket int) error {
 			return err
 		}
 	}
+	r.communicated(1+bucket%r.opts.Communicators, comm.AllReduce.String(), fmt.Sprintf("bucket %d", bucket), start, bytes)
 	return nil
 }
 
@@ -219,6 +214,7 @@ func (r *run) across(in schedule.Instr, a *ir.Exchange) error {
 	if err != nil {
 		return err
 	}
+	begun := time.Now()
 	end, err := r.end(r.peers(r.place), r.opts.Communicators+1)
 	if err != nil {
 		return err
@@ -249,14 +245,10 @@ func (r *run) across(in schedule.Instr, a *ir.Exchange) error {
 	if shared && a.How != ir.AllReduceOf {
 		h.sends = append(h.sends, handle)
 	}
-	if r.trace != nil {
-		r.drawn.Go(func() {
-			_ = handle.Wait()
-			r.trace.Add(r.id, 3+r.opts.Communicators, trace.Communicate, fmt.Sprintf("%s %s", a.How, in.Op), start, out.Bytes())
-		})
-	}
+	r.did(trace.Event{Kind: trace.Launch, Op: call.Op.String(), Name: in.Op.String(), Start: begun})
+	r.communicates(r.exchangeLane(), call.Op.String(), in.Op.String(), start, out.Bytes(), handle)
 	at := schedule.Slot{Value: out, Micro: in.Micro}
-	r.coming(at, out.Bytes(), func() (compute.Buffer, error) {
+	r.coming(at, out.Bytes(), call.Op.String(), func() (compute.Buffer, error) {
 		if err := handle.Wait(); err != nil {
 			if b != nil {
 				_ = b.Finalize()

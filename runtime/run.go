@@ -22,8 +22,9 @@ type held struct {
 	bytes    int64
 	borrowed bool           // the caller's: not to be overwritten or freed
 	sends    []*comm.Handle // that read it
-	// arrival, if it is not nil, waits for a value that is on its way.
-	arrival func() (compute.Buffer, error)
+	// arrival, if it is not nil, waits for a value that is on its way; op and what say how it comes, in a timeline.
+	arrival  func() (compute.Buffer, error)
+	op, what string
 }
 
 // arrive waits until the value is there.
@@ -103,21 +104,35 @@ func (r *run) list() (err error) {
 		if err := r.do(at); err != nil {
 			return err
 		}
+		r.remember(r.meter.books.Live)
 	}
 	for _, h := range r.values { // what a step leaves behind is all there
-		if err := h.arrive(); err != nil {
+		if err := r.arrive(h); err != nil {
 			return err
 		}
 	}
 	if err := r.deliver(); err != nil {
 		return err
 	}
+	if err := r.waitSends(); err != nil {
+		return err
+	}
+	return r.reap()
+}
+
+// waitSends waits until others have taken all that the device sent.
+func (r *run) waitSends() error {
+	if len(r.calls) == 0 {
+		return nil
+	}
+	start := time.Now()
 	for _, h := range r.calls {
 		if err := h.Wait(); err != nil {
 			return err
 		}
 	}
-	return r.reap()
+	r.did(trace.Event{Kind: trace.Wait, Op: comm.Send.String(), Name: "all that was sent", Start: start})
+	return nil
 }
 
 func (r *run) do(in schedule.Instr) error {
@@ -134,10 +149,14 @@ func (r *run) do(in schedule.Instr) error {
 	case schedule.Accumulate:
 		return r.accumulate(in)
 	case schedule.Merge:
-		if r.schedule.Buckets[in.Bucket].Parts {
-			return r.startParts(in.Bucket, in.Micro)
+		bucket := r.schedule.Buckets[in.Bucket]
+		begin := r.startMerge
+		if bucket.Parts {
+			begin = func(bucket int) error { return r.startParts(bucket, in.Micro) }
 		}
-		return r.startMerge(in.Bucket)
+		err := begin(in.Bucket)
+		r.did(trace.Event{Kind: trace.Launch, Op: r.opOf(bucket), Name: fmt.Sprintf("bucket %d", in.Bucket), Start: start})
+		return err
 	case schedule.Wait:
 		wait := r.waitMerge
 		switch parts := r.schedule.Buckets[in.Bucket].Parts; {
@@ -147,7 +166,7 @@ func (r *run) do(in schedule.Instr) error {
 			wait = r.finishParts
 		}
 		err := wait(in.Bucket)
-		r.trace.Add(r.id, 0, trace.Wait, fmt.Sprintf("bucket %d", in.Bucket), start, 0)
+		r.did(trace.Event{Kind: trace.Wait, Op: r.opOf(r.schedule.Buckets[in.Bucket]), Name: fmt.Sprintf("bucket %d", in.Bucket), Start: start})
 		if err != nil {
 			return err
 		}
@@ -203,12 +222,14 @@ func (r *run) segment(in schedule.Instr) error {
 			return err
 		}
 	}
-	if err := r.meter.during(r.profiles[in.Segment].Need(func(i int) bool { return donate[i] })); err != nil {
+	need := r.profiles[in.Segment].Need(func(i int) bool { return donate[i] })
+	r.remember(r.meter.books.Live.Plus(need.Peak))
+	if err := r.meter.during(need); err != nil {
 		return err
 	}
 	start := time.Now()
 	outs, err := r.device.segments[in.Segment].Execute(ins, donate, 0)
-	r.trace.AddTask(r.id, trace.Task{Kind: string(s.Kind), Stage: s.Stage, Micro: in.Micro, Replica: r.replica}, r.schedule.Text(in), start)
+	r.ran(trace.Task{Kind: string(s.Kind), Stage: s.Stage, Micro: in.Micro}, r.schedule.Text(in), start)
 	if err != nil {
 		return err
 	}
@@ -252,7 +273,7 @@ func (r *run) value(at schedule.Slot) (*held, error) {
 	if h == nil {
 		return nil, errors.Errorf("%s is not there", at.Value)
 	}
-	return h, h.arrive()
+	return h, r.arrive(h)
 }
 
 // view finds a value, and its elements on the host: its own memory, if they are shared.
@@ -287,7 +308,7 @@ func (r *run) feedInput(in schedule.Instr) error {
 		if err != nil {
 			return err
 		}
-		r.trace.Add(r.id, 0, trace.Data, in.Value.String(), start, bytesOf(b))
+		r.did(trace.Event{Kind: trace.Data, Name: in.Value.String(), Start: start, Bytes: bytesOf(b)})
 		return r.keep(schedule.Slot{Value: in.Value, Micro: in.Micro}, b)
 	}
 	index := r.tensor[in.Value]
@@ -296,7 +317,7 @@ func (r *run) feedInput(in schedule.Instr) error {
 	if err != nil {
 		return err
 	}
-	r.trace.Add(r.id, 0, trace.Data, fmt.Sprintf("input %d", index), start, bytesOf(b))
+	r.did(trace.Event{Kind: trace.Data, Name: fmt.Sprintf("input %d", index), Start: start, Bytes: bytesOf(b)})
 	return r.keep(schedule.Slot{Value: in.Value, Micro: in.Micro}, b)
 }
 
@@ -323,7 +344,7 @@ func (r *run) take(at schedule.Slot) (compute.Buffer, bool, error) {
 	if !ok {
 		return nil, false, nil
 	}
-	if err := h.arrive(); err != nil {
+	if err := r.arrive(h); err != nil {
 		return nil, false, err
 	}
 	if !h.sending() {
@@ -355,7 +376,7 @@ func (r *run) free(at schedule.Slot) error {
 	if !ok || h.borrowed {
 		return nil
 	}
-	if err := h.arrive(); err != nil {
+	if err := r.arrive(h); err != nil {
 		r.forget(at)
 		return err
 	}
@@ -416,7 +437,7 @@ func (r *run) accumulate(in schedule.Instr) error {
 	donate := slices.Repeat([]bool{true}, len(ins))
 	start := time.Now()
 	outs, err := r.device.adders[in.Bucket].Execute(ins, donate, 0)
-	r.trace.AddTask(r.id, trace.Task{Kind: trace.Accumulate, Stage: r.schedule.Segments[bucket.After].Stage, Micro: in.Micro, Replica: r.replica}, r.schedule.Text(in), start)
+	r.ran(trace.Task{Kind: trace.Accumulate, Stage: r.schedule.Segments[bucket.After].Stage, Micro: in.Micro}, r.schedule.Text(in), start)
 	if err != nil {
 		return err
 	}
@@ -436,7 +457,7 @@ func (r *run) give(v *ir.Value) (compute.Buffer, error) {
 	if !ok {
 		return nil, errors.Errorf("device %d did not compute it", r.id)
 	}
-	if err := h.arrive(); err != nil {
+	if err := r.arrive(h); err != nil {
 		return nil, err
 	}
 	r.forget(at)

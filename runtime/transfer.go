@@ -18,6 +18,7 @@ import (
 func (r *run) send(in schedule.Instr) error {
 	t := r.schedule.Transfers[in.Transfer]
 	to := r.schedule.Ranks[r.replica][t.To]
+	flow := r.flow(in.Transfer, in.Micro)
 	if t.Input {
 		if r.workerOf(to) == r.feeder(r.replica) {
 			return nil // it has the batch itself
@@ -27,14 +28,14 @@ func (r *run) send(in schedule.Instr) error {
 		if err != nil {
 			return err
 		}
-		r.startSend(rowsOf(t, flat), to, in.Transfer)
+		r.startSend(rowsOf(t, flat), to, in.Transfer, t.Value.String(), flow)
 		return nil
 	}
 	h, flat, shared, err := r.view(t.Value, in.Micro)
 	if err != nil {
 		return err
 	}
-	if call := r.startSend(flat, to, in.Transfer); shared {
+	if call := r.startSend(flat, to, in.Transfer, t.Value.String(), flow); shared {
 		h.sends = append(h.sends, call)
 	}
 	return nil
@@ -49,17 +50,19 @@ func rowsOf(t schedule.Transfer, flat any) any {
 	return slice(flat, t.Start*row, (t.Start+t.Rows)*row)
 }
 
-func (r *run) startSend(flat any, to, tag int) *comm.Handle {
+func (r *run) startSend(flat any, to, tag int, what, flow string) *comm.Handle {
 	start := time.Now()
 	call := r.pipes[r.local].Start(comm.Call{Op: comm.Send, Buf: flat, Peer: to, Tag: tag, Program: r.program.Name})
 	r.calls = append(r.calls, call)
-	if r.trace != nil {
-		r.drawn.Go(func() {
-			_ = call.Wait()
-			r.trace.Add(r.id, 1+r.opts.Communicators, trace.Send, fmt.Sprintf("to device %d", to), start, int64(len(dtypes.UnsafeByteSliceFromAny(flat))))
-		})
-	}
+	name := fmt.Sprintf("%s to device %d", what, to)
+	r.did(trace.Event{Kind: trace.Launch, Op: comm.Send.String(), Name: name, Start: start, Flow: flow})
+	r.communicates(r.sendLane(), comm.Send.String(), name, start, int64(len(dtypes.UnsafeByteSliceFromAny(flat))), call)
 	return call
+}
+
+// received notes that the device waited for a value and took it.
+func (r *run) received(v *ir.Value, from int, start time.Time, bytes int64, flow string) {
+	r.did(trace.Event{Kind: trace.Receive, Op: comm.Send.String(), Name: fmt.Sprintf("%s from device %d", v, from), Start: start, Bytes: bytes, Flow: flow})
 }
 
 // receive takes a value that another device of the model replica sends.
@@ -73,7 +76,7 @@ func (r *run) receive(in schedule.Instr) error {
 	if err != nil {
 		return err
 	}
-	r.trace.Add(r.id, 0, trace.Receive, fmt.Sprintf("%s from device %d", t.Value, from), start, bytesOf(b))
+	r.received(t.Value, from, start, bytesOf(b), r.flow(in.Transfer, in.Micro))
 	return r.keep(schedule.Slot{Value: t.Value, Micro: in.Micro}, b)
 }
 
@@ -119,17 +122,18 @@ func (r *run) exchange(in schedule.Instr) error {
 	if err != nil {
 		return err
 	}
-	start := time.Now()
 	v, out := in.Op.Inputs[mine], in.Op.Outputs[mine]
 	_, flat, _, err := r.view(v, in.Micro)
 	if err != nil {
 		return err
 	}
+	start := time.Now()
 	b, err := r.fill(out.Shape, func(to any) error { return collective(end, r.program.Name, in.Op, a, mine, flat, to) })
 	if err != nil {
 		return err
 	}
-	r.trace.Add(r.id, 1, trace.Communicate, fmt.Sprintf("%s %s", a.How, in.Op), start, bytesOf(b))
+	r.did(trace.Event{Kind: trace.Wait, Op: a.How.String(), Name: in.Op.String(), Start: start})
+	r.communicated(r.exchangeLane(), a.How.String(), in.Op.String(), start, max(v.Bytes(), out.Bytes()))
 	if err := r.keep(schedule.Slot{Value: out, Micro: in.Micro}, b); err != nil {
 		return err
 	}
@@ -142,6 +146,7 @@ func (r *run) deliver() error {
 		from := r.schedule.Ranks[0][x.Place]
 		at := schedule.Slot{Value: x.Value, Micro: schedule.Once}
 		tag := len(r.schedule.Transfers) + i
+		flow := func(to int) string { return fmt.Sprintf("result %d to %d", i, to) }
 		for _, to := range r.without(x) {
 			switch r.id {
 			case from:
@@ -153,16 +158,18 @@ func (r *run) deliver() error {
 				if err != nil {
 					return err
 				}
-				if call := r.startSend(flat, to, tag); shared {
+				if call := r.startSend(flat, to, tag, x.Value.String(), flow(to)); shared {
 					h.sends = append(h.sends, call)
 				}
 			case to:
+				start := time.Now()
 				b, err := r.fill(r.resultShape(x.Value), func(flat any) error {
 					return r.pipes[r.local].Do(comm.Call{Op: comm.Recv, Buf: flat, Peer: from, Tag: tag, Program: r.program.Name})
 				})
 				if err != nil {
 					return err
 				}
+				r.received(x.Value, from, start, bytesOf(b), flow(to))
 				if err := r.keep(at, b); err != nil {
 					return err
 				}

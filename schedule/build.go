@@ -22,6 +22,8 @@ type Options struct {
 	Ranks [][]int
 	// Offload keeps weights and what the optimizer keeps for them on the host.
 	Offload bool
+	// Phases ends a segment between forward and backward of a program with one stage, so that a timeline tells them apart.
+	Phases bool
 }
 
 // Build makes the schedule of a program with a local view.
@@ -35,7 +37,7 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 		}
 	}
 	stages := max(len(p.Stages), 1)
-	b := &builder{p: p, index: map[*ir.Op]int{}, stage: map[*ir.Op]int{}, kind: map[*ir.Op]TaskKind{}, order: map[*ir.Op]turn{}, users: map[*ir.Value][]*ir.Op{},
+	b := &builder{p: p, phases: o.Phases, index: map[*ir.Op]int{}, stage: map[*ir.Op]int{}, kind: map[*ir.Op]TaskKind{}, order: map[*ir.Op]turn{}, users: map[*ir.Value][]*ir.Op{},
 		merged: map[*ir.Op]bool{}, exchanged: map[*ir.Op]bool{}, offloaded: map[*ir.Value]bool{}, bound: map[*ir.Op]bool{}, tasks: map[taskKey]*task{}, input: map[*ir.Value]bool{},
 		s: &Program{variable: map[*ir.Value]bool{}, Name: p.Name, Local: *p.Local, Ranks: o.Ranks,
 			Pipeline: Pipeline{Strategy: cmp.Or(o.Strategy, PreferBackward), Stages: stages, Groups: cmp.Or(o.Groups, stages), Micro: p.Local.MicroBatches}}}
@@ -74,6 +76,8 @@ type builder struct {
 	index map[*ir.Op]int
 	stage map[*ir.Op]int
 	kind  map[*ir.Op]TaskKind // of varying ops: the task they belong to
+	// phases: forward and backward of a program with one stage are apart.
+	phases bool
 	// order is where varying ops stand in their task.
 	order map[*ir.Op]turn
 	users map[*ir.Value][]*ir.Op
@@ -153,10 +157,14 @@ func (b *builder) read() {
 		if !b.isWork(op) {
 			continue
 		}
-		b.order[op] = turn{region: op.Region}
+		first := turn{region: op.Region}
 		if isGather(op) {
-			b.order[op] = turn{region: op.Region, level: -1}
+			first.level = -1
 		}
+		if b.phases && b.single() {
+			first.phase = op.Phase
+		}
+		b.order[op] = first
 		op.Uses(func(v *ir.Value) {
 			if !b.isWork(v.Op) || b.stage[v.Op] != b.stage[op] || b.kind[v.Op] != b.kind[op] {
 				return
@@ -166,7 +174,7 @@ func (b *builder) read() {
 				before.level++ // after a gather, that of the region's first ops
 			}
 			x := b.order[op]
-			b.order[op] = turn{max(x.region, before.region), max(x.level, before.level)}
+			b.order[op] = turn{max(x.phase, before.phase), max(x.region, before.region), max(x.level, before.level)}
 		})
 	}
 }

@@ -44,7 +44,7 @@ type Part string
 
 // The parts of a step.
 const (
-	Instance Part = "instance" // forward and backward of a program with one stage
+	Instance Part = "instance" // forward and backward of a program with one stage, where they are not apart
 	Forward  Part = "forward"
 	Backward Part = "backward"
 	Weights  Part = "weights" // the gradients of weights, where they are computed apart

@@ -65,6 +65,31 @@ func build(t *testing.T, replicas, micro, splits int) *Program {
 	return s
 }
 
+func TestForwardAndBackwardAreApartForATimeline(t *testing.T) {
+	for _, instances := range [][2]int{{2, 1}, {1, 3}, {2, 2}} {
+		p, err := ir.Parse(fmt.Sprintf(program, instances[0], instances[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Build(p, Options{MaxSplits: 2, Phases: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[Part]int{}
+		for _, x := range s.Segments {
+			seen[x.Kind]++
+			for _, op := range x.Ops {
+				if x.Kind == Forward && op.Phase != ir.Forward || x.Kind == Backward && op.Phase == ir.Forward && op.Varying {
+					t.Errorf("%v: %s is in %s", instances, op, x.Name)
+				}
+			}
+		}
+		if seen[Forward] != 1 || seen[Backward] < 1 || seen[Instance] != 0 {
+			t.Errorf("%v: segments %v", instances, seen)
+		}
+	}
+}
+
 func TestSchedulesAreThoseOfTheGoldenFiles(t *testing.T) {
 	for _, c := range []struct {
 		name            string

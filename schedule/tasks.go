@@ -84,11 +84,15 @@ func (b *builder) sortedTasks() []*task {
 	return all
 }
 
-// turn is where an op stands in its task: in its region, or a later one that has something it needs, after so many exchanges.
-type turn struct{ region, level int }
+// turn is where an op stands in its task: in its phase, if these are apart, and its region, or a later one that has something
+// it needs, after so many exchanges.
+type turn struct {
+	phase         ir.Phase
+	region, level int
+}
 
 func (x turn) compare(y turn) int {
-	return cmp.Or(cmp.Compare(x.region, y.region), cmp.Compare(x.level, y.level))
+	return cmp.Or(cmp.Compare(x.phase, y.phase), cmp.Compare(x.region, y.region), cmp.Compare(x.level, y.level))
 }
 
 // when is the segment of an op: the one of its turn for the first bucket that needs it.
@@ -136,8 +140,9 @@ func (b *builder) segments(t *task) {
 			continue
 		}
 		t.pieces = append(t.pieces, piece{segment: len(b.s.Segments)})
-		b.s.Segments = append(b.s.Segments, &Segment{Place: t.place, Stage: t.stage, Kind: b.part(t),
-			Segment: ir.Cut(b.p.Main, b.name(t, len(t.pieces)-1), in, outs)})
+		part := b.part(t, x.turn)
+		b.s.Segments = append(b.s.Segments, &Segment{Place: t.place, Stage: t.stage, Kind: part,
+			Segment: ir.Cut(b.p.Main, b.name(t, part, len(t.pieces)-1), in, outs)})
 	}
 	for _, op := range exchanges {
 		t.pieces = append(t.pieces, piece{exchange: op})
@@ -221,6 +226,9 @@ func (b *builder) whens(t *task) *whens {
 		if !ok {
 			x = last
 		}
+		if b.phases && b.single() && b.order[op].phase == ir.Forward {
+			x = 0 // no bucket is complete before backward
+		}
 		at[op] = when{b.order[op], x}
 	}
 	// The rest is computed when it is first needed.
@@ -273,8 +281,12 @@ func (b *builder) leaves(t *task, v *ir.Value, at *whens, x when) bool {
 	return false
 }
 
-func (b *builder) part(t *task) Part {
+func (b *builder) part(t *task, at turn) Part {
 	switch {
+	case b.single() && b.phases && at.phase == ir.Forward:
+		return Forward
+	case b.single() && b.phases:
+		return Backward
 	case b.single():
 		return Instance
 	case t.kind == ForwardTask:
@@ -286,10 +298,10 @@ func (b *builder) part(t *task) Part {
 }
 
 // name says what a segment is: "backward 1.0" is the first piece of the backward of stage 1.
-func (b *builder) name(t *task, piece int) string {
-	name := fmt.Sprintf("%s %d.%d", b.part(t), t.stage, piece)
+func (b *builder) name(t *task, part Part, piece int) string {
+	name := fmt.Sprintf("%s %d.%d", part, t.stage, piece)
 	if b.single() {
-		name = fmt.Sprintf("%s.%d", b.part(t), piece)
+		name = fmt.Sprintf("%s.%d", part, piece)
 	}
 	if len(b.p.Stages) > 0 && len(b.p.Stages[t.stage].Places) > 1 {
 		name += fmt.Sprintf(" on %d", t.place)

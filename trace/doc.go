@@ -6,9 +6,9 @@
 //	s := &trace.Step{Program: "train", Number: 3, Pipeline: trace.Pipeline{Strategy: "PreferBackward", Stages: 2, Groups: 2, MicroBatches: 4, Replicas: 1}}
 //	start := time.Now()
 //	…
-//	s.AddTask(0, trace.Task{Kind: trace.Forward, Stage: 0, Micro: 2}, "forward", start)
+//	s.Add(trace.Event{Kind: trace.Run, Task: trace.Task{Kind: trace.Forward, Stage: 0, Micro: 2}, Name: "forward", Start: start})
 //
-// What comes out is a timeline: a file that Chrome's tracing page and Perfetto show ([Step.WriteChrome]), which [Read]
+// What comes out is a timeline: a file that Chrome's tracing page and Perfetto show ([Write]), which [Read]
 // reads back and [Join] joins with those of other workers; a Gantt chart as SVG, as a page or in letters; and a [Report]
-// in numbers, with the bubble of the pipeline.
+// in numbers: the bubble of the pipeline, and communication by kind.
 package trace

@@ -2,3 +2,6 @@ package trace
 
 // Note adds an event with times that a test chose.
 func (s *Step) Note(e Event) { s.events = append(s.events, e) }
+
+// NoteMemory adds a state of memory at a time that a test chose.
+func (s *Step) NoteMemory(m Memory) { s.memory = append(s.memory, m) }

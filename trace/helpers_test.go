@@ -73,7 +73,10 @@ func play(s *trace.Step, f, b, w float64, devices ...order) {
 					break
 				}
 				if at > now[d] {
-					s.Note(trace.Event{Device: d, Kind: trace.Receive, Name: "from " + fmt.Sprint(needs.stage), Start: ms(now[d]), End: ms(at)})
+					s.Note(trace.Event{Device: d, Kind: trace.Receive, Op: "send", Name: "from " + fmt.Sprint(needs.stage), Start: ms(now[d]), End: ms(at),
+						Flow: fmt.Sprint(needs)})
+					s.Note(trace.Event{Device: needs.stage % len(devices), Kind: trace.Launch, Op: "send", Name: "to " + fmt.Sprint(d), Start: ms(at), End: ms(at),
+						Flow: fmt.Sprint(needs)})
 					now[d] = at
 				}
 				start := now[d]
@@ -110,8 +113,10 @@ func small() *trace.Step {
 	play(s, 1, 2, 0, oneForwardOneBackward(2, 0, 3), oneForwardOneBackward(2, 1, 3))
 	s.Note(trace.Event{Kind: trace.Data, Name: "input 0", Start: ms(-0.5), End: ms(0), Bytes: 64})
 	for d := range 2 {
-		s.Note(trace.Event{Device: d, Lane: 1, Kind: trace.Communicate, Name: "bucket 0", Start: ms(11), End: ms(13), Bytes: 1 << 20})
-		s.Note(trace.Event{Device: d, Kind: trace.Wait, Name: "bucket 0", Start: ms(12), End: ms(13)})
+		s.Note(trace.Event{Device: d, Lane: 1, Kind: trace.Communicate, Op: "all-reduce", Name: "bucket 0", Start: ms(11), End: ms(13), Bytes: 1 << 20})
+		s.Note(trace.Event{Device: d, Kind: trace.Wait, Op: "all-reduce", Name: "bucket 0", Start: ms(12), End: ms(13)})
+		s.NoteMemory(trace.Memory{Device: d, At: ms(0), Bytes: map[string]int64{"weights": 1 << 20, "activations": 0}})
+		s.NoteMemory(trace.Memory{Device: d, At: ms(5), Bytes: map[string]int64{"weights": 1 << 20, "activations": 1 << 10}})
 		s.Note(trace.Event{Device: d, Kind: trace.Run, Name: "apply", Start: ms(13), End: ms(13.75),
 			Task: trace.Task{Kind: trace.Apply, Stage: d, Micro: -1}})
 	}

@@ -39,6 +39,7 @@ func Join(steps ...*Step) (*Step, error) {
 			owner[e.Device] = i
 			joined.events = append(joined.events, e)
 		}
+		joined.memory = append(joined.memory, s.Memory()...)
 	}
 	return joined, nil
 }

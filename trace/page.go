@@ -24,6 +24,9 @@ var (
 		"duration": duration,
 		"percent":  percent,
 		"share":    share,
+		"bytes":    bytesText,
+		"plain":    plain,
+		"digits":   digits,
 	}).Parse(pageHTML))
 )
 
@@ -39,6 +42,8 @@ func (s *Step) WriteHTML(w io.Writer, width int) error {
 		"Clocks":   s.clocks(),
 		"Report":   r,
 		"Rows":     r.rows(s.Pipeline),
+		"Exposed":  r.exposed(),
+		"Hidden":   r.hidden(),
 		"Picture":  s.draw(r, width, true),
 		"CSS":      template.CSS(pageCSS),
 		"Script":   template.JS(pageJS),

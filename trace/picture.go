@@ -71,7 +71,8 @@ func (p px) String() string { return strconv.FormatFloat(math.Round(float64(p)*1
 const (
 	rowHeight    = 40
 	barHeight    = 24
-	thinHeight   = 5 // of a bar of communication
+	thinHeight   = 4 // of a bar of communication
+	thinRows     = 2 // of them, below each other: what does not fit shares the last one
 	replicaSpace = 10
 	letterWidth  = 6.7 // of 12 pixels, on average
 	digitWidth   = 7.0
@@ -102,7 +103,7 @@ func (s *Step) draw(r *Report, width int, page bool) *picture {
 	span := max(end.Sub(start), 1)
 	p := &picture{Page: page, Width: px(max(width, narrowest)), Span: int64(span), Top: 24}
 	if !page {
-		p.Title, p.Note, p.Clocks = s.title(), r.bubbles(), s.clocks()
+		p.Title, p.Note, p.Clocks = s.title(), r.summary(), s.clocks()
 		p.Top += 58
 		if p.Clocks != "" {
 			p.Top += 18
@@ -123,8 +124,20 @@ func (s *Step) draw(r *Report, width int, page bool) *picture {
 			y += replicaSpace
 		}
 		row := pictureRow{Label: d.label(s.Pipeline), Y: p.Top + y + barHeight*0.7, Base: y + rowHeight - 5}
+		var until [thinRows]time.Time // by row of communication: when its last one ended
 		for _, e := range byDevice[d.Device] {
-			row.Events = append(row.Events, drawEvent(e, d, start, scale, y))
+			b := drawEvent(e, d, start, scale, y)
+			if e.communicates() {
+				thin := 0
+				for thin < thinRows-1 && until[thin].After(e.Start) {
+					thin++
+				}
+				if e.End.After(until[thin]) {
+					until[thin] = e.End
+				}
+				b.Y += px(thin * thinHeight)
+			}
+			row.Events = append(row.Events, b)
 		}
 		slices.SortStableFunc(row.Events, func(a, b bar) int { return cmp.Compare(a.layer, b.layer) })
 		p.Rows = append(p.Rows, row)
@@ -142,7 +155,7 @@ func drawEvent(e Event, d DeviceReport, start time.Time, scale float64, y px) ba
 		X: px(float64(e.Start.Sub(start)) * scale), W: px(float64(e.End.Sub(e.Start)) * scale)}
 	switch {
 	case e.communicates():
-		b.Y, b.H, b.layer = y+barHeight+2, thinHeight, 1
+		b.Y, b.H, b.layer = y+barHeight+1, thinHeight, 1
 	case e.Kind == Run:
 		b.layer = 2
 		b.W = max(b.W, 0.5)
@@ -162,9 +175,14 @@ func drawEvent(e Event, d DeviceReport, start time.Time, scale float64, y px) ba
 func (e Event) class() string {
 	switch {
 	case e.communicates():
+		if i := slices.IndexFunc(legend, func(l legendItem) bool { return e.Op != "" && l.Class == "communication "+e.Op }); i >= 0 {
+			return legend[i].Class
+		}
 		return "communication"
 	case e.Kind == Data:
 		return "data"
+	case e.Kind == Launch:
+		return "launch"
 	case e.Kind != Run:
 		return "wait"
 	case e.Task.Kind == "":
@@ -184,6 +202,15 @@ var legend = []legendItem{
 	{Class: "other", Text: "other work"},
 	{Class: "wait", Text: "waiting"},
 	{Class: "data", Text: "waiting for data"},
+	{Class: "launch", Text: "starting communication"},
+	{Class: "communication all-reduce", Text: "all-reduce"},
+	{Class: "communication all-gather", Text: "all-gather"},
+	{Class: "communication reduce-scatter", Text: "reduce-scatter"},
+	{Class: "communication all-to-all", Text: "all-to-all"},
+	{Class: "communication broadcast", Text: "broadcast"},
+	{Class: "communication send", Text: "send"},
+	{Class: "communication load", Text: "load from the host"},
+	{Class: "communication store", Text: "store to the host"},
 	{Class: "communication", Text: "communication"},
 }
 

@@ -69,7 +69,7 @@ func TestThePictureAndTheTextOfASmallStep(t *testing.T) {
 func TestThePictureHasARowForEveryDeviceAndABarForEveryEvent(t *testing.T) {
 	s := small()
 	n := elements(t, svg(t, s))
-	const paper, inLegend = 1, 6
+	const paper, inLegend = 1, 7
 	if n["title"] != len(s.Events()) || n["rect"] != len(s.Events())+paper+inLegend {
 		t.Errorf("%v elements for %d events", n, len(s.Events()))
 	}
@@ -86,11 +86,12 @@ func TestThePictureHasARowForEveryDeviceAndABarForEveryEvent(t *testing.T) {
 func TestAProgramOfOneStageNamesNoStages(t *testing.T) {
 	s := &trace.Step{Program: "train", Number: 1, Pipeline: trace.Pipeline{Strategy: "PreferBackward", Stages: 1, Groups: 1, MicroBatches: 1, Replicas: 2}}
 	for d := range 2 {
-		s.Note(trace.Event{Device: d, Kind: trace.Run, Start: ms(0), End: ms(4), Task: trace.Task{Kind: trace.Instance, Replica: d}})
+		s.Note(trace.Event{Device: d, Kind: trace.Run, Start: ms(0), End: ms(2), Task: trace.Task{Kind: trace.Forward, Replica: d}})
+		s.Note(trace.Event{Device: d, Kind: trace.Run, Start: ms(2), End: ms(4), Task: trace.Task{Kind: trace.Backward, Replica: d}})
 		s.Note(trace.Event{Device: d, Kind: trace.Run, Start: ms(4), End: ms(5), Task: trace.Task{Kind: trace.Apply, Replica: d, Micro: -1}})
 	}
 	got := text(t, s)
-	for _, want := range []string{"train, step 1: 1 stage, 1 micro-batch\n", "bubble 0.0% measured, 0.0% ideal\n", "\nreplica 1 · device 1 |I0=", "I forward and backward"} {
+	for _, want := range []string{"train, step 1: 1 stage, 1 micro-batch\n\n", "\nreplica 1 · device 1 |F0---", "--B0==", "F forward, B backward"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the text lacks %q:\n%s", want, got)
 		}

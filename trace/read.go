@@ -15,9 +15,27 @@ import (
 // longest is more than a step takes. Within it a float64 of microseconds is exact to the nanosecond.
 const longest = 1e12 // microseconds: 11 days
 
-// Read parses what [Step.WriteChrome] wrote.
+// readEvent is a chromeEvent whose args are not known yet: those of a counter are numbers, by use.
+type readEvent struct {
+	chromeEvent
+	Args json.RawMessage `json:"args"`
+}
+
+// Read parses what [Write] wrote: one step, or the last of several.
 func Read(r io.Reader) (*Step, error) {
-	var f file
+	steps, err := ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	return steps[len(steps)-1], nil
+}
+
+// ReadAll parses what [Write] wrote: all steps, in order.
+func ReadAll(r io.Reader) ([]*Step, error) {
+	var f struct {
+		Events []readEvent `json:"traceEvents"`
+		Other  *otherData  `json:"otherData"`
+	}
 	dec := json.NewDecoder(r)
 	if err := dec.Decode(&f); err != nil {
 		if err == io.EOF {
@@ -36,28 +54,93 @@ func Read(r io.Reader) (*Step, error) {
 	case f.Other.Workers < 0:
 		return nil, notOurs("it is of %d workers", f.Other.Workers)
 	}
-	s := &Step{Program: f.Other.Program, Number: f.Other.Step, Workers: f.Other.Workers}
-	if p := f.Other.Pipeline; p != nil {
-		if min(p.Stages, p.Groups, p.MicroBatches, p.Replicas) < 0 {
-			return nil, notOurs("its pipeline has counts below 0: %+v", *p)
-		}
-		s.Pipeline = *p
-	}
 	start, err := startTime(f.Other.Start)
 	if err != nil {
 		return nil, err
 	}
+	steps, err := f.Other.read()
+	if err != nil {
+		return nil, err
+	}
+	begins := f.Other.Steps
+	stepAt := func(ts float64) *Step {
+		i := len(begins) - 1
+		for i > 0 && begins[i].Begin > ts {
+			i--
+		}
+		return steps[max(i, 0)]
+	}
+	type async struct {
+		device int
+		id     string
+	}
+	open := map[async]chromeEvent{}
+	args := map[async]json.RawMessage{}
 	for i, c := range f.Events {
-		if c.Phase == metadataPhase {
+		bad := func(err error) error { return notOurs("its event %d, %q, %v", i, c.Name, err) }
+		var key async
+		if c.ID2 != nil {
+			key = async{c.Pid, c.ID2.Local}
+		}
+		switch c.Phase {
+		case metadataPhase, flowStart, flowFinish: // flows follow from the events
 			continue
+		case counterPhase:
+			m, err := c.memory(start)
+			if err != nil {
+				return nil, bad(err)
+			}
+			step := stepAt(c.Ts)
+			step.memory = append(step.memory, m)
+			continue
+		case asyncBegin:
+			if _, twice := open[key]; twice || c.ID2 == nil {
+				return nil, bad(errors.New("begins without an id of its own"))
+			}
+			open[key], args[key] = c.chromeEvent, c.Args
+			continue
+		case asyncEnd:
+			begun, ok := open[key]
+			if !ok {
+				return nil, bad(errors.New("ends without having begun"))
+			}
+			delete(open, key)
+			begun.Phase, begun.Dur = completePhase, c.Ts-begun.Ts
+			c = readEvent{begun, args[key]}
 		}
 		e, err := c.event(start)
 		if err != nil {
-			return nil, notOurs("its event %d, %q, %v", i, c.Name, err)
+			return nil, bad(err)
 		}
-		s.events = append(s.events, e)
+		step := stepAt(c.Ts)
+		step.events = append(step.events, e)
 	}
-	return s, nil
+	if len(open) > 0 {
+		return nil, notOurs("%d of its events do not end", len(open))
+	}
+	return steps, nil
+}
+
+// read makes the steps, without what happened in them.
+func (o *otherData) read() (steps []*Step, err error) {
+	heads := o.Steps
+	if len(heads) == 0 {
+		heads = []fileStep{o.fileStep}
+	}
+	for i, h := range heads {
+		s := &Step{Program: h.Program, Number: h.Step, Workers: o.Workers}
+		if p := h.Pipeline; p != nil {
+			if min(p.Stages, p.Groups, p.MicroBatches, p.Replicas) < 0 {
+				return nil, notOurs("its pipeline has counts below 0: %+v", *p)
+			}
+			s.Pipeline = *p
+		}
+		if i > 0 && h.Begin < heads[i-1].Begin {
+			return nil, notOurs("its step %d begins before the one before", h.Step)
+		}
+		steps = append(steps, s)
+	}
+	return steps, nil
 }
 
 // startTime reads nanoseconds since 1970, up to a time of which the last event's can be written, too.
@@ -76,8 +159,20 @@ func notOurs(format string, args ...any) error {
 	return errors.Errorf("epl: this is no timeline that EPL_TRACE wrote: %s", fmt.Sprintf(format, args...))
 }
 
-// event returns what WriteChrome wrote, or what is wrong with it: the end of a sentence.
-func (c chromeEvent) event(start time.Time) (Event, error) {
+// memory returns what Write wrote of a device's memory, or what is wrong with it.
+func (c readEvent) memory(start time.Time) (Memory, error) {
+	m := Memory{Device: c.Pid, At: start.Add(fromMicros(c.Ts))}
+	switch {
+	case c.Pid < 0:
+		return m, errors.Errorf("is of device %d", c.Pid)
+	case c.Ts < 0 || c.Ts > longest:
+		return m, errors.Errorf("is at %g µs", c.Ts)
+	}
+	return m, errors.Wrap(json.Unmarshal(c.Args, &m.Bytes), "counts something else than bytes")
+}
+
+// event returns what Write wrote, or what is wrong with it: the end of a sentence.
+func (c readEvent) event(start time.Time) (Event, error) {
 	e := Event{Device: c.Pid, Lane: c.Tid, Kind: Kind(c.Cat), Name: c.Name,
 		Start: start.Add(fromMicros(c.Ts)), End: start.Add(fromMicros(c.Ts) + fromMicros(c.Dur))}
 	switch {
@@ -91,11 +186,19 @@ func (c chromeEvent) event(start time.Time) (Event, error) {
 		return e, errors.Errorf("starts at %g µs and takes %g", c.Ts, c.Dur)
 	case c.Args == nil:
 		return e, nil
-	case c.Args.Bytes < 0:
-		return e, errors.Errorf("communicates %d bytes", c.Args.Bytes)
 	}
-	e.Bytes = c.Args.Bytes
-	if c.Args.Task == "" {
+	var args chromeArgs
+	if err := json.Unmarshal(c.Args, &args); err != nil {
+		return e, errors.Wrap(err, "has other args")
+	}
+	if args.Bytes < 0 {
+		return e, errors.Errorf("communicates %d bytes", args.Bytes)
+	}
+	e.Op, e.Bytes, e.Flow = args.Op, args.Bytes, args.Flow
+	if e.Lane > 0 && e.Op != "" {
+		e.Name = args.What
+	}
+	if args.Task == "" {
 		return e, nil
 	}
 	at := func(n *int) int {
@@ -104,7 +207,7 @@ func (c chromeEvent) event(start time.Time) (Event, error) {
 		}
 		return *n
 	}
-	e.Task = Task{c.Args.Task, at(c.Args.Stage), at(c.Args.Micro), at(c.Args.Replica)}
+	e.Task = Task{args.Task, at(args.Stage), at(args.Micro), at(args.Replica)}
 	switch t := e.Task; {
 	case !slices.Contains(taskKinds, t.Kind):
 		return e, errors.Errorf("is of the task %q", t.Kind)

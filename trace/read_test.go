@@ -2,19 +2,21 @@ package trace_test
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/easyparallel/epl/internal/chrome"
 	"github.com/easyparallel/epl/trace"
 )
 
 func TestATimelineIsReadAsItWasWritten(t *testing.T) {
 	golden(t, "small.json", written(t, small()))
 	rng := rand.New(rand.NewPCG(1, 2))
-	kinds := []trace.Kind{trace.Run, trace.Wait, trace.Communicate, trace.Data, trace.Send, trace.Receive}
+	kinds := []trace.Kind{trace.Run, trace.Wait, trace.Communicate, trace.Data, trace.Launch, trace.Receive}
 	tasks := []string{trace.Forward, trace.Backward, trace.Weights, trace.Instance, trace.Accumulate, trace.Apply}
 	for range 50 {
 		s := &trace.Step{Program: "a \"b\" <c> \u2028", Number: rng.IntN(9), Workers: rng.IntN(3)}
@@ -24,7 +26,7 @@ func TestATimelineIsReadAsItWasWritten(t *testing.T) {
 		for range rng.IntN(30) {
 			start := zero.Add(time.Duration(rng.Int64N(1e12))).Local()
 			e := trace.Event{Device: rng.IntN(5), Lane: rng.IntN(3), Kind: kinds[rng.IntN(len(kinds))], Name: "x", Start: start,
-				End: start.Add(time.Duration(rng.Int64N(1e12))), Bytes: rng.Int64N(2) * rng.Int64()}
+				End: start.Add(time.Duration(rng.Int64N(1e12))), Bytes: rng.Int64N(2) * rng.Int64(), Op: []string{"", "all-gather"}[rng.IntN(2)]}
 			if e.Kind == trace.Run && rng.IntN(3) > 0 {
 				e.Task = trace.Task{Kind: tasks[rng.IntN(len(tasks))], Stage: rng.IntN(3), Micro: rng.IntN(3) - 1, Replica: rng.IntN(2)}
 			}
@@ -43,6 +45,105 @@ func TestATimelineIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
+func TestMemoryAndFlowsAreReadAsTheyWereWritten(t *testing.T) {
+	s := small()
+	got, err := trace.Read(strings.NewReader(written(t, s)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Memory()) != 4 || fmt.Sprint(got.Memory()[3].Bytes) != fmt.Sprint(s.Memory()[3].Bytes) || !got.Memory()[3].At.Equal(s.Memory()[3].At) {
+		t.Errorf("memory %v is read as %v", s.Memory(), got.Memory())
+	}
+	if again := written(t, got); again != written(t, s) {
+		t.Errorf("written again it is\n%s", again)
+	}
+	check, err := chrome.Check(strings.NewReader(written(t, s)))
+	if err != nil || check.Overlaps != 0 || check.Flows != 3 || check.Async != 2 || check.Counters["1 memory weights"] != 2 {
+		t.Errorf("%+v, %v", check, err)
+	}
+}
+
+func TestAFlowWhoseOtherEndIsAnotherWorkersIsNotWrittenUntilBothAreJoined(t *testing.T) {
+	a, b := ofWorkers(small())
+	for _, s := range []*trace.Step{a, b} {
+		if got, err := chrome.Check(strings.NewReader(written(t, s))); err != nil || got.Flows != 0 {
+			t.Errorf("one worker's: %+v, %v", got, err)
+		}
+	}
+	joined, err := trace.Join(a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := chrome.Check(strings.NewReader(written(t, joined))); err != nil || got.Flows != 3 {
+		t.Errorf("joined: %+v, %v", got, err)
+	}
+}
+
+func TestSeveralStepsAreWrittenToOneFileAndReadApart(t *testing.T) {
+	first, second := small(), small()
+	second.Number = 4
+	later := &trace.Step{Program: second.Program, Number: 4, Pipeline: second.Pipeline}
+	for _, e := range second.Events() {
+		e.Start, e.End = e.Start.Add(time.Second), e.End.Add(time.Second)
+		later.Note(e)
+	}
+	for _, m := range second.Memory() {
+		m.At = m.At.Add(time.Second)
+		later.NoteMemory(m)
+	}
+	var w bytes.Buffer
+	if err := trace.Write(&w, first, later); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := chrome.Check(bytes.NewReader(w.Bytes())); err != nil || got.Overlaps != 0 || got.Flows != 6 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	steps, err := trace.ReadAll(bytes.NewReader(w.Bytes()))
+	if err != nil || len(steps) != 2 {
+		t.Fatalf("%d steps, %v", len(steps), err)
+	}
+	for i, want := range []*trace.Step{first, later} {
+		if written(t, steps[i]) != written(t, want) {
+			t.Errorf("step %d is read as\n%s", want.Number, text(t, steps[i]))
+		}
+	}
+	if last, err := trace.Read(bytes.NewReader(w.Bytes())); err != nil || last.Number != 4 {
+		t.Errorf("the last step is %v, %v", last, err)
+	}
+	if err := trace.Write(&w); err == nil {
+		t.Error("a file without steps was written")
+	}
+}
+
+func TestRangesOfSteps(t *testing.T) {
+	for text, want := range map[string]trace.Range{"3:6": {First: 3, Last: 6}, "5": {First: 5, Last: 5}, " 1 : 1 ": {First: 1, Last: 1}} {
+		r, err := trace.ParseRange(text)
+		if err != nil || r != want {
+			t.Errorf("%q is %v, %v", text, r, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "are no steps", "a:b": "are no steps", "3:": "are no steps", "3:6:9": "are no steps", "0:3": "the first step is 1",
+		"-1": "the first step is 1", "6:3": "ends before it begins", "1:1000": "are 1000 steps, and a timeline has at most 100",
+	} {
+		if _, err := trace.ParseRange(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	r, _ := trace.ParseRange("3:4")
+	var got []bool
+	for step := 1; step <= 5; step++ {
+		has, replaces := r.Has(step)
+		if replaces {
+			t.Error("steps of a range replace each other")
+		}
+		got = append(got, has)
+	}
+	if fmt.Sprint(got) != "[false false true true false]" {
+		t.Errorf("3:4 has %v", got)
+	}
+}
+
 func TestWhatIsNoTimelineIsRefusedWithTheReason(t *testing.T) {
 	event := func(fields string) string {
 		return `{"otherData": {"program": "p"}, "traceEvents": [{"name": "n", "ph": "X", "cat": "run", ` + fields + `}]}`
@@ -58,6 +159,13 @@ func TestWhatIsNoTimelineIsRefusedWithTheReason(t *testing.T) {
 		{`{"traceEvents": [], "otherData": {"startUnixNano": "-1"}}`, `its startUnixNano is "-1"`},
 		{`{"traceEvents": [], "otherData": {"workers": -1}}`, "it is of -1 workers"},
 		{`{"traceEvents": [], "otherData": {"pipeline": {"stages": -2}}}`, "counts below 0"},
+		{event(`"ph": "b"`), "begins without an id of its own"},
+		{event(`"ph": "b", "id2": {"local": "1"}`), "1 of its events do not end"},
+		{event(`"ph": "e", "id2": {"local": "1"}`), "ends without having begun"},
+		{event(`"ph": "C", "args": {"weights": "many"}`), "counts something else than bytes"},
+		{event(`"ph": "C", "pid": -2, "args": {}`), "is of device -2"},
+		{event(`"args": [1]`), "has other args"},
+		{`{"traceEvents": [], "otherData": {"steps": [{"step": 3, "begin": 5}, {"step": 4, "begin": 1}]}}`, "its step 4 begins before the one before"},
 		{event(`"ph": "B"`), `its event 0, "n", has the phase "B"`},
 		{event(`"cat": "blink"`), `has the category "blink"`},
 		{event(`"pid": -1`), "is of device -1 and lane 0"},

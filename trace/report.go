@@ -17,12 +17,27 @@ type Report struct {
 	Total Times
 	// Bubble is the part of the devices' time in which the pipeline gave them nothing to do, from the start of the first
 	// task on a micro-batch to the end of the last: 1 - busy / (devices · time). It counts all that keeps a device from
-	// such tasks, communication and waiting for data, too. It is not a number if there are no such tasks.
+	// such tasks, communication and waiting for data, too. It is not a number if there is no pipeline: no such tasks, or
+	// one stage.
 	Bubble float64
 	// Ideal is the bubble that the schedule cannot avoid: with stages that take equally long, and values that travel at
 	// once. It is not a number if the pipeline is not known.
 	Ideal float64
+	// Traffic is what was communicated, by the kind of communication, over all devices; the longest first.
+	Traffic []Traffic
 }
+
+// Traffic is communication of one kind.
+type Traffic struct {
+	Op    string
+	Calls int
+	Bytes int64
+	// Time for which a device did it, and the part of it in which it computed nothing, added up over devices.
+	Time, Exposed time.Duration
+}
+
+// Rate is how fast it was, in bytes per nanosecond, which is GB/s.
+func (t Traffic) Rate() float64 { return float64(t.Bytes) / float64(max(t.Time, 1)) }
 
 // DeviceReport is what one device did.
 type DeviceReport struct {
@@ -35,10 +50,20 @@ type DeviceReport struct {
 // Times of a device. Busy, Waiting and Idle add up to the span of the step.
 type Times struct {
 	Busy    time.Duration
-	Waiting time.Duration // it waited for data, for values of others or for its communicators, or it sent
+	Waiting time.Duration // it waited for data, for values of others or for its communicators, or gave them something
 	Idle    time.Duration
-	// Communication goes on beside the rest, or while the device waits.
-	Communication time.Duration
+	// Communication goes on beside the rest, or while the device waits. Exposed is the part of it in which the device
+	// computed nothing.
+	Communication, Exposed time.Duration
+}
+
+// add adds the times of a device to those of others.
+func (t *Times) add(o Times) {
+	t.Busy += o.Busy
+	t.Waiting += o.Waiting
+	t.Idle += o.Idle
+	t.Communication += o.Communication
+	t.Exposed += o.Exposed
 }
 
 // Report adds up what the devices did.
@@ -56,6 +81,7 @@ func (s *Step) Report() *Report {
 	}
 	start, end := bounds(all)
 	r.Span = end.Sub(start)
+	traffic := map[string]*Traffic{}
 	var inTasks time.Duration
 	inPipeline := 0 // devices
 	for device, list := range byDevice {
@@ -70,25 +96,43 @@ func (s *Step) Report() *Report {
 			}
 		}
 		slices.Sort(d.Stages)
-		d.Busy = covered(list, func(e Event) bool { return e.Lane == 0 && e.Kind == Run })
+		d.Busy = covered(list, Event.computes)
 		here := covered(list, func(e Event) bool { return e.Lane == 0 })
 		d.Waiting, d.Idle = here-d.Busy, r.Span-here
-		d.Communication = covered(list, func(e Event) bool { return e.communicates() })
+		d.Communication, d.Exposed = exposed(list, Event.communicates)
+		for _, e := range list {
+			if !e.communicates() {
+				continue
+			}
+			t := traffic[e.Op]
+			if t == nil {
+				t = &Traffic{Op: e.Op}
+				traffic[e.Op] = t
+			}
+			t.Calls++
+			t.Bytes += e.Bytes
+		}
+		for op, t := range traffic {
+			time, alone := exposed(list, func(e Event) bool { return e.communicates() && e.Op == op })
+			t.Time += time
+			t.Exposed += alone
+		}
 		if t := covered(list, func(e Event) bool { return e.Task.inPipeline() }); t > 0 {
 			inTasks += t
 			inPipeline++
 		}
 		r.Devices = append(r.Devices, d)
-		r.Total.Busy += d.Busy
-		r.Total.Waiting += d.Waiting
-		r.Total.Idle += d.Idle
-		r.Total.Communication += d.Communication
+		r.Total.add(d.Times)
 	}
+	for _, t := range traffic {
+		r.Traffic = append(r.Traffic, *t)
+	}
+	slices.SortFunc(r.Traffic, func(a, b Traffic) int { return cmp.Or(cmp.Compare(b.Time, a.Time), cmp.Compare(a.Op, b.Op)) })
 	slices.SortFunc(r.Devices, func(a, b DeviceReport) int {
 		// What ran no task comes last.
 		return cmp.Or(cmp.Compare(uint(a.Replica), uint(b.Replica)), slices.Compare(a.Stages, b.Stages), cmp.Compare(a.Device, b.Device))
 	})
-	if inPipeline > 0 {
+	if inPipeline > 0 && s.Pipeline.Stages != 1 {
 		first, last := bounds(tasks)
 		r.Bubble = 1 - float64(inTasks)/(float64(inPipeline)*float64(last.Sub(first)))
 	}
@@ -114,7 +158,24 @@ func (r *Report) rows(p Pipeline) []reportRow {
 }
 
 // communicates tells whether values are on their way during the event.
-func (e Event) communicates() bool { return e.Kind == Communicate || e.Kind == Send }
+func (e Event) communicates() bool { return e.Kind == Communicate }
+
+// computes tells whether the device computes something during the event.
+func (e Event) computes() bool { return e.Lane == 0 && e.Kind == Run }
+
+// rate is how fast something was communicated, in GB/s; 0 for what is not.
+func (e Event) rate() float64 {
+	if !e.communicates() || e.Bytes == 0 {
+		return 0
+	}
+	return Traffic{Bytes: e.Bytes, Time: e.End.Sub(e.Start)}.Rate()
+}
+
+// exposed returns for how long one of the chosen events of a device went on, and for how long of that it computed nothing.
+func exposed(events []Event, choose func(Event) bool) (all, alone time.Duration) {
+	both := covered(events, func(e Event) bool { return choose(e) || e.computes() })
+	return covered(events, choose), both - covered(events, Event.computes)
+}
 
 // bounds returns when the first of the events starts and when the last ends.
 func bounds(events []Event) (start, end time.Time) {

@@ -18,13 +18,17 @@ func (s *Step) WriteText(w io.Writer, width int) error {
 	r := s.Report()
 	var b strings.Builder
 	fmt.Fprintln(&b, s.title())
-	for _, line := range []string{r.bubbles(), s.clocks()} {
+	for _, line := range []string{r.summary(), s.clocks()} {
 		if line != "" {
 			fmt.Fprintln(&b, line)
 		}
 	}
 	b.WriteString("\n")
 	r.table(&b, s.Pipeline)
+	if len(r.Traffic) > 0 {
+		b.WriteString("\n")
+		r.traffic(&b)
+	}
 	b.WriteString("\n")
 	s.letters(&b, r, width)
 	_, err := io.WriteString(w, b.String())
@@ -33,14 +37,28 @@ func (s *Step) WriteText(w io.Writer, width int) error {
 
 // table writes one line per device, and one for all.
 func (r *Report) table(b *strings.Builder, p Pipeline) {
-	rows := [][]string{{"", "busy", "", "waiting", "", "idle", "", "communication"}}
+	rows := [][]string{{"", "busy", "", "waiting", "", "idle", "", "communication", "exposed"}}
 	for _, line := range r.rows(p) {
 		row := []string{line.Label}
 		for _, d := range []time.Duration{line.T.Busy, line.T.Waiting, line.T.Idle} {
 			row = append(row, duration(d), share(d, line.Span))
 		}
-		rows = append(rows, append(row, duration(line.T.Communication)))
+		rows = append(rows, append(row, duration(line.T.Communication), duration(line.T.Exposed)))
 	}
+	align(b, rows, 2, 4, 6)
+}
+
+// traffic writes one line per kind of communication.
+func (r *Report) traffic(b *strings.Builder) {
+	rows := [][]string{{"communication", "calls", "bytes", "time", "exposed", "GB/s"}}
+	for _, t := range r.Traffic {
+		rows = append(rows, []string{plain(t.Op), strconv.Itoa(t.Calls), bytesText(t.Bytes), duration(t.Time), duration(t.Exposed), digits(t.Rate())})
+	}
+	align(b, rows)
+}
+
+// align writes rows with their first column to the left and the others to the right; close ones follow the column before.
+func align(b *strings.Builder, rows [][]string, close ...int) {
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
@@ -50,7 +68,11 @@ func (r *Report) table(b *strings.Builder, p Pipeline) {
 	for _, row := range rows {
 		line := row[0] + strings.Repeat(" ", width[0]-utf8.RuneCountInString(row[0]))
 		for i, cell := range row[1:] {
-			line += strings.Repeat(" ", 2-i%2+width[i+1]-utf8.RuneCountInString(cell)) + cell
+			space := 2
+			if slices.Contains(close, i+1) {
+				space = 1
+			}
+			line += strings.Repeat(" ", space+width[i+1]-utf8.RuneCountInString(cell)) + cell
 		}
 		fmt.Fprintln(b, line)
 	}
@@ -66,7 +88,7 @@ var letters = []struct {
 	{Forward, 'F', '-', "F forward"}, {Backward, 'B', '=', "B backward"}, {Weights, 'W', '~', "W gradients of weights"},
 	{Instance, 'I', '=', "I forward and backward"}, {Accumulate, '+', '+', "+ accumulate"}, {Apply, 'A', ':', "A apply"},
 	{"other", '#', '#', "# other work"}, {"wait", '.', '.', ". waiting"}, {"data", '_', '_', "_ waiting for data"},
-	{"communication", '>', '>', "> sending"},
+	{"launch", '>', '>', "> starting communication"},
 }
 
 // letters writes a line per device.
@@ -89,7 +111,7 @@ func (s *Step) letters(b *strings.Builder, r *Report, width int) {
 	}
 	var means []string
 	for _, l := range letters {
-		if slices.ContainsFunc(own, func(e Event) bool { return e.class() == l.class }) {
+		if slices.ContainsFunc(own, func(e Event) bool { return e.class() == l.class && e.End.After(e.Start) }) {
 			means = append(means, l.text)
 		}
 	}

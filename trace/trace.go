@@ -12,22 +12,23 @@ type Kind string
 
 // The kinds of events.
 const (
-	Run         Kind = "run"
-	Wait        Kind = "wait" // for communication that goes on beside
+	Run     Kind = "run"
+	Wait    Kind = "wait" // for communication
+	Data    Kind = "data"
+	Launch  Kind = "launch"  // packing something, and handing it over to a communicator
+	Receive Kind = "receive" // waiting for a value of another device, and taking it
+	// Communicate goes on beside the others, in a lane of its own.
 	Communicate Kind = "communicate"
-	Data        Kind = "data"
-	Send        Kind = "send"
-	Receive     Kind = "receive" // waiting for a value of another device, and taking it
 )
 
-var kinds = []Kind{Run, Wait, Communicate, Data, Send, Receive}
+var kinds = []Kind{Run, Wait, Data, Launch, Receive, Communicate}
 
 // The kinds of tasks.
 const (
 	Forward    = "forward"
 	Backward   = "backward"
 	Weights    = "weights"  // the gradients of weights, where ZeroBubble computes them apart
-	Instance   = "instance" // forward and backward in one, in a program of one stage
+	Instance   = "instance" // forward and backward in one
 	Accumulate = "accumulate"
 	Apply      = "apply"
 )
@@ -75,14 +76,26 @@ func (p Pipeline) String() string {
 // Event is something that took time on a device.
 type Event struct {
 	Device int
-	// Lane is 0 for the device itself, 1 and up for its communicators.
-	Lane  int
-	Kind  Kind
+	// Lane is 0 for the device itself, which does one thing after the other, and 1 and up for its communicators, which may do
+	// several at a time.
+	Lane int
+	Kind Kind
+	// Op is how something is communicated, or was waited for: "all-reduce", "send", "load".
+	Op    string
 	Name  string
 	Start time.Time
 	End   time.Time
-	Bytes int64 // that were communicated
+	Bytes int64 // that were communicated: the larger of what a device gives and gets
 	Task  Task  // what it was part of; the zero Task: nothing that has a name in a pipeline
+	// Flow is the same for the Launch of a send and the Receive of what it sends, and for nothing else in the step.
+	Flow string
+}
+
+// Memory is what lived on a device from some time on: bytes by use.
+type Memory struct {
+	Device int
+	At     time.Time
+	Bytes  map[string]int64
 }
 
 // Step collects the events of one step. Adding is safe for concurrent use. A nil Step collects nothing.
@@ -95,26 +108,33 @@ type Step struct {
 
 	mu     sync.Mutex
 	events []Event
+	memory []Memory
 }
 
-// Add notes an event that ends now.
-func (s *Step) Add(device, lane int, kind Kind, name string, start time.Time, bytes int64) {
-	s.add(Event{Device: device, Lane: lane, Kind: kind, Name: name, Start: start, Bytes: bytes})
-}
-
-// AddTask notes a task that a device ran, and that ends now.
-func (s *Step) AddTask(device int, t Task, name string, start time.Time) {
-	s.add(Event{Device: device, Kind: Run, Name: name, Start: start, Task: t})
-}
-
-func (s *Step) add(e Event) {
+// Add notes an event. It ends now, unless it says when it ended.
+func (s *Step) Add(e Event) {
 	if s == nil {
 		return
 	}
-	e.End = time.Now()
+	if e.End.IsZero() {
+		e.End = time.Now()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.events = append(s.events, e)
+}
+
+// AddMemory notes what lives on a device from now on.
+func (s *Step) AddMemory(m Memory) {
+	if s == nil {
+		return
+	}
+	if m.At.IsZero() {
+		m.At = time.Now()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.memory = append(s.memory, m)
 }
 
 // Events returns what was collected, by start.
@@ -122,4 +142,11 @@ func (s *Step) Events() []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.SortedStableFunc(slices.Values(s.events), func(a, b Event) int { return a.Start.Compare(b.Start) })
+}
+
+// Memory returns what lived on the devices, by time.
+func (s *Step) Memory() []Memory {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedStableFunc(slices.Values(s.memory), func(a, b Memory) int { return a.At.Compare(b.At) })
 }

@@ -15,8 +15,8 @@ func TestAStepIsWrittenAsATimelineWithARowPerDeviceAndCommunicator(t *testing.T)
 	var wg sync.WaitGroup
 	for d := range 3 {
 		wg.Go(func() {
-			s.Add(d, 0, trace.Run, "forward", time.Now().Add(-time.Millisecond), 0)
-			s.Add(d, 1, trace.Communicate, "bucket 0", time.Now().Add(-time.Millisecond), 128)
+			s.Add(trace.Event{Device: d, Kind: trace.Run, Name: "forward", Start: time.Now().Add(-time.Millisecond)})
+			s.Add(trace.Event{Device: d, Lane: 1, Kind: trace.Communicate, Op: "all-reduce", Name: "bucket 0", Start: time.Now().Add(-time.Millisecond), Bytes: 128})
 		})
 	}
 	wg.Wait()
@@ -35,7 +35,7 @@ func TestAStepIsWrittenAsATimelineWithARowPerDeviceAndCommunicator(t *testing.T)
 	if err := json.Unmarshal(w.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	bars, names := 0, map[[2]int]bool{}
+	bars, beside, names := 0, 0, map[[2]int]bool{}
 	for _, e := range got.TraceEvents {
 		switch e.Ph {
 		case "X":
@@ -43,19 +43,22 @@ func TestAStepIsWrittenAsATimelineWithARowPerDeviceAndCommunicator(t *testing.T)
 			if e.Ts < 0 || e.Dur < 900 {
 				t.Errorf("%+v starts before the step or is too short", e)
 			}
-			if e.Cat == "communicate" && e.Args["bytes"] != 128.0 {
-				t.Errorf("%+v does not say how many bytes", e)
+		case "b":
+			beside++
+			if e.Name != "all-reduce" || e.Args["bytes"] != 128.0 || e.Args["what"] != "bucket 0" || e.Args["GB/s"] == 0.0 {
+				t.Errorf("%+v does not say what is communicated", e)
 			}
 		case "M":
 			names[[2]int{e.Pid, e.Tid}] = true
 		}
 	}
-	if bars != 6 || len(names) != 6 {
-		t.Errorf("%d bars in %d named rows", bars, len(names))
+	if bars != 3 || beside != 3 || len(names) != 6 {
+		t.Errorf("%d bars, %d beside them in %d named rows", bars, beside, len(names))
 	}
 }
 
 func TestANilStepCollectsNothing(t *testing.T) {
 	var s *trace.Step
-	s.Add(0, 0, trace.Run, "forward", time.Now(), 0)
+	s.Add(trace.Event{Kind: trace.Run, Name: "forward", Start: time.Now()})
+	s.AddMemory(trace.Memory{})
 }

@@ -18,16 +18,31 @@ func (s *Step) title() string {
 	return text
 }
 
-// bubbles is the bubble in words; nothing if there is none to speak of.
-func (r *Report) bubbles() string {
+// summary is what matters of the report: the bubble of a pipeline; without one, what communication costs. It is nothing if
+// there is neither.
+func (r *Report) summary() string {
 	if math.IsNaN(r.Bubble) {
-		return ""
+		if r.Total.Communication == 0 {
+			return ""
+		}
+		return fmt.Sprintf("exposed communication %s of the devices' time; %s of it is hidden behind computation",
+			percent(r.exposed()), percent(r.hidden()))
 	}
 	text := "bubble " + percent(r.Bubble) + " measured"
 	if !math.IsNaN(r.Ideal) {
 		text += ", " + percent(r.Ideal) + " ideal"
 	}
 	return text
+}
+
+// exposed is the part of the devices' time in which they communicated and computed nothing.
+func (r *Report) exposed() float64 {
+	return float64(r.Total.Exposed) / float64(max(r.Span*time.Duration(len(r.Devices)), 1))
+}
+
+// hidden is the part of the communication during which devices computed something.
+func (r *Report) hidden() float64 {
+	return 1 - float64(r.Total.Exposed)/float64(max(r.Total.Communication, 1))
 }
 
 // clocks is the reservation about times of several workers; nothing for one.
@@ -65,6 +80,10 @@ func (d DeviceReport) label(p Pipeline) string {
 func (e Event) describe(zero time.Time) string {
 	var lines []string
 	switch t := e.Task; {
+	case e.communicates() && e.Op != "":
+		lines = append(lines, plain(e.Op))
+	case t.Kind == "" && e.Op != "":
+		lines = append(lines, fmt.Sprintf("%s: %s", e.Kind, plain(e.Op)))
 	case t.Kind == "":
 		lines = append(lines, string(e.Kind))
 	case t.Micro < 0:
@@ -77,7 +96,11 @@ func (e Event) describe(zero time.Time) string {
 	}
 	lines = append(lines, fmt.Sprintf("%s, from %s", duration(e.End.Sub(e.Start)), duration(e.Start.Sub(zero))))
 	if e.Bytes > 0 {
-		lines = append(lines, fmt.Sprintf("%d bytes", e.Bytes))
+		text := fmt.Sprintf("%d bytes", e.Bytes)
+		if r := e.rate(); r > 0 {
+			text += fmt.Sprintf(", %s GB/s", digits(r))
+		}
+		lines = append(lines, text)
 	}
 	return strings.Join(lines, "\n")
 }
@@ -103,8 +126,28 @@ func duration(d time.Duration) string {
 	if d == 0 {
 		return "0 " + name
 	}
-	value := float64(d) / float64(unit)
-	return fmt.Sprintf("%.*f %s", max(0, 2-int(math.Floor(math.Log10(math.Abs(value))))), value, name)
+	return digits(float64(d)/float64(unit)) + " " + name
+}
+
+// digits writes a number with three of them.
+func digits(x float64) string {
+	if x == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%.*f", min(max(0, 2-int(math.Floor(math.Log10(math.Abs(x))))), 9), x)
+}
+
+// bytesText writes a number of bytes, in the unit that fits.
+func bytesText(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	x, i := float64(n), 0
+	for ; x >= 1024 && i < len(units)-1; i++ {
+		x /= 1024
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return digits(x) + " " + units[i]
 }
 
 func unitOf(d time.Duration) (time.Duration, string) {

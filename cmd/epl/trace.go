@@ -22,19 +22,22 @@ const widest = 20000
 // newTraceCommand makes "epl trace".
 func newTraceCommand() *cobra.Command {
 	var out string
-	var width int
+	var width, number int
 	cmd := &cobra.Command{
 		Use:   "trace FILE...",
 		Short: "Show what the devices did in a step, and the bubble of its pipeline",
 		Long: `Show the timeline that a training program wrote with EPL_TRACE=FILE: what each device did in a step, how long it was
-busy and how long it waited, and the bubble of the pipeline, measured and ideal. It is text, or with -o a picture.
+busy and how long it waited; the bubble of the pipeline, measured and ideal, or the communication that computation does
+not hide; and communication by kind, with bytes and GB/s. It is text, or with -o a picture. A file with several steps
+(EPL_TRACE_STEPS) shows the last one, or that of --step.
 
 In a job of several workers each writes a file. Given trace.json alone, those beside it, trace.worker1.json and so on,
 are taken, too; given several files, only these.`,
 		Example: `  EPL_TRACE=trace.json go run .
   epl trace trace.json
   epl trace trace.json -o trace.html
-  epl trace trace.json -o trace.svg --width 1600`,
+  epl trace trace.json -o trace.svg --width 1600
+  epl trace trace.json -o all.json   # all workers in one file, for Perfetto`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("epl: which timeline? Run the program with EPL_TRACE=trace.json, then: epl trace trace.json")
@@ -56,7 +59,10 @@ are taken, too; given several files, only these.`,
 					fmt.Fprintf(cmd.ErrOrStderr(), "epl: with the other workers' %s\n", strings.Join(files[1:], ", "))
 				}
 			}
-			step, err := readTraces(files)
+			if cmd.Flags().Changed("step") && number < 1 {
+				return errors.Errorf("epl: --step %d: the first step is 1", number)
+			}
+			step, err := readTraces(files, number)
 			if err != nil {
 				return err
 			}
@@ -77,7 +83,8 @@ are taken, too; given several files, only these.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&out, "output", "o", "", "write a picture to `file`: .svg, or .html for a page in which one can zoom")
+	flags.StringVarP(&out, "output", "o", "", "write a picture to `file`: .svg, .html for a page in which one can zoom, or .json for Perfetto")
+	flags.IntVar(&number, "step", 0, "the `number` of the step to show, of a file with several (default: the last)")
 	flags.IntVar(&width, "width", 0, "width in `columns` of text, or pixels of a picture (default: of the terminal; 1440)")
 	return cmd
 }
@@ -87,11 +94,13 @@ func pictureOf(out string) (func(s *trace.Step, b *bytes.Buffer, width int) erro
 	switch strings.ToLower(filepath.Ext(out)) {
 	case ".svg":
 		return func(s *trace.Step, b *bytes.Buffer, width int) error { return s.WriteSVG(b, width) }, nil
+	case ".json":
+		return func(s *trace.Step, b *bytes.Buffer, _ int) error { return s.WriteChrome(b) }, nil
 	case ".html", ".htm":
 		return func(s *trace.Step, b *bytes.Buffer, width int) error { return s.WriteHTML(b, width) }, nil
 	}
 	if out != "" {
-		return nil, errors.Errorf("epl: -o %s: a picture is .svg or .html", out)
+		return nil, errors.Errorf("epl: -o %s: a picture is .svg, .html or .json", out)
 	}
 	return nil, nil
 }
@@ -124,11 +133,11 @@ func besides(file string) []string {
 	return files
 }
 
-// readTraces reads the timelines of one step.
-func readTraces(files []string) (*trace.Step, error) {
+// readTraces reads the timelines of one step; 0: the last.
+func readTraces(files []string, number int) (*trace.Step, error) {
 	var steps []*trace.Step
 	for _, file := range files {
-		step, err := readTrace(file)
+		step, err := readTrace(file, number)
 		if err != nil {
 			return nil, err
 		}
@@ -149,15 +158,23 @@ func about(files string, err error) error {
 	return errors.Errorf("epl: %s: %s", files, strings.TrimPrefix(err.Error(), "epl: "))
 }
 
-func readTrace(file string) (*trace.Step, error) {
+func readTrace(file string, number int) (*trace.Step, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, errors.Wrap(err, "epl: the timeline")
 	}
 	defer func() { _ = f.Close() }()
-	step, err := trace.Read(f)
+	steps, err := trace.ReadAll(f)
 	if err != nil {
 		return nil, about(file, err)
+	}
+	step := steps[len(steps)-1]
+	if number > 0 {
+		i := slices.IndexFunc(steps, func(s *trace.Step) bool { return s.Number == number })
+		if i < 0 {
+			return nil, errors.Errorf("epl: %s has the steps %d to %d, and not step %d", file, steps[0].Number, step.Number, number)
+		}
+		step = steps[i]
 	}
 	if len(step.Events()) == 0 {
 		return nil, errors.Errorf("epl: %s has no events: the step that it shows did nothing", file)

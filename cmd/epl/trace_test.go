@@ -40,10 +40,10 @@ func TestTracePrintsTheReportAndTheChartOfAllWorkers(t *testing.T) {
 bubble 50.0% measured, 50.0% ideal
 Times of 2 workers, each on the clock of its machine: between machines they may be off by as much as the clocks are.
 
-                                   busy      waiting        idle      communication
-replica 0 · stage 0 · device 0  3.00 ms 50%     0 ms 0%  3.00 ms 50%           0 ms
-replica 0 · stage 1 · device 1  3.00 ms 50%     0 ms 0%  3.00 ms 50%           0 ms
-all                             6.00 ms 50%     0 ms 0%  6.00 ms 50%           0 ms
+                                   busy      waiting        idle      communication  exposed
+replica 0 · stage 0 · device 0  3.00 ms 50%     0 ms 0%  3.00 ms 50%           0 ms     0 ms
+replica 0 · stage 1 · device 1  3.00 ms 50%     0 ms 0%  3.00 ms 50%           0 ms     0 ms
+all                             6.00 ms 50%     0 ms 0%  6.00 ms 50%           0 ms     0 ms
 
 replica 0 · stage 0 · device 0 |F0----                   B0==========|
 replica 0 · stage 1 · device 1 |      F0----B0===========            |
@@ -72,14 +72,14 @@ func TestTraceTakesOnlyTheFilesThatAreGivenIfThereAreSeveral(t *testing.T) {
 
 func TestTraceWritesPictures(t *testing.T) {
 	file := timelines(t)
-	for name, begins := range map[string]string{"out.svg": "<svg ", "out.html": "<!doctype html>", "OUT.HTML": "<!doctype html>"} {
+	for name, begins := range map[string]string{"out.svg": "<svg ", "out.html": "<!doctype html>", "OUT.HTML": "<!doctype html>", "all.json": "{"} {
 		out := filepath.Join(t.TempDir(), name)
 		status, stdout, stderr := epl(t, "trace", file, "-o", out, "--width", "777")
 		picture, err := os.ReadFile(out)
 		if status != 0 || stdout != "" || !strings.HasPrefix(stderr, "epl: with the other workers' ") || err != nil {
 			t.Fatalf("%s: status %d, stdout %q, stderr %q, %v", name, status, stdout, stderr, err)
 		}
-		if !strings.HasPrefix(string(picture), begins) || !strings.Contains(string(picture), `width="777"`) || !strings.Contains(string(picture), "device 1") {
+		if !strings.HasPrefix(string(picture), begins) || name != "all.json" && !strings.Contains(string(picture), `width="777"`) || !strings.Contains(string(picture), "device 1") {
 			t.Errorf("%s is\n%s", name, picture)
 		}
 	}
@@ -105,7 +105,9 @@ func TestTraceMistakesAreMessagesAndStatusOne(t *testing.T) {
 		{"nothing in it", []string{at("empty.json")}, "epl: " + at("empty.json") + " has no events: the step that it shows did nothing\n"},
 		{"of different steps", []string{at("good.json"), at("other.json")}, "epl: " + at("good.json") + ", " + at("other.json") +
 			": timelines of step 3 of program \"train\" and of step 2 of program \"train\" do not belong together; give the files of one job\n"},
-		{"another kind of picture", []string{at("good.json"), "-o", "out.png"}, "epl: -o out.png: a picture is .svg or .html\n"},
+		{"another kind of picture", []string{at("good.json"), "-o", "out.png"}, "epl: -o out.png: a picture is .svg, .html or .json\n"},
+		{"a step that is not there", []string{at("good.json"), "--step", "4"}, "epl: " + at("good.json") + " has the steps 3 to 3, and not step 4\n"},
+		{"a step before the first", []string{at("good.json"), "--step", "0"}, "epl: --step 0: the first step is 1\n"},
 		{"no width", []string{at("good.json"), "--width", "0"}, "epl: --width 0 must be from 1 to 20000\n"},
 		{"too much width", []string{at("good.json"), "--width", "1000000000"}, "epl: --width 1000000000 must be from 1 to 20000\n"},
 		{"a place that is not there", []string{at("good.json"), "-o", at("none/out.svg")}, "epl: -o: open " + at("none/out.svg") + ": no such file or directory\n"},

@@ -23,6 +23,7 @@ import (
 	"github.com/easyparallel/epl/record"
 	"github.com/easyparallel/epl/runtime"
 	"github.com/easyparallel/epl/schedule"
+	"github.com/easyparallel/epl/trace"
 )
 
 // Engine implements record.Engine on the devices of one worker.
@@ -49,8 +50,9 @@ type Options struct {
 	PureGo bool
 	// Dump is a directory for what every program looks like after every pass; "": none.
 	Dump string
-	// Trace is a file for the timeline of one training step; "": none.
-	Trace string
+	// Trace is a file for the timeline of training steps; "": none. TraceSteps are which.
+	Trace      string
+	TraceSteps trace.Range
 	// Plan is a file for the plan of the first training program, which then does not run; "": all run.
 	Plan string
 	// Job is nil if this worker is alone.
@@ -78,7 +80,7 @@ type Compiled struct {
 // New makes an engine that runs programs on devices, an inner backend each: those of the cluster's local worker.
 func New(opts Options, devices ...compute.Backend) *Engine {
 	e := &Engine{Data: runtime.NewData(devices...), opts: opts, devices: devices, stats: runtime.NewStats(len(devices)),
-		trace: timeline{file: opts.Trace}}
+		trace: timeline{file: opts.Trace, which: opts.TraceSteps}}
 	if j := opts.Job; j != nil {
 		e.Data.Job = j.Job
 		if j.Worker > 0 {
@@ -104,6 +106,7 @@ func (e *Engine) MicroBatches() int { return e.opts.Config.Pipeline.NumMicroBatc
 
 // Finalize implements record.Engine.
 func (e *Engine) Finalize() {
+	e.trace.close(os.Stderr)
 	for _, d := range e.devices {
 		d.Finalize()
 	}
@@ -214,8 +217,8 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (
 		CheckGradients: o.Config.GradientCheckpoint.CheckGradients,
 		Regions:        o.Config.Zero.Level == config.ZeroV2 || o.Config.Offload.Level != "",
 		Zero:           zeroLevels[o.Config.Zero.Level], Offload: o.Config.Offload.Level != "",
-		ApplyGroups: o.Config.Optimizer.NumApplyGroup,
-		AMP:         HalfType(o.Config.AMP), AMPBarriers: !o.PureGo, AMPLog: c.logAMP(o.Config.AMP),
+		ApplyGroups: o.Config.Optimizer.NumApplyGroup, Timeline: o.Trace != "",
+		AMP: HalfType(o.Config.AMP), AMPBarriers: !o.PureGo, AMPLog: c.logAMP(o.Config.AMP),
 		Note: func(line string) { c.Notes = append(c.Notes, line) },
 		Warn: func(kind, line string) { c.warnings = append(c.warnings, [2]string{kind, line}) },
 	}, func(pass passes.Pass, p *ir.Program) { look(pass.Name, pass.Why, p) })
@@ -228,7 +231,7 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (
 		c.Account = schedule.WholeAccount(final)
 		return nil
 	}
-	so := schedule.Options{MaxSplits: comm.MaxSplits, Strategy: schedule.Strategy(pipeline.Strategy), Ranks: seats.ranks, Offload: o.Config.Offload.Level != ""}
+	so := schedule.Options{MaxSplits: comm.MaxSplits, Strategy: schedule.Strategy(pipeline.Strategy), Ranks: seats.ranks, Offload: o.Config.Offload.Level != "", Phases: o.Trace != ""}
 	if pipeline.StagesPerDevice > 1 {
 		so.Groups = len(final.Stages) / pipeline.StagesPerDevice
 	}

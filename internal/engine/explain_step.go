@@ -69,14 +69,18 @@ func (r *report) writeNotes(w *strings.Builder) {
 }
 
 func (r *report) writeInstance(w *strings.Builder) {
-	instance := 0
+	instance, backward := 0, 0
 	for _, x := range r.Schedule.Segments {
-		if x.Kind == schedule.Instance && x.Place == 0 {
-			instance++
+		if x.Kind == schedule.Apply || x.Place != 0 {
+			continue
+		}
+		instance++
+		if x.Kind != schedule.Forward { // those of a timeline are apart
+			backward++
 		}
 	}
 	sentence(w, fmt.Sprintf("an instance runs in %s; what follows the merges runs once per step on every device", count(instance, "segment")))
-	if instance > 1 {
+	if backward > 1 {
 		sentence(w, "while one bucket of gradients travels, backward computes the next")
 	}
 }

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,15 +14,15 @@ import (
 	"github.com/easyparallel/epl/trace"
 )
 
-// timeline writes what the devices do in one training step to the file of EPL_TRACE. The first steps are slower than
-// the others, so each of them overwrites the one before, up to the third.
+// timeline writes what the devices do in training steps to the file of EPL_TRACE. The file is whole after every step, so
+// that a job that is killed has one, too.
 type timeline struct {
 	file  string
+	which trace.Range
 	mu    sync.Mutex
-	steps int
+	steps int           // so far
+	done  []*trace.Step // that are in the file
 }
-
-const tracedSteps = 3
 
 // ofWorker returns the name of another worker's file: trace.json becomes trace.worker1.json.
 func ofWorker(file string, worker int) string {
@@ -35,25 +37,41 @@ func ofWorker(file string, worker int) string {
 func (t *timeline) begin(program string) *trace.Step {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.file == "" || t.steps == tracedSteps {
+	t.steps++
+	if has, _ := t.which.Has(t.steps); t.file == "" || !has {
 		return nil
 	}
-	t.steps++
 	return &trace.Step{Program: program, Number: t.steps}
 }
 
 // end writes a step that was collected.
 func (t *timeline) end(s *trace.Step) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, replaces := t.which.Has(s.Number); replaces {
+		t.done = nil
+	}
+	t.done = append(t.done, s)
+	var b bytes.Buffer
+	if err := trace.Write(&b, t.done...); err != nil {
+		return errors.Wrap(err, "epl: EPL_TRACE")
+	}
 	if err := os.MkdirAll(filepath.Dir(t.file), 0o755); err != nil {
 		return errors.Wrap(err, "epl: EPL_TRACE")
 	}
-	f, err := os.Create(t.file)
-	if err != nil {
-		return errors.Wrap(err, "epl: EPL_TRACE")
+	return errors.Wrap(os.WriteFile(t.file, b.Bytes(), 0o644), "epl: EPL_TRACE")
+}
+
+// close says why there is no timeline, if one was asked for.
+func (t *timeline) close(w io.Writer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.file == "" || len(t.done) > 0 {
+		return
 	}
-	if err := s.WriteChrome(f); err != nil {
-		_ = f.Close()
-		return errors.Wrap(err, "epl: EPL_TRACE")
+	if t.steps > 0 {
+		fmt.Fprintf(w, "epl: EPL_TRACE: %s was not written: EPL_TRACE_STEPS=%s, and the program ended after %s\n", t.file, t.which, count(t.steps, "training step"))
+		return
 	}
-	return errors.Wrap(f.Close(), "epl: EPL_TRACE")
+	fmt.Fprintf(w, "epl: EPL_TRACE: %s was not written: no training step ran; a step is one with epl.Optimizer\n", t.file)
 }
