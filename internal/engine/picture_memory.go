@@ -276,9 +276,8 @@ func (c *Compiled) bands(place int, course []schedule.Sample, width float64) (al
 		class        string
 		micro, stage int
 	}
-	var last key
-	var phase ir.Phase // of an instance
-	unit := width / float64(len(course))
+	keys := make([]key, len(course))
+	instances := map[int][]int{} // what has forward and backward in one, by micro-batch
 	for i, x := range course {
 		if x.Op == nil {
 			continue
@@ -290,11 +289,26 @@ func (c *Compiled) bands(place int, course []schedule.Sample, width float64) (al
 			s := c.Schedule.Segments[in.Segment]
 			k.micro, k.stage, kind = in.Micro, s.Stage, s.Kind
 		}
-		if k.class = string(kind); kind == schedule.Instance { // metrics after backward are no forward of their own
-			if k.micro != last.micro || x.Op.Phase > phase {
-				phase = x.Op.Phase
-			}
-			k.class = phase.String()
+		if k.class = string(kind); kind == schedule.Instance {
+			instances[k.micro] = append(instances[k.micro], i)
+		}
+		keys[i] = k
+	}
+	for _, samples := range instances {
+		phases := make([]ir.Phase, len(samples))
+		for j, i := range samples {
+			phases[j] = course[i].Op.Phase
+		}
+		for j, phase := range ascending(phases) {
+			keys[samples[j]].class = phase.String()
+		}
+	}
+	var last key
+	unit := width / float64(len(course))
+	for i, x := range course {
+		k := keys[i]
+		if x.Op == nil {
+			continue
 		}
 		if len(all) == 0 || k != last {
 			last = k
@@ -311,6 +325,33 @@ func (c *Compiled) bands(place int, course []schedule.Sample, width float64) (al
 		}
 	}
 	return all
+}
+
+// ascending are phases that only ever rise and differ from those of as few ops as possible. Ops do not run phase by phase: what
+// is computed of a metric after backward is no forward of its own, and a constant of backward that is computed early does not
+// begin it; between devices that split a model, all that waits for nobody comes first.
+func ascending(phases []ir.Phase) []ir.Phase {
+	const n = int(ir.Apply) + 1
+	cost := make([][n]int, len(phases)+1) // of the first so many, if the last has a phase or an earlier one
+	from := make([][n]int, len(phases)+1) // the phase of the last, then
+	for i, phase := range phases {
+		for p := range n {
+			wrong := 0
+			if ir.Phase(p) != phase {
+				wrong = 1
+			}
+			cost[i+1][p], from[i+1][p] = cost[i][p]+wrong, p
+			if p > 0 && cost[i+1][p-1] <= cost[i+1][p] {
+				cost[i+1][p], from[i+1][p] = cost[i+1][p-1], from[i+1][p-1]
+			}
+		}
+	}
+	result := make([]ir.Phase, len(phases))
+	for i, p := len(phases), n-1; i > 0; i-- {
+		p = from[i][p]
+		result[i-1] = ir.Phase(p)
+	}
+	return result
 }
 
 // numbered tells whether there are micro-batches to tell apart.

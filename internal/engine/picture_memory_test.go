@@ -8,12 +8,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 )
 
@@ -216,5 +218,38 @@ func TestAPlanThatCannotBeWrittenDownSaysWhere(t *testing.T) {
 	err = Options{Config: cfg, Plan: file}.writePlan(c)
 	if err == nil || !strings.Contains(err.Error(), "cannot write the picture of its memory") || !strings.Contains(err.Error(), "plan.txt") {
 		t.Error(err)
+	}
+}
+
+func TestPhasesAscendWithAsFewExceptionsAsPossible(t *testing.T) {
+	for in, want := range map[string]string{
+		"":            "",
+		"ffffbbbaa":   "ffffbbbaa",
+		"bfffffbbbb":  "ffffffbbbb", // a constant of backward
+		"ffbffbfbbbb": "fffffffbbbb",
+		"ffffbbbbff":  "ffffbbbbbb", // metrics
+		"fbfbfbbaab":  "fffbbbbaaa",
+		"bbb":         "bbb",
+		"a":           "a",
+	} {
+		var phases []ir.Phase
+		for _, p := range in {
+			phases = append(phases, map[rune]ir.Phase{'f': ir.Forward, 'b': ir.Backward, 'a': ir.Apply}[p])
+		}
+		got := ""
+		for _, p := range ascending(phases) {
+			got += p.String()[:1]
+		}
+		wrong := func(x string) (n int) {
+			for i := range x {
+				if x[i] != in[i] {
+					n++
+				}
+			}
+			return n
+		}
+		if !slices.IsSorted(ascending(phases)) || len(got) != len(in) || wrong(got) != wrong(want) {
+			t.Errorf("%s is shown as %s, not as %s", in, got, want)
+		}
 	}
 }
