@@ -34,6 +34,10 @@ race: ## run the tests of what runs concurrently under the race detector; needs 
 mpi: ## run the tests of communication by MPI; needs a C compiler and openmpi-bin, libopenmpi-dev
 	CGO_ENABLED=1 go test -tags mpi -run MPI ./comm ./internal/equiv
 
+.PHONY: gomlx
+gomlx: ## run GoMLX's own tests on its plain backend and on EPL, and compare them
+	scripts/gomlx-tests.sh
+
 .PHONY: bench
 bench: ## measure EPL against its peers
 	go run ./bench

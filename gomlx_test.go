@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
 
@@ -58,6 +60,32 @@ func TestOfFindsTheEnvOfInitAndNoneForOtherBackends(t *testing.T) {
 		if got := epl.Of(b); got != nil {
 			t.Errorf("the Env of %v is %v", b, got)
 		}
+	}
+}
+
+func TestATensorWithoutElementsIsMadeFromNoData(t *testing.T) {
+	env, err := epl.Init(nil, epl.WithInner("go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer env.Close()
+	empty, err := tensors.FromRaw(env.Backend(), 0, shapes.Make(dtypes.Float32, 0, 3), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := empty.Value().([][]float32); len(got) != 0 || !empty.Shape().Equal(shapes.Make(dtypes.Float32, 0, 3)) {
+		t.Errorf("it is %v of shape %s", got, empty.Shape())
+	}
+	if _, err := env.Backend().BufferFromFlatData(0, nil, shapes.Make(dtypes.Float32, 2)); err == nil || !strings.Contains(err.Error(), "epl: a buffer of shape") {
+		t.Errorf("a tensor with elements of no data: %v", err)
+	}
+}
+
+func TestInitDoesNotTakeItselfAsItsInnerBackend(t *testing.T) {
+	t.Setenv(compute.ConfigEnvVar, "epl:devices=2")
+	_, err := epl.Init(nil)
+	if err == nil || !strings.Contains(err.Error(), "epl: GOMLX_BACKEND=epl:devices=2 makes EPL the backend of GoMLX, but this program calls epl.Init") || !strings.Contains(err.Error(), "epl.Of") {
+		t.Error(err)
 	}
 }
 

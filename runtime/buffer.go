@@ -284,6 +284,12 @@ func (d *Data) BufferFromFlatData(device compute.DeviceNum, flat any, shape shap
 	if err := d.check(device); err != nil {
 		return nil, err
 	}
+	if flat == nil { // GoMLX has nothing to point at where a tensor has no elements
+		if shape.Size() > 0 {
+			return nil, errors.Errorf("epl: a buffer of shape %s needs data, and there are none", shape)
+		}
+		flat = newFlat(shape)
+	}
 	b, err := d.devices[0].BufferFromFlatData(0, flat, shape)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@
 # Documented refusals (internal/gomlxtests/refusals.txt) are allowed, and nothing else: any other difference is status 1.
 #
 #   scripts/gomlx-tests.sh                                  all packages, EPL with 1 and with 2 devices: half an hour of 2 cores
+#   SHORT=-test.short scripts/gomlx-tests.sh                without trainings that take minutes
 #   scripts/gomlx-tests.sh ./core/graph ./ml/train          these packages of GoMLX
 #   EPL_BACKENDS='epl:devices=4' scripts/gomlx-tests.sh     other backends of EPL's, separated by spaces
 #   RESULTS=folder scripts/gomlx-tests.sh                   keep the outputs of the tests there
@@ -15,14 +16,15 @@ cd "$(dirname "$0")/.."
 export CGO_ENABLED=0
 here=$PWD
 backends=(${EPL_BACKENDS:-epl:devices=1 epl:devices=2})
-plain=${PLAIN_BACKEND:-go}
-timeout=${TIMEOUT:-20m}
+plain=${PLAIN_BACKEND:-go:} # not "go", a name by which GoMLX leaves tests out
+timeout=${TIMEOUT:-10m}
+SHORT=${SHORT:-}
 packages=("$@")
 [ ${#packages[@]} -gt 0 ] || packages=(./...)
 
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
-results=${RESULTS:-$work/results}
+results=$(realpath -m "${RESULTS:-$work/results}")
 mkdir -p "$results" "$work/xla/compute/xla" "$work/xla/installer"
 go mod download github.com/gomlx/gomlx
 cp -r "$(go list -m -f '{{.Dir}}' github.com/gomlx/gomlx)" "$work/gomlx"
@@ -34,18 +36,31 @@ printf '// Package installer stands in for the real one.\npackage installer\n\n/
 
 cd "$work/gomlx"
 export GOFLAGS="${GOFLAGS:-} -mod=mod -tags=noxla" GOWORK=off
-sum=$here/go.sum
-cat "$sum" >>go.sum
+cat "$here/go.sum" >>go.sum
 go mod edit -require=github.com/easyparallel/epl@v0.0.0 -replace=github.com/easyparallel/epl="$here" -replace=github.com/gomlx/go-xla="$work/xla"
 go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Name}} {{.Dir}}{{end}}' "${packages[@]}" | while read -r name dir; do
 	printf 'package %s_test\n\nimport _ "github.com/easyparallel/epl"\n' "$name" >"$dir/zz_epl_test.go"
 done
 
-# -p 1: tests of time and of memory must not disturb each other. A package that hangs fails after the timeout.
+# Test binaries are made once for all backends. Each test has a process of its own: one that panics must not keep others from
+# being run.
+bin=$work/bin
+mkdir "$bin"
+printf '==> compiling the tests of GoMLX\n'
+go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}' "${packages[@]}" >"$work/packages"
+while read -r package dir; do
+	go test -c -o "$bin/${package//\//_}" "$package"
+done <"$work/packages"
+
 one() { # backend, file
 	printf '==> GoMLX on %s\n' "$1"
-	# Failed tests are what the comparison is about.
-	GOMLX_BACKEND=$1 go test -json -p 1 -count=1 -timeout "$timeout" "${packages[@]}" >"$2" || true
+	while read -r package dir; do
+		binary=$bin/${package//\//_}
+		for name in $(cd "$dir" && "$binary" -test.list '^(Test|Example)' 2>/dev/null | grep -E '^(Test|Example)'); do
+			# Failed tests are what the comparison is about.
+			(cd "$dir" && GOMLX_BACKEND=$1 go tool test2json -t -p "$package" "$binary" -test.v=test2json $SHORT -test.run "^$name\$" -test.timeout "$timeout") </dev/null || true
+		done
+	done <"$work/packages" >"$2"
 }
 one "$plain" "$results/plain.json"
 status=0
