@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gomlx/compute"
 	. "github.com/gomlx/gomlx/core/graph" //nolint:all // the way GoMLX models are written
 	"github.com/gomlx/gomlx/ml/model"
 
@@ -211,6 +212,14 @@ func messages(t *testing.T, made map[string]string) {
 	pipelineMessages(t, message)
 	batchMessages(t, message)
 	memoryMessages(t, message)
+	t.Setenv(compute.ConfigEnvVar, "epl:devices=2")
+	_, err = epl.Init(nil)
+	message("gomlx backend", err)
+	t.Setenv(compute.ConfigEnvVar, "")
+	t.Setenv(epl.EnvTraceSteps, "3:6")
+	_, err = epl.Init(nil)
+	message("trace steps", err)
+	t.Setenv(epl.EnvTraceSteps, "")
 	t.Setenv(cluster.EnvNumWorkers, "2")
 	t.Setenv(cluster.EnvWorkerIndex, "0")
 	_, err = epl.Init(nil)
