@@ -27,9 +27,10 @@ var mayImport = map[string][]string{
 	"ir":               {},
 	"config":           {},
 	"cluster":          {},
-	"comm":             {},
+	"comm":             {"internal/checked"},
 	"trace":            {},
 	"internal/version": {},
+	"internal/checked": {},
 	"internal/gen":     {},
 	"internal/chrome":  {}, // checks timelines, in tests
 
@@ -41,8 +42,8 @@ var mayImport = map[string][]string{
 	// How workers find each other and stay in step.
 	"rendezvous":   {"wire", "internal/version"},
 	"launch":       {"cluster", "rendezvous", "wire", "internal/version"},
-	"serve":        {"wire"},
-	"internal/job": {"cluster", "config", "comm", "rendezvous", "runtime", "serve", "internal/version"},
+	"serve":        {"wire", "internal/checked"},
+	"internal/job": {"cluster", "config", "comm", "rendezvous", "runtime", "serve", "internal/checked", "internal/version"},
 
 	// What the pipeline decides by.
 	"cost":   {"ir"},

@@ -41,6 +41,38 @@ func (e *MismatchError) Error() string {
 		e.Ranks[0], e.Calls[0], e.Ranks[1], e.Calls[1], e.Detail)
 }
 
+// CorruptionError says that what one worker sent another was changed on its way, see [Options].Unchecked. Who noticed has
+// it, the others hear of it through the mesh.
+type CorruptionError struct {
+	Header          // the call
+	From, To []int  // ranks, of one worker each
+	Workers  [2]int // theirs
+	Cause    error  // what was noticed
+}
+
+// Error implements error.
+func (e *CorruptionError) Error() string {
+	return fmt.Sprintf("epl: what %s (worker %d) sent to %s (worker %d) in %s cannot be used: %v; a network card, a switch or memory "+
+		"between the two changes bytes: see the error counters of both machines, and leave the faulty one out",
+		theRanks(e.From), e.Workers[0], theRanks(e.To), e.Workers[1], e.Header, e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *CorruptionError) Unwrap() error { return e.Cause }
+
+// corrupted is the error of a call in which what came from a member was damaged.
+func (t *team) corrupted(k *call, member int, cause error) error {
+	if t.whole != nil {
+		return t.whole.corrupted(member, cause)
+	}
+	e := &CorruptionError{Header: k.Header, From: t.ranksOf([]int{member}), To: t.ranksOf([]int{t.me}),
+		Workers: [2]int{t.members[member].worker, t.members[t.me].worker}, Cause: cause}
+	if k.Op.pointToPoint() {
+		e.From, e.To = []int{t.group.ranks[k.peer]}, []int{t.group.ranks[k.pos]}
+	}
+	return e
+}
+
 // CallError says which call of which rank was stopped, or not begun, and why: the world was aborted or closed, or
 // another call of the same communicator failed.
 type CallError struct {
@@ -61,6 +93,8 @@ func (e *CallError) Unwrap() error { return e.Cause }
 func concerns(err error, c *call) bool {
 	switch e := err.(type) {
 	case *TimeoutError:
+		return sameCall(e.Header, c)
+	case *CorruptionError:
 		return sameCall(e.Header, c)
 	case *MismatchError:
 		return sameCall(e.Calls[0], c) || sameCall(e.Calls[1], c)

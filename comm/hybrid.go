@@ -124,6 +124,10 @@ func (l *level) disagree(member int) error {
 	return errors.Errorf("epl: internal error: worker %d is not where it should be in %s", l.hybrid.team.members[m].worker, l.hybrid.round.first().Header)
 }
 
+func (l *level) corrupted(member int, cause error) error {
+	return l.hybrid.team.corrupted(l.hybrid.round.first(), l.members[member], cause)
+}
+
 // do makes a collective of a level, as a step of the collective under way. Of the call it takes the operation, buffers,
 // counts, root and scale. There is nothing to do for a level of one member.
 func (l *level) do(c call) error {

@@ -74,6 +74,7 @@ type team struct {
 type whole interface {
 	overdue(missing []int) error
 	disagree(member int) error
+	corrupted(member int, cause error) error
 }
 
 func newTeam(g *Group, name string) *team {

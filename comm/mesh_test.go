@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -30,6 +31,8 @@ type testJob struct {
 	done    chan struct{}
 	unix    string // a directory: connections are unix sockets there; "": TCP
 	wrap    func(net.Conn) net.Conn
+	// between copies what one end of a connection writes to the other; nil: nobody is in between.
+	between func(name string, from, to int, r io.Reader, w io.Writer)
 }
 
 // opaque is a connection that hides its file descriptor, as one that encrypts does.
@@ -70,6 +73,12 @@ func (m *testMesh) Connect(ctx context.Context, worker int, name string) (net.Co
 		if err != nil {
 			return nil, err
 		}
+		if m.job.between != nil {
+			// a is the end of the worker that asked first.
+			if a, b, err = m.job.insert(name, worker, m.worker, a, b); err != nil {
+				return nil, err
+			}
+		}
 		if m.job.wrap != nil {
 			a, b = m.job.wrap(a), m.job.wrap(b)
 		}
@@ -84,6 +93,23 @@ func (m *testMesh) Connect(ctx context.Context, worker int, name string) (net.Co
 	case <-m.job.done:
 		return nil, m.job.err
 	}
+}
+
+// insert puts somebody between the ends of a connection, which belong to two workers.
+func (j *testJob) insert(name string, first, second int, a, b net.Conn) (net.Conn, net.Conn, error) {
+	c, d, err := connected(j.unix)
+	if err != nil {
+		return nil, nil, err
+	}
+	// The first worker has a, whose other end is b; the second has d, whose other end is c.
+	pass := func(from, to int, r, w net.Conn) {
+		j.between(name, from, to, r, w)
+		w.Close()
+		r.Close()
+	}
+	go pass(first, second, b, c)
+	go pass(second, first, c, b)
+	return a, d, nil
 }
 
 // connected returns both ends of a connection.

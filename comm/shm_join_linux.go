@@ -170,7 +170,7 @@ func (e *shmEngine) talk(ctx context.Context, member int, purpose string, f func
 	c, err := e.team.world.mesh.Connect(ctx, worker, purpose)
 	if err == nil {
 		defer c.Close()
-		stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+		stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Now()) })
 		defer stop()
 		err = f(c)
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/internal/checked"
 )
 
 // tcpEngine moves data over connections, one for collectives and one for sends and receives with each other member.
@@ -45,6 +47,7 @@ type tcpEngine struct {
 type tcpPeer struct {
 	member int
 	link   link
+	stream stream // over the link
 
 	first   []byte // the header and what follows it, as it is written
 	out     []byte // to be written now
@@ -106,7 +109,7 @@ func (e *tcpEngine) connect(k *call) error {
 	e.peers = make([]*tcpPeer, len(conns))
 	for i := range conns {
 		if m := (e.team.me + i) % len(conns); !e.skips(m) {
-			p := &tcpPeer{member: m, link: links[m], first: make([]byte, 0, stageSize), stage: make([]byte, stageSize)}
+			p := &tcpPeer{member: m, link: links[m], stream: stream{link: links[m], checks: e.team.world.checks}, first: make([]byte, 0, stageSize), stage: make([]byte, stageSize)}
 			e.peers[m] = p
 			e.order = append(e.order, p)
 		}
@@ -140,7 +143,7 @@ func (e *tcpEngine) dial(k *call, member int, purpose string) (net.Conn, error) 
 		select {
 		case r := <-done:
 			if r.err != nil {
-				return nil, e.lost(member, r.err)
+				return nil, e.lost(k, member, r.err)
 			}
 			return r.conn, nil
 		case <-e.failure:
@@ -163,8 +166,15 @@ func (e *tcpEngine) patience(k *call) time.Duration {
 	return time.Second
 }
 
-// lost is the error of a connection that broke. Why it did, the mesh may know better: it gets a moment to say so.
-func (e *tcpEngine) lost(member int, err error) error {
+// lost is the error of a connection that broke in a call. Why it did, the mesh may know better: it gets a moment to say so.
+// That what came was damaged nobody else knows.
+func (e *tcpEngine) lost(k *call, member int, err error) error {
+	if corruption := new(CorruptionError); errors.As(err, &corruption) {
+		return corruption
+	}
+	if damage := new(checked.DamageError); errors.As(err, &damage) {
+		return e.team.corrupted(k, member, damage)
+	}
 	select {
 	case <-e.failure:
 		return *e.broken.Load()

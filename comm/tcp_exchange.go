@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/internal/checked"
 )
 
 // exchanges are the sends and receives of an engine.
@@ -94,6 +96,9 @@ func (x *exchanges) line(k *call, member int) (*line, error) {
 	x.mu.Unlock()
 	if first {
 		conn, err := x.engine.dial(k, member, "exchanges")
+		if err == nil && x.engine.team.world.checks {
+			conn = checked.NewConn(conn)
+		}
 		x.mu.Lock()
 		if x.down && err == nil {
 			conn.Close()
@@ -157,7 +162,7 @@ func (e *tcpEngine) exchange(k *call) error {
 				return err
 			default:
 			}
-			return e.lost(member, l.broken)
+			return e.lost(k, member, l.broken)
 		case <-timer.C:
 			if err := e.team.overdue(k, []int{member}); err != nil {
 				l.stop(err)
@@ -350,7 +355,7 @@ func (l *line) take(team *team, f frame, r io.Reader) error {
 	case frameMessage, frameOffer:
 		return l.takeMessage(team, f, r)
 	case frameData:
-		return l.takeData(f, r)
+		return l.takeData(team, f, r)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -396,7 +401,7 @@ func (l *line) takeMessage(team *team, f frame, r io.Reader) error {
 			return errors.Errorf("it sends %d bytes unasked, more than %d", f.call.Bytes, eagerBytes)
 		}
 		m.data = make([]byte, f.call.Bytes)
-		if _, err := io.ReadFull(r, m.data); err != nil {
+		if err := l.fill(team, &call{Header: f.call.Header, pos: f.call.Root, peer: f.call.Pos}, r, m.data); err != nil {
 			return err
 		}
 	}
@@ -429,7 +434,7 @@ func (l *line) takeMessage(team *team, f frame, r io.Reader) error {
 }
 
 // takeData receives what was asked for.
-func (l *line) takeData(f frame, r io.Reader) error {
+func (l *line) takeData(team *team, f frame, r io.Reader) error {
 	l.mu.Lock()
 	t := l.asked[f.number]
 	delete(l.asked, f.number)
@@ -437,9 +442,18 @@ func (l *line) takeData(f frame, r io.Reader) error {
 	if t == nil {
 		return errors.Errorf("it sends the data of message %d, which nobody asked for", f.number)
 	}
-	if _, err := io.ReadFull(r, t.call.out.bytesOf(0, t.call.out.len)); err != nil {
+	if err := l.fill(team, t.call, r, t.call.out.bytesOf(0, t.call.out.len)); err != nil {
 		return err
 	}
 	t.done <- nil
 	return nil
+}
+
+// fill reads the data of a call, whose pos is the receiver's. If they are damaged it is known whose they were.
+func (l *line) fill(team *team, k *call, r io.Reader, data []byte) error {
+	_, err := io.ReadFull(r, data)
+	if damage := new(checked.DamageError); errors.As(err, &damage) {
+		return team.corrupted(k, l.member, damage)
+	}
+	return err
 }

@@ -9,10 +9,10 @@ import (
 
 // link is a connection that never blocks who reads or writes it.
 type link interface {
-	// read fills some of b, or nothing if nothing has come.
-	read(b []byte) (int, error)
-	// write takes some of b, or nothing if there is no room.
-	write(b []byte) (int, error)
+	// read fills some of a, then of b, or nothing if nothing has come.
+	read(a, b []byte) (int, error)
+	// write takes some of a, then of b, or nothing if there is no room.
+	write(a, b []byte) (int, error)
 	close()
 }
 
@@ -110,8 +110,26 @@ func newBufferedLink(c net.Conn, wake func()) *bufferedLink {
 	return l
 }
 
-func (l *bufferedLink) read(b []byte) (int, error)  { return l.incoming.get(b) }
-func (l *bufferedLink) write(b []byte) (int, error) { return l.outgoing.put(b) }
+func (l *bufferedLink) read(a, b []byte) (int, error)  { return both(l.incoming.get, a, b) }
+func (l *bufferedLink) write(a, b []byte) (int, error) { return both(l.outgoing.put, a, b) }
+
+// both moves a and then, if that was all of it, b.
+func both(move func([]byte) (int, error), a, b []byte) (n int, err error) {
+	if len(a) > 0 {
+		if n, err = move(a); n < len(a) || err != nil {
+			return n, err
+		}
+	}
+	if len(b) > 0 {
+		var more int
+		more, err = move(b)
+		n += more
+		if n > 0 {
+			err = nil // it comes again
+		}
+	}
+	return n, err
+}
 
 func (l *bufferedLink) close() {
 	l.outgoing.flush()

@@ -23,9 +23,6 @@ type transfer interface {
 	finish()
 }
 
-// writeSize is how much is written, or read, before others have their turn.
-const writeSize = 256 << 10
-
 // pump moves the data of a collective.
 func (e *tcpEngine) pump(r *round, t transfer) error {
 	for _, p := range e.order {
@@ -42,11 +39,11 @@ func (e *tcpEngine) pump(r *round, t transfer) error {
 		for _, p := range e.order {
 			wrote, err := p.write(t)
 			if err != nil {
-				return e.lost(p.member, err)
+				return e.lost(k, p.member, err)
 			}
 			read, err := p.read(t)
 			if err != nil {
-				return e.lost(p.member, err)
+				return e.lost(k, p.member, err)
 			}
 			if !p.known && p.received >= headerSize {
 				if err := e.compare(r, p); err != nil {
@@ -169,18 +166,27 @@ func (p *tcpPeer) write(t transfer) (moved bool, err error) {
 			p.out = t.give(p.member)
 		}
 	}
-	n, err := p.link.write(p.out[:min(len(p.out), writeSize)])
+	n, moved, err := p.stream.write(p.out[:min(len(p.out), p.turn())])
 	p.out = p.out[n:]
 	p.sent += n
-	return n > 0, err
+	return moved, err
+}
+
+// turn returns how much may be written before others have their turn. What is checked is written to the end of a chunk: so
+// a record has a place at the other end as a whole, see stream.
+func (p *tcpPeer) turn() int {
+	if !p.stream.checks {
+		return writeSize
+	}
+	return chunkBytes - max(0, p.sent-headerSize)%chunkBytes
 }
 
 // read takes what has come, and tells whether that was anything.
 func (p *tcpPeer) read(t transfer) (moved bool, err error) {
 	if !p.known { // no byte gets further than the stage before the header is compared
-		n, err := p.link.read(p.stage[p.received:min(p.takeAll, stageSize)])
+		n, moved, err := p.stream.read(p.stage[p.received:min(p.takeAll, stageSize)])
 		p.received += n
-		return n > 0, err
+		return moved, err
 	}
 	if p.received == p.takeAll && len(p.pending) == 0 {
 		return false, nil
@@ -195,10 +201,10 @@ func (p *tcpPeer) read(t transfer) (moved bool, err error) {
 		p.in, p.pending = p.in[n:], p.pending[n:]
 		return true, nil
 	}
-	n, err := p.link.read(p.in[:min(len(p.in), writeSize)])
+	n, moved, err := p.stream.read(p.in)
 	p.in = p.in[n:]
 	p.received += n
-	return n > 0, err
+	return moved, err
 }
 
 // compare looks at the header of a peer, which has come.

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/pkg/errors"
+	"golang.org/x/sys/unix"
 )
 
 // rawLink is a file descriptor that the Go runtime does not know: no goroutine is parked and woken for it.
@@ -76,11 +77,12 @@ func takeFD(c net.Conn) (fd int, err error) {
 	return fd, syscall.SetNonblock(fd, true)
 }
 
-func (l *rawLink) read(b []byte) (int, error) {
-	if len(b) == 0 {
+func (l *rawLink) read(a, b []byte) (int, error) {
+	vectors, count := iovecs(a, b)
+	if count == 0 {
 		return 0, nil
 	}
-	n, _, e := syscall.RawSyscall(syscall.SYS_READ, uintptr(l.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	n, _, e := syscall.RawSyscall(syscall.SYS_READV, uintptr(l.fd), uintptr(unsafe.Pointer(&vectors[0])), uintptr(count))
 	switch {
 	case e == syscall.EAGAIN || e == syscall.EINTR:
 		return 0, nil
@@ -92,12 +94,15 @@ func (l *rawLink) read(b []byte) (int, error) {
 	return int(n), nil
 }
 
-func (l *rawLink) write(b []byte) (int, error) {
-	if len(b) == 0 {
+func (l *rawLink) write(a, b []byte) (int, error) {
+	vectors, count := iovecs(a, b)
+	if count == 0 {
 		return 0, nil
 	}
-	// Not write: that one raises SIGPIPE.
-	n, _, e := syscall.RawSyscall6(syscall.SYS_SENDTO, uintptr(l.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), syscall.MSG_NOSIGNAL, 0, 0)
+	m := unix.Msghdr{Iov: &vectors[0]}
+	m.SetIovlen(count)
+	// Not writev: that one raises SIGPIPE.
+	n, _, e := syscall.RawSyscall(syscall.SYS_SENDMSG, uintptr(l.fd), uintptr(unsafe.Pointer(&m)), syscall.MSG_NOSIGNAL)
 	switch {
 	case e == syscall.EAGAIN || e == syscall.EINTR:
 		return 0, nil
@@ -105,6 +110,18 @@ func (l *rawLink) write(b []byte) (int, error) {
 		return 0, e
 	}
 	return int(n), nil
+}
+
+// iovecs describes two stretches of memory to the system, empty ones left out.
+func iovecs(a, b []byte) (vectors [2]unix.Iovec, count int) {
+	for _, x := range [...][]byte{a, b} {
+		if len(x) > 0 {
+			vectors[count].Base = &x[0]
+			vectors[count].SetLen(len(x))
+			count++
+		}
+	}
+	return vectors, count
 }
 
 func (l *rawLink) close() { syscall.Close(l.fd) }

@@ -16,19 +16,34 @@ import (
 	"time"
 
 	"github.com/gomlx/compute/dtypes"
+
+	"github.com/easyparallel/epl/internal/checked"
 )
 
 // newPair returns the world of worker 0 in a job of two, on two hosts; the test plays worker 1.
-func newPair(t *testing.T, wrap func(net.Conn) net.Conn) (*World, *testJob) {
+func newPair(t *testing.T, wrap func(net.Conn) net.Conn, opts Options) (*World, *testJob) {
 	t.Helper()
 	j := newTestJob(2)
 	j.wrap = wrap
-	w, err := newJob(j, []Place{{1, "a"}, {1, "b"}}, Options{Timeout: time.Minute})
+	opts.Timeout = time.Minute
+	w, err := newJob(j, []Place{{1, "a"}, {1, "b"}}, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closeAll(t, w) })
 	return w, j
+}
+
+// sealed is what a checked connection carries instead of some bytes.
+func sealed(b []byte) (all []byte) {
+	var s checked.Sealer
+	for len(b) > 0 {
+		n := min(len(b), 50_000)
+		head := s.Seal(b[:n])
+		all = append(append(all, head[:]...), b[:n]...)
+		b = b[n:]
+	}
+	return all
 }
 
 // answerWith connects as worker 1, writes something, reads all that comes, as far as it does, and hangs up.
@@ -84,14 +99,23 @@ func TestAConnectionThatBreaksOrSpeaksNonsenseNamesItsWorker(t *testing.T) {
 		{"closed in a message", "exchanges", frames(frame{kind: frameMessage, call: offer})[:frameSize+2], 0, recv, "the connection to worker 1 broke"},
 		{"send that nobody takes", "exchanges", nil, 60, send, "the connection to worker 1 broke"},
 	} {
-		for kind, wrap := range map[string]func(net.Conn) net.Conn{"descriptor": nil, "opaque": func(c net.Conn) net.Conn { return opaque{c} }} {
-			t.Run(c.name+"/"+kind, func(t *testing.T) {
+		hide := func(c net.Conn) net.Conn { return opaque{c} }
+		for _, kind := range []struct {
+			name    string
+			wrap    func(net.Conn) net.Conn
+			checked bool
+		}{{"descriptor", nil, false}, {"opaque", hide, false}, {"checked descriptor", nil, true}, {"checked opaque", hide, true}} {
+			t.Run(c.name+"/"+kind.name, func(t *testing.T) {
 				t.Parallel() // each waits a second for better words
-				w, j := newPair(t, wrap)
+				w, j := newPair(t, kind.wrap, Options{Unchecked: !kind.checked})
+				say := c.say
+				if kind.checked {
+					say = sealed(say)
+				}
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					answerWith(t, j, "[0 1] "+c.purpose, c.say, c.read)
+					answerWith(t, j, "[0 1] "+c.purpose, say, c.read)
 				}()
 				comm, err := w.All().Communicator(0, 0)
 				if err != nil {
@@ -111,7 +135,7 @@ func bufferDType(flat any) (d dtypes.DType) {
 }
 
 func TestWhatTheMeshKnowsComesBeforeABrokenConnection(t *testing.T) {
-	w, j := newPair(t, nil)
+	w, j := newPair(t, nil, Options{})
 	go func() {
 		answerWith(t, j, "[0 1] collectives", nil, 10)
 		j.meshes[1].Fail(errTest) // the mesh notices a little later

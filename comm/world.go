@@ -27,6 +27,11 @@ type Options struct {
 	// MPI lets ranks of different workers communicate by MPI, in programs that are built with the tag "mpi" and started by
 	// its mpirun, worker by worker in the order of MPI's ranks.
 	MPI bool
+
+	// Unchecked lets data travel over connections without a CRC-32C. It is for connections that check by themselves, as
+	// those with TLS do, and what communication.checksum sets to false. Data that were changed on their way end the job
+	// otherwise, with a [CorruptionError].
+	Unchecked bool
 }
 
 // World is the ranks of a job and what connects them. Its methods may be called from any goroutine.
@@ -42,6 +47,7 @@ type World struct {
 	local    []int // this worker's ranks
 	mesh     Mesh  // nil if there is one worker
 	mpi      bool
+	checks   bool
 
 	mu       sync.Mutex
 	groups   map[string]*Group
@@ -92,7 +98,7 @@ func New(layout Layout, mesh Mesh, opts Options) (*World, error) {
 	if opts.RecorderCalls == 0 {
 		opts.RecorderCalls = DefaultRecorderCalls
 	}
-	w := &World{timeout: opts.Timeout, start: time.Now(), procs: runtime.GOMAXPROCS(0), layout: layout, mpi: opts.MPI,
+	w := &World{timeout: opts.Timeout, start: time.Now(), procs: runtime.GOMAXPROCS(0), layout: layout, mpi: opts.MPI, checks: !opts.Unchecked,
 		groups: map[string]*Group{}, meetings: map[meetingKey]*meeting{}}
 	var everybody []int
 	for i, place := range layout.Workers {

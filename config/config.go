@@ -155,6 +155,10 @@ type Communication struct {
 	// Timeout is how long a collective waits for a rank before it fails with that rank's name. It is positive:
 	// every wait has an end.
 	Timeout time.Duration
+
+	// Checksum lets data that travel over TCP carry a CRC-32C, so that those that a network changes end the job, with
+	// the names of both ranks, and are never used. TLS checks by itself; memory is not checked.
+	Checksum bool
 }
 
 // IO configures how input files are dealt to workers.

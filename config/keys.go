@@ -181,6 +181,11 @@ var keys = []key{
 		field: func(c *Config) any { return &c.Communication.Timeout },
 		doc:   "How long a collective waits for a rank before it fails with that rank's name.",
 	},
+	{
+		name: "communication.checksum", typ: boolType{}, def: true, ours: true,
+		field: func(c *Config) any { return &c.Communication.Checksum },
+		doc:   "CRC-32C on data over TCP without TLS: what a network changes ends the job, and names both ranks.",
+	},
 
 	{
 		name: "io.slicing", typ: boolType{}, def: false,

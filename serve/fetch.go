@@ -64,5 +64,14 @@ func Fetch(ctx context.Context, conn net.Conn, name string, version uint64, dst 
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = errors.New("the connection ended")
 	}
-	return errors.Errorf("epl: version %d of %q %s: %s", version, name, state, strings.TrimPrefix(err.Error(), "epl: "))
+	return &fetchError{fmt.Sprintf("epl: version %d of %q %s: %s", version, name, state, strings.TrimPrefix(err.Error(), "epl: ")), err}
 }
+
+// fetchError says what was not got, and why.
+type fetchError struct {
+	text  string
+	cause error
+}
+
+func (e *fetchError) Error() string { return e.text }
+func (e *fetchError) Unwrap() error { return e.cause }

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/internal/checked"
 	"github.com/easyparallel/epl/wire"
 )
 
@@ -102,10 +105,15 @@ func (s *Server) answerAll(conn net.Conn) {
 	defer cancel()
 	context.AfterFunc(ctx, func() { conn.Close() })
 	requests := make(chan wanted, 1)
+	damaged := make(chan error, 1)
 	s.group.Go(func() {
 		defer cancel()
 		for {
 			kind, payload, err := wire.ReadFrame(conn, maxRequest)
+			if damage := new(checked.DamageError); errors.As(err, &damage) {
+				damaged <- err
+				<-ctx.Done()
+			}
 			if err != nil {
 				return
 			}
@@ -126,6 +134,9 @@ func (s *Server) answerAll(conn net.Conn) {
 			if s.answer(ctx, conn, w) != nil {
 				return
 			}
+		case err := <-damaged: // the reader gets to know why
+			_ = s.refuse(conn, "the request cannot be answered: "+err.Error())
+			return
 		case <-ctx.Done():
 			return
 		}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"hash/crc32"
 	"io"
 
 	"github.com/pkg/errors"
@@ -13,9 +14,12 @@ const (
 	// maxHello is the largest payload that a peer may send before it has proved who it is.
 	maxHello = 4 << 10
 	// protocolVersion is the version of the frames and of the handshake. It changes when they do.
-	protocolVersion = 1
-	// headerSize is magic, protocol, type and length.
+	protocolVersion = 2
+	// headerSize is magic, protocol, type and length, of the payload and its checksum together: so any version can read the
+	// frames of another, and say so.
 	headerSize = 4 + 1 + 1 + 4
+	// sumSize is a CRC-32C of type, length and payload, behind the payload.
+	sumSize = 4
 	// chunk is how much of a payload is allocated before any of it has arrived.
 	chunk = 64 << 10
 )
@@ -31,23 +35,36 @@ func (e *ProtocolError) Error() string {
 	return "epl: the other side does not speak EPL's protocol: " + e.Reason
 }
 
+// DamageError says that a message is not what was sent.
+type DamageError struct{}
+
+// Error implements error.
+func (*DamageError) Error() string {
+	return "epl: a message arrived damaged, its CRC-32C is wrong: a network card, a switch or memory on its way changes bytes"
+}
+
 // WriteFrame writes a message of a type that the caller gives a meaning, in one write.
 func WriteFrame(w io.Writer, kind byte, payload []byte) error {
 	if len(payload) > MaxFrame {
 		return errors.Errorf("epl: internal error: a message of %d bytes was to be sent, the limit is %d", len(payload), MaxFrame)
 	}
-	_, err := w.Write(appendFrame(make([]byte, 0, headerSize+len(payload)), kind, payload))
+	_, err := w.Write(appendFrame(make([]byte, 0, headerSize+len(payload)+sumSize), kind, payload))
 	return err
 }
 
 func appendFrame(b []byte, kind byte, payload []byte) []byte {
+	begin := len(b)
 	b = append(b, magic[:]...)
 	b = append(b, protocolVersion, kind)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)))
-	return append(b, payload...)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)+sumSize))
+	b = append(b, payload...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[begin+len(magic)+1:], castagnoli))
 }
 
-// ReadFrame reads one message, of at most limit bytes, and nothing after it. It returns io.EOF if the connection ended
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ReadFrame reads one message, of at most limit bytes, and nothing after it. It returns a [DamageError] if the message was
+// changed on its way, io.EOF if the connection ended
 // before the message began, io.ErrUnexpectedEOF if it ended within. It allocates about as much as really arrived,
 // whatever length is announced.
 func ReadFrame(r io.Reader, limit int) (kind byte, payload []byte, err error) {
@@ -63,14 +80,21 @@ func ReadFrame(r io.Reader, limit int) (kind byte, payload []byte, err error) {
 		return 0, nil, &ProtocolError{"a message does not begin as one"}
 	}
 	size := binary.BigEndian.Uint32(header[6:])
-	if int64(size) > int64(limit) {
-		return 0, nil, &ProtocolError{errors.Errorf("a message claims %d bytes, the limit is %d", size, limit).Error()}
+	if int64(size) > int64(limit)+sumSize {
+		return 0, nil, &ProtocolError{errors.Errorf("a message claims %d bytes, the limit is %d", size, limit+sumSize).Error()}
 	}
 	if payload, err = readChunks(r, int(size)); err != nil {
 		return 0, nil, err
 	}
 	if header[4] != protocolVersion { // it was read all the same, so that a refusal can be sent back
 		return 0, nil, &protocolVersionError{other: int(header[4])}
+	}
+	if size < sumSize {
+		return 0, nil, &ProtocolError{"a message is too short"}
+	}
+	payload, sum := payload[:size-sumSize], binary.BigEndian.Uint32(payload[size-sumSize:])
+	if crc32.Update(crc32.Checksum(header[len(magic)+1:], castagnoli), castagnoli, payload) != sum {
+		return 0, nil, &DamageError{}
 	}
 	return header[5], payload, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
@@ -55,8 +56,9 @@ func TestWhatIsNoFrameIsRefused(t *testing.T) {
 		{"no payload", good[:headerSize], 100, "unexpected EOF"},
 		{"half a payload", good[:headerSize+3], 100, "unexpected EOF"},
 		{"another magic number", changed(0, 'X'), 100, "does not begin as one"},
-		{"another protocol", changed(4, 9), 100, "version 9 of EPL's protocol, this is version 1"},
-		{"a length above the limit", good, 6, "claims 7 bytes, the limit is 6"},
+		{"no checksum", binary.BigEndian.AppendUint32(bytes.Clone(good[:6]), 0), 100, "too short"},
+		{"another protocol", changed(4, 9), 100, "version 9 of EPL's protocol, this is version 2"},
+		{"a length above the limit", good, 6, "claims 11 bytes, the limit is 10"},
 		{"a length of 4 GB", changed(6, 0xff), MaxFrame, "the limit is"},
 		{"HTTP", []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), 100, "does not begin as one"},
 		{"a short word", []byte("hi\n"), 100, "does not begin as one"},
@@ -66,6 +68,56 @@ func TestWhatIsNoFrameIsRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
+	}
+}
+
+func TestEveryChangedBitIsNoticed(t *testing.T) {
+	good := appendFrame(nil, 7, []byte("payload"))
+	for at := range 8 * len(good) {
+		b := bytes.Clone(good)
+		b[at/8] ^= 1 << (at % 8)
+		_, payload, err := ReadFrame(bytes.NewReader(b), MaxFrame)
+		if damage := new(DamageError); err == nil || payload != nil || at/8 >= headerSize && !errors.As(err, &damage) {
+			t.Errorf("bit %d: %q, %v", at, payload, err)
+		}
+	}
+}
+
+// The protocol of version 1: what a worker of another version sends and expects.
+func TestWorkersOfOtherProtocolsTellEachOther(t *testing.T) {
+	old := func(kind byte, payload []byte) []byte {
+		b := append(append([]byte{}, magic[:]...), 1, kind)
+		return append(binary.BigEndian.AppendUint32(b, uint32(len(payload))), payload...)
+	}
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	result := make(chan error, 1)
+	go func() {
+		_, err := Server(t.Context(), ours, testSecurity, "1.0")
+		result <- err
+	}()
+	if _, err := theirs.Write(old(hello, make([]byte, nonceSize))); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, headerSize)
+	if _, err := io.ReadFull(theirs, answer); err != nil || [4]byte(answer) != magic || answer[4] != protocolVersion {
+		t.Errorf("the answer begins with %q, %v: the other side cannot tell our version", answer, err)
+	}
+	rest := make([]byte, binary.BigEndian.Uint32(answer[6:]))
+	if _, err := io.ReadFull(theirs, rest); err != nil {
+		t.Errorf("the answer is cut: %v", err)
+	}
+	if err := <-result; err == nil || !strings.Contains(err.Error(), "speaks version 1 of EPL's protocol, this is version 2") {
+		t.Errorf("the listener says %v", err)
+	}
+
+	ours, theirs = net.Pipe()
+	go func() {
+		ReadFrame(theirs, maxHello)
+		theirs.Write(old(refusal, nil))
+	}()
+	if _, err := Client(t.Context(), ours, "x", testSecurity, "1.0"); err == nil || !strings.Contains(err.Error(), "speaks version 1 of EPL's protocol") {
+		t.Errorf("the dialer says %v", err)
 	}
 }
 

@@ -156,7 +156,7 @@ func shake(ctx context.Context, conn net.Conn, s Security, secure func(net.Conn,
 // verdict tells whether an error is what the other side deserves.
 func verdict(err error) bool {
 	switch err.(type) {
-	case *TokenError, *VersionError, *ProtocolError, *protocolVersionError:
+	case *TokenError, *VersionError, *ProtocolError, *protocolVersionError, *DamageError:
 		return true
 	}
 	return false

@@ -121,7 +121,7 @@ func TestAnotherVersionIsRefusedWithBothVersions(t *testing.T) {
 func TestAnotherProtocolIsNamedOnBothSides(t *testing.T) {
 	a, b := net.Pipe()
 	_, _, derr, lerr := shakeHands(&meddler{Conn: a, n: 1, at: 4}, b, "x", testSecurity, testSecurity, "1", "1")
-	if lerr == nil || !strings.Contains(lerr.Error(), "version 0 of EPL's protocol, this is version 1") {
+	if lerr == nil || !strings.Contains(lerr.Error(), "version 3 of EPL's protocol, this is version 2") {
 		t.Error(lerr)
 	}
 	if token := new(TokenError); !errors.As(derr, &token) { // the header is of this version, so it is taken for a refusal
@@ -129,7 +129,7 @@ func TestAnotherProtocolIsNamedOnBothSides(t *testing.T) {
 	}
 	c, d := net.Pipe()
 	_, _, derr, _ = shakeHands(c, &meddler{Conn: d, n: 1, at: 4}, "x", testSecurity, testSecurity, "1", "1")
-	if derr == nil || !strings.Contains(derr.Error(), "version 0 of EPL's protocol, this is version 1") {
+	if derr == nil || !strings.Contains(derr.Error(), "version 3 of EPL's protocol, this is version 2") {
 		t.Error(derr)
 	}
 }
@@ -168,7 +168,7 @@ func TestAReplayProvesNothing(t *testing.T) {
 	c.Close()
 }
 
-// meddler changes one byte of the n-th write.
+// meddler changes one byte of the n-th write, on purpose: so it gives it a new checksum.
 type meddler struct {
 	net.Conn
 	n, at int
@@ -178,6 +178,9 @@ func (c *meddler) Write(b []byte) (int, error) {
 	if c.n--; c.n == 0 {
 		b = bytes.Clone(b)
 		b[c.at] ^= 1
+		if c.at >= headerSize {
+			b = appendFrame(nil, b[5], b[headerSize:len(b)-sumSize])
+		}
 	}
 	return c.Conn.Write(b)
 }

@@ -71,6 +71,7 @@ func reason(err error) string {
 	var version *VersionError
 	var frames *protocolVersionError
 	var protocol *ProtocolError
+	var damage *DamageError
 	var tls *TLSError
 	switch {
 	case errors.As(err, &token):
@@ -81,6 +82,8 @@ func reason(err error) string {
 		return fmt.Sprintf("it speaks version %d of the protocol, this is version %d", frames.other, protocolVersion)
 	case errors.As(err, &protocol):
 		return "it does not speak EPL's protocol"
+	case errors.As(err, &damage):
+		return "what it said arrived damaged"
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return "it said nothing for too long"
 	case errors.Is(err, io.EOF):

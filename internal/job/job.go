@@ -44,15 +44,17 @@ type Job struct {
 	timeout time.Duration
 	server  *serve.Server
 	lines   lines
+	checks  bool // what travels over connections is checked
+	logf    func(format string, args ...any)
 	offered atomic.Bool // something, ever
 
 	mu   sync.Mutex
 	busy []string             // what this worker is busy with: the last counts
 	seen map[int]busyInterval // what others were busy with
 
-	read    atomic.Int64 // when a variable was last read, in nanoseconds since 1970
+	read    moment       // when a variable was last read
 	running atomic.Int32 // programs that are no training steps
-	ran     atomic.Int64 // when such a program last ended
+	ran     moment       // when such a program last ended
 	steps   atomic.Int64
 	samples atomic.Int64
 	stop    chan struct{}
@@ -92,7 +94,7 @@ func Join(o Options) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &Job{member: member, timeout: r.Timeout, server: serve.NewServer(r.Timeout), seen: map[int]busyInterval{}, stop: make(chan struct{})}
+	j := &Job{member: member, timeout: r.Timeout, logf: r.Logf, checks: o.Config.Communication.Checksum && r.Security.TLS == nil, server: serve.NewServer(r.Timeout), seen: map[int]busyInterval{}, stop: make(chan struct{})}
 	if err := j.connect(o); err != nil {
 		member.Fail(err)
 		j.server.Close()
@@ -125,7 +127,8 @@ func (j *Job) connect(o Options) error {
 		devices = append(devices, n)
 		layout.Workers = append(layout.Workers, comm.Place{Ranks: n, Host: w.HostID})
 	}
-	world, err := comm.New(layout, mesh{j.member, j}, comm.Options{Timeout: j.timeout, MPI: o.Config.Communication.Backend == config.BackendMPI})
+	world, err := comm.New(layout, mesh{j.member, j}, comm.Options{
+		Timeout: j.timeout, MPI: o.Config.Communication.Backend == config.BackendMPI, Unchecked: !j.checks})
 	if err != nil {
 		return err
 	}
@@ -133,8 +136,12 @@ func (j *Job) connect(o Options) error {
 		return err
 	}
 	j.Job.Offer, j.Job.Fetch, j.Job.Sharing = j.Offer, j.Fetch, func() { j.offered.Store(true) }
-	j.Reading = func() { j.read.Store(time.Now().UnixNano()) }
-	return j.Agree("the start", "") // from here on all answer questions
+	j.Reading = j.read.set
+	if err := j.Agree("the start", ""); err != nil { // from here on all answer questions
+		return err
+	}
+	j.openLines()
+	return nil
 }
 
 // report tells the others now and then what can be told late: progress, and what happens too often to be told each time.
@@ -151,8 +158,8 @@ func (j *Job) report() {
 		case <-tick.C:
 		}
 		j.member.Progress(j.steps.Load(), j.samples.Load())
-		j.note(&evaluating, "evaluating", j.running.Load() > 0 || recent(&j.ran))
-		j.note(&saving, "saving", recent(&j.read))
+		j.note(&evaluating, "evaluating", j.running.Load() > 0 || j.ran.recent())
+		j.note(&saving, "saving", j.read.recent())
 	}
 }
 
@@ -167,13 +174,11 @@ func (j *Job) note(over *func(), what string, is bool) {
 	}
 }
 
-func recent(at *atomic.Int64) bool { return time.Since(time.Unix(0, at.Load())) < 2*time.Second }
-
 // Running notes that a program runs that is no training step, until the returned function is called.
 func (j *Job) Running() (over func()) {
 	j.running.Add(1)
 	return func() {
-		j.ran.Store(time.Now().UnixNano())
+		j.ran.set()
 		j.running.Add(-1)
 	}
 }
@@ -213,14 +218,14 @@ func (j *Job) Agree(subject, text string) error {
 			others = append(others, w)
 		}
 	}
-	ctx, cancel := j.patiently(others, &atomic.Int64{})
+	ctx, cancel := j.patiently(others, &moment{})
 	defer cancel()
 	return j.member.Agree(ctx, subject, text)
 }
 
 // patiently returns a context that ends when communication.timeout has passed since the call, since one of the workers
-// was busy, and since moved, which is in nanoseconds since 1970.
-func (j *Job) patiently(workers []int, moved *atomic.Int64) (ctx context.Context, cancel func()) {
+// was busy, and since something moved.
+func (j *Job) patiently(workers []int, moved *moment) (ctx context.Context, cancel func()) {
 	ctx, end := context.WithCancelCause(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() {
@@ -238,7 +243,7 @@ func (j *Job) patiently(workers []int, moved *atomic.Int64) (ctx context.Context
 					since = at
 				}
 			}
-			if at := time.Unix(0, moved.Load()); at.After(since) {
+			if at := moved.last(); at.After(since) {
 				since = at
 			}
 			if time.Since(since) > j.timeout {

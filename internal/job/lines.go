@@ -4,19 +4,84 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+
+	"github.com/easyparallel/epl/internal/checked"
 )
+
+// line is a connection on which another worker answers. While data come this worker reads a variable.
+type line struct {
+	net.Conn // checked, if the job does that
+	moved    atomic.Pointer[moment]
+}
+
+// newLine makes a line of a connection.
+func (j *Job) newLine(conn net.Conn) *line {
+	l := &line{}
+	l.Conn = watched{conn, j, l}
+	if j.checks {
+		l.Conn = checked.NewConn(l.Conn)
+	}
+	return l
+}
+
+// watched is a connection that notes when something came.
+type watched struct {
+	net.Conn
+	job  *Job
+	line *line
+}
+
+// Read implements net.Conn.
+func (w watched) Read(b []byte) (int, error) {
+	n, err := w.Conn.Read(b)
+	if n > 0 {
+		if moved := w.line.moved.Load(); moved != nil {
+			moved.set()
+		}
+		w.job.read.set()
+	}
+	return n, err
+}
+
+// openLines opens a line to each other worker, when the job begins. A save that comes later needs no new connection, and
+// finds out nothing about the network that could have been known at the start. What cannot be opened is said, and tried
+// again when it is needed: it may never be.
+func (j *Job) openLines() {
+	const atOnce = 16
+	slots := make(chan struct{}, atOnce)
+	var all sync.WaitGroup
+	for w := range j.Devices {
+		if w == j.Worker {
+			continue
+		}
+		all.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			ctx, cancel := j.patiently([]int{w}, &moment{})
+			defer cancel()
+			line, err := j.openLine(ctx, w)
+			switch {
+			case err == nil:
+				j.lines.keep(w, line)
+			case j.member.Err() == nil:
+				j.logf("epl: worker %d cannot read variables of worker %d yet: %s; it is tried again when one is read", j.Worker, w, inner(err))
+			}
+		})
+	}
+	all.Wait()
+}
 
 // lines are the connections to other workers that nobody reads variables on right now.
 type lines struct {
 	count atomic.Int64 // of connections that were made
 
 	mu     sync.Mutex
-	idle   map[int][]net.Conn
+	idle   map[int][]*line
 	closed bool
 }
 
 // take returns a connection to a worker, or nil.
-func (l *lines) take(worker int) net.Conn {
+func (l *lines) take(worker int) *line {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := len(l.idle[worker])
@@ -28,17 +93,17 @@ func (l *lines) take(worker int) net.Conn {
 	return line
 }
 
-func (l *lines) keep(worker int, line net.Conn) {
+func (l *lines) keep(worker int, x *line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		line.Close()
+		x.Close()
 		return
 	}
 	if l.idle == nil {
-		l.idle = map[int][]net.Conn{}
+		l.idle = map[int][]*line{}
 	}
-	l.idle[worker] = append(l.idle[worker], line)
+	l.idle[worker] = append(l.idle[worker], x)
 }
 
 func (l *lines) close() {

@@ -3,13 +3,12 @@ package job
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/internal/checked"
 	"github.com/easyparallel/epl/serve"
 )
 
@@ -26,7 +25,7 @@ func (j *Job) Fetch(worker int, name string, version uint64, dst []byte) error {
 		return errors.Errorf("epl: internal error: worker %d cannot read version %d of %q of worker %d, the job has %d",
 			j.Worker, version, name, worker, len(j.Devices))
 	}
-	var moved atomic.Int64
+	var moved moment
 	ctx, cancel := j.patiently([]int{worker}, &moved)
 	defer cancel()
 	err := j.fetch(ctx, &moved, worker, name, version, dst)
@@ -36,7 +35,7 @@ func (j *Job) Fetch(worker int, name string, version uint64, dst []byte) error {
 	return errors.Errorf("epl: worker %d cannot read %q of %s: %s", j.Worker, name, j.member.Workers()[worker], inner(err))
 }
 
-func (j *Job) fetch(ctx context.Context, moved *atomic.Int64, worker int, name string, version uint64, dst []byte) error {
+func (j *Job) fetch(ctx context.Context, moved *moment, worker int, name string, version uint64, dst []byte) error {
 	line, err := j.line(ctx, worker)
 	if err != nil {
 		return j.because(ctx, err)
@@ -48,7 +47,8 @@ func (j *Job) fetch(ctx context.Context, moved *atomic.Int64, worker int, name s
 		case <-ctx.Done():
 		}
 	}()
-	err = serve.Fetch(ctx, watched{line, j, moved}, name, version, dst)
+	line.moved.Store(moved)
+	err = serve.Fetch(ctx, line.Conn, name, version, dst)
 	if _, refused := err.(*serve.RefusedError); err == nil || refused {
 		j.lines.keep(worker, line)
 		return err
@@ -58,7 +58,11 @@ func (j *Job) fetch(ctx context.Context, moved *atomic.Int64, worker int, name s
 }
 
 // because returns why a read had to end. The rendezvous may know better why a connection broke: it gets a moment to say so.
+// That what came was damaged nobody else knows.
 func (j *Job) because(ctx context.Context, err error) error {
+	if damage := new(checked.DamageError); errors.As(err, &damage) {
+		return errors.Errorf("%s; a network card, a switch or memory between the two changes bytes: see the error counters of both machines", inner(err))
+	}
 	select {
 	case <-j.member.Done():
 		return j.member.Err()
@@ -75,14 +79,20 @@ func inner(err error) string { return strings.TrimPrefix(err.Error(), "epl: ") }
 // questionLine asks a worker to make a connection and to answer what is asked on it. The asking worker and a number follow.
 const questionLine = "line "
 
-// line returns a connection on which another worker answers: one that an earlier fetch has left, or a new one.
-func (j *Job) line(ctx context.Context, worker int) (net.Conn, error) {
+// line returns a connection on which another worker answers: one that was opened at the start or that an earlier fetch has
+// left, or a new one.
+func (j *Job) line(ctx context.Context, worker int) (*line, error) {
 	if line := j.lines.take(worker); line != nil {
 		if !j.member.State(worker).Left {
 			return line, nil
 		}
 		line.Close()
 	}
+	return j.openLine(ctx, worker)
+}
+
+// openLine asks another worker for a connection.
+func (j *Job) openLine(ctx context.Context, worker int) (*line, error) {
 	question := fmt.Sprintf(questionLine+"%d %d", j.Worker, j.lines.count.Add(1))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -95,7 +105,11 @@ func (j *Job) line(ctx context.Context, worker int) (net.Conn, error) {
 			cancel(errors.Errorf("the other worker says: %s", answer))
 		}
 	}()
-	return j.member.Connect(ctx, worker, question)
+	conn, err := j.member.Connect(ctx, worker, question)
+	if err != nil {
+		return nil, err
+	}
+	return j.newLine(conn), nil
 }
 
 // answer makes the connection that another worker asks for. What else is asked is not ours.
@@ -104,11 +118,14 @@ func (j *Job) answer(question string) (answer string, ours bool) {
 	if n, _ := fmt.Sscanf(question, questionLine+"%d %d", &worker, &number); n != 2 {
 		return "", false
 	}
-	line, err := j.member.Connect(context.Background(), worker, question)
+	conn, err := j.member.Connect(context.Background(), worker, question)
 	if err != nil {
 		return inner(err), true
 	}
-	j.server.Handle(line)
+	if j.checks {
+		conn = checked.NewConn(conn)
+	}
+	j.server.Handle(conn)
 	return "", true
 }
 
@@ -137,22 +154,4 @@ func (j *Job) stay() {
 		}
 	}()
 	_ = j.member.Agree(ctx, "the end", "")
-}
-
-// watched is a connection that notes when something came. While data come this worker reads a variable.
-type watched struct {
-	net.Conn
-	job   *Job
-	moved *atomic.Int64
-}
-
-// Read implements net.Conn.
-func (w watched) Read(b []byte) (int, error) {
-	n, err := w.Conn.Read(b)
-	if n > 0 {
-		now := time.Now().UnixNano()
-		w.moved.Store(now)
-		w.job.read.Store(now)
-	}
-	return n, err
 }
