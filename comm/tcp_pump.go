@@ -166,19 +166,19 @@ func (p *tcpPeer) write(t transfer) (moved bool, err error) {
 			p.out = t.give(p.member)
 		}
 	}
-	n, moved, err := p.stream.write(p.out[:min(len(p.out), p.turn())])
+	n, moved, err := p.stream.write(p.out[:min(len(p.out), p.turn(p.sent))])
 	p.out = p.out[n:]
 	p.sent += n
 	return moved, err
 }
 
-// turn returns how much may be written before others have their turn. What is checked is written to the end of a chunk: so
-// a record has a place at the other end as a whole, see stream.
-func (p *tcpPeer) turn() int {
+// turn returns how much may be written, or read, before others have their turn, when so much has been already. What is
+// checked goes to the end of a chunk: so a record has a place at the other end as a whole, and little is read beyond it.
+func (p *tcpPeer) turn(done int) int {
 	if !p.stream.checks {
 		return writeSize
 	}
-	return chunkBytes - max(0, p.sent-headerSize)%chunkBytes
+	return chunkBytes - max(0, done-headerSize)%chunkBytes
 }
 
 // read takes what has come, and tells whether that was anything.
@@ -201,7 +201,7 @@ func (p *tcpPeer) read(t transfer) (moved bool, err error) {
 		p.in, p.pending = p.in[n:], p.pending[n:]
 		return true, nil
 	}
-	n, moved, err := p.stream.read(p.in)
+	n, moved, err := p.stream.read(p.in[:min(len(p.in), p.turn(p.received))])
 	p.in = p.in[n:]
 	p.received += n
 	return moved, err

@@ -53,7 +53,7 @@ func (s *stream) write(b []byte) (n int, moved bool, err error) {
 // read fills some of b with what was checked, and tells whether anything has come at all.
 func (s *stream) read(b []byte) (n int, moved bool, err error) {
 	if !s.checks {
-		n, err = s.link.read(nil, b[:min(len(b), writeSize)])
+		n, err = s.link.read(nil, b)
 		return n, n > 0, err
 	}
 	if len(b) == 0 {

@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	// dialTime and dialAttempts bound what it takes to reach a worker that is known to listen.
+	// dialTime and dialAttempts bound what it takes to reach a worker that is known to listen. Between attempts it waits a
+	// little longer each time: strangers may crowd it.
 	dialTime     = 10 * time.Second
-	dialAttempts = 3
+	dialAttempts = 5
+	dialPause    = 20 * time.Millisecond
 	// maxUnclaimed bounds the connections that nobody asks for.
 	maxUnclaimed = 4096
 )
@@ -158,13 +160,14 @@ func (m *Member) dial(ctx context.Context, worker int, purpose string) (conn *wi
 		}
 		cancel()
 	}()
-	for range dialAttempts {
+	for i := range dialAttempts {
 		attempt, cancel := context.WithTimeout(ctx, dialTime)
 		conn, err = m.job.network.dial(attempt, addr, purpose, m.peers.security, m.job.Version)
 		cancel()
 		if err == nil || final(err) || ctx.Err() != nil {
 			break
 		}
+		waitFor(ctx.Done(), dialPause<<(2*i)) // 1.7 s in all before the last
 	}
 	if err != nil {
 		err = errors.Errorf("%v; the machines must be able to reach each other on all ports", err)

@@ -79,7 +79,15 @@ func Client(ctx context.Context, conn net.Conn, purpose string, s Security, vers
 
 // Server makes a connection that was accepted an authenticated one, as the listener. It closes it if that fails.
 func Server(ctx context.Context, conn net.Conn, s Security, version string) (*Conn, error) {
+	return server(ctx, conn, s, version, func() {})
+}
+
+// server tells when the other side has said its first word.
+func server(ctx context.Context, conn net.Conn, s Security, version string, heard func()) (*Conn, error) {
 	return shake(ctx, conn, s, tls.Server, func(conn net.Conn, binding []byte) (*Conn, error) {
+		if binding != nil {
+			heard() // it has a certificate
+		}
 		payload, err := expect(conn, hello)
 		if err != nil {
 			if _, other := err.(*protocolVersionError); other {
@@ -90,6 +98,7 @@ func Server(ctx context.Context, conn net.Conn, s Security, version string) (*Co
 		if len(payload) < nonceSize || len(payload) > nonceSize+maxPurpose {
 			return nil, &ProtocolError{"its hello is malformed"}
 		}
+		heard()
 		t := transcript{security: s, binding: binding, purpose: string(payload[nonceSize:]), listener: version}
 		t.nonces[0] = [nonceSize]byte(payload)
 		rand.Read(t.nonces[1][:])

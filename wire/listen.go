@@ -9,16 +9,13 @@ import (
 	"github.com/pkg/errors"
 )
 
-// maxHandshakes is how many connections may be unauthenticated at the same time. Others wait in the system's queue, at
-// most until the silent ones among the first have been dropped.
-const maxHandshakes = 256
-
 // Listener accepts authenticated connections.
 type Listener struct {
 	listener net.Listener
 	security Security
 	version  string
 	refused  refusals
+	lobby    lobby
 
 	// OnVersion, if not nil, is told of peers that know the token but have another version. They are refused anyway.
 	// It must be set before the first Accept.
@@ -83,22 +80,22 @@ func (l *Listener) Close() error {
 
 // serve accepts connections and shakes hands with each on its own, so that nobody waits for another.
 func (l *Listener) serve() {
-	slots := make(chan struct{}, maxHandshakes)
 	for {
-		select {
-		case slots <- struct{}{}:
-		case <-l.ctx.Done():
-			return
-		}
 		conn, err := l.accept()
 		if err != nil {
 			l.cancel(err)
 			return
 		}
+		guest := l.lobby.enter(conn)
 		l.group.Go(func() {
 			remote := hostOf(conn.RemoteAddr())
-			c, err := Server(l.ctx, conn, l.security, l.version)
-			<-slots
+			c, err := server(l.ctx, conn, l.security, l.version, func() { l.lobby.heard(guest) })
+			if l.lobby.leave(guest) {
+				if err == nil {
+					c.Close() // it was just too late
+				}
+				err = errEvicted
+			}
 			if err != nil {
 				if !errors.Is(err, net.ErrClosed) { // by Close
 					l.refuse(remote, err)

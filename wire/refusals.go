@@ -74,6 +74,8 @@ func reason(err error) string {
 	var damage *DamageError
 	var tls *TLSError
 	switch {
+	case errors.Is(err, errEvicted):
+		return "it had not proved who it is, and there were too many like it"
 	case errors.As(err, &token):
 		return "it has another token"
 	case errors.As(err, &version):

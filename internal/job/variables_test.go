@@ -89,6 +89,11 @@ func wantError(t *testing.T, err error, words ...string) {
 func TestEveryWorkerReadsTheVariablesOfAllOthers(t *testing.T) {
 	const n = 3
 	jobs := joined(t, n, "1m", nil)
+	for i, j := range jobs {
+		if made := j.lines.count.Load(); made != n-1 {
+			t.Errorf("worker %d has opened %d connections at the start: one to each other is needed later", i, made)
+		}
+	}
 	value := func(worker, variable int) []byte {
 		return bytes.Repeat([]byte{byte(1 + worker), byte(variable)}, 10+100_000*variable)
 	}
