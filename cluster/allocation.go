@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -356,7 +357,7 @@ func (a Allocation) Environ(lookup func(string) (string, bool)) ([]string, error
 			"machine and a free port in %s=first://HOST:PORT, and give all workers the same %s",
 			a.By, a.Workers, envRendezvous, envToken)
 	default:
-		url = fmt.Sprintf("first://%s:%d", a.Hosts[0], a.port())
+		url = "first://" + net.JoinHostPort(a.Hosts[0], strconv.Itoa(a.port()))
 	}
 	if _, set := env.get(envToken); !set && !strings.HasPrefix(url, "file://") {
 		return nil, errors.Errorf("epl: %s started %d workers on several machines, and %s is not set; before starting them run "+

@@ -130,7 +130,7 @@ func plan(ctx context.Context, o *Options) (crews []place, leave func(), err err
 
 // alone is a job on this machine only.
 func alone(job spec, workers int) []place {
-	job.Token, job.Serve, job.Host = wire.NewToken(), "127.0.0.1:0", hostName()
+	job.Token, job.Serve, job.Host = wire.NewToken(), net.JoinHostPort(wire.Loopback(), "0"), hostName()
 	job.Workers, job.Count, job.LocalWorkers, job.ShareCores = workers, workers, workers, workers
 	return []place{{job, true}}
 }

@@ -38,7 +38,7 @@ type notice struct {
 func (at *meeting) serveFile(j Job, where place) error {
 	host := where.host
 	if host == "" {
-		host = "127.0.0.1"
+		host = wire.Loopback()
 	}
 	at.security.Token = wire.NewToken()
 	if err := at.serve(j, net.JoinHostPort(host, "0")); err != nil {
@@ -64,7 +64,7 @@ func interfaceAddrs(port int) (addrs []string) {
 			addrs = append(addrs, net.JoinHostPort(n.IP.String(), fmt.Sprint(port)))
 		}
 	}
-	return append(addrs, net.JoinHostPort("127.0.0.1", fmt.Sprint(port)))
+	return append(addrs, net.JoinHostPort(wire.Loopback(), fmt.Sprint(port)))
 }
 
 // publish makes the file, whole and all at once, unless it is there and its server is alive.

@@ -108,6 +108,9 @@ func (j *Job) meet(ctx context.Context) (*meeting, error) {
 	if err != nil {
 		return nil, err
 	}
+	if where.host == "localhost" {
+		where.host = wire.Loopback() // whatever the machine's list of hosts says
+	}
 	if where.scheme != "tcp" && j.Index < 0 {
 		return nil, errors.Errorf("epl: %s=%q: the worker with index 0 has to serve, but this worker has no index; set EPL_WORKER_INDEX, or use epl-launch",
 			EnvURL, j.URL)
@@ -124,7 +127,12 @@ func (j *Job) meet(ctx context.Context) (*meeting, error) {
 			find = func() ([]string, error) { return at.readFile(where) }
 		}
 	case serving:
-		err = at.serve(*j, net.JoinHostPort(listenHost(where.host), where.port))
+		host, unknown := listenHost(where.host)
+		if unknown != nil {
+			j.Logf("epl: worker %d serves the rendezvous %s at all addresses of this machine, because it cannot find its host: %s; "+
+				"the others must be able to", j.Index, j.URL, notFound(unknown))
+		}
+		err = at.serve(*j, net.JoinHostPort(host, where.port))
 	}
 	if err != nil {
 		return nil, err
@@ -154,6 +162,7 @@ func (at *meeting) reach(ctx context.Context, j Job, where place, find func() ([
 	patience, cancel := context.WithTimeout(ctx, j.Timeout)
 	defer cancel()
 	var last error
+	named := false
 	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, time.Second) {
 		addrs, err := find()
 		if unsafe := new(unsafeError); errors.As(err, &unsafe) {
@@ -169,6 +178,11 @@ func (at *meeting) reach(ctx context.Context, j Job, where place, find func() ([
 		}
 		if patience.Err() == nil || last == nil {
 			last = err
+		}
+		if unknown := new(net.DNSError); errors.As(err, &unknown) && !named {
+			named = true // it may pass: names of pods are known when the pods are
+			j.Logf("epl: worker %d cannot find the host of the rendezvous %s: %s; it tries again for %s, in case the name comes to be known: "+
+				"else correct %s, or use an address", j.Index, j.URL, notFound(unknown), j.Timeout, EnvURL)
 		}
 		select {
 		case <-patience.Done():
@@ -196,35 +210,43 @@ func final(err error) bool {
 	return errors.As(err, &token) || errors.As(err, &version)
 }
 
+// notFound says why a name has no address.
+func notFound(err error) string {
+	if unknown := new(net.DNSError); errors.As(err, &unknown) {
+		return fmt.Sprintf("%q: %s", unknown.Name, unknown.Err)
+	}
+	return err.Error()
+}
+
 // listenHost returns where to serve that others know by a name: there, if the name is an address of this machine that
-// means the same everywhere, else everywhere.
-func listenHost(host string) string {
+// means the same everywhere, else everywhere. An error says that the name has no address.
+func listenHost(host string) (string, error) {
 	if isLoopback(host) {
-		return host
+		return host, nil
 	}
 	names, err := net.LookupHost(host)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return ""
+		return "", nil
 	}
 	for _, name := range names {
 		ip := net.ParseIP(name)
 		for _, a := range addrs {
 			if n, ok := a.(*net.IPNet); ok && ip != nil && n.IP.Equal(ip) && !ip.IsLoopback() {
-				return name
+				return name, nil
 			}
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // ownAddress returns how this process reaches its own server.
 func ownAddress(a net.Addr) string {
 	if t, ok := a.(*net.TCPAddr); ok && t.IP.IsUnspecified() {
-		return fmt.Sprintf("127.0.0.1:%d", t.Port)
+		return net.JoinHostPort(wire.Loopback(), fmt.Sprint(t.Port))
 	}
 	return a.String()
 }

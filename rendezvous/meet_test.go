@@ -16,7 +16,7 @@ import (
 // freePort returns a port that was free a moment ago.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(wire.Loopback(), "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,8 @@ func TestTheFirstWorkerServes(t *testing.T) {
 	for _, host := range hosts {
 		t.Run(host, func(t *testing.T) {
 			if host == name {
-				t.Logf("serving at %q", listenHost(host))
+				at, err := listenHost(host)
+				t.Logf("serving at %q, %v", at, err)
 			}
 			members, errs := joinAll(within(t), jobsAt(t, fmt.Sprintf("first://%s:%d", host, freePort(t)), 3))
 			for _, err := range errs {
@@ -94,7 +95,7 @@ func TestTheOthersLearnWhyTheServingWorkerFails(t *testing.T) {
 
 func TestAPortThatIsTakenIsNamed(t *testing.T) {
 	noLeak(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(wire.Loopback(), "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,6 +257,8 @@ func TestAddressesAreSeenFromWhereTheWorkerIs(t *testing.T) {
 		{"10.0.0.1:9", "10.0.0.2:5", "10.0.0.2:5"},  // it is not
 		{"127.0.0.1:9", "10.0.0.2:5", "10.0.0.2:5"}, // this worker is where the server is
 		{"[fd00::1]:9", "127.0.0.1:5", "[fd00::1]:5"},
+		{"[fd00::1]:9", "[::1]:5", "[fd00::1]:5"},
+		{"[fe80::1%7]:9", "[fe80::2%eth0]:5", "[fe80::2%7]:5"}, // a zone is the name that a machine itself has for a network
 	} {
 		if got := (&peers{server: addr(c.server)}).seen(c.peer); got != c.want {
 			t.Errorf("server %s, peer %s: %s, want %s", c.server, c.peer, got, c.want)

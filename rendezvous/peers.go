@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -49,14 +50,22 @@ func newPeers(j Job, at *meeting) (*peers, error) {
 // is where this worker sees the server.
 func (p *peers) seen(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
-	if err != nil || !isLoopback(host) {
+	if err != nil {
 		return addr
 	}
 	server, _, err := net.SplitHostPort(p.server.String())
 	if err != nil {
 		return addr
 	}
-	return net.JoinHostPort(server, port)
+	if isLoopback(host) {
+		return net.JoinHostPort(server, port)
+	}
+	// Zones are names that a machine itself has for its networks: on the one of the server this worker knows its own.
+	there, err := netip.ParseAddr(host)
+	if here, e := netip.ParseAddr(server); err == nil && e == nil && there.Zone() != "" && here.Zone() != "" {
+		return net.JoinHostPort(there.WithZone(here.Zone()).String(), port)
+	}
+	return addr
 }
 
 // accept sorts what arrives.

@@ -32,7 +32,7 @@ type Listener struct {
 // are reported by logf, once for each host and reason; the rest is counted.
 func Listen(network, addr string, s Security, version string, logf func(format string, args ...any)) (*Listener, error) {
 	config := net.ListenConfig{KeepAliveConfig: keepAlive}
-	listener, err := config.Listen(context.Background(), network, addr)
+	listener, err := config.Listen(context.Background(), family(network), addr)
 	if err != nil {
 		return nil, errors.Errorf("epl: cannot listen at %s: %v", addr, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 )
 
 // twoHosts makes two network namespaces with a cable between them, or skips the test. They are two workers' host each, as
-// far as the network goes.
-func twoHosts(t *testing.T) (w workers, cut func()) {
+// far as the network goes. The prefix is that of their addresses, of IPv4 or IPv6.
+func twoHosts(t *testing.T, prefix string) (w workers, cut func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
@@ -28,7 +29,8 @@ func twoHosts(t *testing.T) (w workers, cut func()) {
 		}
 	}
 	names := [2]string{fmt.Sprintf("epltest-%d-a", os.Getpid()), fmt.Sprintf("epltest-%d-b", os.Getpid())}
-	address := func(i int) string { return fmt.Sprintf("10.77.0.%d", i+1) }
+	address := func(i int) string { return fmt.Sprintf("%s%d", prefix, i+1) }
+	six := strings.Contains(prefix, ":")
 	for i, name := range names {
 		if out, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil && i == 0 {
 			t.Skipf("network namespaces are not to be had here: %s", out)
@@ -39,9 +41,14 @@ func twoHosts(t *testing.T) (w workers, cut func()) {
 	}
 	ip("link", "add", "eth0", "netns", names[0], "type", "veth", "peer", "name", "eth0", "netns", names[1])
 	for i, name := range names {
-		ip("-n", name, "address", "add", address(i)+"/24", "dev", "eth0")
 		ip("-n", name, "link", "set", "eth0", "up")
 		ip("-n", name, "link", "set", "lo", "up")
+		if six {
+			ip("-n", name, "address", "add", address(i)+"/64", "dev", "eth0", "nodad")
+			ip("-n", name, "-4", "address", "flush", "dev", "lo")
+		} else {
+			ip("-n", name, "address", "add", address(i)+"/24", "dev", "eth0")
+		}
 	}
 	w = workers{num: 4, devices: 1, hosts: "a,a,b,b",
 		env: []string{hostVariable + "=" + address(0), rendezvous.EnvToken + "=" + wire.NewToken()},
@@ -50,12 +57,17 @@ func twoHosts(t *testing.T) (w workers, cut func()) {
 }
 
 func TestWorkersOfTwoHostsGiveTheWeightsOfOneDevice(t *testing.T) {
-	w, _ := twoHosts(t)
+	w, _ := twoHosts(t, "10.77.0.")
+	w.agree(t, "same weights")
+}
+
+func TestWorkersOfTwoHostsWithoutIPv4GiveTheWeightsOfOneDevice(t *testing.T) {
+	w, _ := twoHosts(t, "fd77::")
 	w.agree(t, "same weights")
 }
 
 func TestACutCableIsReportedSoonAndEndsTheJobAfterTheTimeout(t *testing.T) {
-	w, cut := twoHosts(t)
+	w, cut := twoHosts(t, "10.77.0.")
 	w.env = append(w.env, timeoutVariable+"=7s")
 	all := w.start(t, "for ever")
 	for _, r := range all {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,7 +80,7 @@ func (w *part) init(params map[string]any, opts ...epl.Option) (*epl.Env, error)
 	w.jobs++
 	url := fmt.Sprintf("file://%s/job%d", w.folder, w.jobs)
 	if host := os.Getenv(hostVariable); host != "" {
-		url = fmt.Sprintf("first://%s:%d", host, 29700+w.jobs)
+		url = "first://" + net.JoinHostPort(host, fmt.Sprint(29700+w.jobs))
 	}
 	if err := os.Setenv(rendezvous.EnvURL, url); err != nil {
 		return nil, err
