@@ -1,0 +1,43 @@
+package job
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMomentsAreReadOnTheClockThatNobodySets(t *testing.T) {
+	var m moment
+	if m.recent() || !m.last().IsZero() {
+		t.Error("what never was is recent")
+	}
+	m.set()
+	if !m.recent() {
+		t.Error("what was just now is not recent")
+	}
+	if at := m.last(); !strings.Contains(at.String(), " m=") {
+		t.Errorf("%v has no monotonic reading", at)
+	}
+	m.nanoseconds.Add(-int64(3 * time.Second))
+	if m.recent() {
+		t.Error("what was long ago is recent")
+	}
+}
+
+// What others were seen to do counts when deciding whether they are late.
+func TestWhenAWorkerWasSeenIsReadOnTheClockThatNobodySets(t *testing.T) {
+	jobs := joined(t, 2, "1m", nil)
+	defer jobs[1].Busy("saving")()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		what, at := jobs[0].lastBusy(1)
+		if what != "" {
+			if !strings.Contains(at.String(), " m=") {
+				t.Errorf("%v has no monotonic reading", at)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("worker 1 is not seen to be busy")
+		}
+	}
+}
