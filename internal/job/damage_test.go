@@ -1,0 +1,70 @@
+package job
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"testing"
+)
+
+// flaw is a connection that changes a bit of the byte at an offset of what is read.
+type flaw struct {
+	net.Conn
+	at int
+}
+
+func (f *flaw) Read(b []byte) (int, error) {
+	n, err := f.Conn.Read(b)
+	if f.at >= 0 && f.at < n {
+		b[f.at] ^= 4
+	}
+	f.at -= n
+	return n, err
+}
+
+// flawedLine makes worker 0 read variables of worker 1 on a connection with a flaw, at one of its ends.
+func flawedLine(t *testing.T, jobs []*Job, at int, server bool) {
+	t.Helper()
+	jobs[0].lines.take(1).Close()
+	wrap := func(c net.Conn, is bool) net.Conn {
+		if is {
+			return &flaw{c, at}
+		}
+		return c
+	}
+	const name = "a line with a flaw"
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := jobs[1].member.Connect(context.Background(), 0, name)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		jobs[1].server.Handle(jobs[1].newLine(wrap(c, server)))
+	}()
+	c, err := jobs[0].member.Connect(context.Background(), 1, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	jobs[0].lines.keep(1, jobs[0].newLine(wrap(c, !server)))
+}
+
+func TestAVariableThatWasChangedOnItsWayIsNotUsed(t *testing.T) {
+	t.Parallel()
+	jobs := joined(t, 2, "1m", nil)
+	value := bytes.Repeat([]byte("weights "), 100_000)
+	offer(jobs[1], "w", 1, value)
+	for _, at := range []int{3, 20, 1000, 700_000} {
+		flawedLine(t, jobs, at, false)
+		err := jobs[0].Fetch(1, "w", 1, make([]byte, len(value)))
+		wantError(t, err, `worker 0 cannot read "w" of worker 1 (`, "arrived damaged", "CRC-32C", "network card")
+		got := make([]byte, len(value))
+		if err := jobs[0].Fetch(1, "w", 1, got); err != nil || !bytes.Equal(got, value) { // on another connection
+			t.Fatal(err)
+		}
+	}
+	flawedLine(t, jobs, 30, true)
+	wantError(t, jobs[0].Fetch(1, "w", 1, make([]byte, len(value))), `worker 0 cannot read "w" of worker 1 (`, "the request", "arrived damaged")
+}
