@@ -46,6 +46,8 @@ func commComparisons() []commComparison {
 		{all[1:], "tcp", overTCP, "Open MPI, TCP", tcp, nil},
 		{all[:1], "tcp", overTCP, "Gloo", []func(int) (*fleet, error){gloo}, []float64{10, 4, 1.5, 1.1}},
 		{all[1:], "tcp", overTCP, "Gloo", []func(int) (*fleet, error){gloo}, nil},
+		{[]string{"all-reduce", "all-gather", "send-recv"}, "tcp-checked", checkedTCP, "EPL without communication.checksum",
+			[]func(int) (*fleet, error){overTCP}, []float64{0.9, 0.85, 0.85, 0.85}},
 	}
 }
 

@@ -27,7 +27,10 @@ const (
 
 func sharedMemory(workers int) (*fleet, error) { return ourFleet(workers, "shared-memory") }
 func sharedArena(workers int) (*fleet, error)  { return ourFleet(workers, "shared-arena") }
-func overTCP(workers int) (*fleet, error)      { return ourFleet(workers, "tcp") }
+
+// overTCP is without checksums: the peers have none.
+func overTCP(workers int) (*fleet, error)    { return ourFleet(workers, "tcp") }
+func checkedTCP(workers int) (*fleet, error) { return ourFleet(workers, "tcp-checked") }
 
 // ourFleet is processes of this program.
 func ourFleet(workers int, path string, environment ...string) (*fleet, error) {
@@ -97,12 +100,12 @@ func beWorker() error {
 	layout := comm.Layout{Worker: index}
 	for i := range workers {
 		host := "one"
-		if path == "tcp" {
+		if strings.HasPrefix(path, "tcp") {
 			host = strconv.Itoa(i)
 		}
 		layout.Workers = append(layout.Workers, comm.Place{Ranks: 1, Host: host})
 	}
-	world, err := comm.New(layout, mesh{member}, comm.Options{})
+	world, err := comm.New(layout, mesh{member}, comm.Options{Unchecked: path == "tcp"})
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,9 @@
 // memory, cannot be taken up again. Who notices names what it sees; the others hear of it through the mesh, in this call
 // or, if they have got all they need, in the next. A worker that says that it is busy may be late, see [Mesh].
 //
+// What travels over connections carries a CRC-32C, in records, and no byte of a record is used or passed on before it is known
+// to be right: one that was changed on its way is a [CorruptionError]. [Options].Unchecked switches that off.
+//
 // # Reductions
 //
 // Each element is reduced in the order of the group's positions, ((x₀ + x₁) + x₂) + …, once, and copied to whoever needs

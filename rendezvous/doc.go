@@ -17,8 +17,8 @@
 //     that mpirun or srun starts on one machine. With file://0.0.0.0/path it serves on all interfaces, and the file is in
 //     a folder that the machines share.
 //
-// All workers of a job are given the same URL. A host that is the loopback interface says that all are on this machine:
-// then nobody listens elsewhere.
+// Addresses may be of IPv4 or IPv6, the latter in brackets. All workers of a job are given the same URL. A host that is the
+// loopback interface says that all are on this machine: then nobody listens elsewhere.
 //
 // # What it promises
 //

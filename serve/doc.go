@@ -15,5 +15,6 @@
 //
 // # What it assumes
 //
-// That whoever made the connections knows who is at the other end, as a rendezvous.Member does.
+// That whoever made the connections knows who is at the other end, as a rendezvous.Member does, and notices when bytes are
+// changed on their way, as checked.Conn and TLS do.
 package serve

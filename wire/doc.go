@@ -13,6 +13,12 @@
 // never travels, what was overheard proves nothing the next time, nobody can be made to answer its own question, and a
 // stranger who dials learns nothing. Versions are compared when both sides are known: a different one is a [VersionError].
 //
+// A listener has a fixed number of places for those who have not proved who they are, see lobby: strangers who stay silent
+// take them from each other, not from workers.
+//
+// Frames carry a CRC-32C, and the version of the protocol: one that was changed on its way is a [DamageError], one of
+// another version is refused with the numbers of both.
+//
 // Without TLS the connections are authenticated when they are made, and neither secret nor protected against someone
 // who can change packets on their way. With TLS ([LoadTLS]) they are both, and the HMAC covers the TLS session, so that
 // nobody can sit in between, whatever certificates they have.
