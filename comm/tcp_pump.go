@@ -37,10 +37,7 @@ func (e *tcpEngine) pump(r *round, t transfer) error {
 	for {
 		moved, busy := false, false
 		for _, p := range e.order {
-			wrote, err := p.write(t)
-			if err != nil {
-				return e.lost(k, p.member, err)
-			}
+			wrote, failed := p.write(t)
 			read, err := p.read(t)
 			if err != nil {
 				return e.lost(k, p.member, err)
@@ -50,6 +47,9 @@ func (e *tcpEngine) pump(r *round, t transfer) error {
 					return err
 				}
 				p.known, p.pending = true, p.stage[headerSize:p.received]
+			}
+			if failed != nil { // but what has come says more
+				return e.lost(k, p.member, failed)
 			}
 			moved = moved || wrote || read
 			busy = busy || !p.over()

@@ -13,8 +13,6 @@ const (
 	HeadSize = 12
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // DamageError says that what came is not what was sent.
 type DamageError struct{ Detail string }
 
@@ -27,7 +25,7 @@ type Sealer struct{ count uint32 }
 // Seal returns the head of the next record.
 func (s *Sealer) Seal(data []byte) (head [HeadSize]byte) {
 	binary.LittleEndian.PutUint32(head[:], uint32(len(data)))
-	binary.LittleEndian.PutUint32(head[4:], crc32.Checksum(data, castagnoli))
+	binary.LittleEndian.PutUint32(head[4:], update(0, data))
 	binary.LittleEndian.PutUint32(head[8:], headSum(&head, s.count))
 	s.count++
 	return head
@@ -65,7 +63,7 @@ func (o *Opener) Open(head *[HeadSize]byte) (r Record, err error) {
 }
 
 // Add takes the next data.
-func (r *Record) Add(data []byte) { r.sum = crc32.Update(r.sum, castagnoli, data) }
+func (r *Record) Add(data []byte) { r.sum = update(r.sum, data) }
 
 // Check tells whether the data were right, when all have come.
 func (r *Record) Check() error {
