@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"path/filepath"
+	"sync"
 	"testing"
+
+	"github.com/easyparallel/epl/config"
 )
 
 // flaw is a connection that changes a bit of the byte at an offset of what is read.
@@ -67,4 +71,33 @@ func TestAVariableThatWasChangedOnItsWayIsNotUsed(t *testing.T) {
 	}
 	flawedLine(t, jobs, 30, true)
 	wantError(t, jobs[0].Fetch(1, "w", 1, make([]byte, len(value))), `worker 0 cannot read "w" of worker 1 (`, "the request", "arrived damaged")
+}
+
+func TestTheConfigurationSaysWhetherDataAreChecked(t *testing.T) {
+	t.Setenv("EPL_COMMUNICATION_CHECKSUM", "false")
+	jobs := joined(t, 2, "1m", nil)
+	value := bytes.Repeat([]byte("weights "), 1000)
+	offer(jobs[1], "w", 1, value)
+	flawedLine(t, jobs, 1000, false)
+	got := make([]byte, len(value))
+	if err := jobs[0].Fetch(1, "w", 1, got); err != nil || bytes.Equal(got, value) {
+		t.Errorf("the flaw was noticed, or there was none: %v", err)
+	}
+}
+
+func TestWorkersThatDoNotAgreeOnChecksumsAreTold(t *testing.T) {
+	url := "file://" + filepath.Join(t.TempDir(), "job")
+	errs := make([]error, 2)
+	var both sync.WaitGroup
+	for i := range errs {
+		cfg, err := config.New(map[string]any{"communication.checksum": i == 0, "communication.timeout": "1m"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		both.Go(func() { _, errs[i] = joinWith(cfg, i, 2, url, nil) })
+	}
+	both.Wait()
+	for _, err := range errs {
+		wantError(t, err, "communication.checksum", "do not agree", `"true" on worker 0`, `"false" on worker 1`)
+	}
 }

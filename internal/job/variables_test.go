@@ -33,6 +33,10 @@ func join(i, n int, url, timeout string, environment map[string]string) (*Job, e
 	if err != nil {
 		return nil, err
 	}
+	return joinWith(cfg, i, n, url, environment)
+}
+
+func joinWith(cfg *config.Config, i, n int, url string, environment map[string]string) (*Job, error) {
 	all := map[string]string{cluster.EnvNumWorkers: strconv.Itoa(n), cluster.EnvWorkerIndex: strconv.Itoa(i), rendezvous.EnvURL: url}
 	maps.Copy(all, environment)
 	lookup := func(name string) (string, bool) { value, ok := all[name]; return value, ok }
