@@ -25,7 +25,7 @@ func amp(p *ir.Program, o Options) (int, error) {
 	a := &mixer{p: p, dtype: o.AMP, name: strings.ToLower(o.AMP.String()), log: o.AMPLog, barriers: o.AMPBarriers,
 		wanted: map[*ir.Value]bool{}, leaves: map[*ir.Value]bool{}, lonely: map[*ir.Value]bool{}, small: map[*ir.Value]bool{},
 		state: map[*ir.Value]precision{}, lows: map[*ir.Value]*ir.Value{}, saved: map[*ir.Value]*ir.Value{}, casts: map[castKey]*ir.Value{},
-		before: map[*ir.Op][]*ir.Op{}, after: map[*ir.Op][]*ir.Op{}, by: map[*ir.Value]*ir.Value{}}
+		compared: newComparing(), before: map[*ir.Op][]*ir.Op{}, after: map[*ir.Op][]*ir.Op{}, by: map[*ir.Value]*ir.Value{}}
 	if a.log == nil {
 		a.log = func(string) {}
 	}
@@ -75,6 +75,8 @@ type mixer struct {
 	small map[*ir.Value]bool      // a reduction made it, and nothing has spread it since
 	saved map[*ir.Value]*ir.Value // exact values of forward that backward reads, in the low type
 	casts map[castKey]*ir.Value
+	// compared says where rounding would make values differ that must be equal.
+	compared comparing
 	// before and after are the new ops, by the op of the program beside which they stand.
 	before, after map[*ir.Op][]*ir.Op
 	by            map[*ir.Value]*ir.Value // casts of the model that are not needed
@@ -113,6 +115,7 @@ func (a *mixer) look() {
 			continue
 		}
 		c := a.class(op)
+		a.compared.look(op)
 		for _, v := range op.Outputs {
 			a.lonely[v] = readers[v] == fullReaders[v] && (readers[v] <= 1 || !isSum(op))
 		}
@@ -165,6 +168,7 @@ func (a *mixer) op(op *ir.Op) {
 	case c == full && !reads && !ofBools(op): // integers, random numbers
 		state = exact
 	}
+	_, allLow := a.allLow(op)
 	for i, in := range op.Inputs {
 		if is32(in) {
 			if c == full || a.state[in] != neutral || a.lacked(in) {
@@ -178,6 +182,7 @@ func (a *mixer) op(op *ir.Op) {
 			a.small[v] = a.isSmall(op, v)
 			if a.state[v] = state; a.wanted[v] {
 				a.round(v)
+				a.compared.copied[v] = a.compared.ops[op] && !allLow
 				reason += fmt.Sprintf("; dots read its result, which is rounded to %s", a.name)
 			}
 		}
@@ -243,6 +248,9 @@ func (a *mixer) decide(op *ir.Op, c class) (inLow bool, reason string) {
 	if a.leaves[op.Outputs[0]] {
 		return false, "its result leaves the program"
 	}
+	if v, ok := a.allLow(op); !ok && a.compared.ops[op] {
+		return false, fmt.Sprintf("its result is compared, and %s is float32", v)
+	}
 	inputs := op.Inputs
 	if _, ok := op.Attrs.(*ir.SchedulingBarrier); ok {
 		inputs = inputs[:1] // the others it only waits for
@@ -276,17 +284,21 @@ func (a *mixer) decide(op *ir.Op, c class) (inLow bool, reason string) {
 	return true, "what it reads is " + a.name
 }
 
-// lacked tells whether a value is a constant that float16 does not have: too large, as in masks of attention, or too small, as what
-// keeps a logarithm finite.
+// lacked tells whether a value is a constant that the low type does not have: too large, as in masks of attention, or, in float16,
+// too small, as what keeps a logarithm finite.
 func (a *mixer) lacked(v *ir.Value) bool {
 	c, ok := v.Op.Attrs.(*ir.Constant)
-	if !ok || a.dtype != dtypes.Float16 {
+	if !ok {
 		return false
+	}
+	largest, least := 65504., 0x1p-14
+	if a.dtype == dtypes.BFloat16 {
+		largest, least = 0x1.fep127, 0
 	}
 	flat, ok := c.Value.Flat.([]float32)
 	return ok && slices.ContainsFunc(flat, func(x float32) bool {
 		y := math.Abs(float64(x))
-		return y > 65504 && !math.IsInf(y, 0) || y > 0 && y < 0x1p-14
+		return y > largest && !math.IsInf(y, 0) || y > 0 && y < least
 	})
 }
 
@@ -367,14 +379,16 @@ func (a *mixer) lowOf(v *ir.Value, user *ir.Op) *ir.Value {
 	return a.casts[key]
 }
 
-// full is the value in float32, for an op that reads it. What was rounded is kept so, and cast back where it is used. So is what
-// backward reads of what forward computes, unless it is small, or float16, which may not have it: an exponential, or what is
-// divided by.
+// full is the value in float32, for an op that reads it. What was rounded is kept so, and cast back where it is used, unless it is
+// compared with what was not. So is what backward reads of what forward computes, unless it is small, or compared, or float16, which
+// may not have it: an exponential, or what is divided by.
 func (a *mixer) full(v *ir.Value, user *ir.Op) *ir.Value {
 	from := a.lows[v]
 	switch {
+	case a.compared.copied[v] && a.compared.ops[user]:
+		return v
 	case a.state[v] == rounded:
-	case a.state[v] == exact && v.Op.Phase < user.Phase && !v.Op.IsLeaf() && !a.small[v] && a.dtype == dtypes.BFloat16:
+	case a.state[v] == exact && !a.compared.whole[v] && v.Op.Phase < user.Phase && !v.Op.IsLeaf() && !a.small[v] && a.dtype == dtypes.BFloat16:
 		if a.saved[v] == nil {
 			a.saved[v] = a.behind(v)
 		}
