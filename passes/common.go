@@ -12,8 +12,10 @@ import (
 )
 
 // common computes equal ops once. It does not merge ops of different TaskGraphs, since that would send a value where
-// it can be computed; nor an op into one of a later phase; nor barriers, which exist to keep copies apart.
+// it can be computed; nor an op into one of a later phase; nor barriers, which exist to keep copies apart; nor values that
+// collections merge in different ways.
 func common(p *ir.Program) int {
+	ways := waysOf(p)
 	first := map[string][]*ir.Op{}
 	by := map[*ir.Value]*ir.Value{}
 	for _, op := range p.Main.Ops {
@@ -28,7 +30,7 @@ func common(p *ir.Program) int {
 		key := number(op)
 		merged := false
 		for _, o := range first[key] {
-			if (o.TaskGraph == op.TaskGraph || op.IsLeaf()) && o.Phase <= op.Phase && reflect.DeepEqual(o.Attrs, op.Attrs) {
+			if (o.TaskGraph == op.TaskGraph || op.IsLeaf()) && o.Phase <= op.Phase && ways.same(o, op) && reflect.DeepEqual(o.Attrs, op.Attrs) {
 				for i, v := range op.Outputs {
 					by[v] = o.Outputs[i]
 				}

@@ -58,16 +58,6 @@ type localiser struct {
 	ofState   map[*ir.Op]bool         // what reads the new state of metrics that add up, and what makes it
 }
 
-// ways maps collections to the way they merge. With one worker, local and global are the same.
-var ways = []struct {
-	key    string
-	how    ir.How
-	worker bool
-}{
-	{"GlobalMean", ir.Mean, false}, {"GlobalSum", ir.Sum, false}, {"GlobalConcat", ir.Concat, false},
-	{"LocalMean", ir.Mean, true}, {"LocalSum", ir.Sum, true}, {"LocalConcat", ir.Concat, true},
-}
-
 func (l *localiser) readCollections() error {
 	l.how = map[*ir.Value]ir.Merge{}
 	in := map[*ir.Value]string{}

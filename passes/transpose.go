@@ -7,8 +7,10 @@ import (
 )
 
 // transposes drops transposes that do nothing: identity permutations, and pairs that undo each other. Two that follow
-// each other become one. One that moves only axes of size 1 becomes a reshape, which costs nothing.
+// each other become one. One that moves only axes of size 1 becomes a reshape, which costs nothing. So does one that does nothing
+// to a value that collections merge in another way than its result: the two stay apart.
 func transposes(p *ir.Program) int {
+	ways := waysOf(p)
 	by := map[*ir.Value]*ir.Value{}
 	changed := 0
 	for _, op := range p.Main.Ops {
@@ -33,7 +35,7 @@ func transposes(p *ir.Program) int {
 		shape := op.Inputs[0].Shape
 		switch {
 		case shape.IsDynamic() || moves(perm, shape.Dimensions):
-		case op.Outputs[0].Shape.Equal(shape):
+		case op.Outputs[0].Shape.Equal(shape) && ways[op.Outputs[0]] == ways[op.Inputs[0]]:
 			by[op.Outputs[0]] = op.Inputs[0]
 		default:
 			op.Attrs = &ir.Reshape{Dimensions: slices.Clone(op.Outputs[0].Shape.Dimensions)}
