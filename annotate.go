@@ -141,7 +141,8 @@ const (
 	LocalConcat  Collection = "LocalConcat"
 
 	// InstanceWeight is a float scalar w, one per program: the loss, gradients and float metrics of model replicas and
-	// micro-batches combine as Σwᵢvᵢ/Σwᵢ. It is for losses with a data-dependent denominator, such as masked ones.
+	// micro-batches combine as Σwᵢvᵢ/Σwᵢ. It is for losses with a data-dependent denominator, such as masked ones, where EPL
+	// does not find that by itself. What has weight 0 contributes nothing, not even a NaN.
 	InstanceWeight Collection = "InstanceWeight"
 )
 

@@ -27,7 +27,7 @@ func localView(p *ir.Program, o Options) (int, error) {
 		return 0, err
 	}
 	l.mark()
-	if err := l.weigh(); err != nil {
+	if err := l.weigh(o); err != nil {
 		return 0, err
 	}
 	l.gradients()
@@ -52,7 +52,8 @@ type localiser struct {
 	instance  *ir.Value               // the instance's number, once it is needed
 	how       map[*ir.Value]ir.Merge  // what collections say
 	weight    *ir.Value               // the InstanceWeight, if there is one
-	total     *ir.Value               // its sum over instances
+	ratios    *ratios                 // what values are divided by
+	weights   map[weightKey]*weight   // what was computed of them
 	merged    map[*ir.Value]*ir.Value // local → merged
 	joined    map[*ir.Value]*ir.Value // local → concatenated, for sparse gradients
 	ofState   map[*ir.Op]bool         // what reads the new state of metrics that add up, and what makes it
@@ -157,20 +158,6 @@ func (l *localiser) fold(next *ir.Op, state *ir.Value) *ir.Value {
 	return l.insert(next, next.Phase, &ir.BitwiseXor{}, s, state, l.insert(next, next.Phase, &ir.Mul{}, s, n, c))
 }
 
-// weigh sums the weights of all instances.
-func (l *localiser) weigh() error {
-	if l.weight == nil {
-		return nil
-	}
-	if !l.weight.Op.Varying {
-		return errors.Errorf("epl: the InstanceWeight %s does not depend on the data: leave it out", l.weight.Op)
-	}
-	first := l.firstApply()
-	defer l.at(l.weight)()
-	l.total = l.insert(first, ir.Forward, &ir.Merge{How: ir.Sum}, l.weight.Shape, l.weight)
-	return nil
-}
-
 // firstApply is the op in front of which merged values are defined: what needs them comes after.
 func (l *localiser) firstApply() *ir.Op {
 	for _, op := range l.p.Main.Ops {
@@ -183,11 +170,11 @@ func (l *localiser) firstApply() *ir.Op {
 
 // at lets what is inserted belong to the TaskGraph of a value, until the returned function is called. What forward does
 // with the weight of an instance comes after both.
-func (l *localiser) at(v *ir.Value) (leave func()) {
+func (l *localiser) at(v *ir.Value, w *weight) (leave func()) {
 	before := l.home
 	l.home = v.Op.TaskGraph
-	if l.weight != nil && v.Op.Phase == ir.Forward && l.p.StageOf(l.weight.Op.TaskGraph) > l.p.StageOf(l.home) {
-		l.home = l.weight.Op.TaskGraph
+	if w != nil && v.Op.Phase == ir.Forward && l.p.StageOf(w.of.Op.TaskGraph) > l.p.StageOf(l.home) {
+		l.home = w.of.Op.TaskGraph
 	}
 	return func() { l.home = before }
 }
@@ -197,14 +184,15 @@ func (l *localiser) merge(next *ir.Op, v *ir.Value, way ir.Merge) *ir.Value {
 	if m := l.merged[v]; m != nil {
 		return m
 	}
-	defer l.at(v)()
+	w := l.weightFor(next, v, false, way)
+	defer l.at(v, w)()
 	phase, s := v.Op.Phase, v.Shape
 	var m *ir.Value
 	switch {
-	case way.How == ir.Mean && l.weight != nil:
-		weighted := l.insert(next, phase, &ir.Mul{}, s, v, l.spread(next, phase, l.weight, s))
-		sum := l.insert(next, phase, &ir.Merge{How: ir.Sum}, s, weighted)
-		m = l.insert(next, phase, &ir.Div{}, s, sum, l.spread(next, phase, l.total, s))
+	case w != nil:
+		x := l.weighted(next, phase, v, w)
+		sum := l.insert(next, phase, &ir.Merge{How: ir.Sum, Worker: way.Worker}, x.Shape, x)
+		m = l.divided(next, phase, sum, w, s.DType)
 	case way.How == ir.Concat:
 		s = s.Clone()
 		if way.Worker {
@@ -220,19 +208,37 @@ func (l *localiser) merge(next *ir.Op, v *ir.Value, way ir.Merge) *ir.Value {
 	return m
 }
 
-// gradients merges the gradients, in their order.
+// gradients merges the gradients, in their order. Those of weighted instances travel as a sum; dividing it belongs to apply, where each
+// model replica may have a part of it only.
 func (l *localiser) gradients() {
-	how := ir.Mean
+	way := ir.Merge{How: ir.Mean}
 	if l.sum {
-		how = ir.Sum
+		way.How = ir.Sum
 	}
 	next := l.firstApply()
 	for i, g := range l.p.Gradients {
-		if s, ok := sparseGradient(g.Value); ok && !l.dense && l.merged[g.Value] == nil {
-			l.p.Gradients[i].Value = l.mergeSparse(next, g.Value, s, how)
-			continue
+		w := l.weightFor(next, g.Value, true, way)
+		if l.merged[g.Value] == nil {
+			leave := l.at(g.Value, w)
+			if s, ok := sparseGradient(g.Value); ok && !l.dense {
+				l.mergeSparse(next, g.Value, s, way.How, w)
+			} else if w != nil {
+				x := l.weighted(next, ir.Backward, g.Value, w)
+				sum := l.insert(next, ir.Backward, &ir.Merge{How: ir.Sum}, x.Shape, x)
+				phase := ir.Apply
+				if x.Shape.DType != g.Value.Shape.DType { // the gradient is what has the variable's type
+					phase = ir.Backward
+				}
+				l.merged[g.Value] = l.divided(next, phase, sum, w, g.Value.Shape.DType)
+			} else {
+				l.merged[g.Value] = l.insert(next, g.Value.Op.Phase, &ir.Merge{How: way.How}, g.Value.Shape, g.Value)
+			}
+			leave()
 		}
-		l.p.Gradients[i].Value = l.merge(next, g.Value, ir.Merge{How: how})
+		l.p.Gradients[i].Value = l.merged[g.Value]
+		if m := l.merged[g.Value].Op; m.Phase == ir.Apply {
+			l.p.Gradients[i].Value = m.Inputs[0] // the sum that is divided
+		}
 	}
 }
 
@@ -275,7 +281,7 @@ func (l *localiser) outputs() error {
 		if _, said := l.how[v]; m == nil && !said && (x == nil || !x.Trainable) {
 			m = l.again(v)
 		}
-		if m != nil {
+		if state := x != nil && !x.Trainable; m != nil && !(state && v.Op.Varying && !l.ofState[v.Op]) {
 			l.p.Main.Outputs[i] = m
 		} else if v.Op.Varying {
 			if x != nil && x.Trainable {
@@ -294,12 +300,21 @@ func (l *localiser) outputs() error {
 					"use the Global one", x.Path)
 			}
 			l.p.Main.Outputs[i] = l.merge(l.end, v, way)
+			if w := l.weightFor(l.end, v, false, way); state && w != nil {
+				l.p.Main.Outputs[i] = l.orBefore(l.p.Main.Outputs[i], x, w, v)
+			}
 		}
 		if x != nil {
 			x.Update = l.p.Main.Outputs[i]
 		}
 	}
 	return nil
+}
+
+// orBefore is the new value of a variable, or the one before the step if no instance counts. v is what instances make of it.
+func (l *localiser) orBefore(m *ir.Value, x *ir.Variable, w *weight, v *ir.Value) *ir.Value {
+	defer l.at(v, w)()
+	return l.insert(l.end, v.Op.Phase, &ir.Where{}, m.Shape, w.any, m, x.Param)
 }
 
 // defaultWay is how a varying value is merged if it is no gradient.

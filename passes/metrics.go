@@ -78,12 +78,12 @@ func (l *localiser) addUp(metric []*ir.Variable) {
 // all instances, the others of its terms are means over these, and follow the weights of instances if there are any.
 func (l *localiser) accumulate(a accumulator, means bool) *ir.Value {
 	update := a.v.Update
-	defer l.at(update)()
+	defer l.at(update, nil)()
 	phase, s := update.Op.Phase, update.Shape
 	sum := a.term
 	switch {
 	case !a.term.Op.Varying:
-	case means && l.weight != nil:
+	case means && l.weightFor(l.end, a.term, false, ir.Merge{How: ir.Mean}) != nil:
 		sum = l.merge(l.end, a.term, ir.Merge{How: ir.Mean})
 	default:
 		own := l.insert(l.end, phase, &ir.Identity{}, s, a.term) // the term may be a result, too, and merged by its mean
@@ -91,7 +91,7 @@ func (l *localiser) accumulate(a accumulator, means bool) *ir.Value {
 		return l.insert(l.end, phase, &ir.Add{}, s, a.v.Param, sum)
 	}
 	n := l.insert(l.end, phase, &ir.InstanceCount{}, shapes.Make(dtypes.Float32))
-	sum = l.insert(l.end, phase, &ir.Mul{}, s, sum, l.spread(l.end, phase, n, s))
+	sum = l.insert(l.end, phase, &ir.Mul{}, s, sum, l.in(l.end, phase, n, s.DType))
 	return l.insert(l.end, phase, &ir.Add{}, s, a.v.Param, sum)
 }
 
@@ -150,7 +150,7 @@ func (l *localiser) again(v *ir.Value) *ir.Value {
 			inputs[i] = in
 		}
 	}
-	defer l.at(v)()
+	defer l.at(v, nil)()
 	l.merged[v] = l.insert(l.end, op.Phase, op.Attrs, v.Shape, inputs...)
 	return l.merged[v]
 }

@@ -37,25 +37,23 @@ func isZeros(v *ir.Value) bool {
 
 // mergeSparse merges the gradient of a gather without making it dense: the indices and rows of all instances are put
 // one after the other and added to zeros once.
-func (l *localiser) mergeSparse(next *ir.Op, g *ir.Value, s *ir.ScatterSum, how ir.How) *ir.Value {
-	defer l.at(g)()
+func (l *localiser) mergeSparse(next *ir.Op, g *ir.Value, s *ir.ScatterSum, how ir.How, w *weight) {
 	zeros, indices, updates := g.Op.Inputs[0], g.Op.Inputs[1], g.Op.Inputs[2]
 	const phase = ir.Backward
-	if how == ir.Mean && l.weight != nil {
-		updates = l.insert(next, phase, &ir.Mul{}, updates.Shape, updates, l.spread(next, phase, l.weight, updates.Shape))
+	d := updates.Shape.DType
+	if w != nil {
+		updates = l.weighted(next, phase, updates, w)
 	}
 	indices, updates = l.concat(next, indices), l.concat(next, updates)
-	if how == ir.Mean {
-		by := l.total
-		if l.weight == nil {
-			by = l.insert(next, phase, &ir.InstanceCount{}, shapes.Make(dtypes.Float32))
-		}
-		updates = l.insert(next, phase, &ir.Div{}, updates.Shape, updates, l.spread(next, phase, by, updates.Shape))
+	switch {
+	case w != nil:
+		updates = l.divided(next, phase, updates, w, d)
+	case how == ir.Mean:
+		count := l.insert(next, phase, &ir.InstanceCount{}, shapes.Make(dtypes.Float32))
+		updates = l.insert(next, phase, &ir.Div{}, updates.Shape, updates, l.in(next, phase, count, d))
 	}
-	m := l.insert(next, phase, &ir.ScatterSum{IndexVectorAxis: s.IndexVectorAxis, UpdateWindowAxes: s.UpdateWindowAxes,
+	l.merged[g] = l.insert(next, phase, &ir.ScatterSum{IndexVectorAxis: s.IndexVectorAxis, UpdateWindowAxes: s.UpdateWindowAxes,
 		InsertedWindowAxes: s.InsertedWindowAxes, ScatterAxesToOperandAxes: s.ScatterAxesToOperandAxes}, g.Shape, zeros, indices, updates)
-	l.merged[g] = m
-	return m
 }
 
 // concat puts the values of all instances one after the other. Gradients may share indices; and a value may also be
@@ -69,15 +67,4 @@ func (l *localiser) concat(next *ir.Op, v *ir.Value) *ir.Value {
 	own := l.insert(next, ir.Backward, &ir.Identity{}, v.Shape, v)
 	l.joined[v] = l.insert(next, ir.Backward, &ir.Merge{How: ir.Concat, Pad: true}, shape, own)
 	return l.joined[v]
-}
-
-// spread makes a scalar a tensor of the given shape and dtype.
-func (l *localiser) spread(next *ir.Op, phase ir.Phase, v *ir.Value, s shapes.Shape) *ir.Value {
-	if v.Shape.DType != s.DType {
-		v = l.insert(next, phase, &ir.ConvertDType{DType: s.DType}, shapes.Make(s.DType), v)
-	}
-	if s.Rank() == 0 {
-		return v
-	}
-	return l.insert(next, phase, &ir.BroadcastInDim{OutputShape: s}, s, v)
 }

@@ -43,6 +43,7 @@ const (
 	Adds                // it is linear in all inputs together: Partial sums, all of them
 	Scales              // it is linear in each input: a Partial sum times a number
 	Divides             // it is linear in the first input: a Partial sum divided by a number
+	Keeps               // it is linear in the second input: a Partial sum, or zeros
 )
 
 // rules holds how the rule of each operation is made.

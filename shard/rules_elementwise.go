@@ -1,6 +1,12 @@
 package shard
 
-import "github.com/easyparallel/epl/ir"
+import (
+	"slices"
+
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/easyparallel/epl/ir"
+)
 
 func init() {
 	for _, t := range ir.ElementwiseTypes {
@@ -39,8 +45,18 @@ func linearity(op *ir.Op) Linearity {
 		if !op.Outputs[0].Shape.DType.IsInt() { // the quotient of a sum of integers is not the sum of quotients
 			return Divides
 		}
+	case *ir.Where:
+		if op.Inputs[0].Shape.Size() == 1 && isZero(op.Inputs[2]) {
+			return Keeps
+		}
 	}
 	return NotLinear
+}
+
+// isZero tells whether a value is the number 0.
+func isZero(v *ir.Value) bool {
+	c, ok := v.Op.Attrs.(*ir.Constant)
+	return ok && v.Shape.Size() == 1 && !slices.ContainsFunc(dtypes.UnsafeByteSliceFromAny(c.Value.Flat), func(b byte) bool { return b != 0 })
 }
 
 // isNumber tells whether all elements of a value are the same number. A Partial sum may be multiplied by one: the result is

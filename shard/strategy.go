@@ -233,6 +233,10 @@ func (r *propagation) partials(t *task, try func()) {
 			if grows || i != 0 || !r.values[t.in[1]].number {
 				continue
 			}
+		case Keeps:
+			if grows || i != 1 {
+				continue
+			}
 		}
 		r.next.reset(len(t.op.Inputs), len(t.out))
 		for j := range r.next.in {

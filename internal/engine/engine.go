@@ -149,11 +149,11 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 	if e.opts.Job == nil || e.opts.Job.Worker == 0 { // the others have the same programs
 		c.printDecisions(os.Stderr)
 	}
-	if e.opts.Plan != "" && c.Recorded.IsTraining() {
-		return nil, e.opts.writePlan(c)
-	}
 	for _, w := range c.warnings {
 		e.Notice(w[0], "epl: "+w[1], true)
+	}
+	if e.opts.Plan != "" && c.Recorded.IsTraining() {
+		return nil, e.opts.writePlan(c)
 	}
 	if err := e.opts.fits(c); err != nil {
 		return nil, err

@@ -91,3 +91,15 @@ func TestATransposeThatDoesNothingIsMergedAsItsOwnCollectionSays(t *testing.T) {
 		}
 	}
 }
+
+func TestAnInstanceWeightMayBeMergedAsAResult(t *testing.T) {
+	got := collectedStep(t, newCluster(t, 2, 2, nil), func(x *Node) []*Node {
+		weight := ReduceAllSum(Square(x))
+		epl.AddToCollection(epl.InstanceWeight, weight)
+		epl.AddToCollection(epl.GlobalSum, weight)
+		return []*Node{weight}
+	})
+	if want := sumsOfSquares(4); math.Abs(got[0][0]-want) > 1e-5*want {
+		t.Errorf("the weights add up to %v, want %v", got[0][0], want)
+	}
+}

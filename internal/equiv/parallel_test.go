@@ -52,6 +52,8 @@ func concat(parts [][]*tensors.Tensor) []*tensors.Tensor {
 		switch parts[0][j].DType() {
 		case dtypes.Float32:
 			out = append(out, tensors.FromFlatDataAndDimensions(flatten[float32](parts, j), dims...))
+		case dtypes.Bool:
+			out = append(out, tensors.FromFlatDataAndDimensions(flatten[bool](parts, j), dims...))
 		default:
 			out = append(out, tensors.FromFlatDataAndDimensions(flatten[int32](parts, j), dims...))
 		}
@@ -59,7 +61,7 @@ func concat(parts [][]*tensors.Tensor) []*tensors.Tensor {
 	return out
 }
 
-func flatten[T float32 | int32](parts [][]*tensors.Tensor, j int) (all []T) {
+func flatten[T float32 | int32 | bool](parts [][]*tensors.Tensor, j int) (all []T) {
 	for _, p := range parts {
 		p[j].MustConstFlatData(func(flat any) { all = append(all, flat.([]T)...) })
 	}

@@ -208,7 +208,7 @@ func maskedStages(weighted, late bool) Staged {
 				stage(x, i, func() {
 					x = hidden(scope, x, i, 8)
 					if i == 0 && !late || i == stages-1 && late {
-						count = ReduceAllSum(mask)
+						count = unrecognised(ReduceAllSum(mask))
 					}
 				})
 			}

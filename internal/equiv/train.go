@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes/bfloat16"
+	half "github.com/gomlx/compute/dtypes/float16"
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
@@ -160,6 +162,14 @@ func numbers(t *tensors.Tensor) []float64 {
 			}
 		case []float64:
 			r = append(r, f...)
+		case []half.Float16:
+			for _, x := range f {
+				r = append(r, float64(x.Float32()))
+			}
+		case []bfloat16.BFloat16:
+			for _, x := range f {
+				r = append(r, float64(x.Float32()))
+			}
 		case []int64:
 			for _, x := range f {
 				r = append(r, float64(x))
