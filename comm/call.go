@@ -38,6 +38,10 @@ type Call struct {
 	// numbers. Zero means one, which changes no bit.
 	Scale float64
 
+	// Before, if not nil, is called when the turn of the call has come, before its buffers are read: it may fill them from what
+	// earlier calls of the communicator gave. What it does counts as part of the call.
+	Before func()
+
 	Root int // the position in the group of who broadcasts
 	Peer int // the position in the group of the other end of Send and Recv
 	Tag  int // sends and receives with different tags do not meet

@@ -17,6 +17,7 @@ type call struct {
 	even                []int // memory for equal counts
 	async               bool  // runs beside the rank's own goroutine
 	bad                 error // why it must not run
+	before              func()
 	ticket              ticket
 	began               time.Duration // when its turn came, in world time
 }
@@ -69,7 +70,7 @@ func (c *Call) given() (f field) {
 func (c *call) check(from *Call, pos int, ranks []int) error {
 	n := len(ranks)
 	c.pos, c.peer = pos, -1
-	c.Program, c.Op, c.Peer = from.Program, from.Op, -1
+	c.Program, c.Op, c.Peer, c.before = from.Program, from.Op, -1, from.Before
 	if from.Op == 0 || from.Op >= opEnd {
 		return errors.Errorf("%s is no operation", from.Op)
 	}

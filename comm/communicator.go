@@ -142,6 +142,9 @@ func (c *Communicator) fail(err error) {
 func (c *Communicator) run(k *call) error {
 	err := k.bad
 	if err == nil {
+		if k.before != nil {
+			k.before()
+		}
 		err = c.end.run(k)
 	}
 	if err != nil {

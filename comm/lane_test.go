@@ -42,6 +42,31 @@ func TestStartedCallsRunInOrder(t *testing.T) {
 	})
 }
 
+// What a call sends may follow from what the one before gave, without anybody waiting in between.
+func TestACallMayBeFilledWhenItsTurnComes(t *testing.T) {
+	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
+		for _, n := range []int{1, 2, 3} {
+			cs := ends(t, newWorld(t, n, Options{}).All(), 0)
+			mustAll(t, cs, func(c *Communicator) error {
+				largest, sum := []float32{0}, []float32{0, 0}
+				c.Start(Call{Op: AllReduce, Buf: largest, Reduction: Max, Before: func() { largest[0] = float32(c.Position() + 1) }})
+				h := c.Start(Call{Op: AllReduce, Buf: sum, Before: func() { sum[0], sum[1] = largest[0], 1 }})
+				if err := h.Wait(); err != nil {
+					return err
+				}
+				again := []float32{0}
+				if err := c.Do(Call{Op: AllReduce, Buf: again, Before: func() { again[0] = sum[0] }}); err != nil {
+					return err
+				}
+				if k := float32(n); sum[0] != k*k || sum[1] != k || again[0] != k*k*k {
+					return fmt.Errorf("%d ranks: %v, then %v", n, sum, again)
+				}
+				return nil
+			})
+		}
+	})
+}
+
 func TestTagsAndDirectionsDoNotWaitForEachOther(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
 		cs := ends(t, newWorld(t, 2, Options{}).All(), 0)

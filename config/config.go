@@ -138,7 +138,7 @@ type Communication struct {
 	FP16 bool
 
 	// FP16Scale is what gradients are multiplied by before they are cast for FP16, and divided by afterwards: at
-	// least 1.
+	// least 1. A gradient that would overflow by it, or all of which would be below 1, gets a power of two that fits.
 	FP16Scale int
 
 	// ClipAfterAllreduce clips the reduced gradients. False clips the local ones, and reduces what is left.

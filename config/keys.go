@@ -159,7 +159,7 @@ var keys = []key{
 		name: "communication.fp16_scale", typ: intType{min: 1}, def: 128,
 		field: func(c *Config) any { return &c.Communication.FP16Scale },
 		needs: "communication.fp16", choice: true,
-		doc: "Factor on gradients while they travel as float16.",
+		doc: "Factor on gradients while they travel as float16, where their size allows it.",
 	},
 	{
 		name: "communication.clip_after_allreduce", typ: boolType{}, def: false,

@@ -20,6 +20,8 @@ import (
 // merging is a bucket on its way. Its parts are queued on a communicator; finish waits for them and keeps the results.
 type merging struct {
 	parts   []*part
+	half    *halved  // those that travel as float16; nil: none
+	queued  []func() // calls that are made when all parts are known
 	parcels []*parcel
 }
 
@@ -105,6 +107,12 @@ func (r *run) startMerge(bucket int) error {
 			return err
 		}
 	}
+	if m.half != nil {
+		r.start(c, m.parts[0], m.half.agree())
+	}
+	for _, f := range m.queued {
+		f()
+	}
 	r.sendParcels(c, m)
 	if err := r.meter.addAll(r.schedule.Pending(r.ledger, bucket, r.place), 1); err != nil {
 		return err
@@ -183,7 +191,7 @@ func (r *run) reduce(c circle, m *merging, p *part, how ir.How) error {
 	if x, ok := flat.([]float32); ok && r.opts.FP16Scale > 0 && p.op.Phase == ir.Backward && len(c.ranks) > 1 {
 		r.reduceHalf(c, m, p, x, scale)
 	} else {
-		r.allReduce(c, m, p, flat, scale)
+		r.allReduce(c, m, p, flat, scale, nil)
 	}
 	if shared {
 		p.buffer = b
@@ -193,35 +201,18 @@ func (r *run) reduce(c circle, m *merging, p *part, how ir.How) error {
 	return b.Finalize()
 }
 
-// reduceHalf lets float32 values travel as float16.
+// reduceHalf lets float32 values travel as float16. The call is made when all values of the bucket are known.
 func (r *run) reduceHalf(c circle, m *merging, p *part, x []float32, scale float64) {
-	half, down := r.halve(c, x, scale)
-	r.allReduce(c, m, p, half, 1)
+	if m.half == nil {
+		m.half = &halved{ranks: len(c.ranks), prefer: r.opts.FP16Scale}
+	}
+	h := m.half
+	half := make([]float16.Float16, len(x))
+	i := h.add(travel{from: [][]float32{x}, to: [][]float16.Float16{half}})
+	m.queued = append(m.queued, func() { r.allReduce(c, m, p, half, 1, func() { h.narrow(i) }) })
 	p.finish = func() error {
-		restore(x, half, down)
+		h.widen(i, x, half, scale)
 		return nil
-	}
-}
-
-// halve makes float16 of values that are added up over a circle: divided by the number of instances before, so that a sum of
-// many cannot overflow, and multiplied by the scale of float16, so that small ones are not lost. down is what the sum is multiplied
-// by to be scale times what it is without. It overwrites x.
-func (r *run) halve(c circle, x []float32, scale float64) (half []float16.Float16, down float32) {
-	n := float32(max(c.total, 1))
-	half = make([]float16.Float16, len(x))
-	up := float32(r.opts.FP16Scale) / n
-	for i := range x {
-		x[i] *= up
-	}
-	comm.ToFloat16(half, x)
-	return half, float32(scale) * n / float32(r.opts.FP16Scale)
-}
-
-// restore makes float32 of what traveled as float16.
-func restore(x []float32, half []float16.Float16, down float32) {
-	comm.FromFloat16(x, half)
-	for i := range x {
-		x[i] *= down
 	}
 }
 

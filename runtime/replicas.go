@@ -37,13 +37,14 @@ func (r *run) peers(place int) (ranks []int) {
 
 // scattering is a bucket of which each model replica gets a part, on its way.
 type scattering struct {
-	micro int
-	outs  []*ir.Value
-	from  any   // what is added up, by model replica
-	to    any   // what this one gets
-	sizes []int // elements of each value's part
-	call  *comm.Handle
-	scale float32 // of what traveled as float16; 0: it did not
+	micro  int
+	outs   []*ir.Value
+	from   any   // what is added up, by model replica
+	to     any   // what this one gets
+	sizes  []int // elements of each value's part
+	call   *comm.Handle
+	half   *halved // what travels as float16; nil: nothing
+	factor float64 // of what traveled as float16
 }
 
 // startParts begins to add up the values of a micro-batch over the model replicas, each of which gets a part of the sum.
@@ -79,17 +80,38 @@ func (r *run) startParts(bucket, micro int) error {
 	if b.How == ir.Mean {
 		scale = 1 / float64(max(c.total, 1))
 	}
-	if flat, ok := x.from.([]float32); ok && r.opts.FP16Scale > 0 {
-		x.from, x.scale = r.halve(c, flat, scale)
-		x.to = make([]float16.Float16, total)
-		scale = 1
-	}
-	end, err := r.end(r.peers(r.place), bucket%r.opts.Communicators)
+	peers := r.peers(r.place)
+	end, err := r.end(peers, bucket%r.opts.Communicators)
 	if err != nil {
 		return err
 	}
+	call := comm.Call{Op: comm.ReduceScatter, In: x.from, Out: x.to, Reduction: comm.Sum, Scale: scale, Program: r.program.Name}
 	start := time.Now()
-	x.call = end.Start(comm.Call{Op: comm.ReduceScatter, In: x.from, Out: x.to, Reduction: comm.Sum, Scale: scale, Program: r.program.Name})
+	if flat, ok := x.from.([]float32); ok && r.opts.FP16Scale > 0 {
+		x.half, x.factor = &halved{ranks: len(peers), prefer: r.opts.FP16Scale}, scale
+		half := make([]float16.Float16, len(flat))
+		at := 0
+		for _, size := range x.sizes {
+			var t travel
+			for i := range n {
+				lo := i*total + at
+				t.from, t.to = append(t.from, flat[lo:lo+size]), append(t.to, half[lo:lo+size])
+			}
+			x.half.add(t)
+			at += size
+		}
+		x.to = make([]float16.Float16, total)
+		agree := x.half.agree()
+		agree.Program = r.program.Name
+		end.Start(agree) // if it fails, so does what comes after it
+		call.In, call.Out, call.Scale = half, x.to, 1
+		call.Before = func() {
+			for i := range x.half.values {
+				x.half.narrow(i)
+			}
+		}
+	}
+	x.call = end.Start(call)
 	r.communicates(1+bucket%r.opts.Communicators, r.opOf(b), fmt.Sprintf("bucket %d", bucket), start, r.travels(b), x.call)
 	r.scattered[bucket] = x
 	return nil
@@ -132,10 +154,14 @@ func (r *run) finishParts(bucket int) error {
 	if err := x.call.Wait(); err != nil {
 		return err
 	}
-	if x.scale != 0 {
+	if x.half != nil {
 		half := x.to.([]float16.Float16)
 		flat := make([]float32, len(half))
-		restore(flat, half, x.scale)
+		at := 0
+		for i, size := range x.sizes {
+			x.half.widen(i, flat[at:at+size], half[at:at+size], x.factor)
+			at += size
+		}
 		x.to = flat
 	}
 	at := 0

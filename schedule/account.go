@@ -352,11 +352,12 @@ func (s *Program) MergeBuffers(bucket, place int, t Traffic) (bytes int64) {
 	in, out := b.At(place)
 	instances := int64(s.Local.Instances())
 	if b.Parts { // laid out by model replica, and what this one gets
+		n := int64(s.Local.Replicas)
 		for _, v := range out {
-			bytes += v.Bytes() * int64(s.Local.Replicas+1)
+			bytes += v.Bytes() * (n + 1)
 		}
-		if t.Half && in[0].Shape.DType == dtypes.Float32 {
-			bytes /= 2
+		if t.Half && in[0].Shape.DType == dtypes.Float32 { // half of that, and what it is made of when all know how large it is
+			bytes = bytes/2 + bytes/(n+1)*n
 		}
 		return bytes
 	}

@@ -278,6 +278,7 @@ func init() {
 		}
 		for _, params := range []map[string]any{
 			{"communication.fp16": true},
+			{"communication.fp16": true, "amp.level": "O1", "amp.loss_scale": 32768},
 			{"communication.gradients_reduce_method": "sum"},
 			{"communication.clip_after_allreduce": true},
 			{"communication.max_splits": 1, "communication.num_communicators": 1},
@@ -285,6 +286,12 @@ func init() {
 			clipped := func() optimizer.Interface { return epl.ClipByGlobalNorm(sgd(), 0.1) }
 			if err := w.asOneWorker(regression(), clipped, params); err != nil {
 				return errors.Wrapf(err, "%v", params)
+			}
+		}
+		for _, params := range []map[string]any{nil, {"communication.fp16": true}} {
+			m := maskedLosses()[0].model(extras{mask: true, weights: true})
+			if err := w.asOneWorker(m, sgd, params); err != nil {
+				return errors.Wrapf(err, "masked, %v", params)
 			}
 		}
 		return nil
