@@ -27,6 +27,7 @@ func outputs(t *testing.T) map[string]string {
 	tour(t, made)
 	orders(t, made)
 	memoryTable(t, made)
+	masks(t, made)
 	messages(t, made)
 	for name, text := range made {
 		made[name] = checkout.ReplaceAllString(text, "epl/$1")

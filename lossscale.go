@@ -13,13 +13,16 @@ import (
 	"github.com/easyparallel/epl/record"
 )
 
-// The state of a dynamic loss scale of mixed precision: variables beside those of the optimizer, so that a checkpoint holds them.
+// The state of a loss scale of mixed precision: variables beside those of the optimizer, so that a checkpoint holds them.
 // The paths are those of a trainer at the root of a store; one in another scope has them below that.
 const (
-	// LossScaleVariable is the path of the scale that the next step multiplies its loss by, a float32.
+	// LossScaleVariable is the path of the scale that the next step multiplies its loss by, a float32, if it is dynamic.
 	LossScaleVariable = "/" + optimizer.Scope + "/" + lossScaleName
-	// GoodStepsVariable is the path of the number of steps since the scale changed, an int32.
+	// GoodStepsVariable is the path of the number of steps since the scale changed, an int32, if it is dynamic.
 	GoodStepsVariable = "/" + optimizer.Scope + "/" + goodStepsName
+	// SkippedStepsVariable is the path of the number of steps in a row that were skipped in vain, an int32: by a scale that is fixed, or
+	// cannot become smaller. EPL warns when they become many.
+	SkippedStepsVariable = "/" + optimizer.Scope + "/" + record.SkippedSteps
 
 	lossScaleName = "epl_loss_scale"
 	goodStepsName = "epl_good_steps"
@@ -52,6 +55,7 @@ func lossScaleOf(a config.AMP) *record.LossScale {
 type lossScale struct {
 	record.LossScale
 	scale, good *model.Variable // if it is dynamic
+	skipped     *model.Variable
 	steps       int
 	now         *graph.Node // the scale of this step
 }
@@ -66,11 +70,12 @@ func newLossScale(b *record.Builder, scope *model.Scope, g *graph.Graph) *lossSc
 	if s.steps < 1 || s.steps > math.MaxInt32 {
 		panic(errors.Errorf("epl: the hyperparameter %s must be from 1 to 2^31-1, not %d", ParamLossScaleSteps, s.steps))
 	}
+	at := scope.At("%s", optimizer.Scope)
+	s.skipped = at.VariableWithValue(record.SkippedSteps, int32(0)).SetTrainable(false)
 	if !o.Dynamic {
 		s.now = graph.Scalar(g, dtypes.Float32, o.Start)
 		return s
 	}
-	at := scope.At("%s", optimizer.Scope)
 	s.scale = at.VariableWithValue(lossScaleName, float32(o.Start)).SetTrainable(false)
 	s.good = at.VariableWithValue(goodStepsName, int32(0)).SetTrainable(false)
 	s.now = s.scale.NodeValue(g)
@@ -158,9 +163,23 @@ func (s *lossScale) apply(scope *model.Scope, gradients []*graph.Node, update fu
 			v.SetNodeValue(graph.Where(ok, now, old))
 		}
 	}
+	s.count(g, ok)
 	if s.Dynamic {
 		s.next(g, ok)
 	}
+}
+
+// smallestLossScale is how far a dynamic scale goes down.
+const smallestLossScale = 1
+
+// count counts the steps that were skipped in a row, but for those after which the scale is smaller.
+func (s *lossScale) count(g *graph.Graph, ok *graph.Node) {
+	before := s.skipped.NodeValue(g)
+	more := graph.OnePlus(before)
+	if s.Dynamic {
+		more = graph.Where(graph.GreaterThan(s.now, graph.Scalar(g, dtypes.Float32, smallestLossScale)), before, more)
+	}
+	s.skipped.SetNodeValue(graph.Where(ok, graph.ScalarZero(g, dtypes.Int32), more))
 }
 
 // next doubles the scale after enough good steps, and halves it after a bad one.
@@ -169,7 +188,7 @@ func (s *lossScale) next(g *graph.Graph, ok *graph.Node) {
 	grows := graph.GreaterOrEqual(good, graph.Scalar(g, dtypes.Int32, s.steps))
 	doubled := graph.MulScalar(s.now, 2)
 	doubled = graph.Where(graph.IsFinite(doubled), doubled, s.now)
-	halved := graph.MaxScalar(graph.MulScalar(s.now, 0.5), 1)
+	halved := graph.MaxScalar(graph.MulScalar(s.now, 0.5), smallestLossScale)
 	s.scale.SetNodeValue(graph.Where(ok, graph.Where(grows, doubled, s.now), halved))
 	zero := graph.ScalarZero(g, dtypes.Int32)
 	s.good.SetNodeValue(graph.Where(graph.LogicalAnd(ok, graph.LogicalNot(grows)), good, zero))

@@ -48,6 +48,10 @@ type Options struct {
 	LossScale *LossScale
 }
 
+// SkippedSteps is the name of the optimizer's variable that counts the steps that a loss scale has skipped in a row, and that no smaller
+// scale would have saved: the runtime looks at it.
+const SkippedSteps = "epl_skipped_steps"
+
 // LossScale keeps small gradients of mixed precision from vanishing.
 type LossScale struct {
 	// Start is the scale of the first step.

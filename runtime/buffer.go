@@ -203,6 +203,22 @@ func (b *Buffer) ToFlatData(flat any) error {
 	return nil
 }
 
+// Peek reads what this worker has of a value on one of its devices, without asking others; ok is false if it has none.
+func Peek(from compute.Buffer, flat any) (ok bool, err error) {
+	b, ok := from.(*Buffer)
+	if !ok {
+		return false, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.shards {
+		if s != nil {
+			return true, s.ToFlatData(flat)
+		}
+	}
+	return false, nil
+}
+
 // Data implements compute.Buffer, by an error: see [Data.HasSharedBuffers].
 func (b *Buffer) Data() (any, error) {
 	return nil, errors.New("epl: buffers are not shared with the host: use ToFlatData")

@@ -40,9 +40,9 @@ func (c *Compiled) noteLossScale(a config.AMP) {
 	switch {
 	case a.Level == "" || !c.Recorded.IsTraining():
 	case !a.LossScale.Dynamic:
-		c.Notes = append(c.Notes, fmt.Sprintf("loss scale: %s; a step whose gradients are not finite is skipped", a.LossScale))
+		c.Notes = append(c.Notes, fmt.Sprintf("loss scale: %s; a step whose gradients are not finite is skipped, many in a row are warned of", a.LossScale))
 	case a.DType == config.Float16:
 		c.Notes = append(c.Notes, "loss scale: dynamic; a step whose gradients are not finite is skipped and halves it, many good ones double it; "+
-			"while /optimizers/epl_good_steps stays 0, nothing is learned")
+			"many skipped ones in a row are warned of")
 	}
 }

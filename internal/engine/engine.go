@@ -160,7 +160,7 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 	}
 	defer func() {
 		if err == nil && c.Recorded.IsTraining() {
-			exec = accounted{exec, e.opts, c}
+			exec = e.watched(accounted{exec, e.opts, c}, c)
 		}
 	}()
 	if c.Schedule == nil {

@@ -1,8 +1,11 @@
 package equiv
 
 import (
+	"bytes"
 	"fmt"
+	"log"
 	"math"
+	"strings"
 	"testing"
 
 	. "github.com/gomlx/gomlx/core/graph"
@@ -111,6 +114,51 @@ func TestANaNTravelsAsFloat16(t *testing.T) {
 		got := m.stepByStep(t, newCluster(t, 2, 1, level), 1, 1)
 		if x := numbers(got.Store.GetVariable("/hidden/dense/weights").MustValue()); !math.IsNaN(x[0]) {
 			t.Errorf("%v: a weight is %v", level, x[0])
+		}
+	}
+}
+
+// Whatever is set, a job that skips every step says so.
+func TestAJobThatSkipsEveryStepSaysSo(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		factor float64 // of the loss: beyond float16 at a scale of 32768, or at any
+		steps  int
+		params map[string]any
+		plan   pipelinePlan
+		want   []string
+	}{
+		{"fixed", 10, 40, map[string]any{"amp.loss_scale": 32768}, pipelinePlan{stages: 1, replicas: 2, micro: 1},
+			[]string{"the last 8 steps", "amp.loss_scale = 32768", "the last 16 steps", "the last 32 steps"}},
+		{"fixed, on the wire", 10, 8, map[string]any{"amp.loss_scale": 32768, "communication.fp16": true}, pipelinePlan{stages: 1, replicas: 2, micro: 2},
+			[]string{"the last 8 steps"}},
+		{"fixed, in parts", 10, 8, map[string]any{"amp.loss_scale": 32768, "zero.level": "v2"}, pipelinePlan{stages: 1, replicas: 2, micro: 2},
+			[]string{"the last 8 steps"}},
+		{"fixed, on one device", 10, 8, map[string]any{"amp.loss_scale": 32768}, pipelinePlan{stages: 1, replicas: 1, micro: 1},
+			[]string{"the last 8 steps"}},
+		{"dynamic", 1e7, 24, map[string]any{}, pipelinePlan{stages: 1, replicas: 2, micro: 1},
+			[]string{"amp.loss_scale = dynamic"}},
+		{"dynamic, that gets there", 10, 40, map[string]any{}, pipelinePlan{stages: 1, replicas: 2, micro: 1}, nil},
+		{"bfloat16", 1e7, 8, map[string]any{"amp.dtype": "bfloat16"}, pipelinePlan{stages: 1, replicas: 2, micro: 1}, nil},
+	} {
+		c.params["amp.level"] = "O1"
+		m := magnified(c.factor, 0)
+		var text bytes.Buffer
+		before := log.Writer()
+		log.SetOutput(&text)
+		m.piped(t, newCluster(t, c.plan.replicas, c.plan.micro, c.params), 1, sgdFor(c.factor)(), c.steps)
+		log.SetOutput(before)
+		lines := strings.Split(strings.TrimSpace(text.String()), "\n")
+		if c.want == nil && text.Len() > 0 {
+			t.Errorf("%s: %q", c.name, lines)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(text.String(), want) {
+				t.Errorf("%s: %q lacks %q", c.name, lines, want)
+			}
+		}
+		if c.steps > 32 && c.want != nil && len(lines) != 3 {
+			t.Errorf("%s: %d lines %q", c.name, len(lines), lines)
 		}
 	}
 }
