@@ -130,8 +130,8 @@ type Communication struct {
 	// indices.
 	SparseAsDense bool
 
-	// MaxSplits is the most buckets that the gradients of one dtype are fused into: at least 1. It is a hard cap per
-	// dtype.
+	// MaxSplits is the most buckets that the gradients of one dtype are fused into: at least 1. It is a hard cap for each
+	// dtype and each group of devices that reduces together.
 	MaxSplits int
 
 	// FP16 lets gradients travel as float16.

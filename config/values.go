@@ -9,7 +9,7 @@ import (
 const (
 	PreferBackward          = "PreferBackward"          // 1F1B: a backward as soon as one is ready
 	PreferForward           = "PreferForward"           // GPipe: all forwards, then all backwards
-	PreferBackwardOptimizer = "PreferBackwardOptimizer" // 1F1B with one more warm-up forward, which hides communication
+	PreferBackwardOptimizer = "PreferBackwardOptimizer" // 1F1B with one more warm-up forward on all stages but the last, which hides communication
 	Interleaved             = "Interleaved"             // 1F1B with several stages on each group of devices
 	ZeroBubble              = "ZeroBubble"              // 1F1B with backwards cut into input and weight halves
 )

@@ -58,6 +58,8 @@ type Options struct {
 	CheckGradients bool
 	// Zero says what is divided over the model replicas.
 	Zero ZeroLevel
+	// OneBucket: gradients of a dtype travel in one bucket, so that none stays whole where others are divided.
+	OneBucket bool
 	// ApplyGroups is how many groups of variables the optimizer takes one after the other; 0 means 1.
 	ApplyGroups int
 	// Offload: variables are kept on the host.

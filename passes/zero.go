@@ -39,7 +39,7 @@ func zero(p *ir.Program, o Options) (int, error) {
 	z.read()
 	z.choose(o.Zero)
 	if o.Zero >= ZeroGradients {
-		z.scatter()
+		z.scatter(o.OneBucket)
 	}
 	z.spread()
 	before := p.Main.Ops
@@ -298,11 +298,15 @@ func sumsAll(op *ir.Op) bool {
 	return false
 }
 
-// scatter gives every model replica a part of gradients only: of what backward adds up and only the optimizer reads.
-func (z *zeroer) scatter() {
+// scatter gives every model replica a part of gradients only: of what backward adds up and only the optimizer reads. small
+// ones stay whole, unless they have to travel with the others.
+func (z *zeroer) scatter(small bool) {
 	for _, op := range z.p.Main.Ops {
 		m, ok := op.Attrs.(*ir.Merge)
-		if !ok || op.Phase != ir.Backward || !m.How.Adds() || m.Worker || z.isSmall(op.Outputs[0].Shape) {
+		if !ok || op.Phase != ir.Backward || !m.How.Adds() || m.Worker {
+			continue
+		}
+		if s := op.Outputs[0].Shape; z.isSmall(s) && (!small || s.DType.ValuesPerStorageUnit() > 1) {
 			continue
 		}
 		used := func(v *ir.Value) bool {

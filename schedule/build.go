@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gomlx/compute/dtypes"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
@@ -12,7 +13,7 @@ import (
 
 // Options of a schedule.
 type Options struct {
-	// MaxSplits is the most buckets that gradients of one dtype are fused into, on each stage.
+	// MaxSplits is the most buckets that gradients of one dtype are fused into, for each group of devices that merges: a stage.
 	MaxSplits int
 	// Strategy is the order in which stages work on micro-batches; "" is PreferBackward.
 	Strategy Strategy
@@ -46,7 +47,9 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 		return nil, err
 	}
 	b.read()
-	b.buckets(max(o.MaxSplits, 1))
+	if err := b.buckets(max(o.MaxSplits, 1)); err != nil {
+		return nil, err
+	}
 	b.makeTasks()
 	for _, t := range b.sortedTasks() {
 		b.segments(t)
@@ -202,7 +205,7 @@ func (b *builder) kindOf(op *ir.Op) TaskKind {
 
 // buckets groups the merges by the places that have them. Gradients come first, in the order in which backward computes
 // them; then everything else, by the way it is merged.
-func (b *builder) buckets(maxSplits int) {
+func (b *builder) buckets(maxSplits int) error {
 	var groups []string
 	where := map[string][]int{}
 	gradients, others := map[string][]*ir.Op{}, map[string][]*ir.Op{}
@@ -216,7 +219,7 @@ func (b *builder) buckets(maxSplits int) {
 			where[key] = op.Places()
 			groups = append(groups, key)
 		}
-		if op.Phase == ir.Backward && m.How.Adds() {
+		if op.Phase == ir.Backward && m.How.Adds() && !m.Worker {
 			gradients[key] = append(gradients[key], op)
 		} else {
 			others[key] = append(others[key], op)
@@ -227,20 +230,32 @@ func (b *builder) buckets(maxSplits int) {
 	within := func(op *ir.Op) bool { return op.Attrs.(*ir.Merge).Worker }
 	inParts := func(op *ir.Op) bool { return op.Attrs.(*ir.Merge).Parts }
 	for _, key := range groups {
-		add := func(merges []*ir.Op, h ir.How, worker, parts bool, splits int) {
-			merges = slices.DeleteFunc(slices.Clone(merges), func(op *ir.Op) bool { return how(op) != h || within(op) != worker || inParts(op) != parts })
+		of := func(merges []*ir.Op, h ir.How, worker, parts bool) []*ir.Op {
+			return slices.DeleteFunc(slices.Clone(merges), func(op *ir.Op) bool { return how(op) != h || within(op) != worker || inParts(op) != parts })
+		}
+		add := func(merges []*ir.Op, splits map[dtypes.DType]int, like Bucket) {
 			for _, group := range fuse(merges, splits) {
-				b.s.Buckets = append(b.s.Buckets, Bucket{How: h, Worker: worker, Parts: parts, Places: where[key], Merges: group})
+				like.Places, like.Merges = where[key], group
+				b.s.Buckets = append(b.s.Buckets, like)
 			}
 		}
 		slices.SortStableFunc(gradients[key], func(x, y *ir.Op) int { return cmp.Compare(b.index[x.Inputs[0].Op], b.index[y.Inputs[0].Op]) })
-		for _, parts := range []bool{true, false} {
-			add(gradients[key], ir.Mean, false, parts, maxSplits)
-			add(gradients[key], ir.Sum, false, parts, maxSplits)
+		kinds := []Bucket{{How: ir.Mean, Parts: true}, {How: ir.Sum, Parts: true}, {How: ir.Mean}, {How: ir.Sum}}
+		families := make([][]*ir.Op, len(kinds))
+		for i, kind := range kinds {
+			families[i] = of(gradients[key], kind.How, false, kind.Parts)
+		}
+		splits, err := share(families, maxSplits)
+		if err != nil {
+			return err
+		}
+		for i, kind := range kinds {
+			add(families[i], splits[i], kind)
 		}
 		for _, worker := range []bool{false, true} {
-			add(others[key], ir.Mean, worker, false, 1)
-			add(others[key], ir.Sum, worker, false, 1)
+			for _, h := range []ir.How{ir.Mean, ir.Sum} {
+				add(of(others[key], h, worker, false), nil, Bucket{How: h, Worker: worker})
+			}
 		}
 		for _, op := range others[key] {
 			if h := how(op); h != ir.Mean && h != ir.Sum {
@@ -248,6 +263,7 @@ func (b *builder) buckets(maxSplits int) {
 			}
 		}
 	}
+	return nil
 }
 
 func dedupe(vs []*ir.Value) []*ir.Value {

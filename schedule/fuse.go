@@ -1,25 +1,26 @@
 package schedule
 
 import (
+	"strings"
+
 	"github.com/gomlx/compute/dtypes"
+	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
 )
 
-// fuse groups merges into at most maxSplits buckets per dtype. It keeps their order and never mixes dtypes: a bucket
-// is closed as soon as it holds its share of the bytes.
-func fuse(merges []*ir.Op, maxSplits int) [][]*ir.Op {
+// fuse groups merges into at most splits buckets of their dtype. It keeps their order and never mixes dtypes: a bucket is
+// closed as soon as it holds its share of the bytes.
+func fuse(merges []*ir.Op, splits map[dtypes.DType]int) [][]*ir.Op {
 	total := map[dtypes.DType]int64{}
-	size := func(m *ir.Op) int64 { return max(m.Inputs[0].Bytes(), 1) }
-	kind := func(m *ir.Op) dtypes.DType { return m.Inputs[0].Shape.DType }
 	for _, m := range merges {
-		total[kind(m)] += size(m)
+		total[dtypeOf(m)] += weightOf(m)
 	}
 	var groups [][]*ir.Op
 	open := map[dtypes.DType]int{} // index of the group that is being filled
 	filled := map[dtypes.DType]int64{}
 	for _, m := range merges {
-		d := kind(m)
+		d := dtypeOf(m)
 		i, ok := open[d]
 		if !ok {
 			i = len(groups)
@@ -27,10 +28,59 @@ func fuse(merges []*ir.Op, maxSplits int) [][]*ir.Op {
 			open[d] = i
 		}
 		groups[i] = append(groups[i], m)
-		if filled[d] += size(m); filled[d]*int64(maxSplits) >= total[d] {
+		if filled[d] += weightOf(m); filled[d]*int64(max(splits[d], 1)) >= total[d] {
 			delete(open, d)
 			filled[d] = 0
 		}
 	}
 	return groups
+}
+
+func dtypeOf(merge *ir.Op) dtypes.DType { return merge.Inputs[0].Shape.DType }
+
+// weightOf is the bytes of a merge, which something empty has, too: it needs a bucket.
+func weightOf(merge *ir.Op) int64 { return max(merge.Inputs[0].Bytes(), 1) }
+
+// share divides the buckets of each dtype over families of merges, which cannot be in one bucket: at least one for each, and
+// the next always for the family with the most bytes in a bucket.
+func share(families [][]*ir.Op, maxSplits int) ([]map[dtypes.DType]int, error) {
+	splits := make([]map[dtypes.DType]int, len(families))
+	counts, bytes := make([]map[dtypes.DType]int, len(families)), make([]map[dtypes.DType]int64, len(families))
+	left := map[dtypes.DType]int{}
+	var kinds []dtypes.DType // in the order of the program, so that all workers find the same
+	for i, merges := range families {
+		splits[i], counts[i], bytes[i] = map[dtypes.DType]int{}, map[dtypes.DType]int{}, map[dtypes.DType]int64{}
+		for _, m := range merges {
+			d := dtypeOf(m)
+			if _, known := left[d]; !known {
+				left[d] = maxSplits
+				kinds = append(kinds, d)
+			}
+			if splits[i][d] == 0 {
+				splits[i][d] = 1
+				left[d]--
+			}
+			counts[i][d]++
+			bytes[i][d] += weightOf(m)
+		}
+	}
+	for _, d := range kinds {
+		if left[d] < 0 {
+			return nil, errors.Errorf("epl: communication.max_splits = %d: gradients of %s need %d buckets, because some are merged whole and some "+
+				"in parts (zero.level), or some by mean and some by sum; set it to %d or more", maxSplits, strings.ToLower(d.String()), maxSplits-left[d], maxSplits-left[d])
+		}
+		for ; left[d] > 0; left[d]-- {
+			best := -1
+			for i := range families {
+				if splits[i][d] < counts[i][d] && (best < 0 || bytes[i][d]*int64(splits[best][d]) > bytes[best][d]*int64(splits[i][d])) {
+					best = i
+				}
+			}
+			if best < 0 {
+				break // each has a bucket of its own
+			}
+			splits[best][d]++
+		}
+	}
+	return splits, nil
 }

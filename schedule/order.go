@@ -14,7 +14,7 @@ type Strategy string
 const (
 	PreferForward           Strategy = "PreferForward"           // GPipe: all forwards, then all backwards
 	PreferBackward          Strategy = "PreferBackward"          // 1F1B: a backward as soon as one is ready
-	PreferBackwardOptimizer Strategy = "PreferBackwardOptimizer" // 1F1B with one more warm-up forward, which hides communication
+	PreferBackwardOptimizer Strategy = "PreferBackwardOptimizer" // 1F1B with one more warm-up forward on all stages but the last, which hides communication
 	Interleaved             Strategy = "Interleaved"             // 1F1B with several stages on each group of devices
 	ZeroBubble              Strategy = "ZeroBubble"              // 1F1B with backwards cut into input and weight halves
 )
@@ -139,7 +139,7 @@ func (p Pipeline) ahead(group int) int {
 		return p.Stages
 	case p.Strategy == PreferForward:
 		return p.Micro
-	case p.Strategy == PreferBackwardOptimizer:
+	case p.Strategy == PreferBackwardOptimizer && group < p.Groups-1: // the last has nothing to wait for
 		return p.Stages - group + 1
 	case p.Groups < p.Stages: // as in Megatron-LM
 		return p.Stages - p.Groups + 2*(p.Groups-1-group) + 1

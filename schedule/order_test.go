@@ -82,11 +82,12 @@ F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5
 F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 B5
 F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5
 `},
-		{Pipeline{PreferBackwardOptimizer, 4, 4, 6}, []int{5, 4, 3, 2}, `
+		// The last stage waits for nobody between a forward and its backward, so that it runs none ahead.
+		{Pipeline{PreferBackwardOptimizer, 4, 4, 6}, []int{5, 4, 3, 1}, `
 F0 F1 F2 F3 F4 B0 F5 B1 B2 B3 B4 B5
 F0 F1 F2 F3 B0 F4 B1 F5 B2 B3 B4 B5
 F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5
-F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 B5
+F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5
 `},
 		{Pipeline{PreferBackward, 3, 3, 2}, []int{2, 2, 1}, `
 F0 F1 B0 B1

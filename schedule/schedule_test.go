@@ -179,7 +179,7 @@ func TestFusionOfEqualTensorsIsThatOfTheWorkedCases(t *testing.T) {
 			sizes[i] = 100
 		}
 		got := []int{}
-		for _, g := range fuse(tensors(ir.NewProgram("x"), rand.New(rand.NewSource(1)), sizes, dtypes.Float32), c.splits) {
+		for _, g := range fused(t, c.splits, tensors(ir.NewProgram("x"), rand.New(rand.NewSource(1)), sizes, dtypes.Float32)) {
 			got = append(got, len(g))
 		}
 		if fmt.Sprint(got) != c.want {
@@ -200,7 +200,7 @@ func TestFusionKeepsOrderNeverMixesAndNeverExceedsItsCap(t *testing.T) {
 		perKind := map[dtypes.DType]int{}
 		place := map[*ir.Op]int{}
 		n := 0
-		for g, group := range fuse(merges, splits) {
+		for g, group := range fused(t, splits, merges) {
 			perKind[group[0].Inputs[0].Shape.DType]++
 			for _, m := range group {
 				if m.Inputs[0].Shape.DType != group[0].Inputs[0].Shape.DType {

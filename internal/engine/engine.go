@@ -216,7 +216,7 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (
 		Checkpoint: o.Config.GradientCheckpoint.Type, CheckpointEnd: o.Config.GradientCheckpoint.EndTaskgraph + 1,
 		CheckGradients: o.Config.GradientCheckpoint.CheckGradients,
 		Regions:        o.Config.Zero.Level == config.ZeroV2 || o.Config.Offload.Level != "",
-		Zero:           zeroLevels[o.Config.Zero.Level], Offload: o.Config.Offload.Level != "",
+		Zero:           zeroLevels[o.Config.Zero.Level], OneBucket: comm.MaxSplits == 1, Offload: o.Config.Offload.Level != "",
 		ApplyGroups: o.Config.Optimizer.NumApplyGroup, Timeline: o.Trace != "",
 		AMP: HalfType(o.Config.AMP), AMPBarriers: !o.PureGo, AMPLog: c.logAMP(o.Config.AMP),
 		Note: func(line string) { c.Notes = append(c.Notes, line) },

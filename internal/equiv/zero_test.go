@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -296,6 +297,31 @@ func TestZeroChangesNoOptimizer(t *testing.T) {
 			t.Run(r.name+"/"+all[j].name, func(t *testing.T) {
 				t.Parallel()
 				all[j].changesNothing(t, r, someLevels(i)...)
+			})
+		}
+	}
+}
+
+var gradientBucket = regexp.MustCompile(`(?m)^ +\d+  (mean|sum)(, in parts)? +gradients `)
+
+// Small gradients stay whole where others are divided, and cannot travel with these: both share the cap.
+func TestZeroKeepsTheCapOnBuckets(t *testing.T) {
+	for i, w := range []workload{replicated(stagedModel(t, "scalars"), 2, 2).with(6), replicated(stagedModel(t, "scalars"), 3, 1).with(7)} {
+		for _, most := range []int{1, 2, 5} {
+			params := map[string]any{"communication.max_splits": most}
+			t.Run(fmt.Sprintf("%s/%d", w.name, most), func(t *testing.T) {
+				t.Parallel()
+				want := w.run(t, params, sgd(), 2)
+				for _, level := range zeroLevels[1+(i+most)%2:][:1] {
+					env := w.make(t, with(params, level))
+					got := w.on(t, env, Dataset{w.model.Batch}, sgd(), 2)
+					if err := CloseWeights(want, got, 1e-5); err != nil {
+						t.Errorf("%v: %v", level, err)
+					}
+					if n := len(gradientBucket.FindAllString(explained(t, env), -1)); n < 1 || n > most {
+						t.Errorf("%v: %d buckets of gradients, at most %d are allowed:\n%s", level, n, most, explained(t, env))
+					}
+				}
 			})
 		}
 	}

@@ -1,0 +1,77 @@
+package schedule
+
+import (
+	"math/rand"
+	"strings"
+	"testing"
+
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// fused are the buckets of all families, which share a cap.
+func fused(t *testing.T, maxSplits int, families ...[]*ir.Op) (groups [][]*ir.Op) {
+	t.Helper()
+	splits, err := share(families, maxSplits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, merges := range families {
+		groups = append(groups, fuse(merges, splits[i])...)
+	}
+	return groups
+}
+
+// Gradients that are merged in parts, and those that stay whole, cannot be in one bucket, but they share a cap.
+func TestFamiliesOfGradientsShareTheCap(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	for range 500 {
+		p := ir.NewProgram("x")
+		families := make([][]*ir.Op, 1+r.Intn(3))
+		for i := range families {
+			sizes := make([]int, r.Intn(20))
+			for j := range sizes {
+				sizes[j] = r.Intn(1 << r.Intn(16))
+			}
+			families[i] = tensors(p, r, sizes, dtypes.Float32, dtypes.Float64)
+		}
+		splits := len(families) + r.Intn(6)
+		perKind, merges := map[dtypes.DType]int{}, 0
+		for _, group := range fused(t, splits, families...) {
+			perKind[dtypeOf(group[0])]++
+			merges += len(group)
+		}
+		for d, n := range perKind {
+			if n > splits {
+				t.Fatalf("%d buckets of %s, at most %d are allowed", n, d, splits)
+			}
+		}
+		for _, f := range families {
+			merges -= len(f)
+		}
+		if merges != 0 {
+			t.Fatalf("buckets hold %d merges more than there are", merges)
+		}
+	}
+}
+
+// The family with most bytes gets what is left, so that a few small gradients do not cost half of the overlap.
+func TestSmallFamiliesGetOneBucket(t *testing.T) {
+	p, r := ir.NewProgram("x"), rand.New(rand.NewSource(1))
+	large := tensors(p, r, []int{1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000}, dtypes.Float32)
+	small := tensors(p, r, []int{1, 2, 3, 4}, dtypes.Float32)
+	splits, err := share([][]*ir.Op{large, small}, 5)
+	if err != nil || splits[0][dtypes.Float32] != 4 || splits[1][dtypes.Float32] != 1 {
+		t.Errorf("got %v, %v", splits, err)
+	}
+}
+
+func TestACapThatCannotBeKeptIsRefused(t *testing.T) {
+	p, r := ir.NewProgram("x"), rand.New(rand.NewSource(1))
+	a, b := tensors(p, r, []int{10}, dtypes.Float32), tensors(p, r, []int{10}, dtypes.Float32)
+	_, err := share([][]*ir.Op{a, b}, 1)
+	if err == nil || !strings.Contains(err.Error(), "epl: communication.max_splits = 1: gradients of float32 need 2 buckets") {
+		t.Errorf("got %v", err)
+	}
+}
