@@ -217,6 +217,9 @@ func (l *localiser) gradients() {
 	}
 	next := l.firstApply()
 	for i, g := range l.p.Gradients {
+		if g.Value.Shape.Size() == 0 && !g.Value.Op.Varying {
+			continue // nothing is to be merged
+		}
 		w := l.weightFor(next, g.Value, true, way)
 		if l.merged[g.Value] == nil {
 			leave := l.at(g.Value, w)

@@ -103,6 +103,8 @@ var Table = []Pass{
 		Why: "an op runs on the devices of its TaskGraph: those outside every scope join the neighbour that costs least traffic"},
 	{Name: "fused", Run: always(fused),
 		Why: "gradients go through the written-out twin of a fused op, so that in training both would be computed: keep the twin"},
+	{Name: "empty", Exact: true, Run: always(empty),
+		Why: "tensors without elements need no computing, and inner backends fail on some of them: they become zeros, and so do sums over none"},
 	{Name: "dead-code", Exact: true, Run: always(deadCode),
 		Why: "GoMLX records alternatives that nobody uses: whatever no output needs is dropped"},
 	{Name: "common", Exact: true, Run: always(common),

@@ -169,13 +169,13 @@ func TestPassesAreSwitchedByName(t *testing.T) {
 		pureGo bool
 		want   string
 	}{
-		{"", true, "fused dead-code common transpose swap-dot dot-layout sum-dot"},
-		{"", false, "fused dead-code common transpose"},
+		{"", true, "fused empty dead-code common transpose swap-dot dot-layout sum-dot"},
+		{"", false, "fused empty dead-code common transpose"},
 		{"none", true, ""},
 		{"none,common", true, "common"},
-		{"-fused, -SUM-DOT", true, "dead-code common transpose swap-dot dot-layout"},
-		{"none,all,-common", false, "fused dead-code transpose"},
-		{"swap-dot", false, "fused dead-code common transpose swap-dot"},
+		{"-fused, -SUM-DOT", true, "empty dead-code common transpose swap-dot dot-layout"},
+		{"none,all,-common", false, "fused empty dead-code transpose"},
+		{"swap-dot", false, "fused empty dead-code common transpose swap-dot"},
 	} {
 		set, err := passes.Parse(c.spec, c.pureGo)
 		if err != nil {

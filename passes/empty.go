@@ -1,0 +1,87 @@
+package passes
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// empty computes nothing for tensors without elements, and nothing from them: what has no elements, and what is a sum over none,
+// is known. Backends fail on some ops without elements, and there is nothing to send or to merge either.
+func empty(p *ir.Program) int {
+	concatenated := map[*ir.Value]bool{} // their shape depends on how many instances there are
+	for _, c := range p.Collections {
+		if c.Key == "GlobalConcat" || c.Key == "LocalConcat" {
+			for _, v := range c.Values {
+				concatenated[v] = true
+			}
+		}
+	}
+	updates := map[*ir.Value]*ir.Value{} // the new value of a variable comes from the variable, and so is where it is
+	for _, x := range p.Variables {
+		if x.Update != nil && x.Update.Shape.Size() == 0 {
+			updates[x.Update] = x.Param
+		}
+	}
+	by := map[*ir.Value]*ir.Value{}
+	for _, op := range slices.Clone(p.Main.Ops) {
+		if op.IsLeaf() || slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool { return concatenated[v] }) {
+			continue
+		}
+		if scatters(op) && op.Inputs[2].Shape.Size() == 0 {
+			by[op.Outputs[0]] = put(p, op, p.NewOp(&ir.Identity{}, op.Inputs[:1:1], op.Outputs[0].Shape))
+			continue
+		}
+		switch op.Attrs.(type) {
+		case *ir.BroadcastInDim, *ir.Identity: // they are what this pass makes
+			continue
+		}
+		if !computesZeros(op) {
+			continue
+		}
+		for _, v := range op.Outputs {
+			if param := updates[v]; param != nil {
+				by[v] = put(p, op, p.NewOp(&ir.Identity{}, []*ir.Value{param}, v.Shape))
+			} else {
+				by[v] = zeros(p, op, v.Shape)
+			}
+		}
+	}
+	return replace(p, by)
+}
+
+// computesZeros tells whether all that the op computes has no elements, or is a sum over none.
+func computesZeros(op *ir.Op) bool {
+	none := func(v *ir.Value) bool { return v != nil && v.Shape.Size() == 0 }
+	switch op.Attrs.(type) {
+	case *ir.DotGeneral, *ir.ReduceSum:
+		return slices.ContainsFunc(op.Inputs, none)
+	}
+	return len(op.Outputs) > 0 && !slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool { return !none(v) })
+}
+
+// scatters tells whether the op adds updates to a tensor, or takes their largest or smallest.
+func scatters(op *ir.Op) bool {
+	switch op.Attrs.(type) {
+	case *ir.ScatterSum, *ir.ScatterMax, *ir.ScatterMin:
+		return true
+	}
+	return false
+}
+
+// zeros makes zeros where an op is.
+func zeros(p *ir.Program, at *ir.Op, s shapes.Shape) *ir.Value {
+	scalar := shapes.Make(s.DType)
+	zero := put(p, at, p.NewOp(&ir.Constant{Value: ir.Literal{Shape: scalar, Flat: reflect.MakeSlice(reflect.SliceOf(s.DType.GoType()), 1, 1).Interface()}}, nil, scalar))
+	return put(p, at, p.NewOp(&ir.BroadcastInDim{OutputShape: s.Clone()}, []*ir.Value{zero}, s))
+}
+
+// put inserts an op where another is, for the same purpose.
+func put(p *ir.Program, at, op *ir.Op) *ir.Value {
+	p.Main.InsertBefore(at, op)
+	op.Of = at.Of
+	return op.Outputs[0]
+}
