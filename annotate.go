@@ -1,6 +1,7 @@
 package epl
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/gomlx/gomlx/core/graph"
@@ -76,6 +77,9 @@ func (s Strategy) check(where string) error {
 // Only the forward part is annotated: gradients and updates follow it by themselves. On other backends With just runs
 // body.
 func With(at graph.GraphProvider, s Strategy, body func()) {
+	if body == nil {
+		panic(errors.Errorf("epl: With at %s: there is no body: give it the function that builds this part of the model", record.Here()))
+	}
 	b := builderOf("With", at)
 	if b == nil {
 		body()
@@ -95,10 +99,14 @@ func With(at graph.GraphProvider, s Strategy, body func()) {
 
 // builderOf finds what records the graph, nil on other backends.
 func builderOf(what string, at graph.GraphProvider) *record.Builder {
-	if at == nil || at.Graph() == nil {
-		panic(errors.Errorf("epl: %s at %s: there is no graph to annotate: give a node of it, or the graph", what, record.Here()))
+	if at == nil || !at.Graph().IsValid() {
+		panic(errors.Errorf("epl: %s at %s: there is no graph to annotate, or it is finalized: give a node of the graph that is being built, or the graph", what, record.Here()))
 	}
-	return record.Of(at)
+	b := record.Of(at)
+	if b != nil && b.Compiled() {
+		panic(errors.Errorf("epl: %s at %s: program %q is compiled already: give a node of the graph that is being built", what, record.Here(), b.Name()))
+	}
+	return b
 }
 
 // SetDefaultStrategy opens a TaskGraph for the ops outside every scope that are recorded from now on. at is any node
@@ -156,7 +164,7 @@ func AddToCollection(key Collection, nodes ...*graph.Node) {
 		if n == nil {
 			panic(errors.Errorf("epl: AddToCollection(%s) at %s: node %d is nil", key, record.Here(), i))
 		}
-		b := record.Of(n)
+		b := builderOf(fmt.Sprintf("AddToCollection(%s)", key), n)
 		if b == nil {
 			continue
 		}

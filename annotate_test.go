@@ -204,6 +204,8 @@ func TestAnnotationsAreRefusedWhileEPLChoosesTheStrategies(t *testing.T) {
 // refusing is an engine that compiles nothing.
 type refusing struct{ compute.Backend }
 
+func (refusing) Closed() error { return nil }
+
 func (refusing) Compile(*ir.Program) (compute.Executable, error) {
 	return nil, errors.New("it was compiled")
 }

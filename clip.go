@@ -7,6 +7,8 @@ import (
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/record"
 )
 
 // ClipByGlobalNorm makes an optimizer that scales gradients down before it uses them, so that the norm over all of them
@@ -64,6 +66,9 @@ type clipped struct {
 }
 
 func newClipped(name string, inner optimizer.Interface, limit float64, clip func([]*graph.Node) []*graph.Node) optimizer.Interface {
+	if inner == nil {
+		panic(errors.Errorf("epl: %s(nil) at %s: there is no optimizer whose gradients are to be clipped", name, record.Here()))
+	}
 	withGradients, ok := inner.(train.OptimizeWithGradients)
 	if !ok {
 		panic(errors.Errorf("epl: %s cannot wrap the optimizer %T, since it only starts from a loss: give it the method "+

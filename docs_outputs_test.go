@@ -14,6 +14,8 @@ import (
 	"github.com/gomlx/compute"
 	. "github.com/gomlx/gomlx/core/graph" //nolint:all // the way GoMLX models are written
 	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/cluster"
@@ -210,6 +212,18 @@ func messages(t *testing.T, made map[string]string) {
 	}
 	_, err = epl.Init(cfg)
 	message("unsupported", err)
+	closed := newEnv(t, nil)
+	for batch, err := range closed.Dataset(samples{5, 3, func(*train.Batch) error { return errors.New("unexpected EOF") }}).Iter() {
+		if err != nil {
+			message("dataset", err)
+			break
+		}
+		_ = batch.Finalize()
+	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	message("closed", build(closed.Backend(), func(x *Node) *Node { return x }))
 	pipelineMessages(t, message)
 	batchMessages(t, message)
 	memoryMessages(t, message)

@@ -7,6 +7,7 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/train"
+	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/data"
@@ -23,6 +24,7 @@ type Env struct {
 	backend *record.Backend
 	engine  *engine.Engine
 	job     *job.Job // nil if this worker is alone
+	left    func()   // this process may join the job again
 }
 
 // Backend is what to hand to GoMLX in place of another backend.
@@ -37,11 +39,14 @@ func (e *Env) Backend() compute.Backend { return e.backend }
 // own. Other programs, such as evaluation, take one batch at a time.
 //
 //	_, err := loop.RunSteps(env.Dataset(ds), 500)
+//
+// What is wrong with ds is an error of the loop that iterates it, and names the dataset, the worker and the batch.
 func (e *Env) Dataset(ds train.Dataset) train.Dataset {
+	guarded := data.Guard(ds, e.cluster.WorkerIndex(), string(record.Here()))
 	if e.cluster.TotalDevices() == 1 && e.engine.MicroBatches() == 1 {
-		return ds // every step takes one batch
+		return guarded // every step takes one batch
 	}
-	return data.New(ds, e.engine.Data)
+	return data.New(guarded, e.engine.Data)
 }
 
 // FirstWorker tells whether this worker is the one that should do what is done once for a whole job: print, write
@@ -59,6 +64,12 @@ func (e *Env) FirstWorker() bool { return e.cluster.WorkerIndex() == 0 }
 //	handler := checkpoint.Build(store).Dir(folder).MustDone()
 //	train.EveryNSteps(loop, 100, "save", 100, env.OnFirstWorker(handler.SaveOnStepFn))
 func (e *Env) OnFirstWorker(f train.OnStepFn) train.OnStepFn {
+	if f == nil {
+		at := record.Here()
+		return func(*train.Loop, []*tensors.Tensor) error {
+			return errors.Errorf("epl: OnFirstWorker(nil) at %s: give it what the loop is to call", at)
+		}
+	}
 	if e.FirstWorker() {
 		return f
 	}
@@ -77,6 +88,9 @@ func (e *Env) OnFirstWorker(f train.OnStepFn) train.OnStepFn {
 //
 // Files that io.drop_last_files leaves out are logged.
 func (e *Env) Files(files []string) (data.Slice, error) {
+	if len(files) == 0 {
+		return data.Slice{}, errors.New("epl: env.Files is given no files; check the folder or the pattern that lists them")
+	}
 	if !e.cfg.IO.Slicing {
 		return data.Slice{Files: files}, nil
 	}
@@ -106,7 +120,12 @@ func (e *Env) Config() *Config { return e.cfg }
 //	if err := env.Explain(os.Stdout); err != nil {
 //		log.Fatal(err)
 //	}
-func (e *Env) Explain(w io.Writer) error { return e.engine.Explain(w) }
+func (e *Env) Explain(w io.Writer) error {
+	if w == nil {
+		return errors.New("epl: Explain(nil): give it a writer, such as os.Stdout")
+	}
+	return e.engine.Explain(w)
+}
 
 // Stats is what really ran.
 type Stats struct{ Devices []DeviceStats }
@@ -131,12 +150,17 @@ func (e *Env) Stats() Stats { return Stats{e.engine.Stats()} }
 func (e *Env) Predicted() Stats { return Stats{e.engine.Predicted()} }
 
 // Close releases the backend. Tensors that still live on it are lost; copy out what you need before. In a job of several
-// workers it tells the others that this one is finished: a worker that ends without is missed.
+// workers it tells the others that this one is finished: a worker that ends without is missed. What is used of the Env
+// afterwards is an error. Closing twice is harmless, as is closing the nil that Init returns with an error.
 func (e *Env) Close() error {
+	if e == nil {
+		return nil
+	}
 	var err error
 	if e.job != nil {
 		err = e.job.Leave() // others may read variables until then
 	}
 	e.backend.Finalize()
+	e.left()
 	return err
 }

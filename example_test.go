@@ -17,6 +17,7 @@ import (
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/gomlx/gomlx/ml/train/loss"
 	"github.com/gomlx/gomlx/ml/train/optimizer"
+	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl"
 )
@@ -437,6 +438,7 @@ func ExampleEnv_Close() {
 	if err := env.Close(); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(env.Backend().IsFinalized())
-	// Output: true
+	_, err = MustNewExec(env.Backend(), func(x *Node) *Node { return Sqrt(x) }).Call(float32(4))
+	fmt.Println(errors.Cause(err))
+	// Output: epl: this Env is closed, and its devices are gone: call env.Close when all is done, and copy out what you need before
 }

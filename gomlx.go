@@ -46,12 +46,12 @@ func newRegistered(text string) (compute.Backend, error) {
 		return nil, err
 	}
 	env.backend.Finally = func() { // nobody has the Env to close it
-		if env.job == nil {
-			return
+		if env.job != nil {
+			if err := env.job.Leave(); err != nil {
+				log.Printf("%v", err)
+			}
 		}
-		if err := env.job.Leave(); err != nil {
-			log.Printf("%v", err)
-		}
+		env.left()
 	}
 	return env.backend, nil
 }

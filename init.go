@@ -1,6 +1,7 @@
 package epl
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -100,7 +101,7 @@ func WithPasses(spec string) Option {
 //		log.Fatal(err)
 //	}
 //	defer env.Close()
-func Init(cfg *Config, opts ...Option) (*Env, error) {
+func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	var o options
 	for i, set := range opts {
 		if set == nil {
@@ -141,7 +142,7 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, pureGo, err := innerName(o.inner)
+	name, asked, pureGo, err := innerName(o.inner)
 	if err != nil {
 		return nil, err
 	}
@@ -162,14 +163,23 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 	}
 	var devices []compute.Backend
 	for range local {
-		d, err := newInner(name)
+		d, err := newInner(name, asked)
 		if err != nil {
 			return nil, err
 		}
 		devices = append(devices, d)
 	}
 	var j *job.Job
+	left := func() {}
 	if cl.WorkerNum() > 1 && plan == "" {
+		if left, err = joinOnce(lookup); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if failed != nil {
+				left()
+			}
+		}()
 		if j, err = job.Join(job.Options{Cluster: cl, Config: cfg, Lookup: lookup, HandOut: handOut, Facts: []rendezvous.Fact{
 			{Name: "passes (" + EnvPasses + ", WithPasses)", Value: set.String()},
 			{Name: "inner backend (" + compute.ConfigEnvVar + ", WithInner)", Value: name},
@@ -186,7 +196,7 @@ func Init(cfg *Config, opts ...Option) (*Env, error) {
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: engine.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
 	eng.Owner = backend
-	env := &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, job: j}
+	env := &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, job: j, left: left}
 	backend.Owner = env
 	return env, nil
 }
@@ -259,23 +269,28 @@ func timelineFact(file string, steps trace.Range) string {
 	return "steps " + steps.String()
 }
 
-// innerName says which inner backend to make.
-func innerName(name string) (_ string, pureGo bool, err error) {
+// innerName says which inner backend to make. asked is what the user calls it.
+func innerName(option string) (name, asked string, pureGo bool, err error) {
+	name, asked = option, fmt.Sprintf("WithInner(%q)", option)
 	chosen := name != ""
 	if !chosen {
 		name = os.Getenv(compute.ConfigEnvVar)
+		asked = compute.ConfigEnvVar + "=" + name
 	}
 	if name == "" {
 		name = "go"
 	}
 	kind, options, _ := strings.Cut(name, ":")
 	pureGo = kind == "go"
-	switch {
+	switch known := compute.List(); {
 	case kind == "epl" && !chosen:
-		return "", false, errors.Errorf("epl: %s=%s makes EPL the backend of GoMLX, but this program calls epl.Init, whose inner backend it names: "+
+		return "", "", false, errors.Errorf("epl: %s=%s makes EPL the backend of GoMLX, but this program calls epl.Init, whose inner backend it names: "+
 			"set it to what programs are to run on, such as go; or make the backend by compute.New, and find its Env by epl.Of", compute.ConfigEnvVar, name)
 	case kind == "epl":
-		return "", false, errors.Errorf("epl: the inner backend cannot be EPL itself (%q)", name)
+		return "", "", false, errors.Errorf("epl: the inner backend cannot be EPL itself (%q)", name)
+	case !slices.Contains(known, kind):
+		return "", "", false, errors.Errorf("epl: %s: the program has no backend %q; it has %q; a backend other than \"go\" must be imported by the program",
+			asked, kind, slices.Sorted(slices.Values(slices.DeleteFunc(known, func(k string) bool { return k == "epl" }))))
 	}
 	if pureGo && !strings.Contains(options, "ops_") {
 		// Ops one after the other, each on all cores: with ops in parallel the pure-Go backend can deadlock. And in the order in
@@ -287,17 +302,13 @@ func innerName(name string) (_ string, pureGo bool, err error) {
 		}
 		name = "go:" + strings.Join(slices.DeleteFunc([]string{"ops_sequential", order, options}, func(o string) bool { return o == "" }), ",")
 	}
-	return name, pureGo, nil
+	return name, asked, pureGo, nil
 }
 
 // newInner makes an inner backend: every device has one of its own.
-func newInner(name string) (inner compute.Backend, err error) {
+func newInner(name, asked string) (inner compute.Backend, err error) {
 	if panicked := exceptions.TryCatch[error](func() { inner, err = compute.NewWithConfig(name) }); panicked != nil {
 		err = panicked
 	}
-	if err != nil {
-		return nil, errors.WithMessagef(err, "epl: the inner backend %q cannot be made; "+
-			"a backend other than \"go\" must be imported by the program", name)
-	}
-	return inner, nil
+	return inner, errors.WithMessagef(err, "epl: %s: the inner backend cannot be made", asked)
 }

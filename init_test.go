@@ -21,9 +21,13 @@ func TestInitRefusesWhatItCannotSetUp(t *testing.T) {
 		want string // a message that ends in … goes on with what GoMLX says
 	}{
 		{"an unknown inner backend", nil, epl.WithInner("nope"),
-			`epl: the inner backend "nope" cannot be made; a backend other than "go" must be imported by the program: …`},
+			`epl: WithInner("nope"): the program has no backend "nope"; it has ["go"]; a backend other than "go" must be imported by the program`},
 		{"an unknown inner backend of the environment", map[string]string{"GOMLX_BACKEND": "nope:x"}, nil,
-			`epl: the inner backend "nope:x" cannot be made; a backend other than "go" must be imported by the program: …`},
+			`epl: GOMLX_BACKEND=nope:x: the program has no backend "nope"; it has ["go"]; a backend other than "go" must be imported by the program`},
+		{"a wrong option of the inner backend", nil, epl.WithInner("go:nonsense"),
+			`epl: WithInner("go:nonsense"): the inner backend cannot be made: unknown configuration option "nonsense"…`},
+		{"a wrong option in the environment", map[string]string{"GOMLX_BACKEND": "go:nonsense"}, nil,
+			`epl: GOMLX_BACKEND=go:nonsense: the inner backend cannot be made: unknown configuration option "nonsense"…`},
 		{"itself as the inner backend", nil, epl.WithInner("epl"), `epl: the inner backend cannot be EPL itself ("epl")`},
 		{"no device", nil, epl.WithLocalDevices(0), "epl: WithLocalDevices(0): a worker needs at least one device"},
 		{"a negative number of devices", nil, epl.WithLocalDevices(-1), "epl: WithLocalDevices(-1): a worker needs at least one device"},

@@ -21,7 +21,9 @@ import (
 //	opt := epl.Optimizer(optimizer.Adam().LearningRate(1e-3).Done())
 func Optimizer(inner optimizer.Interface) optimizer.Interface {
 	switch inner.(type) {
-	case wrapped, wrappedWithGradients:
+	case nil:
+		return missing{record.Here()}
+	case wrapped, wrappedWithGradients, missing:
 		return inner
 	}
 	w := wrapped{inner}
@@ -30,6 +32,19 @@ func Optimizer(inner optimizer.Interface) optimizer.Interface {
 	}
 	return w
 }
+
+// missing stands for an optimizer that was forgotten. Programs that do not train need none.
+type missing struct{ at ir.Source }
+
+func (m missing) err() error {
+	return errors.Errorf("epl: Optimizer(nil) at %s: there is no optimizer to train with", m.at)
+}
+
+// Clear implements optimizer.Interface.
+func (m missing) Clear(*model.Scope) error { return m.err() }
+
+// UpdateGraph implements optimizer.Interface.
+func (m missing) UpdateGraph(*model.Scope, *graph.Graph, *graph.Node) { panic(m.err()) }
 
 type wrapped struct{ inner optimizer.Interface }
 

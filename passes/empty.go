@@ -22,7 +22,7 @@ func empty(p *ir.Program) int {
 	}
 	updates := map[*ir.Value]*ir.Value{} // the new value of a variable comes from the variable, and so is where it is
 	for _, x := range p.Variables {
-		if x.Update != nil && x.Update.Shape.Size() == 0 {
+		if x.Update != nil && isEmpty(x.Update.Shape) {
 			updates[x.Update] = x.Param
 		}
 	}
@@ -31,7 +31,7 @@ func empty(p *ir.Program) int {
 		if op.IsLeaf() || slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool { return concatenated[v] }) {
 			continue
 		}
-		if scatters(op) && op.Inputs[2].Shape.Size() == 0 {
+		if scatters(op) && isEmpty(op.Inputs[2].Shape) {
 			by[op.Outputs[0]] = put(p, op, p.NewOp(&ir.Identity{}, op.Inputs[:1:1], op.Outputs[0].Shape))
 			continue
 		}
@@ -53,9 +53,12 @@ func empty(p *ir.Program) int {
 	return replace(p, by)
 }
 
+// isEmpty tells whether a tensor has no elements. Dims that are not known yet count as some.
+func isEmpty(s shapes.Shape) bool { return slices.Contains(s.Dimensions, 0) }
+
 // computesZeros tells whether all that the op computes has no elements, or is a sum over none.
 func computesZeros(op *ir.Op) bool {
-	none := func(v *ir.Value) bool { return v != nil && v.Shape.Size() == 0 }
+	none := func(v *ir.Value) bool { return v != nil && isEmpty(v.Shape) }
 	switch op.Attrs.(type) {
 	case *ir.DotGeneral, *ir.ReduceSum:
 		return slices.ContainsFunc(op.Inputs, none)

@@ -217,7 +217,7 @@ func (l *localiser) gradients() {
 	}
 	next := l.firstApply()
 	for i, g := range l.p.Gradients {
-		if g.Value.Shape.Size() == 0 && !g.Value.Op.Varying {
+		if isEmpty(g.Value.Shape) && !g.Value.Op.Varying {
 			continue // nothing is to be merged
 		}
 		w := l.weightFor(next, g.Value, true, way)

@@ -3,6 +3,7 @@ package passes
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/compute/support/humanize"
@@ -29,10 +30,10 @@ func zero(p *ir.Program, o Options) (int, error) {
 		return 0, nil
 	}
 	if p.Local == nil || p.Local.Replicas == 1 {
-		o.note("zero.level: the program has one model replica, so that there is nobody to share with: it has no effect")
+		o.warn("zero.level without effect", "zero.level has no effect: the program has one model replica, so that there is nobody to share with; use more devices, or leave it out")
 		return 0, nil
 	}
-	z := &zeroer{p: p, n: p.Local.Replicas, note: o.note, users: map[*ir.Value][]*ir.Op{}, divided: map[*ir.Value]bool{}, weights: map[*ir.Value]bool{},
+	z := &zeroer{p: p, n: p.Local.Replicas, note: o.note, warn: o.warn, users: map[*ir.Value][]*ir.Op{}, divided: map[*ir.Value]bool{}, weights: map[*ir.Value]bool{},
 		native: map[*ir.Value]bool{}, wholes: map[at]*ir.Value{}, parts: map[at]*ir.Value{}, terms: map[at]*ir.Value{}, emitted: map[*ir.Op]bool{},
 		replica: map[int]*ir.Value{}, local: map[nearby]*ir.Value{}, needs: map[*ir.Value]bool{},
 		bound: map[*ir.Op]bool{}, homes: map[*ir.Value][]int{}, captured: map[*ir.Value]bool{}}
@@ -68,6 +69,7 @@ type zeroer struct {
 	p     *ir.Program
 	n     int // model replicas
 	note  func(string)
+	warn  func(kind, line string)
 	users map[*ir.Value][]*ir.Op
 	// divided are the values at the start of the step of variables that are divided; weights, those among them that instances
 	// read. If the devices of a stage share such a variable, they are what the devices have of it.
@@ -298,23 +300,24 @@ func sumsAll(op *ir.Op) bool {
 	return false
 }
 
-// scatter gives every model replica a part of gradients only: of what backward adds up and only the optimizer reads. small
-// ones stay whole, unless they have to travel with the others.
-func (z *zeroer) scatter(small bool) {
+// scatter gives every model replica a part of gradients only: of what backward adds up and only the optimizer reads. Small
+// ones stay whole, unless all of a kind have to travel in one bucket.
+func (z *zeroer) scatter(oneBucket bool) {
+	undivided := map[string]*ir.Op{} // by kind: a gradient that cannot be divided
+	if oneBucket {
+		for _, op := range z.p.Main.Ops {
+			if z.addsGradients(op) && !z.scatters(op) && undivided[kindOf(op)] == nil {
+				undivided[kindOf(op)] = op
+				z.note(fmt.Sprintf("zero.level: gradients of %s stay whole on every model replica, because %s is needed whole and "+
+					"communication.max_splits = 1 leaves no bucket of its own for it", strings.ToLower(op.Outputs[0].Shape.DType.String()), op))
+			}
+		}
+	}
 	for _, op := range z.p.Main.Ops {
-		m, ok := op.Attrs.(*ir.Merge)
-		if !ok || op.Phase != ir.Backward || !m.How.Adds() || m.Worker {
+		if !z.addsGradients(op) || !z.scatters(op) || z.isSmall(op.Outputs[0].Shape) && !oneBucket || undivided[kindOf(op)] != nil {
 			continue
 		}
-		if s := op.Outputs[0].Shape; z.isSmall(s) && (!small || s.DType.ValuesPerStorageUnit() > 1) {
-			continue
-		}
-		used := func(v *ir.Value) bool {
-			return z.captured[v] || slices.ContainsFunc(z.users[v], func(u *ir.Op) bool { return !isApply(u) })
-		}
-		if slices.ContainsFunc(op.Outputs, used) {
-			continue
-		}
+		m := op.Attrs.(*ir.Merge)
 		parts := *m
 		parts.Parts = true
 		op.Attrs = &parts
@@ -338,6 +341,25 @@ func (z *zeroer) scatter(small bool) {
 			z.parts[at{whole, v.Place()}] = v
 		}
 	}
+}
+
+// addsGradients tells whether the op adds up gradients of instances.
+func (z *zeroer) addsGradients(op *ir.Op) bool {
+	m, ok := op.Attrs.(*ir.Merge)
+	return ok && op.Phase == ir.Backward && m.How.Adds() && !m.Worker
+}
+
+// kindOf is equal for gradients that can be in one bucket.
+func kindOf(op *ir.Op) string { return fmt.Sprint(op.Outputs[0].Shape.DType, op.Places()) }
+
+// scatters tells whether a merged gradient can be divided: only the optimizer reads it.
+func (z *zeroer) scatters(op *ir.Op) bool {
+	if s := op.Outputs[0].Shape; isEmpty(s) || s.DType.ValuesPerStorageUnit() > 1 {
+		return false
+	}
+	return !slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool {
+		return z.captured[v] || slices.ContainsFunc(z.users[v], func(u *ir.Op) bool { return !isApply(u) })
+	})
 }
 
 // spread finds what is computed in parts: what needs something of the same size that is.
@@ -522,7 +544,7 @@ func (z *zeroer) tell(level ZeroLevel) {
 		}
 	}
 	if count+gradients == 0 {
-		z.note(fmt.Sprintf("zero.level=v%d: there is nothing to divide, because the optimizer keeps nothing for weights, or needs it whole", level-1))
+		z.warn("zero.level without effect", fmt.Sprintf("zero.level=v%d has no effect: there is nothing to divide, because the optimizer keeps nothing for weights, or needs it whole", level-1))
 		return
 	}
 	line := fmt.Sprintf("zero.level=v%d: %d model replicas share %s of %s", level-1, z.n, counted(count, "variable"), humanize.Bytes(divided))

@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -17,6 +18,8 @@ type Engine interface {
 	compute.DataInterface
 	// Finalize releases what the engine holds.
 	Finalize()
+	// Closed is why nothing runs any more; nil: it does.
+	Closed() error
 }
 
 // Backend is the compute.Backend that GoMLX programs are built against.
@@ -25,7 +28,7 @@ type Backend struct {
 	engine Engine
 	Engine // the data interface
 	opts   Options
-	final  bool
+	final  atomic.Bool
 	// Owner is who made the backend.
 	Owner any
 	// Finally, if it is not nil, is done once before the engine is finalized.
@@ -93,12 +96,16 @@ func (b *Backend) Capabilities() compute.Capabilities {
 }
 
 // Builder implements compute.Backend.
-func (b *Backend) Builder(name string) compute.Builder { return newBuilder(b, name) }
+func (b *Backend) Builder(name string) compute.Builder {
+	if b.final.Load() {
+		return closedBuilder(b, name)
+	}
+	return newBuilder(b, name)
+}
 
 // Finalize implements compute.Backend.
 func (b *Backend) Finalize() {
-	if !b.final {
-		b.final = true
+	if !b.final.Swap(true) {
 		if b.Finally != nil {
 			b.Finally()
 		}
@@ -106,5 +113,6 @@ func (b *Backend) Finalize() {
 	}
 }
 
-// IsFinalized implements compute.Backend.
-func (b *Backend) IsFinalized() bool { return b.final }
+// IsFinalized implements compute.Backend. A backend that is closed answers all that is asked of it with an error, which says
+// more than GoMLX's own about a finalized one, and its buffers can be finalized at any time.
+func (b *Backend) IsFinalized() bool { return false }

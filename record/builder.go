@@ -28,6 +28,7 @@ type Builder struct {
 	scopes
 	backward
 	params map[string]*ir.Value // parameters of main by name
+	closed bool                 // the backend was closed before: nothing can be recorded
 }
 
 var _ compute.Builder = (*Builder)(nil)
@@ -50,6 +51,27 @@ func newBuilder(backend *Backend, name string) *Builder {
 	return b
 }
 
+// closedBuilder makes one that records nothing, of a backend that is closed.
+func closedBuilder(backend *Backend, name string) *Builder {
+	b := &Builder{backend: backend, program: ir.NewProgram(name), params: map[string]*ir.Value{}, closed: true}
+	b.main = &Func{b: b, fn: b.program.Main}
+	return b
+}
+
+// recording is why nothing more can be recorded; nil: it can.
+func (f *Func) recording(what any) error {
+	switch {
+	case f.b.closed:
+		return f.b.backend.engine.Closed()
+	case f.shadow == nil:
+		return errors.Errorf("epl: %v: program %q is compiled already", what, f.b.Name())
+	}
+	return nil
+}
+
+// Compiled tells whether the program is finished: nothing can be added to it.
+func (b *Builder) Compiled() bool { return b.main.shadow == nil }
+
 // Name implements compute.Builder.
 func (b *Builder) Name() string { return b.program.Name }
 
@@ -58,6 +80,9 @@ func (b *Builder) Main() compute.Function { return b.main }
 
 // NewFunction implements compute.Builder.
 func (b *Builder) NewFunction(name string) (compute.Function, error) {
+	if err := b.main.recording("NewFunction"); err != nil {
+		return nil, err
+	}
 	shadow, err := b.shadow.NewFunction(name)
 	if err != nil {
 		return nil, err
@@ -96,6 +121,9 @@ func (b *Builder) DeviceAssignment(devices ...compute.DeviceNum) error {
 
 // Compile implements compute.Builder: it hands the finished program to the engine.
 func (b *Builder) Compile() (compute.Executable, error) {
+	if err := b.main.recording("Compile"); err != nil {
+		return nil, err
+	}
 	if !b.main.returned {
 		return nil, errors.Errorf("epl: program %q cannot be compiled before its main function returns", b.Name())
 	}
@@ -125,6 +153,9 @@ func (f *Func) Parent() compute.Function {
 
 // Closure implements compute.Function.
 func (f *Func) Closure() (compute.Function, error) {
+	if err := f.recording("Closure"); err != nil {
+		return nil, err
+	}
 	shadow, err := f.shadow.Closure()
 	if err != nil {
 		return nil, err
@@ -176,6 +207,9 @@ func cloneFlat(flat any) any {
 
 // Return implements compute.Function.
 func (f *Func) Return(outputs []compute.Value, shardings []*compute.ShardingSpec) error {
+	if err := f.recording("Return"); err != nil {
+		return err
+	}
 	shadows := make([]compute.Value, len(outputs))
 	values := make([]*ir.Value, len(outputs))
 	for i, o := range outputs {
@@ -206,8 +240,8 @@ func (b *Builder) own(v compute.Value) (*Value, error) {
 
 // record emits the op to the shadow, which checks it and knows its shapes, and appends it to the program.
 func (f *Func) record(attrs ir.Attrs, in opInputs) ([]compute.Value, error) {
-	if f.shadow == nil {
-		return nil, errors.Errorf("epl: %s: program %q is compiled already", attrs.OpType(), f.b.Name())
+	if err := f.recording(attrs.OpType()); err != nil {
+		return nil, err
 	}
 	var shadowed ir.Operands
 	ins := make([]*ir.Value, len(in.vals))

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/shapes"
@@ -69,6 +70,9 @@ func (b *Buffer) shard(device int) (compute.Buffer, error) {
 
 // on is shard with the lock held.
 func (b *Buffer) on(device int) (compute.Buffer, error) {
+	if err := b.data.Closed(); err != nil {
+		return nil, err
+	}
 	if b.gone {
 		return nil, errGone
 	}
@@ -164,6 +168,9 @@ func (b *Buffer) take() (all []compute.Buffer, err error) {
 
 // Finalize implements compute.Buffer. Doing it twice is harmless.
 func (b *Buffer) Finalize() error {
+	if b.data.Closed() != nil {
+		return nil // it went with the devices
+	}
 	all, err := b.take()
 	if err == errGone {
 		return nil
@@ -178,6 +185,9 @@ func (b *Buffer) Finalize() error {
 
 // ToFlatData implements compute.Buffer.
 func (b *Buffer) ToFlatData(flat any) error {
+	if err := b.data.Closed(); err != nil {
+		return err
+	}
 	if j := b.data.Job; j != nil && j.Reading != nil && b.isEqual() {
 		j.Reading()
 	}
@@ -274,6 +284,18 @@ type Data struct {
 	Job     *Job
 	devices []compute.Backend // of this worker
 	notices notices
+	closed  atomic.Bool
+}
+
+// Close makes all that is asked of the data, and of programs that use them, an error.
+func (d *Data) Close() { d.closed.Store(true) }
+
+// Closed is the error that says so; nil before Close.
+func (d *Data) Closed() error {
+	if d.closed.Load() {
+		return errors.New("epl: this Env is closed, and its devices are gone: call env.Close when all is done, and copy out what you need before")
+	}
+	return nil
 }
 
 // NewData keeps buffers on devices: one inner backend each.
@@ -283,7 +305,7 @@ func (d *Data) check(device compute.DeviceNum) error {
 	if device != 0 {
 		return errors.Errorf("epl: there is no device %d for GoMLX to place data on: EPL shows one, number 0, and distributes by itself", device)
 	}
-	return nil
+	return d.Closed()
 }
 
 // wrap makes a buffer of data on device 0, or on all devices.

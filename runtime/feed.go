@@ -104,6 +104,23 @@ func (f *Feed) Batch(d *Data) (train.Batch, error) {
 	return out, nil
 }
 
+// IsFeed tells whether a tensor stands for those of all batches of a step.
+func IsFeed(t *tensors.Tensor) bool {
+	if !t.IsOnAnyDevice() {
+		return false
+	}
+	backend, err := t.Backend()
+	if err != nil {
+		return false
+	}
+	b, err := t.Buffer(backend, 0)
+	if err != nil {
+		return false
+	}
+	ours, ok := b.(*Buffer)
+	return ok && ours.feed != nil
+}
+
 // tensorsOf are the inputs and labels of a batch, in the order in which the program takes them.
 func tensorsOf(b train.Batch) []*tensors.Tensor { return slices.Concat(b.Inputs, b.Labels) }
 

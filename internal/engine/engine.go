@@ -106,6 +106,7 @@ func (e *Engine) MicroBatches() int { return e.opts.Config.Pipeline.NumMicroBatc
 
 // Finalize implements record.Engine.
 func (e *Engine) Finalize() {
+	e.Close()
 	e.trace.close(os.Stderr)
 	for _, d := range e.devices {
 		d.Finalize()
@@ -114,6 +115,9 @@ func (e *Engine) Finalize() {
 
 // Compile implements record.Engine.
 func (e *Engine) Compile(p *ir.Program) (compute.Executable, error) {
+	if err := e.Closed(); err != nil {
+		return nil, err
+	}
 	c := &Compiled{Recorded: p}
 	e.mu.Lock()
 	e.programs = append(e.programs, nil)

@@ -110,7 +110,7 @@ func TestAPanicInTheDatasetIsAnError(t *testing.T) {
 			}
 		})
 		_, err := TrainOn(env.Backend(), env.Dataset(ds), m, epl.Optimizer(sgd()), 10)
-		mustFail(t, err, "the dataset panicked", "disk on fire")
+		mustFail(t, err, "panic: disk on fire", "disk on fire")
 	}
 }
 
@@ -140,7 +140,7 @@ func TestAnEmptyDatasetIsAnError(t *testing.T) {
 	m := regression()
 	env := newCluster(t, 2, 1, nil)
 	_, err := TrainOn(env.Backend(), env.Dataset(finite{m.Batch, 0}), m, epl.Optimizer(sgd()), 2)
-	mustFail(t, err, "reached Dataset end after 0 steps")
+	mustFail(t, err, "has no batch")
 }
 
 func TestStoppingInTheMiddleOfTheDataLeavesNothingRunning(t *testing.T) {

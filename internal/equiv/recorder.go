@@ -48,6 +48,9 @@ func (r *Recorder) Compile(p *ir.Program) (compute.Executable, error) {
 // Finalize implements record.Engine.
 func (r *Recorder) Finalize() { r.inner.Finalize() }
 
+// Closed implements record.Engine.
+func (r *Recorder) Closed() error { return nil }
+
 // BufferFromFlatData implements compute.DataInterface.
 func (r *Recorder) BufferFromFlatData(device compute.DeviceNum, flat any, shape shapes.Shape) (compute.Buffer, error) {
 	b, err := r.inner.BufferFromFlatData(device, flat, shape)

@@ -199,6 +199,11 @@ func TestWorkersThatDoNotAgreeStopBeforeTheFirstStep(t *testing.T) {
 	}
 }
 
+// A process is one worker of a job, and says so before it takes the place of another.
+func TestASecondInitInAJobIsRefused(t *testing.T) {
+	failing(t, workers{num: 2, devices: 1}, "two inits", "epl: Init at", "has joined the job", "EPL_RDZV=file://")
+}
+
 func init() {
 	index := func() int { i, _ := strconv.Atoi(os.Getenv("EPL_WORKER_INDEX")); return i }
 	parts["other configuration"] = func(w *part) error {
@@ -220,6 +225,15 @@ func init() {
 	}
 	parts["other model"] = func(w *part) error {
 		return train(w, Model{"mlp", MLP(2, 16+index(), false), Models()[0].Loss, Regression(8, 8)}, nil, 2)
+	}
+	parts["two inits"] = func(w *part) error {
+		env, err := w.init(nil)
+		if err != nil {
+			return err
+		}
+		defer env.Close()
+		_, err = epl.Init(nil) // at the same rendezvous
+		return err
 	}
 	parts["no data"] = func(w *part) error {
 		m := regression()
