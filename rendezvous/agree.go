@@ -72,7 +72,7 @@ func (s *Server) text(e *seat, m *message) {
 	b, haveB := r.texts[r.pair[1]]
 	if haveA && haveB {
 		s.conclude(m.Subject, fmt.Sprintf("epl: %s and %s do not agree on %s: %s; all workers must run the same program with the same configuration",
-			s.seats[r.pair[0]].worker, s.seats[r.pair[1]].worker, m.Subject, compareTexts(a, b)))
+			s.seats[r.pair[0]].worker, s.seats[r.pair[1]].worker, m.Subject, differences([2]string{a, b}, [2]int(r.pair))))
 	}
 }
 

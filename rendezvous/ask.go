@@ -9,7 +9,8 @@ import (
 )
 
 // Agree returns when all workers have given their text for the same subject. If the texts differ all get the same error,
-// which names the subject, two workers, and the first line that differs.
+// which names the subject, two workers, and what differs: of the lines that begin with a name and a tab, which come first, those
+// that do, else the first line.
 func (m *Member) Agree(ctx context.Context, subject, text string) error {
 	hash := sha256.Sum256([]byte(text))
 	a := &agreement{text: text, over: make(chan string, 1), missing: make(chan []int, 1)}

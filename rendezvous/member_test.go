@@ -127,6 +127,13 @@ func TestDifferentTextsAreAnErrorForAll(t *testing.T) {
 	}{
 		{[3]string{"a\nb\nc", "a\nb\nc", "a\nX\nc"}, []string{"worker 0 (host0, pid", "worker 2 (host2, pid", "do not agree on plan", `line 2 is "b" and "X"`}},
 		{[3]string{"a\nb", "a\nb\nc", "a\nb"}, []string{"worker 1", "one ends after line 2, where the other goes on"}},
+		{[3]string{"variable w\t[2]\ninput 0\t[3]\nprogram 1", "variable w\t[5]\ninput 0\t[3]\nprogram 2", "variable w\t[2]\ninput 0\t[3]\nprogram 1"},
+			[]string{"do not agree on plan: variable w is \"[2]\" on worker 0 and \"[5]\" on worker 1; all workers"}},
+		{[3]string{"variable w\t[2]\n", "variable w\t[2]\n", "variable u\t[1]\nvariable w\t[2]\n"}, []string{`only worker 2 has variable u: "[1]"; all`}},
+		{[3]string{"op\ta\nop\tb\nop\tc\nx\t1\ny\t2\n", "op\ta\nop\tB\nx\t2\ny\t3\n", ""},
+			[]string{`op (number 2) is "b" on worker 0 and "B" on worker 1; only worker 0 has op (number 3): "c"; x is "1" on worker 0 and "2" on worker 1; and 1 more;`}},
+		{[3]string{"a\t1\nb\t2\n", "b\t2\na\t1\n", "a\t1\nb\t2\n"}, []string{"the same, in another order"}},
+		{[3]string{"w\t1\nline\nX", "w\t1\nline\nY", "w\t1\nline\nX"}, []string{`the model is the same, but not what is made of it: line 2 is "X" and "Y"`}},
 		{[3]string{"", "a", ""}, []string{"worker 1", `line 1 is "" and "a"`}},
 		{[3]string{long + "1", long + "2", long + "1"}, []string{`…"` + strings.Repeat("x", 60) + `1"`, `…"` + strings.Repeat("x", 60) + `2"`}},
 		{[3]string{big, big + "more", big}, []string{"worker 1", `line 30001 is "" and "more"`}},

@@ -5,7 +5,6 @@ package engine
 import (
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"sync"
 
@@ -263,19 +262,6 @@ func offloadNote(s *schedule.Program) string {
 }
 
 var zeroLevels = map[string]passes.ZeroLevel{config.ZeroV0: passes.ZeroState, config.ZeroV1: passes.ZeroGradients, config.ZeroV2: passes.ZeroWeights}
-
-// unique matches what GoMLX puts into names to make them differ in every process.
-var unique = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
-
-// agree returns when all workers have the same plan for a training program, and its number.
-func (e *Engine) agree(c *Compiled) (number int, err error) {
-	e.mu.Lock()
-	e.steppers++
-	number = e.steppers
-	e.mu.Unlock()
-	text := unique.ReplaceAllString(c.Final.String()+c.Schedule.String(), "…")
-	return number, e.opts.Job.Agree(fmt.Sprintf("the plan of training program %d", number), text)
-}
 
 // once runs a program as a whole, on the first device.
 func (e *Engine) once(c *Compiled) (compute.Executable, error) {

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
 
 	"github.com/easyparallel/epl"
@@ -190,7 +192,11 @@ func TestWorkersThatDoNotAgreeStopBeforeTheFirstStep(t *testing.T) {
 	for name, words := range map[string][]string{
 		"other configuration": {"configuration communication.max_splits", "worker 0", "worker 1", "5", "7"},
 		"other passes":        {"passes (EPL_PASSES, WithPasses)", "worker 1"},
-		"other model":         {"the plan of training program 1", "worker 0", "worker 1", "float32[8,17]", "equiv/models.go:"},
+		"other model": {"do not agree on the plan of training program 1: ", `variable "/layer_0/dense/weights" is "float32[8,16], trainable, at equiv/models.go:`,
+			`on worker 0 and "float32[8,17], trainable, at equiv/models.go:`},
+		"other depth":    {`only worker 1 has variable "/layer_2/dense/weights": "float32[16,16], trainable, at equiv/models.go:`},
+		"other batch":    {`: input 0 is "float32[8,8]" on worker 0 and "float32[9,8]" on worker 1`},
+		"other function": {`: what equiv/workers_failure_test.go:`, `computes is "Tanh float32[8,1]" on worker 0 and "Sin float32[8,1]" on worker 1`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -225,6 +231,17 @@ func init() {
 	}
 	parts["other model"] = func(w *part) error {
 		return train(w, Model{"mlp", MLP(2, 16+index(), false), Models()[0].Loss, Regression(8, 8)}, nil, 2)
+	}
+	parts["other depth"] = func(w *part) error {
+		return train(w, Model{"mlp", MLP(2+index(), 16, false), Models()[0].Loss, Regression(8, 8)}, nil, 2)
+	}
+	parts["other batch"] = func(w *part) error {
+		return train(w, Model{"mlp", MLP(2, 16, false), Models()[0].Loss, Regression(8+index(), 8)}, nil, 2)
+	}
+	parts["other function"] = func(w *part) error {
+		return train(w, Model{"mlp", func(scope *model.Scope, x *Node) *Node {
+			return []func(*Node) *Node{Tanh, Sin}[index()](MLP(2, 16, false)(scope, x))
+		}, Models()[0].Loss, Regression(8, 8)}, nil, 2)
 	}
 	parts["two inits"] = func(w *part) error {
 		env, err := w.init(nil)

@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// unique matches what GoMLX puts into names to make them differ in every process.
+var unique = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+// agree returns when all workers have the same plan for a training program, and its number.
+func (e *Engine) agree(c *Compiled) (number int, err error) {
+	e.mu.Lock()
+	e.steppers++
+	number = e.steppers
+	e.mu.Unlock()
+	text := unique.ReplaceAllString(inWords(c.Recorded)+c.Final.String()+c.Schedule.String(), "…")
+	return number, e.opts.Job.Agree(fmt.Sprintf("the plan of training program %d", number), text)
+}
+
+// inWords lists what a user knows of a model, one thing a line, by name and value with a tab in between: where models of workers
+// differ, this is told. Everything else that can differ follows from it, from the configuration, or from what EPL does.
+func inWords(p *ir.Program) string {
+	var w strings.Builder
+	line := func(name, value string) { fmt.Fprintf(&w, "%s\t%s\n", clean(name), clean(value)) }
+	at := func(s ir.Source) string {
+		if s == "" {
+			return ""
+		}
+		return ", at " + string(s)
+	}
+	for _, v := range p.Variables {
+		kind := ""
+		if v.Trainable {
+			kind = ", trainable"
+		}
+		line(fmt.Sprintf("variable %q", v.Path), ir.ShapeText(v.Param.Shape)+kind+at(v.Param.Op.Source))
+	}
+	for i, v := range p.Inputs {
+		line(fmt.Sprintf("input %d", i), ir.ShapeText(v.Shape))
+	}
+	for _, t := range p.TaskGraphs {
+		line(fmt.Sprintf("TaskGraph %d", t.ID), strings.TrimSpace(t.Title()+" "+t.Strategy())+at(t.Source))
+	}
+	for _, c := range p.Collections {
+		for _, v := range c.Values {
+			line("collection "+c.Key, ir.ShapeText(v.Shape)+at(v.Op.Source))
+		}
+	}
+	// Ops by the user's line that made them, so that one more op does not make all that follow differ. Backward follows forward.
+	t := texter{attrs: map[ir.Attrs]string{}, sizes: map[string]int64{}}
+	var lines []string
+	ops := map[string][]string{}
+	for _, op := range p.Main.Ops {
+		if op.Phase == ir.Backward || op.Source == "" {
+			continue
+		}
+		if _, param := op.Attrs.(*ir.Parameter); param {
+			continue
+		}
+		name := "what " + string(op.Source) + " computes"
+		if ops[name] == nil {
+			lines = append(lines, name)
+		}
+		text := string(op.Type())
+		if a := t.attrsText(op.Attrs); a != "" {
+			text += " " + a
+		}
+		for _, v := range op.Outputs {
+			text += " " + ir.ShapeText(v.Shape)
+		}
+		ops[name] = append(ops[name], text)
+	}
+	for _, name := range lines {
+		line(name, strings.Join(ops[name], ", "))
+	}
+	return w.String()
+}
+
+// clean keeps a name or value on its line.
+func clean(s string) string { return strings.NewReplacer("\t", " ", "\n", " ").Replace(s) }
