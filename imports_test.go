@@ -25,13 +25,14 @@ const module = "github.com/easyparallel/epl"
 var mayImport = map[string][]string{
 	// What everybody may import, and what imports nothing of ours.
 	"ir":               {},
-	"config":           {},
+	"config":           {"internal/near"},
 	"cluster":          {},
 	"comm":             {"internal/checked"},
 	"trace":            {},
 	"internal/version": {},
 	"internal/checked": {},
 	"internal/gen":     {},
+	"internal/near":    {},
 	"internal/chrome":  {}, // checks timelines, in tests
 
 	// The comparison of GoMLX's own tests on EPL with those on its plain backend.
@@ -65,7 +66,8 @@ var mayImport = map[string][]string{
 
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv": {"", "config", "cluster", "ir", "record", "passes", "emit", "runtime", "internal/engine"}, // the test of the whole
-	"cmd/...":        {"", "config", "cluster", "ir", "passes", "trace", "launch", "internal/version"},
+	"cmd/...":        {"", "config", "cluster", "ir", "passes", "trace", "launch", "internal/version", "internal/usage"},
+	"internal/usage": {"internal/near"}, // of commands
 	"examples/...":   {"", "data", "examples/internal/pictures", "examples/internal/residual"},
 	"bench/...":      {"", "cluster", "comm", "passes", "rendezvous", "trace", "wire", "internal/equiv"},
 }

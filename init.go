@@ -196,7 +196,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: engine.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
 	eng.Owner = backend
-	env := &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, job: j, left: left}
+	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, job: j, left: left}
 	backend.Owner = env
 	return env, nil
 }

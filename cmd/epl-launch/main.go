@@ -1,6 +1,6 @@
 // Command epl-launch starts the workers of a job, on this machine or on several, and looks after them until they end.
 //
-//	epl-launch --num_workers 2 --gpu_per_worker 2 go run ./examples/quickstart    two workers here
+//	epl-launch -n 2 --gpu_per_worker 2 go run ./examples/quickstart    two workers here
 //	epl-launch --hosts a,b:2 ./train                                              by ssh: one worker on a, two on b
 //	srun epl-launch ./train                                                       as one worker of an allocation
 //	epl-launch --generate slurm --num_workers 8 ./train                           a script for sbatch
@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/easyparallel/epl/internal/usage"
 	"github.com/easyparallel/epl/internal/version"
 	"github.com/easyparallel/epl/launch"
 )
@@ -39,13 +40,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer, signals <-cha
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	usage.Prepare(root)
 	if err := root.Execute(); err != nil {
-		message := err.Error()
-		if !strings.HasPrefix(message, "epl: ") { // from cobra, about flags
-			message = "epl: " + message
-		}
-		fmt.Fprintln(stderr, message)
-		return max(status, 2)
+		fmt.Fprintln(stderr, usage.Message(err))
+		return max(status, usage.Wrong)
 	}
 	return status
 }
@@ -55,8 +53,18 @@ func newCommand(stdin io.Reader, signals <-chan os.Signal, status *int) *cobra.C
 	var generate, ssh string
 	var agent, guard bool
 	command := &cobra.Command{
-		Use:           "epl-launch [flags] command [arguments]",
-		Short:         "Start the workers of a job, here or on several machines, and look after them",
+		Use:   "epl-launch [flags] command [arguments]",
+		Short: "Start the workers of a job, here or on several machines, and look after them",
+		Long: `Start the workers of a job, here or on several machines, and look after them: each line of their output is prefixed with the
+worker's index, and when one fails the others are ended. docs/launching.md is the guide.
+
+Exit codes: 0 fine; 2 wrong usage, nothing was started; else that of the worker that failed first (128 + the signal's number if
+a signal ended it).`,
+		Example: `  epl-launch -n 2 go run ./examples/quickstart                     two workers here
+  epl-launch -n 2 --devices_per_worker 2 ./train -batch 32         with two devices each
+  epl-launch --hosts a,b:2 ./train                                 by ssh: one worker on a, two on b
+  srun epl-launch ./train                                          as one worker of an allocation
+  epl-launch --generate slurm -n 8 ./train                         a script for sbatch`,
 		Version:       version.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -96,7 +104,7 @@ func newCommand(stdin io.Reader, signals <-chan os.Signal, status *int) *cobra.C
 		return pflag.NormalizedName(strings.ReplaceAll(name, "-", "_"))
 	})
 	flags.SortFlags = false
-	flags.IntVar(&o.Workers, "num_workers", 0, "workers of the job, on all machines together (default 1)")
+	flags.IntVarP(&o.Workers, "num_workers", "n", 0, "workers of the job, on all machines together (default 1)")
 	flags.IntVar(&o.DevicesPerWorker, "gpu_per_worker", 0, "devices of each worker (default: as the program says)")
 	flags.IntVar(&o.DevicesPerWorker, "devices_per_worker", 0, "the same, for devices that are no GPUs")
 	flags.StringVar(&o.Hosts, "hosts", "", "machines to start workers on by ssh: a,b:2 has two workers on b")

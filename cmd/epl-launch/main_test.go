@@ -25,6 +25,8 @@ func execute(args ...string) (status int, stdout, stderr string) {
 func TestTheFlagsEndWhereTheCommandBegins(t *testing.T) {
 	for _, args := range [][]string{
 		{"--num_workers", "2", "echo", "--num_workers", "3", "-n", "--debug"},
+		{"-n", "2", "echo", "--num_workers", "3", "-n", "--debug"},
+		{"-n2", "echo", "--num_workers", "3", "-n", "--debug"},
 		{"--num-workers=2", "--", "echo", "--num_workers", "3", "-n", "--debug"},
 		{"--num_workers=2", "--gpu-per-worker", "1", "echo", "--num_workers", "3", "-n", "--debug"},
 		{"--devices-per-worker=4", "--num-workers", "2", "echo", "--num_workers", "3", "-n", "--debug"},
@@ -65,7 +67,10 @@ func TestBadFlagsEndWithStatus2AndASentence(t *testing.T) {
 		{[]string{"--num_workers", "x", "echo"}, "epl: invalid argument"},
 		{[]string{"--gpu_per_worker", "0", "echo"}, "epl: --gpu_per_worker 0: expected"},
 		{[]string{"--gpu_per_worker", "1", "--devices_per_worker", "1", "echo"}, "epl: --gpu_per_worker and --devices_per_worker are two names"},
-		{[]string{"--no_such_flag", "echo"}, "epl: unknown flag: --no_such_flag"},
+		{[]string{"--no_such_flag", "echo"}, "epl: unknown flag: --no_such_flag; \"epl-launch --help\" lists the flags"},
+		{[]string{"--num_worker", "2", "echo"}, "epl: unknown flag: --num_worker (did you mean --num_workers?)"},
+		{[]string{"--devices-per-workers=2", "echo"}, "epl: unknown flag: --devices-per-workers (did you mean --devices_per_worker?)"},
+		{[]string{"-n", "0", "echo"}, "epl: --num_workers 0: expected a number of at least 1"},
 		{[]string{"--generate", "lsf", "echo"}, `epl: --generate "lsf": expected slurm or k8s`},
 		{[]string{"--generate", "k8s"}, "epl: there is no command to run"},
 		{[]string{"no-such-command"}, `epl: the command "no-such-command" was not found`},
@@ -89,7 +94,8 @@ func TestGeneratedFilesGoToStandardOutput(t *testing.T) {
 
 func TestTheHelpListsTheFlagsButNotTheHelperForms(t *testing.T) {
 	status, stdout, _ := execute("--help")
-	if status != 0 || !strings.Contains(stdout, "--num_workers") || strings.Contains(stdout, "--guard") {
+	if status != 0 || !strings.Contains(stdout, "-n, --num_workers") || !strings.Contains(stdout, "Exit codes: 0 fine; 2 wrong usage") ||
+		!strings.Contains(stdout, "Examples:\n  epl-launch -n 2 ") || strings.Contains(stdout, "--guard") {
 		t.Errorf("status %d:\n%s", status, stdout)
 	}
 	if _, stdout, _ := execute("--version"); !strings.HasPrefix(stdout, "epl-launch ") {

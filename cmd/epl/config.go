@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/internal/usage"
 )
 
 // newConfigCommand makes "epl config".
@@ -23,14 +24,16 @@ func newConfigCommand() *cobra.Command {
 		Long: `List every configuration key with its type, its default, its present value and where that came from: code
 (here --set), else the environment variable EPL_<CATEGORY>_<ATTRIBUTE>, else the default. With a key: explain that one.
 
-The status is 1 when a key, a variable or a value is wrong, so it also checks an environment before a job starts.`,
+It also checks an environment before a job starts. Exit codes: 0 fine, 1 a variable of the environment is wrong, 2 wrong usage:
+a flag, a key or a value of the command line.`,
 		Example: `  epl config --changed
   EPL_ZERO_LEVEL=v1 epl config zero.level
   epl config --set pipeline.num_micro_batch=4 --json`,
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeKeys,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if changed && len(args) == 1 {
-				return fmt.Errorf("epl: --changed is for the whole list; leave it out, or leave out %s", args[0])
+				return usage.Errorf("epl: --changed is for the whole list; leave it out, or leave out %s", args[0])
 			}
 			params, err := parseSettings(settings)
 			if err != nil {
@@ -38,13 +41,16 @@ The status is 1 when a key, a variable or a value is wrong, so it also checks an
 			}
 			cfg, err := config.New(params)
 			if err != nil {
+				if _, alone := config.New(nil); alone == nil { // then it is --set
+					return usage.Of(err)
+				}
 				return err
 			}
 			entries := cfg.Entries()
 			if len(args) == 1 {
 				entry, err := cfg.Entry(args[0])
 				if err != nil {
-					return err
+					return usage.Of(err)
 				}
 				if !asJSON {
 					return explainEntry(cmd.OutOrStdout(), entry)
@@ -67,6 +73,7 @@ The status is 1 when a key, a variable or a value is wrong, so it also checks an
 	flags.StringArrayVar(&settings, "set", nil, "set a `key=value` as code would; may be repeated")
 	flags.BoolVar(&asJSON, "json", false, "print JSON: a list of objects")
 	flags.BoolVar(&changed, "changed", false, "list only keys whose value is not the default")
+	_ = cmd.RegisterFlagCompletionFunc("set", completeSettings) // the flag is there
 	return cmd
 }
 
@@ -76,10 +83,10 @@ func parseSettings(settings []string) (map[string]any, error) {
 	for _, setting := range settings {
 		key, value, ok := strings.Cut(setting, "=")
 		if !ok {
-			return nil, fmt.Errorf("epl: --set %q has no value; write --set key=value", setting)
+			return nil, usage.Errorf("epl: --set %q has no value; write --set key=value", setting)
 		}
 		if _, twice := params[key]; twice {
-			return nil, fmt.Errorf("epl: --set gives %s twice; keep one of them", key)
+			return nil, usage.Errorf("epl: --set gives %s twice; keep one of them", key)
 		}
 		params[key] = value
 	}

@@ -6,16 +6,18 @@
 //	epl config pipeline.strategy            one key explained
 //	epl plan --devices 8 -- go run .        what it would do with a program on 8 devices, and the memory that takes
 //	epl trace trace.json -o trace.html      what the devices did in a step, as a picture
+//	epl version                             of EPL, Go and GoMLX
+//
+// Exit codes: 0 fine, 1 it failed, 2 wrong usage.
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/easyparallel/epl/internal/usage"
 	"github.com/easyparallel/epl/internal/version"
 )
 
@@ -23,29 +25,26 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run executes one command line and returns its exit status. An error is one message on stderr; the usage is not
-// repeated, because it would push the message out of sight.
+// run executes one command line and returns its exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	if err := root.Execute(); err != nil {
-		message := err.Error()
-		if !strings.HasPrefix(message, "epl: ") { // from cobra, about flags and arguments
-			message = "epl: " + message
-		}
-		fmt.Fprintln(stderr, message)
-		return 1
-	}
-	return 0
+	return usage.Run(root, stderr)
 }
 
 // newRootCommand lists the subcommands; each has a file of its own.
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "epl",
-		Short:         "Look at what Easy Parallel Library would do with a training program",
+		Use:   "epl",
+		Short: "Look at what Easy Parallel Library would do with a training program",
+		Long: `Look at what Easy Parallel Library would do with a training program, and at what it did. It never trains.
+
+` + usage.ExitCodes + ` "epl completion --help" says how a shell completes commands, flags and keys.`,
+		Example: `  epl plan --devices 8 -- go run ./examples/bert      what EPL would do on 8 devices, and the memory that takes
+  epl config --changed                                which settings are not at their default, and who set them
+  epl trace trace.json -o trace.html                  what the devices did in a step`,
 		Version:       version.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -55,6 +54,7 @@ func newRootCommand() *cobra.Command {
 		newConfigCommand(),
 		newPlanCommand(),
 		newTraceCommand(),
+		newVersionCommand(),
 	)
 	return root
 }

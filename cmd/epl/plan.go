@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/internal/usage"
 )
 
 // newPlanCommand makes "epl plan".
@@ -28,7 +29,9 @@ is sent and merged, what each device needs of memory and, if that is more than c
 
 Nothing is trained, and the devices need not exist: --workers and --devices describe any cluster, in place of the one
 that the program asks for. --set changes any configuration key, in place of the program's value. --memory draws what
-lives on each device over the step, by what it is for.`,
+lives on each device over the step, by what it is for.
+
+` + usage.ExitCodes,
 		Example: `  epl plan -- go run ./examples/quickstart
   epl plan --devices 8 --set zero.level=v1 -- go run ./examples/bert
   epl plan --workers 2 --devices 4 --set cluster.device_memory=16GiB -- ./train -batch 32
@@ -41,7 +44,7 @@ lives on each device over the step, by what it is for.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if workers < 1 || devices < 0 {
-				return errors.Errorf("epl: --workers %d --devices %d: there must be at least one of each", workers, devices)
+				return usage.Errorf("epl: --workers %d --devices %d: there must be at least one of each", workers, devices)
 			}
 			if err := checkSettings(settings); err != nil {
 				return err
@@ -72,6 +75,7 @@ lives on each device over the step, by what it is for.`,
 	flags.IntVar(&workers, "workers", 1, "number of workers")
 	flags.IntVar(&devices, "devices", 0, "devices of each worker (default: what the program asks for, else 1)")
 	flags.StringArrayVar(&settings, "set", nil, "change a configuration `key=value`; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("set", completeSettings) // the flag is there
 	flags.StringVar(&memory, "memory", "", "draw what lives on each device over the step, in an SVG `file`")
 	return cmd
 }
@@ -84,7 +88,7 @@ func checkSettings(settings []string) error {
 	for _, setting := range settings {
 		key, _, _ := strings.Cut(setting, "=")
 		if _, err := new(config.Config).Entry(key); err != nil {
-			return err
+			return usage.Of(err)
 		}
 	}
 	return nil
@@ -96,13 +100,13 @@ func checkPicture(file string) error {
 		return nil
 	}
 	if strings.ToLower(filepath.Ext(file)) != ".svg" {
-		return errors.Errorf("epl: --memory %s: the picture is an .svg", file)
+		return usage.Errorf("epl: --memory %s: the picture is an .svg", file)
 	}
 	if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
-		return errors.Errorf("epl: --memory %s: there is no folder %s", file, filepath.Dir(file))
+		return usage.Errorf("epl: --memory %s: there is no folder %s", file, filepath.Dir(file))
 	}
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
-		return errors.Errorf("epl: --memory %s is a folder; name a file", file)
+		return usage.Errorf("epl: --memory %s is a folder; name a file", file)
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func TestAPictureWithoutAPlaceIsRefusedBeforeTheProgramRuns(t *testing.T) {
 		folder:                                   "is a folder; name a file",
 	} {
 		status, stdout, stderr := epl(t, "plan", "--memory", file, "--", "./no-such-program")
-		if status != 1 || stdout != "" || !strings.Contains(stderr, "epl: --memory "+file) || !strings.Contains(stderr, want) {
+		if status != 2 || stdout != "" || !strings.Contains(stderr, "epl: --memory "+file) || !strings.Contains(stderr, want) {
 			t.Errorf("%s: status %d, stdout %q, stderr %q", file, status, stdout, stderr)
 		}
 	}
@@ -122,21 +122,23 @@ func TestAPictureWithoutAPlaceIsRefusedBeforeTheProgramRuns(t *testing.T) {
 func TestAProgramWithoutAPlanShowsWhatItPrinted(t *testing.T) {
 	clearEnvironment(t)
 	for _, c := range []struct {
-		args []string
-		want []string
+		status int
+		args   []string
+		want   []string
 	}{
-		{[]string{"plan"}, []string{"epl: which program?"}},
-		{[]string{"plan", "--", "go", "version"}, []string{"go version go", "ended without a training step", "epl.Optimizer"}},
-		{[]string{"plan", "--", "go", "no-such-command"}, []string{"no-such-command", "epl: go made no plan"}},
-		{[]string{"plan", "--", "./no-such-program"}, []string{"no-such-program"}},
-		{[]string{"plan", "--workers", "0", "--", "go", "version"}, []string{"--workers 0", "at least one"}},
-		{[]string{"plan", "--set", "zero.level", "--", "go", "version"}, []string{"has no value"}},
-		{[]string{"plan", "--set", "", "--", "go", "version"}, []string{`--set "" has no value`}},
-		{[]string{"plan", "--set", "zero.levl=v1", "--", "./no-such-program"}, []string{`did you mean "zero.level"?`}},
-		{[]string{"plan", "go", "version", "--workers", "0"}, []string{"epl: go made no plan"}}, // a flag of the program
+		{2, []string{"plan"}, []string{"epl: which program?"}},
+		{1, []string{"plan", "--", "go", "version"}, []string{"go version go", "ended without a training step", "epl.Optimizer"}},
+		{1, []string{"plan", "--", "go", "no-such-command"}, []string{"no-such-command", "epl: go made no plan"}},
+		{1, []string{"plan", "--", "./no-such-program"}, []string{"no-such-program"}},
+		{2, []string{"plan", "--workers", "0", "--", "go", "version"}, []string{"--workers 0", "at least one"}},
+		{2, []string{"plan", "--device", "2", "--", "go", "version"}, []string{"epl: unknown flag: --device (did you mean --devices?)"}},
+		{2, []string{"plan", "--set", "zero.level", "--", "go", "version"}, []string{"has no value"}},
+		{2, []string{"plan", "--set", "", "--", "go", "version"}, []string{`--set "" has no value`}},
+		{2, []string{"plan", "--set", "zero.levl=v1", "--", "./no-such-program"}, []string{`did you mean "zero.level"?`}},
+		{1, []string{"plan", "go", "version", "--workers", "0"}, []string{"epl: go made no plan"}}, // a flag of the program
 	} {
 		status, stdout, stderr := epl(t, c.args...)
-		if status != 1 || stdout != "" {
+		if status != c.status || stdout != "" {
 			t.Errorf("%v: status %d, stdout %q", c.args, status, stdout)
 		}
 		for _, want := range c.want {

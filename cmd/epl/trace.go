@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/easyparallel/epl/internal/usage"
 	"github.com/easyparallel/epl/trace"
 )
 
@@ -32,7 +33,9 @@ not hide; and communication by kind, with bytes and GB/s. It is text, or with -o
 (EPL_TRACE_STEPS) shows the last one, or that of --step.
 
 In a job of several workers each writes a file. Given trace.json alone, those beside it, trace.worker1.json and so on,
-are taken, too; given several files, only these.`,
+are taken, too; given several files, only these.
+
+` + usage.ExitCodes,
 		Example: `  EPL_TRACE=trace.json go run .
   epl trace trace.json
   epl trace trace.json -o trace.html
@@ -50,7 +53,7 @@ are taken, too; given several files, only these.`,
 				return err
 			}
 			if cmd.Flags().Changed("width") && (width < 1 || width > widest) {
-				return errors.Errorf("epl: --width %d must be from 1 to %d", width, widest)
+				return usage.Errorf("epl: --width %d must be from 1 to %d", width, widest)
 			}
 			files := args
 			if len(args) == 1 {
@@ -100,7 +103,7 @@ func pictureOf(out string) (func(s *trace.Step, b *bytes.Buffer, width int) erro
 		return func(s *trace.Step, b *bytes.Buffer, width int) error { return s.WriteHTML(b, width) }, nil
 	}
 	if out != "" {
-		return nil, errors.Errorf("epl: -o %s: a picture is .svg, .html or .json", out)
+		return nil, usage.Errorf("epl: -o %s: a picture is .svg, .html or .json", out)
 	}
 	return nil, nil
 }

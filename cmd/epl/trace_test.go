@@ -85,7 +85,7 @@ func TestTraceWritesPictures(t *testing.T) {
 	}
 }
 
-func TestTraceMistakesAreMessagesAndStatusOne(t *testing.T) {
+func TestTraceMistakesAreMessages(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	write(t, at("good.json"), timelineOf(0))
@@ -98,7 +98,7 @@ func TestTraceMistakesAreMessagesAndStatusOne(t *testing.T) {
 		want string
 	}{
 		{"no file", nil, "epl: which timeline? Run the program with EPL_TRACE=trace.json, then: epl trace trace.json\n"},
-		{"a wrong flag", []string{"--hight", "3"}, "epl: unknown flag: --hight\n"},
+		{"a wrong flag", []string{"--widht", "3"}, "epl: unknown flag: --widht (did you mean --width?)\n"},
 		{"a missing file", []string{at("none.json")}, "epl: the timeline: open " + at("none.json") + ": no such file or directory\n"},
 		{"a folder", []string{dir}, "epl: " + dir + ": this is no timeline that EPL_TRACE wrote: read " + dir + ": is a directory\n"},
 		{"something else", []string{at("notes.txt")}, "epl: " + at("notes.txt") + ": this is no timeline that EPL_TRACE wrote: invalid character 'b' looking for beginning of value\n"},
@@ -114,7 +114,12 @@ func TestTraceMistakesAreMessagesAndStatusOne(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			status, stdout, stderr := epl(t, append([]string{"trace"}, test.args...)...)
-			if status != 1 || stdout != "" || stderr != test.want {
+			code := 1
+			switch test.name {
+			case "no file", "a wrong flag", "another kind of picture", "no width", "too much width":
+				code = 2 // of the command line
+			}
+			if status != code || stdout != "" || stderr != test.want {
 				t.Errorf("status %d, stdout %q, stderr:\n%s", status, stdout, stderr)
 			}
 		})
