@@ -75,6 +75,8 @@ type Options struct {
 	Timeline bool
 	// Note is told what a user should know of what passes did; nil: nobody.
 	Note func(line string)
+	// Table is told notes that are a table; nil: nobody. A heading that starts with ">" is of numbers.
+	Table func(head []string, rows [][]string)
 	// Warn is told what users should know without asking, once for each kind; nil: it is a note like others.
 	Warn func(kind, line string)
 }

@@ -139,10 +139,14 @@ func partition(p *ir.Program, o Options) (int, error) {
 	if report.Undealt != "" {
 		o.warn("few samples", report.Undealt)
 	}
-	if o.Note != nil {
-		for _, line := range append(chosen.Lines(), report.Lines()...) {
-			o.Note(line)
-		}
+	for _, line := range chosen.Lines() {
+		o.note(line)
+	}
+	if rows := shard.Listing(chosen, report); o.Table != nil && len(rows) > 0 {
+		o.Table(shard.Head, rows)
+	}
+	for _, line := range report.Lines() {
+		o.note(line)
 	}
 	return p.NumOps() - before, nil
 }

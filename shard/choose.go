@@ -49,10 +49,10 @@ type Decision struct {
 	Placement Placement
 	Pinned    bool   // by the user
 	Why       string // what the sharded dim is for the op that reads it
-	// Whole tells, if it is not zero, how long a step would take if the variables were on every device as a whole; More is how
-	// many bytes each device would have in addition, with what the optimizer keeps.
-	Whole time.Duration
-	More  int64
+	// Bytes is what each device has of the variables, with what the optimizer keeps for them.
+	Bytes int64
+	// Alternatives are other ways that were estimated, the best first.
+	Alternatives []Alternative
 }
 
 // Search chooses how the variables and data of split TaskGraphs are sharded. What the user pinned is as he says. For the others it
@@ -144,7 +144,7 @@ func (c *chooser) pin() error {
 	return nil
 }
 
-// Lines describe the choice for people.
+// Lines describe the choice for people; [Listing] has the variables.
 func (c *Chosen) Lines() []string {
 	var lines []string
 	for _, v := range c.Shared {
@@ -156,23 +156,6 @@ func (c *Chosen) Lines() []string {
 	lines = append(lines, fmt.Sprintf("shardings: best of %d estimates, from the plan %q: forward and backward take %s", c.Estimates, c.Start, short(c.Time)))
 	for _, d := range c.Data {
 		lines = append(lines, fmt.Sprintf("%s %s: each device computes with its rows where the weights for that are whole", d.Name, d.Placement))
-	}
-	for _, d := range c.Groups {
-		line := d.Variables[0].Path
-		if n := len(d.Variables) - 1; n > 0 {
-			line += fmt.Sprintf(" and %d like it", n)
-		}
-		line += " " + d.Placement.String()
-		switch {
-		case d.Pinned:
-			line += ", as the annotation says"
-		case d.Why != "":
-			line += ": " + d.Why
-		}
-		if d.Whole != 0 {
-			line += fmt.Sprintf("; whole on every device, %s and %d bytes more on each", short(d.Whole), d.More)
-		}
-		lines = append(lines, line)
 	}
 	return lines
 }

@@ -301,19 +301,16 @@ func (c *chooser) explain(best state, start string, groups [][]int) *Chosen {
 			x := c.vars[g[0]]
 			w := x.ways[best[g[0]]]
 			d := Decision{Placement: w.Placement, Pinned: x.pinned, Why: w.why}
-			whole := slices.Clone(best)
+			var alike []int
 			for _, i := range g {
 				if same(i) {
+					alike = append(alike, i)
 					d.Variables = append(d.Variables, c.vars[i].v)
-					whole[i] = 0
-					if w.Kind == Sharded {
-						n := int64(dims(x.v.Param)[w.Dim])
-						d.More += c.vars[i].bytes / n * (n - int64(most(int(n), w.Unit, x.k)))
-					}
 				}
 			}
-			if e, known := c.known[string(whole)]; known && w.Kind == Sharded && !x.pinned {
-				d.Whole = e.time
+			d.Bytes = c.bytesOn(alike, int(best[g[0]]))
+			if !x.pinned {
+				d.Alternatives = c.alternatives(best, alike)
 			}
 			r.Groups = append(r.Groups, d)
 			g = slices.DeleteFunc(slices.Clone(g), same)

@@ -252,18 +252,44 @@ func TestNoChoiceIsMuchBetterThanTheOneFound(t *testing.T) {
 	}
 }
 
+// A row per group of variables has the way that was chosen and why, and rows below it what else could be, with time and memory.
 func TestAChoiceIsExplained(t *testing.T) {
-	_, c, _ := chosen(t, recorded(t, layersOf(3)), 4)
-	text := strings.Join(c.Lines(), "\n")
-	for _, want := range []string{
-		`from the plan "columns, then rows": forward and backward take`,
-		"/layer_0/ff1/dense/weights and 2 like it sharded(1): each device makes a part of the output of FusedDense (",
-		"/layer_0/ff2/dense/weights and 2 like it sharded(0): FusedDense (",
-		"sums over it: each device adds up what it has; whole on every device, ",
-		"/token_embed/embeddings sharded(0): Gather (",
+	_, c, r := chosen(t, recorded(t, layersOf(3)), 4)
+	if text := strings.Join(c.Lines(), "\n"); !strings.Contains(text, `from the plan "columns, then rows": forward and backward take`) {
+		t.Error(text)
+	}
+	rows := shard.Listing(c, r)
+	for variable, want := range map[string][2]string{
+		"/layer_0/ff1/dense/weights and 2 like it": {"sharded(1): 13 of 52 rows", "each device makes a part of the output of FusedDense ("},
+		"/layer_0/ff2/dense/weights and 2 like it": {"sharded(0): 13 of 52 rows", "sums over it: each device adds up what it has"},
+		"/token_embed/embeddings":                  {"sharded(0): up to 11 of 41 rows", "Gather ("},
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is not in\n%s", want, text)
+		at := slices.IndexFunc(rows, func(row []string) bool { return strings.HasPrefix(row[0], variable+" float32[") })
+		if at < 0 {
+			t.Errorf("there is no row for %s: %q", variable, rows)
+			continue
 		}
+		if row := rows[at]; row[1] != want[0] || !strings.Contains(row[4], want[1]) || row[2] == "" || row[3] == "" {
+			t.Errorf("%s: %q, want %q", variable, row, want)
+		}
+		others := 0
+		for _, row := range rows[at+1:] {
+			if row[0] != "" {
+				break
+			}
+			if others++; !strings.HasPrefix(row[1], "or ") || row[2] == "" || row[3] == "" {
+				t.Errorf("%s: an alternative is %q", variable, row)
+			}
+		}
+		if others == 0 {
+			t.Errorf("%s has no alternative: %q", variable, rows)
+		}
+	}
+	told := map[string]bool{}
+	for _, row := range rows {
+		if len(row) != len(shard.Head) || row[0] != "" && told[row[0]] {
+			t.Errorf("a row is no row, or there twice: %q", row)
+		}
+		told[row[0]] = true
 	}
 }

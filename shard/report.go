@@ -2,7 +2,6 @@ package shard
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/easyparallel/epl/ir"
 )
@@ -127,9 +126,9 @@ func (x *problem) weightOf(s *step) *ir.Variable {
 	return v.of
 }
 
-// Lines describe the report for people.
+// Lines describe the report for people; [Listing] has the variables.
 func (r *Report) Lines() []string {
-	lines := r.variables()
+	var lines []string
 	for _, x := range []struct {
 		exchanges map[ir.Collective]Exchanges
 		when      string
@@ -152,44 +151,6 @@ func (r *Report) Lines() []string {
 			line += ", first at " + string(g.Source)
 		}
 		lines = append(lines, line+")")
-	}
-	return lines
-}
-
-// variables describe what is sharded: those of the same shape that are sharded alike on one line.
-func (r *Report) variables() (lines []string) {
-	by := map[string][]*ir.Variable{}
-	var texts []string
-	for _, v := range r.Variables {
-		p, k := r.placed[v], r.places[v]
-		rows := most(dims(v.Param)[p.Dim], p.Unit, k)
-		up := ""
-		if rows*k != dims(v.Param)[p.Dim] {
-			up = "up to "
-		}
-		word := "row"
-		if p.Dim > 0 && p.Dim == v.Param.Shape.Rank()-1 {
-			word = "column"
-		}
-		if rows > 1 {
-			word += "s"
-		}
-		text := fmt.Sprintf("%s %s: %s%d %s on each of %d devices", ir.ShapeText(v.Param.Shape), p, up, rows, word, k)
-		if by[text] == nil {
-			texts = append(texts, text)
-		}
-		by[text] = append(by[text], v)
-	}
-	const most = 3 // that are named
-	for _, text := range texts {
-		var names []string
-		for _, v := range by[text] {
-			names = append(names, v.Path)
-		}
-		if n := len(names) - most; n > 0 {
-			names = append(names[:most], fmt.Sprintf("%d more", n))
-		}
-		lines = append(lines, strings.Join(names, ", ")+" "+text)
 	}
 	return lines
 }

@@ -59,6 +59,14 @@ func TestAPlanIsPrintedForDevicesThatDoNotExist(t *testing.T) {
 	clearEnvironment(t)
 	program := example(t, "pipeline")
 	status, stdout, stderr := epl(t, "plan", "--workers", "2", "--devices", "4", "--set", "pipeline.num_micro_batch=6", "--", program)
+	if !regexp.MustCompile(`^plan    8 devices = 4 model replicas of 2 devices in 2 stages \(PreferBackward, 14\.3% idle .*\); a step takes 24 batches, 6 micro-batches for each replica
+memory  at most [\d.]+ MiB on a device: weights [\d.]+ MiB, .*
+traffic a step of a replica: [\d.]+ MiB of gradients merged in \d+ buckets, [\d.]+ KiB sent from device to device
+
+settings
+`).MatchString(stdout) {
+		t.Errorf("the summary is\n%s", stdout[:min(len(stdout), 500)])
+	}
 	for _, want := range []string{
 		"pipeline.num_micro_batch = 6 (from epl plan --set)", "training step", "8 devices hold 4 model replicas of 2 devices each",
 		"6 micro-batches", "memory of a device, predicted",
@@ -76,6 +84,9 @@ func TestAPlanThatDoesNotFitSaysWhatWouldHelp(t *testing.T) {
 	clearEnvironment(t)
 	program := example(t, "pipeline")
 	_, stdout, _ := epl(t, "plan", "--devices", "2", "--set", "cluster.device_memory=5MiB", "--", program)
+	if !strings.Contains(stdout, "; it does not fit into 5.0 MiB (cluster.device_memory)\ntraffic ") {
+		t.Errorf("the summary does not say it:\n%s", stdout[:min(len(stdout), 500)])
+	}
 	if !regexp.MustCompile(`(?s)it does not fit: device \d needs .* and has 5.0 MiB \(cluster.device_memory\).*what would help.*offload.level=v0`).MatchString(stdout) {
 		t.Errorf("the plan ends with:\n%s", stdout[max(0, len(stdout)-1500):])
 	}

@@ -120,7 +120,8 @@ func (o Options) writePlan(c *Compiled) error {
 
 func (o Options) planText(c *Compiled) string {
 	var w strings.Builder
-	fmt.Fprintf(&w, "settings\n%s\n\n", indent(o.Config.String()))
+	w.WriteString(o.summary(c))
+	fmt.Fprintf(&w, "\nsettings\n%s\n\n", indent(o.Config.String()))
 	newReport(c, 1, c.Final, o.Config).write(&w, "")
 	if err := o.fits(c); err != nil {
 		fmt.Fprintf(&w, "\nit does not fit: %s\n", strings.TrimPrefix(errors.Cause(err).Error(), "epl: "))

@@ -222,8 +222,9 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (
 		Zero:           zeroLevels[o.Config.Zero.Level], OneBucket: comm.MaxSplits == 1, Offload: o.Config.Offload.Level != "",
 		ApplyGroups: o.Config.Optimizer.NumApplyGroup, Timeline: o.Trace != "",
 		AMP: HalfType(o.Config.AMP), AMPBarriers: !o.PureGo, AMPLog: c.logAMP(o.Config.AMP),
-		Note: func(line string) { c.Notes = append(c.Notes, line) },
-		Warn: func(kind, line string) { c.warnings = append(c.warnings, [2]string{kind, line}) },
+		Table: func(head []string, rows [][]string) { c.Notes = append(c.Notes, noteTable(head, rows)) },
+		Note:  func(line string) { c.Notes = append(c.Notes, line) },
+		Warn:  func(kind, line string) { c.warnings = append(c.warnings, [2]string{kind, line}) },
 	}, func(pass passes.Pass, p *ir.Program) { look(pass.Name, pass.Why, p) })
 	if err != nil {
 		return errors.WithMessagef(err, "program %q", c.Recorded.Name)

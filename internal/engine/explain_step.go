@@ -64,8 +64,20 @@ func (r *report) writeSchedule(w *strings.Builder) {
 // writeNotes prints what passes have to say.
 func (r *report) writeNotes(w *strings.Builder) {
 	for _, n := range r.PassNotes {
-		sentence(w, n)
+		if strings.Contains(n, "\n") {
+			w.WriteString(n)
+		} else {
+			sentence(w, n)
+		}
 	}
+}
+
+// noteTable is a note that is a table, as it is printed.
+func noteTable(head []string, rows [][]string) string {
+	var w strings.Builder
+	t := table{head: head, rows: rows}
+	t.write(&w, "    ")
+	return w.String()
 }
 
 func (r *report) writeInstance(w *strings.Builder) {
@@ -98,17 +110,8 @@ func (r *report) writeStages(w *strings.Builder) {
 		sentence(w, err.Error())
 		return
 	}
-	// Backward takes about twice as long as forward; ZeroBubble halves it.
-	total, idle := p.Slots(order, 1, 1, 1)
-	if p.Strategy != schedule.ZeroBubble {
-		total, idle = p.Slots(order, 1, 2, 0)
-	}
-	sum := 0.0
-	for _, x := range idle {
-		sum += x
-	}
 	sentence(w, fmt.Sprintf("%s; with stages that take equally long and values that travel at once devices would idle %.1f%% of the time",
-		text, 100*sum/total/float64(len(idle))))
+		text, 100*idle(p)))
 	t := table{head: []string{">stage", "TaskGraph", "devices of a replica", ">variables", ">forward sends", ">backward sends", ">in flight", "order"}}
 	for i, stage := range r.Stages {
 		var names []string
