@@ -475,7 +475,7 @@ func TestZeroWithOneReplicaIsSaidToHaveNoEffect(t *testing.T) {
 			if err := SameBits(w.run(t, nil, sgd(), 3), got); err != nil {
 				t.Error(err)
 			}
-			if text := explained(t, env); !strings.Contains(text, "zero.level: the program has one model replica") {
+			if text := explained(t, env); !strings.Contains(text, "zero.level has no effect: the program has one model replica") {
 				t.Errorf("Explain does not say that zero.level has no effect:\n%s", text)
 			}
 		})

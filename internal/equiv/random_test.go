@@ -144,7 +144,7 @@ func TestTheRandomProgramsGiveEveryPassSomethingToDo(t *testing.T) {
 	t.Logf("changes: %v", changes)
 	t.Logf("operations: %v", ops)
 	for _, pass := range optional() {
-		if changes[pass.Name] < len(seeds())/4 {
+		if changes[pass.Name] < len(seeds())/4 && pass.Name != "empty" { // which has models of its own, with tensors without elements
 			t.Errorf("pass %q changed %d things in %d programs", pass.Name, changes[pass.Name], len(seeds()))
 		}
 	}

@@ -295,7 +295,7 @@ func evaluate(env *epl.Env, m Model) ([]*tensors.Tensor, error) {
 
 func TestAFailureOfOneWorkerStopsAllWithItsWords(t *testing.T) {
 	for name, words := range map[string][]string{
-		"no data":              {"the dataset panicked: the disk is gone"},
+		"no data":              {"of worker 1 failed at batch 5, counted from 0: panic: the disk is gone"},
 		"fewer batches":        {"worker 0 has 2 batches for this step and worker 1 has 1", "all must read the same data"},
 		"evaluation of slices": {"give it a dataset that is whole on every worker, without env.Dataset"},
 	} {
