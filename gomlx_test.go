@@ -100,7 +100,7 @@ func TestOptionsOfTheRegisteredBackendThatAreWrongAreRefused(t *testing.T) {
 		"epl:devices=2,,inner=go":    `there is no option ""`,
 		"epl:inner=":                 "inner= names no backend",
 		"epl:inner=epl:devices=2":    "the inner backend cannot be EPL itself",
-		"epl:inner=no-such-backend":  `the inner backend "no-such-backend" cannot be made`,
+		"epl:inner=no-such-backend":  `the program has no backend "no-such-backend"`,
 		"epl:inner=go,devices=2":     "devices=2",
 		"epl:devices=1,inner=go:hmm": "hmm",
 	} {

@@ -113,6 +113,7 @@ func (b *Backend) Finalize() {
 	}
 }
 
-// IsFinalized implements compute.Backend. A backend that is closed answers all that is asked of it with an error, which says
-// more than GoMLX's own about a finalized one, and its buffers can be finalized at any time.
-func (b *Backend) IsFinalized() bool { return false }
+// IsFinalized implements compute.Backend. A backend whose Env was closed answers all that is asked of it with an error, which
+// says more than GoMLX's own about a finalized one, and its buffers can be finalized at any time. One that GoMLX made is
+// finalized by whoever has it.
+func (b *Backend) IsFinalized() bool { return b.Finally != nil && b.final.Load() }
