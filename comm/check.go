@@ -20,6 +20,9 @@ type call struct {
 	before              func()
 	ticket              ticket
 	began               time.Duration // when its turn came, in world time
+	inquiry             *inquiry      // into who holds it up, the last one
+	inquired            time.Duration // when that began
+	left                time.Duration // when it was first seen waiting for a worker that has ended; 0: it does not
 }
 
 // field is a set of Call's fields.

@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pkg/errors"
@@ -98,69 +97,18 @@ func (t *team) spans(counts []int) [][]span {
 	return all
 }
 
-// overdue is asked by an engine that waits for members, every second or so. It returns nil while they may be late: the
-// timeout has not passed since the call began, or since a missing worker said that it was busy. Else it says who is late.
-// Whom an engine misses may itself be waiting for others, so members are asked who has not come.
+// overdue is asked by an engine that waits for members, several times a second. It returns nil while they may be late: the
+// timeout has not passed since the call began, or since a worker that holds it up said that it was busy. Else it says who
+// is to blame. It does not wait.
 func (t *team) overdue(k *call, missing []int) error {
-	switch w := t.world; {
-	case t.whole != nil:
+	if t.whole != nil {
 		return t.whole.overdue(missing)
-	case w.now() < k.began+w.timeout:
-		return nil
-	case !k.Op.pointToPoint():
-		if absent := t.absent(k, missing); absent != nil {
-			missing = absent
-		}
 	}
-	return t.late(k, missing)
-}
-
-// absent returns the members among some who do not say that they are in the call.
-func (t *team) absent(k *call, among []int) (absent []int) {
-	come := make([]bool, len(among))
-	var all sync.WaitGroup
-	for i, m := range among {
-		all.Go(func() {
-			calls, err := t.callsOf(m)
-			come[i] = err == nil && calls[0].Seq >= k.Seq
-		})
-	}
-	all.Wait()
-	for i, m := range among {
-		if !come[i] {
-			absent = append(absent, m)
-		}
-	}
-	return absent
-}
-
-// late is the error of a call that waits for members; nil if one of them was busy within the timeout.
-func (t *team) late(k *call, missing []int) error {
-	w := t.world
-	for _, m := range missing {
-		if _, at := w.mesh.Busy(t.members[m].worker); !at.IsZero() && w.now() < at.Sub(w.start)+w.timeout {
-			return nil
-		}
-	}
-	e := &TimeoutError{Header: k.Header, Timeout: w.timeout, Waiting: []int{t.group.ranks[k.pos]}, Missing: []int{k.Peer}}
+	ranks := []int{k.Peer}
 	if !k.Op.pointToPoint() {
-		e.Missing, e.Waiting = t.ranksOf(missing), nil
-		for _, r := range t.group.ranks {
-			if !slices.Contains(e.Missing, r) {
-				e.Waiting = append(e.Waiting, r)
-			}
-		}
+		ranks = t.ranksOf(missing)
 	}
-	const ranks, calls = 8, 5
-	concerned := slices.Concat(e.Missing, e.Waiting)
-	tables := make([]string, min(ranks, len(concerned)))
-	var all sync.WaitGroup
-	for i := range tables {
-		all.Go(func() { tables[i] = w.recorderOf(concerned[i], calls) })
-	}
-	all.Wait()
-	e.Recorders = strings.Join(tables, "")
-	return e
+	return t.world.overdue(k, t.group, ranks, k.began+t.world.timeout)
 }
 
 // disagree says how the calls of another member differ from this worker's. Both sides find the same words.
@@ -219,9 +167,9 @@ func (t *team) callsOf(member int) (calls []*call, err error) {
 
 // What workers ask each other.
 const (
-	questionCall     = "call "     // of a communicator, by name
-	questionRecorder = "recorder " // of a rank
-	queryTimeout     = 2 * time.Second
+	questionCall  = "call " // of a communicator, by name
+	questionState = "state" // what its ranks wait for
+	queryTimeout  = 2 * time.Second
 )
 
 // answer is what this worker says to others.
@@ -235,27 +183,8 @@ func (w *World) answer(question string) string {
 		}
 		return m.now()
 	}
-	var rank, calls int
-	if _, err := fmt.Sscanf(question, questionRecorder+"%d %d", &rank, &calls); err == nil && rank >= 0 && rank < w.Size() && w.isLocal(rank) {
-		return w.ranks[rank].recorder.table(calls)
+	if question == questionState {
+		return w.state().text()
 	}
 	return fmt.Sprintf("nothing: the question %q is not understood", question)
-}
-
-// recorderOf returns the last calls of a rank, wherever it lives.
-func (w *World) recorderOf(rank, calls int) string {
-	if w.isLocal(rank) {
-		return w.ranks[rank].recorder.table(calls)
-	}
-	worker := w.workerOf[rank]
-	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
-	defer cancel()
-	answer, err := w.mesh.Query(ctx, worker, fmt.Sprintf(questionRecorder+"%d %d", rank, calls))
-	if err != nil {
-		return fmt.Sprintf("rank %d: worker %d does not say: %s\n", rank, worker, strings.TrimPrefix(err.Error(), "epl: "))
-	}
-	if what, at := w.mesh.Busy(worker); what != "" {
-		answer += fmt.Sprintf("  worker %d was %s until %s ago\n", worker, what, time.Since(at).Round(100*time.Millisecond))
-	}
-	return answer
 }

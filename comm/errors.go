@@ -2,6 +2,7 @@ package comm
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,20 +12,39 @@ import (
 // ErrClosed is why calls fail after [World.Close].
 var ErrClosed = errors.New("epl: the world of communicators is closed; make calls before Close, or make a new world")
 
-// TimeoutError says who did not come. All ranks that waited get the same one.
+// TimeoutError says who did not come, and who is to blame for that. All ranks that waited get the same one.
 type TimeoutError struct {
 	Header           // the call that those who came wait in
 	Timeout          time.Duration
 	Waiting, Missing []int  // ranks
-	Recorders        string // the last calls of the missing and the waiting ranks, as tables
+	Causes           []int  // the ranks that hold up the missing: themselves, or who they wait for; none if that is not known
+	Workers          []int  // those of the causes
+	Details          string // what is known of the causes, and who waits for whom
+	Recorders        string // the last calls of those concerned, as tables
 }
 
 // Error implements error.
 func (e *TimeoutError) Error() string {
-	return fmt.Sprintf("epl: %s did not arrive within %s in %s, where %s waited; see what %s did last, "+
-		"or raise communication.timeout\n%s", theRanks(e.Missing), e.Timeout, e.Header, theRanks(e.Waiting),
-		theRanks(e.Missing), strings.TrimSuffix(e.Recorders, "\n"))
+	causes := e.Causes
+	if len(causes) == 0 {
+		causes = e.Missing
+	}
+	what := fmt.Sprintf("%s did not arrive within %s in %s, where %s waited", theRanks(e.Missing), e.Timeout, e.Header, theRanks(e.Waiting))
+	if !slices.ContainsFunc(causes, func(r int) bool { return slices.Contains(e.Missing, r) }) {
+		what = fmt.Sprintf("%s held up the others for %s", theRanks(causes), e.Timeout)
+	}
+	if e.Details != "" {
+		what += "; " + e.Details
+	}
+	if causes[0] != e.Missing[0] {
+		what += fmt.Sprintf("; so %s did not arrive in %s, where %s waited", theRanks(e.Missing), e.Header, theRanks(e.Waiting))
+	}
+	return fmt.Sprintf("epl: %s; see what %s did last, or raise communication.timeout\n%s", what, theRanks(causes),
+		strings.TrimSuffix(e.Recorders, "\n"))
 }
+
+// Culprits returns the workers that are to blame.
+func (e *TimeoutError) Culprits() []int { return e.Workers }
 
 // MismatchError says which two ranks made different calls where they had to make the same. All ranks of the group get
 // the same one.

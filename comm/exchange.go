@@ -43,13 +43,16 @@ func (m *meeting) exchange(k *call) error {
 	m.pending[key] = p
 	m.mu.Unlock()
 
-	left := func() time.Duration { return k.began + m.world.timeout - m.world.now() }
+	deadline := k.began + m.world.timeout
+	left := func() time.Duration { return m.world.untilLook(deadline) }
 	for !p.wait(m.patience(k), p.over.Load, left) {
 		m.mu.Lock()
 		missing := m.pending[key] == p
 		m.mu.Unlock()
 		if missing {
-			m.fail(m.timeoutError(k, []int{m.group.ranks[k.pos]}, []int{k.Peer}))
+			if err := m.world.overdue(k, m.group, []int{k.Peer}, deadline); err != nil {
+				m.fail(err)
+			}
 		}
 	}
 	err := p.err

@@ -94,26 +94,13 @@ func (h *hybridEngine) newLevel(members []int, name string, create func(*team) e
 	return l
 }
 
-// overdue answers for the whole team: whom a member of a level waits for is not always in that level. Who is in the call,
-// others learn from him.
+// overdue answers for the whole team: the call is the team's.
 func (l *level) overdue(missing []int) error {
-	t, k := l.hybrid.team, l.hybrid.round.first()
-	if t.world.now() < k.began+t.world.timeout {
-		return nil
+	var members []int
+	for _, m := range missing {
+		members = append(members, l.members[m])
 	}
-	var others []int
-	for m := range t.members {
-		if m != t.me {
-			others = append(others, m)
-		}
-	}
-	absent := t.absent(k, others)
-	if absent == nil { // they have come, and stopped
-		for _, m := range missing {
-			absent = append(absent, l.members[m])
-		}
-	}
-	return t.late(k, absent)
+	return l.hybrid.team.overdue(l.hybrid.round.first(), members)
 }
 
 func (l *level) disagree(member int) error {

@@ -17,14 +17,19 @@ type exchange struct {
 
 // Handle is a call that was started.
 type Handle struct {
-	call call
-	done chan struct{}
-	err  error
+	call     call
+	recorder *FlightRecorder
+	ticket   ticket
+	done     chan struct{}
+	err      error
 }
 
 // Wait returns when the call is over, with its error. It may be called often.
 func (h *Handle) Wait() error {
-	<-h.done
+	if !h.Over() {
+		h.recorder.awaited(h.ticket)
+		<-h.done
+	}
 	return h.err
 }
 
@@ -104,10 +109,11 @@ func (c *Communicator) lane(from *Call) *lane {
 
 // push puts a call at the end of a lane. The lock is held.
 func (c *Communicator) push(l *lane, from *Call) *Handle {
-	h := &Handle{done: make(chan struct{})}
+	h := &Handle{recorder: &c.local.recorder, done: make(chan struct{})}
 	h.call.async = true
 	c.prepare(&h.call, from)
-	h.call.ticket = c.local.recorder.add(&h.call.Header, Queued, c.group.world.now())
+	h.ticket = c.local.recorder.add(&h.call.Header, Queued, c.group.world.now())
+	h.call.ticket = h.ticket
 	l.queue = append(l.queue, h)
 	return h
 }

@@ -32,10 +32,23 @@ type Mesh interface {
 	// Busy says what a worker does that others have to wait for ("compiling"), or did last, and when it was last known
 	// to do so; "" if it never did.
 	Busy(worker int) (what string, at time.Time)
-	// Fail tells all workers why this one stops. Done is closed when one of them has done so, or is gone; Err says which.
+	// Health says what is known of a worker. Waiting says what this worker waits for outside the world ("agree on the
+	// start"), and which workers that needs; "" if it does not.
+	Health(worker int) Health
+	Waiting() (what string, workers []int)
+	// Fail tells all workers why this one stops; who is to blame is what the error's method Culprits says, if it has one. Done is closed when one of them has done so, or is gone; Err says which.
 	Fail(error)
 	Done() <-chan struct{}
 	Err() error
+}
+
+// Health is what a mesh knows of a worker.
+type Health struct {
+	Name  string    // for people
+	Seen  time.Time // its last sign of life
+	Hub   time.Time // the last news of any worker, if they come through a third party
+	Steps int64     // training steps that it has completed
+	Ended bool      // it makes no more calls
 }
 
 // check says what is wrong with a layout.

@@ -146,10 +146,7 @@ func (m *meeting) gather(s *seat, k *call, before uint64) error {
 		state := m.state.Load()
 		return state&^broken >= before+open || failed(state)
 	}
-	left := func() time.Duration { return m.deadline(k.Seq) - m.world.now() }
-	if m.engine != nil {
-		left = func() time.Duration { return max(m.deadline(k.Seq)-m.world.now(), time.Second) } // then the engine keeps the time
-	}
+	left := func() time.Duration { return m.world.untilLook(m.deadline(k.Seq)) }
 	for !s.wait(m.patience(k), decided, left) {
 		m.expire(k)
 	}
@@ -170,31 +167,18 @@ func (m *meeting) deadline(round uint64) time.Duration {
 	return first + m.world.timeout
 }
 
-// expire breaks a meeting to which some did not come in time.
+// expire breaks a meeting to which some did not come in time. When all of this worker's ranks have come, the engine keeps
+// the time.
 func (m *meeting) expire(k *call) {
-	var waiting, missing []int
+	var missing []int
 	for _, o := range m.seats {
-		if r := m.group.ranks[o.pos]; o.round.Load() < k.Seq {
-			missing = append(missing, r)
-		} else {
-			waiting = append(waiting, r)
+		if o.round.Load() < k.Seq {
+			missing = append(missing, m.group.ranks[o.pos])
 		}
 	}
-	if missing != nil { // else they just came
-		m.fail(m.timeoutError(k, waiting, missing))
+	if err := m.world.overdue(k, m.group, missing, m.deadline(k.Seq)); err != nil {
+		m.fail(err)
 	}
-}
-
-// timeoutError names who did not come, and quotes the recorders of those concerned.
-func (m *meeting) timeoutError(k *call, waiting, missing []int) error {
-	const ranks, calls = 8, 5
-	e := &TimeoutError{Header: k.Header, Timeout: m.world.timeout, Waiting: waiting, Missing: missing}
-	for i, r := range append(missing[:len(missing):len(missing)], waiting...) {
-		if i < ranks {
-			e.Recorders += m.world.FlightRecorder(r).table(calls)
-		}
-	}
-	return e
 }
 
 // work does pieces of the open round, beginning with one that was taken already, until none is left.

@@ -137,6 +137,12 @@ func (m *testMesh) Query(_ context.Context, worker int, question string) (string
 	return m.job.meshes[worker].answer(question), nil
 }
 
+func (m *testMesh) Health(worker int) Health {
+	return Health{Name: fmt.Sprintf("worker %d", worker), Seen: time.Now(), Hub: time.Now()}
+}
+
+func (m *testMesh) Waiting() (string, []int) { return "", nil }
+
 func (m *testMesh) Busy(worker int) (string, time.Time) {
 	m.job.mu.Lock()
 	defer m.job.mu.Unlock()

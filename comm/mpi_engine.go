@@ -244,7 +244,7 @@ func (e *mpiEngine) do(op *mpiOp, k *call, missing func() []int) error {
 		return err
 	}
 	e.thread.submit(func() { e.thread.begin(op) })
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -262,9 +262,6 @@ func (e *mpiEngine) do(op *mpiOp, k *call, missing func() []int) error {
 			e.thread.giveUp(op)
 			return e.failure(0)
 		case <-tick.C:
-			if e.team.world.now() < k.began+e.team.world.timeout {
-				continue // nobody is late yet
-			}
 			if err := e.team.overdue(k, missing()); err != nil {
 				e.thread.giveUp(op)
 				return err

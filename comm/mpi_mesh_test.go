@@ -5,6 +5,7 @@ package comm
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -175,6 +176,12 @@ func (m *hubMesh) Query(ctx context.Context, worker int, question string) (strin
 		return "", ctx.Err()
 	}
 }
+
+func (m *hubMesh) Health(worker int) Health {
+	return Health{Name: fmt.Sprintf("worker %d", worker), Seen: time.Now(), Hub: time.Now()}
+}
+
+func (m *hubMesh) Waiting() (string, []int) { return "", nil }
 
 func (m *hubMesh) Busy(int) (string, time.Time) { return "", time.Time{} }
 

@@ -35,6 +35,8 @@ type Entry struct {
 	State                  State
 	Queued, Started, Ended time.Duration
 	number                 uint64 // counts the calls of the rank, from 1
+	waited                 bool   // the rank does not go on before it is over
+	missing                []int  // the ranks that had not come when last seen; nil: not looked yet
 }
 
 // FlightRecorder remembers the last calls of a rank. Its size is fixed; calls that are not over are kept before those
@@ -65,7 +67,7 @@ func (f *FlightRecorder) add(h *Header, state State, now time.Duration) ticket {
 	e := &f.entries[slot]
 	*e = Entry{Header: *h, State: state, Queued: now, number: f.calls}
 	if state == Started {
-		e.Started = now
+		e.Started, e.waited = now, true
 	}
 	return ticket{slot, f.calls}
 }
@@ -97,6 +99,24 @@ func (f *FlightRecorder) set(t ticket, state State, now time.Duration) {
 		e.Started = now
 	} else {
 		e.Ended = now
+	}
+}
+
+// awaited notes that the rank does not go on before a call is over.
+func (f *FlightRecorder) awaited(t ticket) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e := &f.entries[t.slot]; e.number == t.number {
+		e.waited = true
+	}
+}
+
+// waits notes which ranks have not come to a call.
+func (f *FlightRecorder) waits(t ticket, missing []int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e := &f.entries[t.slot]; e.number == t.number && !slices.Equal(e.missing, missing) {
+		e.missing = slices.Clone(missing)
 	}
 }
 

@@ -240,6 +240,12 @@ func (m *processMesh) Query(_ context.Context, worker int, question string) (str
 	return string(text), err
 }
 
+func (m *processMesh) Health(worker int) Health {
+	return Health{Name: fmt.Sprintf("worker %d", worker), Seen: time.Now(), Hub: time.Now()}
+}
+
+func (m *processMesh) Waiting() (string, []int) { return "", nil }
+
 func (m *processMesh) Busy(int) (string, time.Time) { return "", time.Time{} }
 
 func (m *processMesh) Fail(err error) {

@@ -157,17 +157,17 @@ func (e *tcpEngine) dial(k *call, member int, purpose string) (net.Conn, error) 
 	}
 }
 
-// patience is how long to wait before asking who is late: until the call's deadline, then every second.
+// patience is how long to wait before asking who is late.
 func (e *tcpEngine) patience(k *call) time.Duration {
 	w := e.team.world
 	if left := k.began + w.timeout - w.now(); left > 0 {
-		return min(left, time.Second)
+		return min(left, lookEvery)
 	}
-	return time.Second
+	return lookEvery
 }
 
-// lost is the error of a connection that broke in a call. Why it did, the mesh may know better: it gets a moment to say so.
-// That what came was damaged nobody else knows.
+// lost is the error of a connection that broke during a call. Why it did, the mesh may know better: it gets a moment to
+// say so. That what came was damaged nobody else knows.
 func (e *tcpEngine) lost(k *call, member int, err error) error {
 	if corruption := new(CorruptionError); errors.As(err, &corruption) {
 		return corruption
@@ -175,13 +175,20 @@ func (e *tcpEngine) lost(k *call, member int, err error) error {
 	if damage := new(checked.DamageError); errors.As(err, &damage) {
 		return e.team.corrupted(k, member, damage)
 	}
-	select {
-	case <-e.failure:
-		return *e.broken.Load()
-	case <-time.After(time.Second):
+	w, worker := e.team.world, e.team.members[member].worker
+	look := time.NewTicker(lookEvery / 4)
+	defer look.Stop()
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		if w.mesh.Health(worker).Ended {
+			return w.endedError(k, e.team.group.ranks[k.pos], worker)
+		}
+		select {
+		case <-e.failure:
+			return *e.broken.Load()
+		case <-look.C:
+		}
 	}
-	return errors.Errorf("epl: the connection to worker %d broke: %s; see what happened to that worker",
-		e.team.members[member].worker, strings.TrimPrefix(err.Error(), "epl: "))
+	return &LostError{Worker: worker, Reason: strings.TrimPrefix(err.Error(), "epl: ")}
 }
 
 func (e *tcpEngine) fail(err error) {

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"context"
 	"runtime"
 	"slices"
 	"sync"
@@ -55,6 +56,8 @@ type World struct {
 	broken   error // set once by Abort or Close: no call can succeed any more
 	closed   bool
 
+	life    context.Context // ends when the world is broken
+	end     context.CancelFunc
 	running sync.WaitGroup // goroutines of calls that were started
 	stop    chan struct{}  // ends the goroutine that watches the mesh
 }
@@ -100,6 +103,7 @@ func New(layout Layout, mesh Mesh, opts Options) (*World, error) {
 	}
 	w := &World{timeout: opts.Timeout, start: time.Now(), procs: runtime.GOMAXPROCS(0), layout: layout, mpi: opts.MPI, checks: !opts.Unchecked,
 		groups: map[string]*Group{}, meetings: map[meetingKey]*meeting{}}
+	w.life, w.end = context.WithCancel(context.Background())
 	var everybody []int
 	for i, place := range layout.Workers {
 		for range place.Ranks {
@@ -183,6 +187,7 @@ func (w *World) fail(err error) {
 		return
 	}
 	w.broken = err
+	w.end()
 	for _, m := range w.meetings {
 		m.fail(err)
 	}

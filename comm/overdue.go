@@ -1,0 +1,138 @@
+package comm
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// lookEvery is how often a call that waits looks whether somebody is overdue, or has ended.
+const lookEvery = 200 * time.Millisecond
+
+// overdue is called now and then by a call that waits for ranks, on the goroutine that runs it. It returns nil while they
+// may be late, and else why they will not come. It does not wait: who holds them up is found out beside it, and shortly
+// before the deadline, so that the error comes in time.
+func (w *World) overdue(k *call, g *Group, missing []int, deadline time.Duration) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	rank, now := g.ranks[k.pos], w.now()
+	w.ranks[rank].recorder.waits(k.ticket, missing)
+	if err := w.ended(k, rank, missing, now); err != nil {
+		return err
+	}
+	if now < deadline-w.inquiryTime() {
+		return nil
+	}
+	const witnesses = 8
+	again := func() {
+		k.inquiry, k.inquired = w.inquire(rank, missing, g.ranks[:min(witnesses, len(g.ranks))]), now
+	}
+	if k.inquiry == nil {
+		again()
+	}
+	if now < deadline || !k.inquiry.over() {
+		return nil
+	}
+	f := &k.inquiry.findings
+	if !slices.Equal(k.inquiry.ranks, missing) || w.busy(f.causes) || f.unsure && now < deadline+aliveTime {
+		if now >= k.inquired+lookEvery {
+			again()
+		}
+		if !k.inquiry.over() {
+			return nil
+		}
+		if f = &k.inquiry.findings; w.busy(f.causes) {
+			return nil
+		}
+	}
+	return w.timeoutError(k, g, missing, *f)
+}
+
+// untilLook returns how long a call that is woken when its ranks have come may sleep before it has to look whether they are
+// overdue: until the inquiry begins, then for short whiles.
+func (w *World) untilLook(deadline time.Duration) time.Duration {
+	now := w.now()
+	if begin := deadline - w.inquiryTime(); now < begin {
+		return begin - now
+	}
+	if now < deadline {
+		return min(deadline-now, lookEvery)
+	}
+	return lookEvery
+}
+
+// ended returns an error if one of the ranks belongs to a worker that has ended its part. What it sent last may be still on
+// its way, so the call has to be seen waiting for it twice.
+func (w *World) ended(k *call, rank int, missing []int, now time.Duration) error {
+	if w.mesh == nil {
+		return nil
+	}
+	for _, worker := range w.workersOf(missing) {
+		if h := w.mesh.Health(worker); worker != w.layout.Worker && h.Ended {
+			if k.left == 0 {
+				k.left = max(now, 1)
+			} else if now >= k.left+lookEvery/2 {
+				return w.endedError(k, rank, worker)
+			}
+			return nil
+		}
+	}
+	k.left = 0
+	return nil
+}
+
+func (w *World) endedError(k *call, rank, worker int) error {
+	h := w.mesh.Health(worker)
+	return &EndedError{Header: k.Header, Rank: rank, Worker: worker, Name: h.Name, After: h.Steps, Step: w.mesh.Health(w.layout.Worker).Steps + 1}
+}
+
+// timeoutError is the error of a call that has waited too long.
+func (w *World) timeoutError(k *call, g *Group, missing []int, f findings) error {
+	e := &TimeoutError{Header: k.Header, Timeout: w.timeout, Missing: missing, Causes: f.causes, Workers: w.workersOf(f.causes), Details: w.details(f, k)}
+	if k.Op.pointToPoint() {
+		e.Waiting = []int{g.ranks[k.pos]}
+	} else {
+		// Whom a call misses may have come, and be waiting for others.
+		come := func(r int) bool {
+			return slices.ContainsFunc(f.states[w.workerOf[r]].Waits, func(o toldWait) bool { return o.Rank == r && sameCall(o.Header, k) })
+		}
+		absent := slices.DeleteFunc(slices.Clone(missing), come)
+		for _, r := range f.causes {
+			if slices.Contains(g.ranks, r) && !slices.Contains(absent, r) {
+				absent = append(absent, r)
+			}
+		}
+		if len(absent) > 0 {
+			slices.Sort(absent)
+			e.Missing = absent
+		}
+		for _, r := range g.ranks {
+			if !slices.Contains(e.Missing, r) {
+				e.Waiting = append(e.Waiting, r)
+			}
+		}
+	}
+	const ranks = 8
+	var concerned []int
+	for _, r := range slices.Concat(e.Causes, e.Missing, e.Waiting) {
+		if len(concerned) < ranks && !slices.Contains(concerned, r) {
+			concerned = append(concerned, r)
+		}
+	}
+	var tables strings.Builder
+	for _, r := range concerned {
+		tables.WriteString(w.tableOf(r, f))
+	}
+	e.Recorders = tables.String()
+	return e
+}
+
+// tableOf returns the last calls of a rank, as far as its worker has told them.
+func (w *World) tableOf(rank int, f findings) string {
+	const calls = 5
+	if w.isLocal(rank) {
+		return w.ranks[rank].recorder.table(calls)
+	}
+	return f.states[w.workerOf[rank]].Tables[rank]
+}

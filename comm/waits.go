@@ -1,0 +1,99 @@
+package comm
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// toldWait is a call in which a rank waits, as its worker tells others.
+type toldWait struct {
+	Rank int
+	Header
+	For []int // the ranks that have not come; empty: not known yet
+}
+
+// toldElsewhere is what a worker waits for outside the world.
+type toldElsewhere struct {
+	What    string
+	Workers []int
+}
+
+// toldState is what a worker says of itself to one that looks for who holds up the job.
+type toldState struct {
+	Waits     []toldWait
+	Elsewhere *toldElsewhere `json:",omitempty"`
+	Tables    map[int]string // the last calls of its ranks
+}
+
+// state describes what the ranks of this worker wait for. Only waits that keep a rank from going on count: a call that was
+// started, and that nobody waits for yet, does not.
+func (w *World) state() (s toldState) {
+	const ranks, calls = 8, 5
+	s.Tables = map[int]string{}
+	entries := map[int][]Entry{}
+	for i, r := range w.local {
+		entries[r] = w.ranks[r].recorder.Entries()
+		if i < ranks {
+			s.Tables[r] = w.ranks[r].recorder.table(calls)
+		}
+	}
+	for _, r := range w.local {
+		queued := map[string]bool{} // communicators in which the rank waits behind other calls of its own
+		for _, e := range entries[r] {
+			if e.State == Queued && e.waited {
+				queued[e.Group] = true
+			}
+		}
+		for _, e := range entries[r] {
+			if e.State == Started && (e.waited || queued[e.Group]) {
+				s.Waits = append(s.Waits, toldWait{r, e.Header, w.missing(e, entries)})
+			}
+		}
+	}
+	if w.mesh != nil {
+		if what, workers := w.mesh.Waiting(); what != "" {
+			s.Elsewhere = &toldElsewhere{what, workers}
+		}
+	}
+	return s
+}
+
+// missing returns the ranks that a call waits for: what was last seen, or else what follows from the calls of this worker's
+// ranks.
+func (w *World) missing(e Entry, entries map[int][]Entry) (ranks []int) {
+	if e.Op.pointToPoint() {
+		return []int{e.Peer}
+	}
+	g := w.groupNamed(e.Group)
+	for _, r := range w.local {
+		same := slices.IndexFunc(entries[r], func(o Entry) bool {
+			return o.Group == e.Group && !o.Op.pointToPoint() && o.Seq >= e.Seq && o.State != Queued
+		})
+		switch {
+		case same < 0 && g != nil && slices.Contains(g.ranks, r):
+			ranks = append(ranks, r)
+		case same >= 0 && entries[r][same].Seq == e.Seq && entries[r][same].missing != nil:
+			return entries[r][same].missing
+		}
+	}
+	return ranks
+}
+
+// groupNamed returns the group of a communicator.
+func (w *World) groupNamed(name string) *Group {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if m := w.meetingNamed(name); m != nil {
+		return m.group
+	}
+	return nil
+}
+
+// stateOf is a state as text.
+func (s toldState) text() string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
