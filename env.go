@@ -71,9 +71,23 @@ func (e *Env) OnFirstWorker(f train.OnStepFn) train.OnStepFn {
 		}
 	}
 	if e.FirstWorker() {
-		return f
+		return e.watched(f)
 	}
 	return func(*train.Loop, []*tensors.Tensor) error { return nil }
+}
+
+// watched tells the job when a hook fails, so that the other workers learn why this one ends.
+func (e *Env) watched(f train.OnStepFn) train.OnStepFn {
+	if e.job == nil {
+		return f
+	}
+	return func(loop *train.Loop, metrics []*tensors.Tensor) error {
+		err := f(loop, metrics)
+		if err != nil {
+			e.job.Trouble(err)
+		}
+		return err
+	}
 }
 
 // Files returns which of the files this worker reads. With io.slicing they are dealt to the workers, in proportion to
@@ -150,17 +164,37 @@ func (e *Env) Stats() Stats { return Stats{e.engine.Stats()} }
 func (e *Env) Predicted() Stats { return Stats{e.engine.Predicted()} }
 
 // Close releases the backend. Tensors that still live on it are lost; copy out what you need before. In a job of several
-// workers it tells the others that this one is finished: a worker that ends without is missed. What is used of the Env
-// afterwards is an error. Closing twice is harmless, as is closing the nil that Init returns with an error.
+// workers it tells the others that this one is finished: a worker that ends without is missed. It returns why the job
+// failed, if it did. What is used of the Env afterwards is an error. Closing twice is harmless, as is closing the nil that
+// Init returns with an error.
+//
+// Workers that still expect something of this one end at once, and say that it has ended; so does a worker whose program
+// panics, if Close is deferred.
 func (e *Env) Close() error {
 	if e == nil {
 		return nil
 	}
-	var err error
-	if e.job != nil {
-		err = e.job.Leave() // others may read variables until then
+	if e.job == nil {
+		e.backend.Finalize()
+		e.left()
+		return nil
 	}
+	panicked := recover() // of the function that deferred this call
+	var why error
+	switch {
+	case panicked != nil:
+		why = errors.Errorf("epl: its program panicked: %v", panicked)
+	case panicking():
+		why = errors.New("epl: its program panicked; its own output says why")
+	}
+	if why != nil {
+		e.job.Fail(why)
+	}
+	err := e.job.Leave() // others may read variables until then
 	e.backend.Finalize()
 	e.left()
+	if panicked != nil {
+		panic(panicked)
+	}
 	return err
 }

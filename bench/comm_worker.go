@@ -126,6 +126,12 @@ type mesh struct{ *rendezvous.Member }
 
 func (mesh) Busy(int) (string, time.Time) { return "", time.Time{} }
 
+func (m mesh) Health(worker int) comm.Health {
+	return comm.Health{Name: m.Workers()[worker].String(), Seen: m.State(worker).Seen, Hub: m.Heard()}
+}
+
+func (mesh) Waiting() (string, []int) { return "", nil }
+
 // commWorker does collectives.
 type commWorker struct {
 	*comm.Communicator

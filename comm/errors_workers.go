@@ -12,15 +12,13 @@ type StallError struct {
 	Causes  []int  // ranks; none if that is not known
 	Workers []int  // those of the causes
 	Details string // what is known of the causes, and who waits for whom
+	Alive   bool   // all of them answer
+	Unsure  bool   // one of them is alive, and has not answered in time
 }
 
 // Error implements error.
 func (e *StallError) Error() string {
-	if len(e.Workers) == 0 {
-		return fmt.Sprintf("epl: waited for %s (communication.timeout) to %s; %s", e.Timeout, e.What, e.Details)
-	}
-	return fmt.Sprintf("epl: %s held up the others for %s (communication.timeout), who wait to %s; %s",
-		theWorkers(e.Workers), e.Timeout, e.What, e.Details)
+	return fmt.Sprintf("epl: waited for %s (communication.timeout) to %s: %s", e.Timeout, e.What, e.Details)
 }
 
 // Culprits returns the workers that are to blame.
@@ -58,6 +56,3 @@ func (e *LostError) Error() string {
 
 // Culprits returns the worker at the other end, which is more likely to be to blame than the one that noticed.
 func (e *LostError) Culprits() []int { return []int{e.Worker} }
-
-// theWorkers is "worker 2" or "workers 1, 2".
-func theWorkers(workers []int) string { return "worker" + theRanks(workers)[len("rank"):] }

@@ -69,8 +69,8 @@ func (q *inquiry) over() bool {
 }
 
 // Inquire returns an error that names who holds up some workers, or nil if that one was busy less than the timeout ago: then
-// others must be patient. what is what this worker waits for.
-func (w *World) Inquire(ctx context.Context, workers []int, what string) error {
+// others must be patient. what is what this worker waits for, and completes "who wait to …".
+func (w *World) Inquire(ctx context.Context, workers []int, what string) *StallError {
 	var missing []int
 	for r, of := range w.workerOf {
 		if slices.Contains(workers, of) {
@@ -81,7 +81,7 @@ func (w *World) Inquire(ctx context.Context, workers []int, what string) error {
 	if w.busy(f.causes) {
 		return nil
 	}
-	return &StallError{Timeout: w.timeout, What: what, Causes: f.causes, Workers: w.workersOf(f.causes), Details: w.details(f, nil)}
+	return &StallError{Timeout: w.timeout, What: what, Causes: f.causes, Workers: w.workersOf(f.causes), Details: w.details(f, nil), Unsure: f.unsure}
 }
 
 // investigate follows the waits from the ranks that are missing. The rank that asks is not what it looks for.

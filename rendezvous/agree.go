@@ -26,6 +26,10 @@ func (s *Server) agree(e *seat, subject, hash string) {
 	}
 	r.hashes[e.worker.Index] = hash
 	for _, other := range s.seats {
+		if other != nil && other.ended && !e.ended {
+			s.fail(other.worker.Index, "%s", leftEarly(other, subject))
+			return
+		}
 		if other == nil || other.left {
 			s.conclude(subject, leftEarly(other, subject))
 			return
@@ -50,7 +54,8 @@ func leftEarly(e *seat, subject string) string {
 	if e == nil {
 		return "epl: internal error: the job has not begun"
 	}
-	return fmt.Sprintf("epl: %s has left the job, so it cannot agree on %s; all workers must run the same programs", e.worker, subject)
+	return fmt.Sprintf("epl: %s has ended its part of the job after step %d, so it cannot agree on %s; all workers must run the same programs",
+		e.worker, e.known.Step, subject)
 }
 
 // conclude ends a round with the same words for all who wait.

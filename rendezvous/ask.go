@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"time"
 
 	"github.com/pkg/errors"
 )
@@ -40,7 +41,10 @@ func (m *Member) Agree(ctx context.Context, subject, text string) error {
 	}
 	m.link.send(&message{kind: msgWithdraw, Subject: subject})
 	missing := ""
+	patience := time.NewTimer(partingTime) // for a server that is stopped
+	defer patience.Stop()
 	select {
+	case <-patience.C:
 	case wrong := <-a.over: // just in time
 		return errorOf(wrong)
 	case <-m.done:
@@ -98,8 +102,8 @@ func (m *Member) Answer(f func(question string) string) {
 	m.answer = f
 }
 
-// Query asks a worker, and returns what its Answer function says. It works also after the job has failed, as long as
-// both workers and the server are there.
+// Query asks a worker, and returns what its Answer function says: by the server or, where that takes long, directly. It
+// works also after the job has failed, as long as both workers are there.
 func (m *Member) Query(ctx context.Context, worker int, question string) (string, error) {
 	if worker < 0 || worker >= len(m.workers) {
 		return "", errors.Errorf("epl: internal error: there is no worker %d to ask, the job has %d", worker, len(m.workers))
@@ -119,39 +123,60 @@ func (m *Member) Query(ctx context.Context, worker int, question string) (string
 		m.mu.Unlock()
 	}()
 	m.link.send(&message{kind: msgQuery, Worker: worker, ID: id, body: question})
-	var why error
-	select {
-	case msg := <-reply:
-		if !msg.Bad {
-			return msg.body, nil
-		}
-		why = errors.New(msg.body)
-	case <-m.cut:
-		why = errors.New("there is no connection to the rendezvous any more")
-	case <-m.stop:
-		return "", m.hasLeft()
-	case <-ctx.Done():
-		why = context.Cause(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type told struct {
+		text string
+		err  error
 	}
-	return "", errors.Errorf("epl: %s does not answer: %v", m.workers[worker], why)
+	direct := make(chan told, 2)
+	later := time.NewTimer(directAfter)
+	defer later.Stop()
+	cut := m.cut // nil when there is no connection to the server any more
+	for {
+		select {
+		case msg := <-reply:
+			if !msg.Bad {
+				return msg.body, nil
+			}
+			return "", errors.Errorf("epl: %s does not answer: %s", m.workers[worker], msg.body)
+		case answer := <-direct:
+			if answer.err == nil {
+				return answer.text, nil
+			}
+			if cut == nil {
+				return "", errors.Errorf("epl: %s does not answer: %s, and there is no connection to the rendezvous any more",
+					m.workers[worker], inner(answer.err.Error()))
+			}
+		case <-later.C:
+			go func() {
+				text, err := m.askDirectly(ctx, worker, question)
+				direct <- told{text, err}
+			}()
+		case <-cut:
+			cut = nil
+			later.Reset(0)
+		case <-m.stop:
+			return "", m.hasLeft()
+		case <-ctx.Done():
+			return "", errors.Errorf("epl: %s does not answer: %v", m.workers[worker], context.Cause(ctx))
+		}
+	}
 }
 
 // handleQuestion answers without holding up what else the server says.
 func (m *Member) handleQuestion(msg *message) {
 	m.mu.Lock()
-	answer := m.answer
+	ready := m.answer != nil
 	m.mu.Unlock()
 	reply := &message{kind: msgAnswer, Worker: msg.Worker, ID: msg.ID}
-	if answer == nil {
+	if !ready {
 		reply.Bad, reply.body = true, "it is not ready to answer questions yet"
 		m.link.send(reply)
 		return
 	}
 	go func() {
-		reply.body = answer(msg.body)
-		if n := len(reply.body); n > maxText {
-			reply.body = reply.body[:maxText]
-		}
+		reply.body = m.answerTo(msg.body)
 		m.link.send(reply)
 	}()
 }

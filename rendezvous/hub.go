@@ -76,11 +76,13 @@ func (s *Server) seat(j *joining, l *link) (*seat, string) {
 	now := time.Now()
 	e := &seat{
 		worker: w, link: l, facts: j.Facts, since: now, seen: now,
-		beat: max(time.Duration(j.Beat)*time.Millisecond, time.Millisecond),
+		beat: max(time.Duration(j.Beat)*time.Millisecond, time.Millisecond), patience: time.Duration(j.Timeout) * time.Millisecond,
 	}
 	s.seats[w.Index] = e
 	if !slices.Contains(s.seats, nil) {
 		s.begin()
+	} else if early := s.all(func(e *seat) bool { return e == nil }); slices.ContainsFunc(early, func(i int) bool { return s.exited[i] }) {
+		s.failEarly(early)
 	} else {
 		s.expire(now, time.Duration(j.Timeout)*time.Millisecond)
 	}
@@ -105,7 +107,7 @@ func (s *Server) expire(now time.Time, patience time.Duration) {
 		}
 		missing := s.all(func(e *seat) bool { return e == nil })
 		came := s.all(func(e *seat) bool { return e != nil })
-		s.fail(-1, "epl: %s did not come within %s, %s waited; see whether all were started, and what the missing print",
+		s.blame(missing, "epl: %s did not come within %s, %s waited; see whether all were started, and what the missing print",
 			theWorkers(missing), patience, theWorkers(came))
 	})
 }
@@ -163,11 +165,19 @@ func (s *Server) handle(e *seat, m *message) {
 	case msgFail:
 		switch {
 		case s.err == nil && s.mourned != nil: // that is why, and soon all will hear
+		case s.err == nil && len(s.among(m.Workers)) > 0:
+			s.blame(s.among(m.Workers), "epl: %s", inner(m.body))
 		case s.err == nil:
 			s.fail(e.worker.Index, "epl: worker %d stopped: %s", e.worker.Index, inner(m.body))
 		default:
 			e.link.send(&message{kind: msgFailed, body: s.err.Error()})
 		}
+	case msgEnd:
+		if m.Beat != nil {
+			e.known = *m.Beat
+		}
+		s.ended(e)
+		news = true
 	case msgLeave:
 		if e.left {
 			break
@@ -175,6 +185,7 @@ func (s *Server) handle(e *seat, m *message) {
 		if !s.started {
 			s.fail(e.worker.Index, "epl: %s left before the job began", e.worker)
 		}
+		s.ended(e)
 		e.left = true
 		s.gone(e)
 		e.link.send(&message{kind: msgBye})
@@ -274,6 +285,7 @@ func (s *Server) tick() {
 			}
 		}
 		last = now
+		s.abandon(now)
 		s.broadcast()
 		s.mu.Unlock()
 	}
@@ -290,7 +302,7 @@ func (s *Server) broadcast() {
 	for i, e := range s.seats {
 		states[i] = known{
 			beating: e.known, Since: now.Sub(e.since).Milliseconds(), Seen: now.Sub(e.seen).Milliseconds(),
-			Silent: e.silent, Left: e.left,
+			Silent: e.silent, Ended: e.ended, Left: e.left,
 		}
 	}
 	payload := (&message{States: states}).encode()

@@ -41,6 +41,7 @@ type State struct {
 	Seen    time.Time // when it last gave a sign of life, by the local clock
 	Step    int64
 	Samples int64
+	Ended   bool // it makes no more calls to others
 	Left    bool // it has finished, and is well
 }
 

@@ -82,6 +82,7 @@ func Join(ctx context.Context, j Job) (*Member, error) {
 	m.group.Go(m.link.write)
 	m.group.Go(m.read)
 	m.group.Go(m.beat)
+	m.peers.asked = m.answerDirectly
 	m.group.Go(m.peers.accept)
 	m.link.send(&message{kind: msgJoin, Join: &joining{
 		Worker:  Worker{Index: j.Index, Host: j.Host, HostID: hostID(j.Host), Addr: m.peers.addr, PID: os.Getpid()},
@@ -172,7 +173,8 @@ func (m *Member) State(worker int) State {
 }
 
 // Fail tells everybody why this worker stops, and returns when they know, or when that takes too long. The job is over:
-// the first error of the job is everybody's.
+// the first error of the job is everybody's. This worker is to blame for it, unless the error has a method Culprits that
+// names others.
 func (m *Member) Fail(err error) {
 	if err == nil {
 		err = errors.New("epl: it gave no reason")
@@ -181,7 +183,7 @@ func (m *Member) Fail(err error) {
 		return
 	}
 	text := err.Error()
-	m.link.send(&message{kind: msgFail, body: text[:min(len(text), maxText)]})
+	m.link.send(&message{kind: msgFail, Workers: culprits(err), body: text[:min(len(text), maxText)]})
 	timer := time.NewTimer(2 * partingTime)
 	defer timer.Stop()
 	select {
@@ -345,7 +347,7 @@ func (m *Member) update(all []known) {
 	for i, k := range all {
 		seen := time.Duration(k.Seen) * time.Millisecond
 		old, was := m.known[i], m.states[i]
-		state := State{Busy: k.Busy, Since: was.Since, Seen: now.Add(-seen), Step: k.Step, Samples: k.Samples, Left: k.Left}
+		state := State{Busy: k.Busy, Since: was.Since, Seen: now.Add(-seen), Step: k.Step, Samples: k.Samples, Ended: k.Ended, Left: k.Left}
 		if k.Changes != old.Changes {
 			state.Since = now.Add(-time.Duration(k.Since) * time.Millisecond)
 		}

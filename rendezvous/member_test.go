@@ -152,7 +152,7 @@ func TestDifferentTextsAreAnErrorForAll(t *testing.T) {
 
 func TestWhoDoesNotComeToAgreeIsNamed(t *testing.T) {
 	noLeak(t)
-	_, members := started(t, 3, nil)
+	s, members := started(t, 3, nil)
 	errs := onAll(members[:2], func(m *Member) error {
 		ctx, cancel := context.WithCancel(t.Context())
 		if m.Index() == 1 {
@@ -178,13 +178,15 @@ func TestWhoDoesNotComeToAgreeIsNamed(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Who has left cannot agree any more.
+	// Who has left cannot agree any more, and is to blame if others need it.
 	waiting := make(chan error)
 	go func() { waiting <- members[0].Agree(within(t), "plan", "z") }()
 	members[2].Leave()
-	wantError(t, <-waiting, "worker 2 (host2, pid", "has left the job")
-	wantError(t, members[1].Agree(within(t), "plan", "z"), "worker 2 (host2, pid", "has left the job")
-	leaveAll(t, members)
+	wantError(t, <-waiting, "worker 2 (host2, pid", "has ended its part of the job")
+	wantError(t, members[1].Agree(within(t), "plan", "z"), "worker 2 (host2, pid", "has ended its part of the job")
+	if culprits := s.Culprits(); len(culprits) != 1 || culprits[0] != 2 {
+		t.Errorf("workers %v are to blame", culprits)
+	}
 }
 
 func TestQuestionsAreAnswered(t *testing.T) {

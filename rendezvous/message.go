@@ -19,7 +19,8 @@ const (
 	msgWithdraw                 // Subject: this worker waits no longer for the others
 	msgQuery                    // Worker: whom to ask, ID, body: the question
 	msgAnswer                   // Worker: who asked, ID, body: the answer
-	msgFail                     // body: why the worker stops
+	msgFail                     // body: why the worker stops, Workers: who is to blame; none: itself
+	msgEnd                      // Beat: this worker makes no more calls to others
 	msgLeave
 
 	// From the server.
@@ -78,8 +79,8 @@ type starting struct {
 // known is what the server knows about a worker. Times are durations until now, in milliseconds, because clocks differ.
 type known struct {
 	beating
-	Since, Seen  int64
-	Silent, Left bool `json:",omitempty"`
+	Since, Seen         int64
+	Silent, Ended, Left bool `json:",omitempty"`
 }
 
 // encode returns the payload of a frame.

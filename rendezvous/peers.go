@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,8 +29,9 @@ type peers struct {
 	job      Job
 	security wire.Security
 	listener *wire.Listener
-	addr     string   // where others reach it
-	server   net.Addr // where the server is, as this worker sees it
+	addr     string           // where others reach it
+	server   net.Addr         // where the server is, as this worker sees it
+	asked    func(*wire.Conn) // answers the questions on a connection
 
 	mu     sync.Mutex
 	slots  map[string]chan *wire.Conn
@@ -80,6 +82,10 @@ func (p *peers) accept() {
 }
 
 func (p *peers) keep(conn *wire.Conn) {
+	if strings.HasPrefix(conn.Purpose, directly) {
+		go p.asked(conn)
+		return
+	}
 	c := p.slot(conn.Purpose)
 	if c == nil {
 		conn.Close()

@@ -55,6 +55,8 @@ type Server struct {
 	rounds   map[string]*round
 	asked    map[query]int // whom
 	err      error         // of the job
+	culprits []int         // the workers that are to blame for it
+	exited   []bool        // by index: its process has ended, and well
 	failed   chan struct{}
 	empty    chan struct{} // closed when all have left
 }
@@ -69,9 +71,11 @@ type seat struct {
 	since  time.Time // when known.Busy became so
 	seen   time.Time
 	silent bool
+	ended  bool // it makes no more calls to others
 	left   bool
 	gone   bool // its connection has ended
-	failed string
+
+	patience time.Duration // how long others wait for a worker that is not heard of
 }
 
 // query names a question on its way.
@@ -111,7 +115,7 @@ func newServer(o ServerOptions, listen func(ServerOptions) (*wire.Listener, erro
 	}
 	s := &Server{
 		options: o, id: wire.NewToken()[:16], listener: listener, closing: make(chan struct{}),
-		links: map[*link]bool{}, seats: make([]*seat, o.Workers), rounds: map[string]*round{}, asked: map[query]int{},
+		links: map[*link]bool{}, seats: make([]*seat, o.Workers), rounds: map[string]*round{}, asked: map[query]int{}, exited: make([]bool, o.Workers),
 		failed: make(chan struct{}), empty: make(chan struct{}),
 	}
 	listener.OnVersion = s.otherVersion
@@ -140,15 +144,25 @@ func (s *Server) Status() []WorkerStatus {
 		if e != nil {
 			all[i] = WorkerStatus{
 				Index: i, Joined: true, Host: e.worker.Host, PID: e.worker.PID, Step: e.known.Step, Samples: e.known.Samples,
-				Busy: e.known.Busy, Since: e.since, Seen: e.seen, Silent: e.silent, Left: e.left, Failed: e.failed,
+				Busy: e.known.Busy, Since: e.since, Seen: e.seen, Silent: e.silent, Left: e.left,
 			}
 		}
+	}
+	for _, i := range s.culprits {
+		all[i].Failed = s.err.Error()
 	}
 	return all
 }
 
+// Culprits returns the workers that are to blame for the failure of the job; none if that is not known.
+func (s *Server) Culprits() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.culprits)
+}
+
 // WorkerExited tells the server that the process of a worker has ended abnormally, and how: "killed by signal 9". The job
-// fails at once with these words.
+// fails at once with these words. For one that has ended well see [Server.WorkerEnded].
 func (s *Server) WorkerExited(index int, how string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,22 +295,30 @@ func (s *Server) remove(l *link) {
 
 // fail ends the job, unless it has failed already. The lock is held.
 func (s *Server) fail(worker int, format string, args ...any) {
+	if worker < 0 {
+		s.blame(nil, format, args...)
+	} else {
+		s.blame([]int{worker}, format, args...)
+	}
+}
+
+// blame ends the job because of some workers, unless it has failed already. The lock is held.
+func (s *Server) blame(culprits []int, format string, args ...any) {
 	if s.err != nil {
 		return
 	}
-	s.err = errors.Errorf(format, args...)
-	if worker >= 0 && s.seats[worker] != nil {
-		s.seats[worker].failed = s.err.Error()
-	}
+	s.err, s.culprits = errors.Errorf(format, args...), culprits
 	close(s.failed)
 	for i, e := range s.seats {
-		if e != nil && i != worker && !e.gone {
+		if e != nil && !slices.Contains(culprits, i) && !e.gone {
 			e.link.send(&message{kind: msgFailed, body: s.err.Error()})
 		}
 	}
-	// The one whose fault it is learns it last: then it may go, because all others know.
-	if worker >= 0 && s.seats[worker] != nil && !s.seats[worker].gone && s.links != nil {
-		s.group.Go(func() { s.tellLast(s.seats[worker]) })
+	// Those whose fault it is learn it last: then they may go, because all others know.
+	for _, i := range culprits {
+		if e := s.seats[i]; e != nil && !e.gone && s.links != nil {
+			s.group.Go(func() { s.tellLast(e) })
+		}
 	}
 }
 
@@ -304,7 +326,7 @@ func (s *Server) tellLast(e *seat) {
 	s.mu.Lock()
 	var told []<-chan struct{}
 	for _, other := range s.seats {
-		if other != nil && other != e && !other.gone {
+		if other != nil && !slices.Contains(s.culprits, other.worker.Index) && !other.gone {
 			told = append(told, other.link.flushed())
 		}
 	}

@@ -49,8 +49,12 @@ type Job struct {
 	offered atomic.Bool // something, ever
 
 	mu   sync.Mutex
-	busy []string             // what this worker is busy with: the last counts
-	seen map[int]busyInterval // what others were busy with
+	busy []string // what this worker is busy with: the last counts
+	need []need   // what this worker waits for, outside the world: the last counts
+
+	trouble   error                // an error of the user's program
+	troubleAt int64                // how many steps it had taken then
+	seen      map[int]busyInterval // what others were busy with
 
 	read    moment       // when a variable was last read
 	running atomic.Int32 // programs that are no training steps
@@ -218,43 +222,14 @@ func (j *Job) Agree(subject, text string) error {
 			others = append(others, w)
 		}
 	}
-	ctx, cancel := j.patiently(others, &moment{})
+	ctx, cancel := j.patiently(others, "agree on "+subject, &moment{})
 	defer cancel()
-	return j.member.Agree(ctx, subject, text)
-}
-
-// patiently returns a context that ends when communication.timeout has passed since the call, since one of the workers
-// was busy, and since something moved.
-func (j *Job) patiently(workers []int, moved *moment) (ctx context.Context, cancel func()) {
-	ctx, end := context.WithCancelCause(context.Background())
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		since := time.Now()
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			for _, w := range workers {
-				if _, at := j.lastBusy(w); at.After(since) {
-					since = at
-				}
-			}
-			if at := moved.last(); at.After(since) {
-				since = at
-			}
-			if time.Since(since) > j.timeout {
-				end(errors.Errorf("waited for %s (communication.timeout)", j.timeout))
-			}
-		}
-	})
-	return ctx, func() {
-		end(nil)
-		watch.Wait()
+	err := j.member.Agree(ctx, subject, text)
+	if stall := new(comm.StallError); errors.As(context.Cause(ctx), &stall) && err != nil && j.member.Err() == nil {
+		err = stall
+		j.member.Fail(err)
 	}
+	return err
 }
 
 // lastBusy returns what a worker is or was busy with, and when it was last known to be.
@@ -266,26 +241,6 @@ func (j *Job) lastBusy(worker int) (string, time.Time) {
 		j.seen[worker] = busyInterval{s.Busy, s.Seen}
 	}
 	return j.seen[worker].what, j.seen[worker].at
-}
-
-// Leave tells the others that this worker is finished, and ends its communication. Who has offered variables keeps them
-// readable until all the others want to leave too. Doing it twice is harmless.
-func (j *Job) Leave() error { return j.leave() }
-
-func (j *Job) goAway() error {
-	close(j.stop)
-	j.stopped.Wait()
-	j.member.Progress(j.steps.Load(), j.samples.Load())
-	err := j.World.Close() // first, so that who still expects something of this worker is told
-	if j.offered.Load() {
-		j.stay()
-	}
-	j.lines.close()
-	j.server.Close()
-	if leaveErr := j.member.Leave(); err == nil {
-		err = leaveErr
-	}
-	return err
 }
 
 // mesh is the member as a world sees it.

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -57,7 +58,7 @@ func (j *Job) openLines() {
 		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			ctx, cancel := j.patiently([]int{w}, &moment{})
+			ctx, cancel := j.patiently([]int{w}, fmt.Sprintf("connect to worker %d", w), &moment{})
 			defer cancel()
 			line, err := j.openLine(ctx, w)
 			switch {

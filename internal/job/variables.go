@@ -8,6 +8,7 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/comm"
 	"github.com/easyparallel/epl/internal/checked"
 	"github.com/easyparallel/epl/serve"
 )
@@ -26,11 +27,14 @@ func (j *Job) Fetch(worker int, name string, version uint64, dst []byte) error {
 			j.Worker, version, name, worker, len(j.Devices))
 	}
 	var moved moment
-	ctx, cancel := j.patiently([]int{worker}, &moved)
+	ctx, cancel := j.patiently([]int{worker}, fmt.Sprintf("read %q of worker %d", name, worker), &moved)
 	defer cancel()
 	err := j.fetch(ctx, &moved, worker, name, version, dst)
 	if err == nil {
 		return nil
+	}
+	if stall := new(comm.StallError); errors.As(context.Cause(ctx), &stall) {
+		j.member.Fail(stall)
 	}
 	return errors.Errorf("epl: worker %d cannot read %q of %s: %s", j.Worker, name, j.member.Workers()[worker], inner(err))
 }
@@ -127,31 +131,4 @@ func (j *Job) answer(question string) (answer string, ours bool) {
 	}
 	j.server.Handle(conn)
 	return "", true
-}
-
-// stay returns when all workers want to leave, or the job has failed, or
-// nobody has been heard of for so long that nobody will come to read.
-func (j *Job) stay() {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			heard := false
-			for w := range j.Devices {
-				s := j.member.State(w)
-				heard = heard || w != j.Worker && !s.Left && time.Since(s.Seen) < max(j.timeout, time.Minute)
-			}
-			if !heard {
-				cancel()
-			}
-		}
-	}()
-	_ = j.member.Agree(ctx, "the end", "")
 }

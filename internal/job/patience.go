@@ -1,0 +1,99 @@
+package job
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/easyparallel/epl/comm"
+)
+
+// aliveTime is how long a worker that gives signs of life may take to answer.
+const aliveTime = 3 * time.Second
+
+// need is something that this worker waits for outside the world, and which workers it takes.
+type need struct {
+	what    string
+	workers []int
+}
+
+// patiently returns a context that ends when communication.timeout has passed since the call, since a worker that holds up
+// this one was busy, and since something moved. Its cause names who is to blame. what completes
+// "waits to …", and needs the workers.
+func (j *Job) patiently(workers []int, what string, moved *moment) (ctx context.Context, cancel func()) {
+	ctx, end := context.WithCancelCause(context.Background())
+	n := need{what, workers}
+	j.mu.Lock()
+	j.need = append(j.need, n)
+	j.mu.Unlock()
+	inquiry := min(j.timeout/4, 2*time.Second) // it begins so much before the end, to be in time
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		since := time.Now()
+		tick := time.NewTicker(min(200*time.Millisecond, max(inquiry/4, time.Millisecond)))
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			for _, w := range workers {
+				if _, at := j.lastBusy(w); at.After(since) {
+					since = at
+				}
+			}
+			if at := moved.last(); at.After(since) {
+				since = at
+			}
+			left := j.timeout - time.Since(since)
+			if left > inquiry {
+				continue
+			}
+			limited, over := context.WithTimeout(ctx, max(left, inquiry/2))
+			stall := j.World.Inquire(limited, workers, what)
+			over()
+			if stall == nil || stall.Unsure && left > -aliveTime { // whoever holds up the others is busy, or slow to answer
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Until(since.Add(j.timeout))):
+			}
+			if at := moved.last(); !at.After(since) {
+				end(stall)
+			}
+		}
+	})
+	return ctx, func() {
+		end(nil)
+		watch.Wait()
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		at := slices.IndexFunc(j.need, func(o need) bool { return o.what == n.what })
+		j.need = slices.Delete(j.need, at, at+1)
+	}
+}
+
+// Waiting implements comm.Mesh.
+func (m mesh) Waiting() (string, []int) {
+	m.job.mu.Lock()
+	defer m.job.mu.Unlock()
+	n := len(m.job.need)
+	if n == 0 {
+		return "", nil
+	}
+	return m.job.need[n-1].what, m.job.need[n-1].workers
+}
+
+// Health implements comm.Mesh.
+func (m mesh) Health(worker int) comm.Health {
+	s := m.State(worker)
+	h := comm.Health{Name: m.Workers()[worker].String(), Seen: s.Seen, Hub: m.Heard(), Steps: s.Step, Ended: s.Ended || s.Left}
+	if worker == m.Index() {
+		h.Steps = m.job.steps.Load()
+	}
+	return h
+}

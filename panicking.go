@@ -1,0 +1,18 @@
+package epl
+
+import "runtime"
+
+// panicking tells whether a panic is on its way up: a function that was deferred calls this one, maybe not directly.
+func panicking() bool {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if f.Function == "runtime.gopanic" {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
