@@ -108,7 +108,7 @@ func (t *team) overdue(k *call, missing []int) error {
 	if !k.Op.pointToPoint() {
 		ranks = t.ranksOf(missing)
 	}
-	return t.world.overdue(k, t.group, ranks, k.began+t.world.timeout)
+	return t.world.overdue(k, t.group, ranks, k.began)
 }
 
 // disagree says how the calls of another member differ from this worker's. Both sides find the same words.

@@ -43,14 +43,13 @@ func (m *meeting) exchange(k *call) error {
 	m.pending[key] = p
 	m.mu.Unlock()
 
-	deadline := k.began + m.world.timeout
-	left := func() time.Duration { return m.world.untilLook(deadline) }
+	left := func() time.Duration { return m.world.untilLook(k.began) }
 	for !p.wait(m.patience(k), p.over.Load, left) {
 		m.mu.Lock()
 		missing := m.pending[key] == p
 		m.mu.Unlock()
 		if missing {
-			if err := m.world.overdue(k, m.group, []int{k.Peer}, deadline); err != nil {
+			if err := m.world.overdue(k, m.group, []int{k.Peer}, k.began); err != nil {
 				m.fail(err)
 			}
 		}

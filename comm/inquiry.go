@@ -28,17 +28,10 @@ type findings struct {
 	why    map[int]string    // by worker of the causes, what is known of it
 	chain  []toldWait        // who waits for whom, from those who have not come to the causes
 	states map[int]toldState // by worker, of those who answered
+	alive  bool              // all causes have answered
 	unsure bool              // a worker that is alive has not answered in time
 
 	elsewhere map[int]toldElsewhere // by worker, of those who wait outside the world
-}
-
-// inquiryTime is how long an inquiry may take. It begins that long before the timeout, so that the culprit is named in time.
-func (w *World) inquiryTime() time.Duration {
-	if w.mesh == nil {
-		return 0 // there is nobody to ask who could take long
-	}
-	return min(w.timeout/4, 2*time.Second)
 }
 
 // inquire starts an inquiry about ranks that have not come to a call. What others say is also wanted of the witnesses.
@@ -46,7 +39,7 @@ func (w *World) inquire(rank int, missing, witnesses []int) *inquiry {
 	q := &inquiry{ranks: slices.Clone(missing), done: make(chan struct{})}
 	run := func() {
 		defer close(q.done)
-		ctx, cancel := context.WithTimeout(w.life, max(w.inquiryTime(), 100*time.Millisecond))
+		ctx, cancel := context.WithTimeout(w.life, max(inquiryTime(w.timeout), 100*time.Millisecond))
 		defer cancel()
 		q.findings = w.investigate(ctx, rank, missing, witnesses)
 	}
@@ -81,7 +74,7 @@ func (w *World) Inquire(ctx context.Context, workers []int, what string) *StallE
 	if w.busy(f.causes) {
 		return nil
 	}
-	return &StallError{Timeout: w.timeout, What: what, Causes: f.causes, Workers: w.workersOf(f.causes), Details: w.details(f, nil), Unsure: f.unsure}
+	return &StallError{Timeout: w.timeout, What: what, Causes: f.causes, Workers: w.workersOf(f.causes), Details: w.details(f, nil), Alive: f.alive, Unsure: f.unsure}
 }
 
 // investigate follows the waits from the ranks that are missing. The rank that asks is not what it looks for.
@@ -178,7 +171,7 @@ func (w *World) investigate(ctx context.Context, rank int, missing, witnesses []
 func (w *World) judge(f *findings, sinks []int, failed map[int]error) {
 	silent := slices.DeleteFunc(slices.Clone(sinks), func(r int) bool { return failed[w.workerOf[r]] == nil })
 	if f.causes = silent; len(silent) == 0 {
-		f.causes = sinks
+		f.causes, f.alive = sinks, true
 	}
 	slices.Sort(f.causes)
 	for _, r := range f.causes {

@@ -146,7 +146,7 @@ func (m *meeting) gather(s *seat, k *call, before uint64) error {
 		state := m.state.Load()
 		return state&^broken >= before+open || failed(state)
 	}
-	left := func() time.Duration { return m.world.untilLook(m.deadline(k.Seq)) }
+	left := func() time.Duration { return m.world.untilLook(m.since(k.Seq)) }
 	for !s.wait(m.patience(k), decided, left) {
 		m.expire(k)
 	}
@@ -156,15 +156,15 @@ func (m *meeting) gather(s *seat, k *call, before uint64) error {
 	return nil
 }
 
-// deadline returns when a round must be open: the clock starts with the first rank that came.
-func (m *meeting) deadline(round uint64) time.Duration {
+// since returns when the clock of a round started: with the first rank that came.
+func (m *meeting) since(round uint64) time.Duration {
 	first := m.world.now()
 	for _, s := range m.seats {
 		if s.round.Load() == round {
 			first = min(first, time.Duration(s.since.Load()))
 		}
 	}
-	return first + m.world.timeout
+	return first
 }
 
 // expire breaks a meeting to which some did not come in time. When all of this worker's ranks have come, the engine keeps
@@ -176,7 +176,7 @@ func (m *meeting) expire(k *call) {
 			missing = append(missing, m.group.ranks[o.pos])
 		}
 	}
-	if err := m.world.overdue(k, m.group, missing, m.deadline(k.Seq)); err != nil {
+	if err := m.world.overdue(k, m.group, missing, m.since(k.Seq)); err != nil {
 		m.fail(err)
 	}
 }

@@ -9,10 +9,10 @@ import (
 // lookEvery is how often a call that waits looks whether somebody is overdue, or has ended.
 const lookEvery = 200 * time.Millisecond
 
-// overdue is called now and then by a call that waits for ranks, on the goroutine that runs it. It returns nil while they
-// may be late, and else why they will not come. It does not wait: who holds them up is found out beside it, and shortly
-// before the deadline, so that the error comes in time.
-func (w *World) overdue(k *call, g *Group, missing []int, deadline time.Duration) error {
+// overdue is called now and then by a call that has waited for ranks since began, on the goroutine that runs it. It returns
+// nil while they may be late, and else why they will not come. It does not wait: who holds them up is found out beside it,
+// and before the timeout, so that the error comes in time.
+func (w *World) overdue(k *call, g *Group, missing []int, began time.Duration) error {
 	if len(missing) == 0 {
 		return nil
 	}
@@ -21,7 +21,8 @@ func (w *World) overdue(k *call, g *Group, missing []int, deadline time.Duration
 	if err := w.ended(k, rank, missing, now); err != nil {
 		return err
 	}
-	if now < deadline-w.inquiryTime() {
+	inquire, giveUp := w.Patience()
+	if now < began+inquire {
 		return nil
 	}
 	const witnesses = 8
@@ -31,11 +32,11 @@ func (w *World) overdue(k *call, g *Group, missing []int, deadline time.Duration
 	if k.inquiry == nil {
 		again()
 	}
-	if now < deadline || !k.inquiry.over() {
+	if now < began+giveUp || !k.inquiry.over() {
 		return nil
 	}
 	f := &k.inquiry.findings
-	if !slices.Equal(k.inquiry.ranks, missing) || w.busy(f.causes) || f.unsure && now < deadline+aliveTime {
+	if !slices.Equal(k.inquiry.ranks, missing) || w.busy(f.causes) || f.unsure && now < began+w.timeout+aliveTime {
 		if now >= k.inquired+lookEvery {
 			again()
 		}
@@ -49,15 +50,24 @@ func (w *World) overdue(k *call, g *Group, missing []int, deadline time.Duration
 	return w.timeoutError(k, g, missing, *f)
 }
 
+// Patience returns how long who waits for others has to wait before it inquires who holds it up, and before it gives up.
+// Both are a little less than the timeout: an inquiry takes time, and who looks only now and then would be late next time.
+func (w *World) Patience() (inquire, giveUp time.Duration) {
+	if w.mesh == nil {
+		return w.timeout, w.timeout // there is nobody to ask who could take long
+	}
+	return w.timeout - inquiryTime(w.timeout), w.timeout - min(lookEvery*3/2, w.timeout/25)
+}
+
+// inquiryTime is how long an inquiry may take.
+func inquiryTime(timeout time.Duration) time.Duration { return min(timeout/4, 2*time.Second) }
+
 // untilLook returns how long a call that is woken when its ranks have come may sleep before it has to look whether they are
 // overdue: until the inquiry begins, then for short whiles.
-func (w *World) untilLook(deadline time.Duration) time.Duration {
-	now := w.now()
-	if begin := deadline - w.inquiryTime(); now < begin {
-		return begin - now
-	}
-	if now < deadline {
-		return min(deadline-now, lookEvery)
+func (w *World) untilLook(began time.Duration) time.Duration {
+	inquire, _ := w.Patience()
+	if left := began + inquire - w.now(); left > 0 {
+		return left
 	}
 	return lookEvery
 }

@@ -37,6 +37,7 @@ type report struct {
 	Exit   *exit                     `json:",omitempty"`
 	Note   string                    `json:",omitempty"` // for the user
 	Failed string                    `json:",omitempty"` // the workers stop, as the rendezvous has told them
+	Blamed []int                     `json:",omitempty"` // with Failed: who is to blame; none: that is not known
 	Status []rendezvous.WorkerStatus `json:",omitempty"`
 	Ready  bool                      `json:",omitempty"` // an agent's: it may be told to start
 	Error  string                    `json:",omitempty"` // an agent's: it cannot go on
@@ -82,8 +83,8 @@ type crew interface {
 	// signal sends a signal to the workers that still run; kill ends them, and all that they started.
 	signal(s syscall.Signal)
 	kill()
-	// serves says whether the workers of the job meet at this crew's machine; then exited tells them that a worker ended
-	// badly, and status says what is known about each worker.
+	// serves says whether the workers of the job meet at this crew's machine; then exited tells them how a worker ended, ""
+	// if well, and status says what is known about each worker.
 	serves() bool
 	exited(worker int, how string)
 	status() []rendezvous.WorkerStatus

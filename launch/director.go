@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -31,10 +32,11 @@ type director struct {
 	crews   []crew
 	hub     crew // that of the crews where the workers meet; nil: elsewhere
 
-	running int // workers
-	first   *exit
-	exits   map[int]exit // those that failed by themselves
+	running int          // workers
+	exits   map[int]exit // how those that have ended did, but for those that were ended
+	first   *exit        // the first of them that failed
 	failure string       // why the job stops, as the rendezvous says
+	blamed  []int        // the workers whose fault that is, as the rendezvous says
 	ending  bool         // workers are being ended: how they end no longer matters
 	signal  syscall.Signal
 	term    <-chan time.Time
@@ -135,23 +137,46 @@ func (d *director) happened(r report) {
 	switch {
 	case r.Failed != "":
 		if d.failure == "" {
-			d.failure = r.Failed
+			d.failure, d.blamed = r.Failed, r.Blamed
 		}
 		d.stop()
 	case r.Exit != nil:
 		d.running--
-		if !r.Exit.failed() || d.ending {
+		if d.ending {
 			return
 		}
 		d.exits[r.Exit.Worker] = *r.Exit
-		if d.first == nil {
-			d.first = r.Exit
+		how := ""
+		if r.Exit.failed() {
+			how = "it " + r.Exit.how()
+			if d.first == nil {
+				d.first = r.Exit
+			}
 		}
 		if d.hub != nil {
-			d.hub.exited(r.Exit.Worker, "it "+r.Exit.how())
+			d.hub.exited(r.Exit.Worker, how)
 		}
-		d.stop()
+		if how != "" {
+			d.stop()
+		}
 	}
+	if d.term != nil && !d.ending && d.onlyStopped() {
+		d.end(syscall.SIGKILL) // nobody will end by himself
+	}
+}
+
+// onlyStopped tells whether all workers that still run are to blame, and give no sign of life.
+func (d *director) onlyStopped() bool {
+	known := d.status()
+	for worker := range d.hosts {
+		if _, ended := d.exits[worker]; ended {
+			continue
+		}
+		if worker >= len(known) || known[worker].Failed == "" || known[worker].Joined && !known[worker].Silent {
+			return false
+		}
+	}
+	return true
 }
 
 // stop gives the workers a moment to end by themselves.
@@ -199,33 +224,54 @@ func (d *director) status() []rendezvous.WorkerStatus {
 	return d.hub.status()
 }
 
-// conclude returns the exit status of the job, and shows the end of the worker that failed first. The rendezvous knows
-// best which one that was: shells and tools around a program may be slow to end.
+// conclude returns the exit status of the job, and shows the end of the worker that is to blame, and why. The rendezvous
+// knows best who that is: those who hear of it may be the first to end.
 func (d *director) conclude(known []rendezvous.WorkerStatus) int {
 	if d.signal != 0 {
 		return 128 + int(d.signal)
 	}
+	for _, w := range known {
+		if w.Failed != "" && !slices.Contains(d.blamed, w.Index) {
+			d.failure, d.blamed = w.Failed, append(d.blamed, w.Index)
+		}
+	}
 	if d.first == nil && d.failure == "" {
 		return 0
 	}
-	culprit := d.first
-	for _, w := range known {
-		if w.Failed == "" {
-			continue
-		}
-		if e, ok := d.exits[w.Index]; ok {
-			culprit = &e
-		} else if _, ours := d.hosts[w.Index]; ours && culprit == nil {
-			culprit = &exit{Worker: w.Index, Lost: "had to be ended: " + d.failure}
-		}
-		break
-	}
+	culprit := d.culprit()
+	why, _, _ := strings.Cut(strings.TrimPrefix(d.failure, "epl: "), "\n")
 	if culprit == nil {
-		d.display.note("the job failed: %s", d.failure)
+		d.display.note("the job failed: %s", why)
 		return 1
 	}
-	d.display.last(culprit.Worker, "worker "+itoa(culprit.Worker)+" on "+d.hosts[culprit.Worker]+" "+culprit.how())
+	how := "worker " + itoa(culprit.Worker) + " on " + d.hosts[culprit.Worker] + " " + culprit.how()
+	if why != "" && !strings.Contains(why, culprit.how()) {
+		how += ": " + why
+	}
+	d.display.last(culprit.Worker, how)
 	return culprit.status()
+}
+
+// culprit returns the end of the worker that is to blame, nil if that is not one of ours, or not known.
+func (d *director) culprit() *exit {
+	var found *exit
+	for _, worker := range d.blamed {
+		e, ended := d.exits[worker]
+		_, ours := d.hosts[worker]
+		switch {
+		case ended && e.failed():
+			return &e
+		case found != nil || !ours:
+		case ended:
+			found = &exit{Worker: worker, Lost: "ended with status 0 before its time"}
+		default:
+			found = &exit{Worker: worker, Lost: "had to be ended"}
+		}
+	}
+	if found == nil && d.blamed == nil {
+		return d.first
+	}
+	return found
 }
 
 // logs opens the logs of the workers first, first+1, …

@@ -141,7 +141,7 @@ func (d *display) setStatus(text string) {
 	}
 }
 
-// last shows how a worker ended, and its last lines.
+// last shows the last lines of a worker, and how it ended.
 func (d *display) last(worker int, how string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -150,13 +150,14 @@ func (d *display) last(worker int, how string) {
 	}
 	tail := d.tails[worker]
 	if len(tail) == 0 {
-		fmt.Fprintf(d.err, "epl-launch: %s; it printed nothing\n", how)
-		return
+		how += "; it printed nothing"
+	} else {
+		fmt.Fprintf(d.err, "epl-launch: the last lines of worker %d:\n", worker)
 	}
-	fmt.Fprintf(d.err, "epl-launch: %s; its last lines:\n", how)
 	for _, text := range tail {
 		io.WriteString(d.err, prefix(worker, d.err.colour)+text+"\n")
 	}
+	fmt.Fprintf(d.err, "epl-launch: %s\n", how)
 }
 
 // clear takes the live rows away, and leaves the cursor where they began.

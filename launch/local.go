@@ -93,7 +93,7 @@ func (l *local) serve(security wire.Security) error {
 		select {
 		case <-l.over:
 		case <-l.hub.Failed():
-			l.report(report{Failed: l.hub.Err().Error()})
+			l.report(report{Failed: l.hub.Err().Error(), Blamed: l.hub.Culprits()})
 		}
 	}()
 	return nil
@@ -193,7 +193,11 @@ func (l *local) kill() {
 func (l *local) serves() bool { return l.hub != nil }
 
 func (l *local) exited(worker int, how string) {
-	if l.hub != nil {
+	switch {
+	case l.hub == nil:
+	case how == "":
+		l.hub.WorkerEnded(worker)
+	default:
 		l.hub.WorkerExited(worker, how)
 	}
 }

@@ -85,7 +85,7 @@ func TestAWorkerThatFailsOnAnotherHostEndsTheJob(t *testing.T) {
 	t.Parallel()
 	ssh, _ := fakeSSH(t)
 	status, stdout, stderr := test(t, Options{Hosts: "127.0.0.1,localhost:2", Port: freePort(t), SSH: ssh, Command: []string{"join", "fail"}})
-	if status != 5 || !strings.Contains(stderr, "epl-launch: worker 1 on localhost exited with status 5; its last lines:\n[1] worker 1 of 3 joined\n") {
+	if status != 5 || !strings.Contains(stderr, "epl-launch: the last lines of worker 1:\n[1] worker 1 of 3 joined\nepl-launch: worker 1 on localhost exited with status 5\n") {
 		t.Errorf("status %d, got:\n%s", status, stderr)
 	}
 	if strings.Count(stdout, "stops: ") != 2 {

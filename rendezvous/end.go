@@ -105,8 +105,7 @@ func (s *Server) WorkerEnded(index int) {
 	case e == nil && slices.ContainsFunc(s.seats, func(e *seat) bool { return e != nil }): // else they may do without EPL
 		s.failEarly([]int{index})
 	case e != nil && !e.left:
-		s.fail(index, "epl: %s ended after step %d, with status 0, before it left the job: call Close of epl.Env at the end of the program",
-			e.worker, e.known.Step)
+		s.fail(index, "epl: %s ended with status 0 before it left the job: call Close of epl.Env at the end of the program", e.worker)
 	}
 }
 

@@ -42,6 +42,7 @@ type Member struct {
 	states     []State
 	known      []known // as the server told last
 	err        error
+	telling    chan struct{} // not nil: Fail is telling the others, until it is closed
 	done       chan struct{}
 	answer     func(string) string
 	agreeing   map[string]*agreement
@@ -179,9 +180,11 @@ func (m *Member) Fail(err error) {
 	if err == nil {
 		err = errors.New("epl: it gave no reason")
 	}
-	if !m.fail(err) {
+	told := make(chan struct{})
+	if !m.fail(err, told) {
 		return
 	}
+	defer close(told)
 	text := err.Error()
 	m.link.send(&message{kind: msgFail, Workers: culprits(err), body: text[:min(len(text), maxText)]})
 	timer := time.NewTimer(2 * partingTime)
@@ -193,14 +196,14 @@ func (m *Member) Fail(err error) {
 	}
 }
 
-// fail ends the job here, unless it has ended.
-func (m *Member) fail(err error) bool {
+// fail ends the job here, unless it has ended. told, if not nil, is closed when the others have been told.
+func (m *Member) fail(err error, told chan struct{}) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil || m.leaving {
 		return false
 	}
-	m.err = err
+	m.err, m.telling = err, told
 	close(m.done)
 	return true
 }
@@ -223,7 +226,11 @@ func (m *Member) Leave() error {
 		m.mu.Lock()
 		m.leaving = true
 		m.left = m.err
+		telling := m.telling
 		m.mu.Unlock()
+		if telling != nil {
+			<-telling
+		}
 		if m.left == nil {
 			m.link.send(&message{kind: msgLeave})
 			timer := time.NewTimer(2 * partingTime)
@@ -255,7 +262,7 @@ func (m *Member) read() {
 		msg, err := receive(m.link.conn)
 		if err != nil {
 			m.fail(errors.Errorf("epl: the rendezvous at %s is gone: %s; the process that serves it (%s) has ended, or cannot be reached",
-				m.job.URL, howLost(err), m.servedBy()))
+				m.job.URL, howLost(err), m.servedBy()), nil)
 			return
 		}
 		m.mu.Lock()
@@ -283,9 +290,9 @@ func (m *Member) handle(msg *message) {
 	case msgStart:
 		m.begin(msg.Start)
 	case msgRefused:
-		m.fail(errors.New(msg.body))
+		m.fail(errors.New(msg.body), nil)
 	case msgFailed:
-		m.fail(errors.New(msg.body))
+		m.fail(errors.New(msg.body), nil)
 		closeOnce(m.failed)
 	case msgStates:
 		m.update(msg.States)

@@ -227,7 +227,7 @@ func (j *Job) Agree(subject, text string) error {
 	err := j.member.Agree(ctx, subject, text)
 	if stall := new(comm.StallError); errors.As(context.Cause(ctx), &stall) && err != nil && j.member.Err() == nil {
 		err = stall
-		j.member.Fail(err)
+		j.Fail(err)
 	}
 	return err
 }

@@ -49,8 +49,8 @@ func (j *Job) goAway() error {
 // stay returns when all workers want to leave, or the job has failed. A worker that is not heard of for longer than others
 // would wait for it fails the job.
 func (j *Job) stay() {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
 	go func() {
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
@@ -70,13 +70,15 @@ func (j *Job) stay() {
 			}
 			for i, w := range j.member.Workers() {
 				if s := j.member.State(i); i != j.Worker && !s.Left && time.Since(s.Seen) >= j.timeout {
-					j.member.Fail(&silentError{w, j.member.Heard(), s.Seen})
+					cancel(&silentError{w, j.member.Heard(), s.Seen})
 					return
 				}
 			}
 		}
 	}()
-	_ = j.member.Agree(ctx, "the end", "")
+	if err := j.member.Agree(ctx, "the end", ""); err != nil && ctx.Err() != nil {
+		j.member.Fail(context.Cause(ctx))
+	}
 }
 
 // silentError says that a worker was not heard of while the others wanted to leave.

@@ -27,11 +27,11 @@ func (j *Job) patiently(workers []int, what string, moved *moment) (ctx context.
 	j.mu.Lock()
 	j.need = append(j.need, n)
 	j.mu.Unlock()
-	inquiry := min(j.timeout/4, 2*time.Second) // it begins so much before the end, to be in time
+	inquire, giveUp := j.World.Patience()
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		since := time.Now()
-		tick := time.NewTicker(min(200*time.Millisecond, max(inquiry/4, time.Millisecond)))
+		tick := time.NewTicker(min(200*time.Millisecond, max((giveUp-inquire)/4, time.Millisecond)))
 		defer tick.Stop()
 		for {
 			select {
@@ -39,28 +39,23 @@ func (j *Job) patiently(workers []int, what string, moved *moment) (ctx context.
 				return
 			case <-tick.C:
 			}
-			for _, w := range workers {
-				if _, at := j.lastBusy(w); at.After(since) {
-					since = at
-				}
-			}
 			if at := moved.last(); at.After(since) {
 				since = at
 			}
-			left := j.timeout - time.Since(since)
-			if left > inquiry {
+			waited := time.Since(since)
+			if waited < inquire {
 				continue
 			}
-			limited, over := context.WithTimeout(ctx, max(left, inquiry/2))
+			limited, over := context.WithTimeout(ctx, max(giveUp-waited, (giveUp-inquire)/2))
 			stall := j.World.Inquire(limited, workers, what)
 			over()
-			if stall == nil || stall.Unsure && left > -aliveTime { // whoever holds up the others is busy, or slow to answer
+			if stall == nil || stall.Unsure && waited < j.timeout+aliveTime { // whoever holds up the others is busy, or slow to answer
 				continue
 			}
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(time.Until(since.Add(j.timeout))):
+			case <-time.After(time.Until(since.Add(giveUp))):
 			}
 			if at := moved.last(); !at.After(since) {
 				end(stall)

@@ -34,7 +34,11 @@ func (j *Job) Fetch(worker int, name string, version uint64, dst []byte) error {
 		return nil
 	}
 	if stall := new(comm.StallError); errors.As(context.Cause(ctx), &stall) {
-		j.member.Fail(stall)
+		if stall.Alive {
+			j.Trouble(stall) // the job can go on, if the program does
+		} else {
+			j.Fail(stall)
+		}
 	}
 	return errors.Errorf("epl: worker %d cannot read %q of %s: %s", j.Worker, name, j.member.Workers()[worker], inner(err))
 }
