@@ -27,6 +27,9 @@ type testJob struct {
 	meshes  []*testMesh
 	waiting map[string]chan net.Conn // connections that only one end has asked for
 	busy    map[int]time.Time
+	stopped map[int]bool // workers that do not answer
+	ended   map[int]bool // workers that make no more calls
+	need    map[int]int  // the worker that another waits for, outside the world
 	err     error
 	done    chan struct{}
 	unix    string // a directory: connections are unix sockets there; "": TCP
@@ -50,7 +53,7 @@ func newOpaqueWorlds(n int, opts Options) (*World, error) {
 }
 
 func newTestJob(workers int) *testJob {
-	j := &testJob{waiting: map[string]chan net.Conn{}, busy: map[int]time.Time{}, done: make(chan struct{})}
+	j := &testJob{waiting: map[string]chan net.Conn{}, busy: map[int]time.Time{}, stopped: map[int]bool{}, ended: map[int]bool{}, need: map[int]int{}, done: make(chan struct{})}
 	for i := range workers {
 		j.meshes = append(j.meshes, &testMesh{job: j, worker: i})
 	}
@@ -133,15 +136,35 @@ func connected(dir string) (a, b net.Conn, err error) {
 
 func (m *testMesh) Answer(f func(string) string) { m.answer = f }
 
-func (m *testMesh) Query(_ context.Context, worker int, question string) (string, error) {
+func (m *testMesh) Query(ctx context.Context, worker int, question string) (string, error) {
+	m.job.mu.Lock()
+	stopped := m.job.stopped[worker]
+	m.job.mu.Unlock()
+	if stopped {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
 	return m.job.meshes[worker].answer(question), nil
 }
 
 func (m *testMesh) Health(worker int) Health {
-	return Health{Name: fmt.Sprintf("worker %d", worker), Seen: time.Now(), Hub: time.Now()}
+	m.job.mu.Lock()
+	defer m.job.mu.Unlock()
+	h := Health{Name: fmt.Sprintf("worker %d", worker), Seen: time.Now(), Hub: time.Now(), Ended: m.job.ended[worker], Steps: 37}
+	if m.job.stopped[worker] {
+		h.Seen = time.Now().Add(-time.Minute)
+	}
+	return h
 }
 
-func (m *testMesh) Waiting() (string, []int) { return "", nil }
+func (m *testMesh) Waiting() (string, []int) {
+	m.job.mu.Lock()
+	defer m.job.mu.Unlock()
+	if worker, ok := m.job.need[m.worker]; ok {
+		return "read a variable", []int{worker}
+	}
+	return "", nil
+}
 
 func (m *testMesh) Busy(worker int) (string, time.Time) {
 	m.job.mu.Lock()

@@ -19,7 +19,9 @@ func theWorkers(indices []int) string {
 }
 
 // inner returns an error's text to stand inside another sentence.
-func inner(text string) string { return strings.TrimPrefix(text, "epl: ") }
+func inner(text string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(text, "epl: "), ": epl: ", ": ")
+}
 
 // seconds shows a duration to people.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.0f s", d.Seconds()) }
