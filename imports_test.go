@@ -65,11 +65,12 @@ var mayImport = map[string][]string{
 	"":                {"config", "cluster", "ir", "record", "passes", "trace", "runtime", "data", "rendezvous", "internal/engine", "internal/job"},
 
 	// Users of the whole. Nobody else imports the root.
-	"internal/equiv": {"", "config", "cluster", "ir", "record", "passes", "emit", "runtime", "internal/engine"}, // the test of the whole
-	"cmd/...":        {"", "config", "cluster", "ir", "passes", "trace", "launch", "internal/version", "internal/usage"},
-	"internal/usage": {"internal/near"}, // of commands
-	"examples/...":   {"", "data", "examples/internal/pictures", "examples/internal/residual"},
-	"bench/...":      {"", "cluster", "comm", "passes", "rendezvous", "trace", "wire", "internal/equiv"},
+	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "emit", "runtime", "internal/engine"}, // the test of the whole
+	"internal/rootcause": {},                                                                                        // only tests
+	"cmd/...":            {"", "config", "cluster", "ir", "passes", "trace", "launch", "internal/version", "internal/usage"},
+	"internal/usage":     {"internal/near"}, // of commands
+	"examples/...":       {"", "data", "examples/internal/pictures", "examples/internal/residual"},
+	"bench/...":          {"", "cluster", "comm", "passes", "rendezvous", "trace", "wire", "internal/equiv"},
 }
 
 // withCgo are the packages that may need cgo, because they link backends that do. All others build with CGO_ENABLED=0.

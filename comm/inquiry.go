@@ -39,7 +39,7 @@ func (w *World) inquire(rank int, missing, witnesses []int) *inquiry {
 	q := &inquiry{ranks: slices.Clone(missing), done: make(chan struct{})}
 	run := func() {
 		defer close(q.done)
-		ctx, cancel := context.WithTimeout(w.life, max(inquiryTime(w.timeout), 100*time.Millisecond))
+		ctx, cancel := context.WithTimeout(w.life, max(inquiryTime(w.timeout)/2, 50*time.Millisecond))
 		defer cancel()
 		q.findings = w.investigate(ctx, rank, missing, witnesses)
 	}
@@ -122,7 +122,7 @@ func (w *World) investigate(ctx context.Context, rank int, missing, witnesses []
 			visited[r] = true
 			stuck := false
 			for _, wait := range state.Waits {
-				if wait.Rank != r {
+				if wait.Rank != r || !wait.Held {
 					continue
 				}
 				stuck = true
@@ -163,6 +163,11 @@ func (w *World) investigate(ctx context.Context, rank int, missing, witnesses []
 			look(r)
 		}
 	}
+	for _, r := range witnesses { // a network that is cut has several on its other side
+		if worker := w.workerOf[r]; failed[worker] != nil && !visited[r] && w.silent(worker) {
+			sinks = append(sinks, r)
+		}
+	}
 	w.judge(&f, sinks, failed)
 	return f
 }
@@ -178,11 +183,15 @@ func (w *World) judge(f *findings, sinks []int, failed map[int]error) {
 		worker := w.workerOf[r]
 		f.why[worker] = w.condition(worker, failed[worker])
 		if failed[worker] != nil {
-			if h := w.mesh.Health(worker); !h.Ended && time.Since(h.Seen) < aliveTime {
-				f.unsure = true
-			}
+			f.unsure = f.unsure || !w.silent(worker) && !w.mesh.Health(worker).Ended
 		}
 	}
+}
+
+// silent tells whether a worker has not been heard of for a while, though others may have been.
+func (w *World) silent(worker int) bool {
+	h := w.mesh.Health(worker)
+	return !h.Ended && time.Since(h.Seen) >= aliveTime
 }
 
 // aliveTime is how long ago a worker that is alive was heard of, at most.

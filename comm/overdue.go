@@ -59,7 +59,7 @@ func (w *World) Patience() (inquire, giveUp time.Duration) {
 	return w.timeout - inquiryTime(w.timeout), w.timeout - min(lookEvery*3/2, w.timeout/25)
 }
 
-// inquiryTime is how long an inquiry may take.
+// inquiryTime is how long before the timeout an inquiry begins. It may take half of that.
 func inquiryTime(timeout time.Duration) time.Duration { return min(timeout/4, 2*time.Second) }
 
 // untilLook returns how long a call that is woken when its ranks have come may sleep before it has to look whether they are

@@ -9,7 +9,8 @@ import (
 type toldWait struct {
 	Rank int
 	Header
-	For []int // the ranks that have not come; empty: not known yet
+	For  []int // the ranks that have not come; empty: not known yet
+	Held bool  // it keeps the rank from going on: it is not a call that was started, and that nobody waits for yet
 }
 
 // toldElsewhere is what a worker waits for outside the world.
@@ -25,8 +26,7 @@ type toldState struct {
 	Tables    map[int]string // the last calls of its ranks
 }
 
-// state describes what the ranks of this worker wait for. Only waits that keep a rank from going on count: a call that was
-// started, and that nobody waits for yet, does not.
+// state describes what the ranks of this worker wait for.
 func (w *World) state() (s toldState) {
 	const ranks, calls = 8, 5
 	s.Tables = map[int]string{}
@@ -45,8 +45,8 @@ func (w *World) state() (s toldState) {
 			}
 		}
 		for _, e := range entries[r] {
-			if e.State == Started && (e.waited || queued[e.Group]) {
-				s.Waits = append(s.Waits, toldWait{r, e.Header, w.missing(e, entries)})
+			if e.State == Started {
+				s.Waits = append(s.Waits, toldWait{r, e.Header, w.missing(e, entries), e.waited || queued[e.Group]})
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func (w *World) groupNamed(name string) *Group {
 	return nil
 }
 
-// stateOf is a state as text.
+// text is a state as it travels.
 func (s toldState) text() string {
 	text, err := json.Marshal(s)
 	if err != nil {

@@ -76,7 +76,14 @@ func TestACutCableIsReportedSoonAndEndsTheJobAfterTheTimeout(t *testing.T) {
 	cut()
 	all[0].says(t, 5*time.Second, "worker 2 ")
 	all[3].says(t, 5*time.Second, "has not been heard of")
-	for i, missing := range []string{"2", "2", "0", "0"} {
-		all[i].ends(t, 30*time.Second, missing)
+	for i, missing := range []string{"2, 3", "2, 3", "0, 1", "0, 1"} {
+		all[i].ends(t, 30*time.Second, "ranks "+missing+" did not arrive within 7s")
+		// The cut side asks its neighbours directly.
+		if words := fmt.Sprintf("rank %d: 5 of", i^1); !strings.Contains(all[i].output(), words) {
+			t.Errorf("worker %d does not say %q:\n%s", i, words, all[i].output())
+		}
+	}
+	if !strings.Contains(all[3].output(), "the network may be cut here") {
+		t.Errorf("worker 3 does not say that it is cut off:\n%s", all[3].output())
 	}
 }

@@ -1,4 +1,4 @@
-package drill
+package rootcause
 
 import (
 	"encoding/json"
@@ -27,7 +27,7 @@ import (
 )
 
 // The test binary is also the launcher's guard, and the workers.
-const orderVariable = "EPLDRILL_ORDER"
+const orderVariable = "EPLTEST_ORDER"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "--guard" {

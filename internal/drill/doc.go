@@ -1,6 +1,0 @@
-// Package drill has no code, but a test that ends, stops and fails workers of real jobs, in every phase of a job, and
-// looks whether the right one is named, how soon, and by whom. A short version runs with all tests; this is the long one,
-// which prints a table:
-//
-//	go test ./internal/drill -run Drill -v -timeout 1h -drill.kills 100 -drill.stops 20
-package drill
