@@ -21,8 +21,9 @@
 //
 // All ranks of a group make the same collective calls in the same order. Who does not is found out: if the calls that
 // meet differ, all ranks get the same [MismatchError]; if a rank does not come within [Options].Timeout of the first, all
-// who wait get the same [TimeoutError], with the last calls of those concerned from their [FlightRecorder]. A call that
-// fails breaks its communicator on all ranks. [World.Abort] breaks all of them at once.
+// who wait get the same [TimeoutError], with the last calls of those concerned from their [FlightRecorder]. It follows the
+// waits to their end, over all workers, before it says who is to blame. Who waits for a worker that has ended gets an
+// [EndedError] at once. A call that fails breaks its communicator on all ranks. [World.Abort] breaks all of them at once.
 //
 // Between workers a call that fails breaks the worlds of all workers: what was under way on a connection, or in shared
 // memory, cannot be taken up again. Who notices names what it sees; the others hear of it through the mesh, in this call

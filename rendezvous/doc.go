@@ -23,9 +23,10 @@
 // # What it promises
 //
 // A worker that calls [Member.Fail], or whose process ends without [Member.Leave], ends the job on all workers, with its
-// name: [Member.Done]. One that is silent is reported by Logf on all workers, and may come back; how long to wait for it
+// name: [Member.Done]. Who only noticed a failure says who is to blame. A worker that will not take part in anything any
+// more says so by [Member.End], which all see in its [State]. One that is silent is reported by Logf on all workers, and may come back; how long to wait for it
 // is for others to decide. Who does not know the token, or sends what is not understood, is refused, and the job does not
-// notice. Nothing waits for ever.
+// notice. Nothing waits for ever. Questions reach other workers also where the way to the server is cut.
 //
 // # What it assumes
 //
