@@ -29,6 +29,8 @@ const (
 	workers = 4
 	// deathTime is how soon a death must be named, and the whole job be over.
 	deathTime = 5 * time.Second
+	// failGrace is how long the launcher lets workers end by themselves.
+	failGrace = 3 * time.Second
 	// slack is for a machine that does much else.
 	slack = 2 * time.Second
 )
@@ -137,6 +139,9 @@ func (o order) run(t *testing.T, moment time.Duration) outcome {
 	return r
 }
 
+// accusation is what is said of a culprit. The first one counts.
+var accusation = regexp.MustCompile(`(worker|rank) (\d+)(?: \([^)]*\))? (?:is gone|ended|has ended|stopped:|has not been heard|did not come|did not arrive|held up|does not answer)`)
+
 // judge looks whether the culprit was named, soon, and nobody else.
 func (r *outcome) judge(out, errs *timed, hit time.Time) {
 	lines, at := out.all()
@@ -145,7 +150,6 @@ func (r *outcome) judge(out, errs *timed, hit time.Time) {
 	if len(said) > 0 {
 		r.last = said[len(said)-1]
 	}
-	names := regexp.MustCompile(fmt.Sprintf(`\b(worker|rank) %d\b`, r.Victim))
 	complain := func(format string, args ...any) {
 		if r.wrong == "" {
 			r.wrong = fmt.Sprintf(format, args...)
@@ -157,7 +161,7 @@ func (r *outcome) judge(out, errs *timed, hit time.Time) {
 		if !found || worker == fmt.Sprintf("[%d", r.Victim) {
 			continue
 		}
-		if !names.MatchString(text) {
+		if blamed := accusation.FindStringSubmatch(text); blamed == nil || blamed[2] != strconv.Itoa(r.Victim) {
 			complain("%s] blames another: %s", worker, text)
 		}
 		r.named = min(r.named, at[i].Sub(hit))
@@ -171,10 +175,10 @@ func (r *outcome) judge(out, errs *timed, hit time.Time) {
 		complain("the status is %d", r.status)
 	}
 	limit := deathTime
-	if r.Kind == "stop" {
+	if r.Kind == "stop" || r.Kind == "hang" {
 		limit = r.Timeout + slack
 	}
-	if r.named > limit || r.over > limit+slack {
+	if r.named > limit || r.over > limit+failGrace+slack {
 		complain("it was named after %s, and over after %s", r.named, r.over)
 	}
 }
@@ -249,13 +253,31 @@ func TestAProgramThatFailsOrEndsIsNamedAtOnce(t *testing.T) {
 		{"step", "ends", "ended its part of the job after step 4"},
 		{"compile", "error", ""},
 		{"save", "error", ""},
+		{"saving", "error", "worker 0 stopped: the disk is full"},
 		{"save", "ends", "ended its part of the job after step 5"},
 	} {
 		t.Run(c.kind+" in "+c.phase, func(t *testing.T) {
 			o := order{Phase: c.phase, Kind: c.kind, Victim: i % workers, Timeout: 5 * time.Minute, Folder: t.TempDir(),
 				Stages: []int{1, 4}[i%2], Hosts: []string{"", "a,b,c,d", "a,a,b,b"}[i%3]}
+			if c.phase == "saving" {
+				o.Victim = 0
+			}
 			r := o.run(t, 0)
 			if r.wrong != "" || !strings.Contains(r.last, c.words) {
+				t.Errorf("%+v: %s; the last words are %q\n%s", o, r.wrong, r.last, r.output)
+			}
+			t.Logf("named after %.2f s, over after %.2f s: %s", r.named.Seconds(), r.over.Seconds(), r.last)
+		})
+	}
+}
+
+func TestAProgramThatHangsIsNamedWithinTheTimeout(t *testing.T) {
+	for i, stages := range []int{1, 4} {
+		t.Run(fmt.Sprintf("%d stages", stages), func(t *testing.T) {
+			t.Parallel()
+			o := order{Phase: "step", Kind: "hang", Victim: 2 + i, Timeout: 4 * time.Second, Folder: t.TempDir(), Stages: stages}
+			r := o.run(t, 0)
+			if r.wrong != "" || !strings.Contains(r.last, "its own program holds it up") {
 				t.Errorf("%+v: %s; the last words are %q\n%s", o, r.wrong, r.last, r.output)
 			}
 			t.Logf("named after %.2f s, over after %.2f s: %s", r.named.Seconds(), r.over.Seconds(), r.last)

@@ -7,6 +7,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,7 +53,7 @@ func TestMain(m *testing.M) {
 
 // order is what happens to one worker of a job, and when.
 type order struct {
-	Phase   string // start, compile, step, save, end
+	Phase   string // start, compile, step, save, end; or saving: the first worker, in its hook
 	Kind    string // kill, stop, or what the victim's own program does
 	Victim  int
 	Stages  int    // of the model; 1: data parallel
@@ -65,12 +66,12 @@ const saveAt, endAt = 4, 6 // steps
 
 // What a program can do to itself.
 var deeds = map[string]func() error{
-	"error":   func() error { return errors.New("the disk is full") },
-	"fatal":   func() error { log.Fatal("the disk is full"); return nil },
-	"panic":   func() error { panic("the disk is full") },
-	"exit 0":  func() error { os.Exit(0); return nil },
-	"ends":    func() error { return errEnough },
-	"goes on": func() error { return nil },
+	"error":  func() error { return errors.New("the disk is full") },
+	"fatal":  func() error { log.Fatal("the disk is full"); return nil },
+	"panic":  func() error { panic("the disk is full") },
+	"exit 0": func() error { os.Exit(0); return nil },
+	"ends":   func() error { return errEnough },
+	"hang":   func() error { time.Sleep(time.Hour); return nil },
 }
 
 var errEnough = errors.New("enough")
@@ -147,9 +148,14 @@ func (o *order) work() (err error) {
 		}
 		return nil
 	})
-	save := env.OnFirstWorker(saver.SaveOnStepFn)
+	save := env.OnFirstWorker(func(l *train.Loop, metrics []*tensors.Tensor) error {
+		if err := o.at(me, "saving"); err != nil {
+			return err
+		}
+		return saver.SaveOnStepFn(l, metrics)
+	})
 	loop.OnStep("save", 10, func(l *train.Loop, metrics []*tensors.Tensor) error {
-		if l.LoopStep == saveAt && o.Phase == "save" {
+		if l.LoopStep == saveAt && strings.HasPrefix(o.Phase, "sav") {
 			return save(l, metrics)
 		}
 		return nil
