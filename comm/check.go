@@ -21,6 +21,7 @@ type call struct {
 	ticket              ticket
 	began               time.Duration // when its turn came, in world time
 	inquiry             *inquiry      // into who holds it up, the last one
+	found               *inquiry      // the last one that is over
 	inquired            time.Duration // when that began
 	left                time.Duration // when it was first seen waiting for a worker that has ended; 0: it does not
 }

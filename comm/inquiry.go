@@ -237,9 +237,10 @@ func (w *World) ask(ctx context.Context, worker int) (s toldState, err error) {
 
 // busy tells whether the worker of one of the ranks was busy less than the timeout ago.
 func (w *World) busy(ranks []int) bool {
+	_, giveUp := w.Patience()
 	return w.mesh != nil && slices.ContainsFunc(w.workersOf(ranks), func(worker int) bool {
 		_, at := w.mesh.Busy(worker)
-		return !at.IsZero() && w.now() < at.Sub(w.start)+w.timeout
+		return !at.IsZero() && w.now() < at.Sub(w.start)+giveUp
 	})
 }
 

@@ -184,3 +184,21 @@ func TestAWorkerThatEndsAfterItsPartHarmsNobody(t *testing.T) {
 		})
 	})
 }
+
+func TestAWorkerThatEndsBecauseTheJobFailedIsNotToBlame(t *testing.T) {
+	j := newTestJob(3)
+	w, err := newJob(j, []Place{{1, "a"}, {1, "b"}, {1, "c"}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeAll(t, w) })
+	j.mu.Lock()
+	j.ended[2] = true
+	j.mu.Unlock()
+	var ended *EndedError
+	if err := w.endedError(&call{}, 0, 2); !errors.As(err, &ended) || ended.Worker != 2 {
+		t.Errorf("got %v", err)
+	}
+	j.meshes[1].Fail(errors.New("the disk is full"))
+	wantError(t, w.endedError(&call{}, 0, 2), "worker 1 stopped", "the disk is full")
+}

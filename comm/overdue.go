@@ -9,6 +9,9 @@ import (
 // lookEvery is how often a call that waits looks whether somebody is overdue, or has ended.
 const lookEvery = 200 * time.Millisecond
 
+// refresh is how old findings get before there is another inquiry.
+const refresh = time.Second
+
 // overdue is called now and then by a call that has waited for ranks since began, on the goroutine that runs it. It returns
 // nil while they may be late, and else why they will not come. It does not wait: who holds them up is found out beside it,
 // and before the timeout, so that the error comes in time.
@@ -26,26 +29,21 @@ func (w *World) overdue(k *call, g *Group, missing []int, began time.Duration) e
 		return nil
 	}
 	const witnesses = 8
-	again := func() {
+	if k.inquiry != nil && k.inquiry.over() {
+		k.found = k.inquiry
+	}
+	if k.inquiry == nil || k.found == k.inquiry && now >= k.inquired+refresh {
 		k.inquiry, k.inquired = w.inquire(rank, missing, g.ranks[:min(witnesses, len(g.ranks))]), now
+		if w.mesh == nil {
+			k.found = k.inquiry
+		}
 	}
-	if k.inquiry == nil {
-		again()
-	}
-	if now < began+giveUp || !k.inquiry.over() {
+	if now < began+giveUp || k.found == nil {
 		return nil
 	}
-	f := &k.inquiry.findings
-	if !slices.Equal(k.inquiry.ranks, missing) || w.busy(f.causes) || f.unsure && now < began+w.timeout+aliveTime {
-		if now >= k.inquired+lookEvery {
-			again()
-		}
-		if !k.inquiry.over() {
-			return nil
-		}
-		if f = &k.inquiry.findings; w.busy(f.causes) {
-			return nil
-		}
+	f := &k.found.findings
+	if !slices.Equal(k.found.ranks, missing) || w.busy(f.causes) || f.unsure && now < began+w.timeout+aliveTime {
+		return nil
 	}
 	return w.timeoutError(k, g, missing, *f)
 }
@@ -92,7 +90,14 @@ func (w *World) ended(k *call, rank int, missing []int, now time.Duration) error
 	return nil
 }
 
+// endedError is the error of a call that waits for a worker that has ended: because the job has failed, or because it did
+// not need the others any more.
 func (w *World) endedError(k *call, rank, worker int) error {
+	select {
+	case <-w.mesh.Done():
+		return w.mesh.Err()
+	default:
+	}
 	h := w.mesh.Health(worker)
 	return &EndedError{Header: k.Header, Rank: rank, Worker: worker, Name: h.Name, After: h.Steps, Step: w.mesh.Health(w.layout.Worker).Steps + 1}
 }

@@ -23,8 +23,11 @@ func culprits(err error) []int {
 // It still answers questions, until it calls Leave.
 func (m *Member) End() {
 	m.mu.Lock()
-	beating := m.beating
+	beating, failed := m.beating, m.err != nil
 	m.mu.Unlock()
+	if failed {
+		return // nobody waits any more
+	}
 	m.link.send(&message{kind: msgEnd, Beat: &beating})
 }
 
