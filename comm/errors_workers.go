@@ -7,13 +7,14 @@ import (
 
 // StallError says who holds up a worker that waits outside a call.
 type StallError struct {
-	Timeout time.Duration
-	What    string // what the worker waits for: "agree on the start"
-	Causes  []int  // ranks; none if that is not known
-	Workers []int  // those of the causes
-	Details string // what is known of the causes, and who waits for whom
-	Alive   bool   // all of them answer
-	Unsure  bool   // one of them is alive, and has not answered in time
+	Timeout  time.Duration
+	What     string    // what the worker waits for: "agree on the start"
+	Causes   []int     // ranks; none if that is not known
+	Workers  []int     // those of the causes
+	Details  string    // what is known of the causes, and who waits for whom
+	Alive    bool      // all of them answer
+	Patience time.Time // until when others must be patient, because one of them was busy
+	Unsure   bool      // one of them is alive, and has not answered in time
 }
 
 // Error implements error.

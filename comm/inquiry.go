@@ -61,8 +61,7 @@ func (q *inquiry) over() bool {
 	}
 }
 
-// Inquire returns an error that names who holds up some workers, or nil if that one was busy less than the timeout ago: then
-// others must be patient. what is what this worker waits for, and completes "who wait to …".
+// Inquire returns an error that names who holds up some workers. what is what this worker waits for: "agree on the start".
 func (w *World) Inquire(ctx context.Context, workers []int, what string) *StallError {
 	var missing []int
 	for r, of := range w.workerOf {
@@ -71,10 +70,7 @@ func (w *World) Inquire(ctx context.Context, workers []int, what string) *StallE
 		}
 	}
 	f := w.investigate(ctx, -1, missing, nil)
-	if w.busy(f.causes) {
-		return nil
-	}
-	return &StallError{Timeout: w.timeout, What: what, Causes: f.causes, Workers: w.workersOf(f.causes), Details: w.details(f, nil), Alive: f.alive, Unsure: f.unsure}
+	return &StallError{Timeout: w.timeout, What: what, Causes: f.causes, Workers: w.workersOf(f.causes), Details: w.details(f, nil), Alive: f.alive, Unsure: f.unsure, Patience: w.busyUntil(f.causes)}
 }
 
 // investigate follows the waits from the ranks that are missing. The rank that asks is not what it looks for.
@@ -235,13 +231,21 @@ func (w *World) ask(ctx context.Context, worker int) (s toldState, err error) {
 	return s, err
 }
 
-// busy tells whether the worker of one of the ranks was busy less than the timeout ago.
-func (w *World) busy(ranks []int) bool {
+// busy tells whether the worker of one of the ranks was busy so recently that others must be patient.
+func (w *World) busy(ranks []int) bool { return time.Now().Before(w.busyUntil(ranks)) }
+
+// busyUntil returns until when others must be patient because the worker of one of the ranks was busy.
+func (w *World) busyUntil(ranks []int) (until time.Time) {
+	if w.mesh == nil {
+		return until
+	}
 	_, giveUp := w.Patience()
-	return w.mesh != nil && slices.ContainsFunc(w.workersOf(ranks), func(worker int) bool {
-		_, at := w.mesh.Busy(worker)
-		return !at.IsZero() && w.now() < at.Sub(w.start)+giveUp
-	})
+	for _, worker := range w.workersOf(ranks) {
+		if _, at := w.mesh.Busy(worker); !at.IsZero() && at.Add(giveUp).After(until) {
+			until = at.Add(giveUp)
+		}
+	}
+	return until
 }
 
 // workersOf returns the workers of some ranks.

@@ -46,16 +46,20 @@ func (j *Job) patiently(workers []int, what string, moved *moment) (ctx context.
 			if waited < inquire {
 				continue
 			}
-			limited, over := context.WithTimeout(ctx, max(giveUp-waited, (giveUp-inquire)/2))
+			limited, over := context.WithTimeout(ctx, (giveUp-inquire)/2)
 			stall := j.World.Inquire(limited, workers, what)
 			over()
-			if stall == nil || stall.Unsure && waited < j.timeout+aliveTime { // whoever holds up the others is busy, or slow to answer
-				continue
+			due := since.Add(giveUp)
+			if stall.Patience.After(due) {
+				due = stall.Patience
+			}
+			if time.Until(due) > giveUp-inquire || stall.Unsure && waited < j.timeout+aliveTime {
+				continue // whoever holds up the others is busy, or slow to answer
 			}
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(time.Until(since.Add(giveUp))):
+			case <-time.After(time.Until(due)):
 			}
 			if at := moved.last(); !at.After(since) {
 				end(stall)
