@@ -272,6 +272,9 @@ func TestAProgramThatFailsOrEndsIsNamedAtOnce(t *testing.T) {
 }
 
 func TestAProgramThatHangsIsNamedWithinTheTimeout(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	for i, stages := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d stages", stages), func(t *testing.T) {
 			t.Parallel()
