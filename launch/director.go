@@ -53,6 +53,9 @@ func (d *director) take(r report) {
 	case r.Note != "":
 		d.display.note("%s", r.Note)
 	default:
+		if r.Failed != "" {
+			d.display.failed(r.Blamed, r.Failed) // before lines that only repeat it
+		}
 		select {
 		case d.events <- r:
 		case <-d.over:
@@ -76,12 +79,17 @@ func (d *director) run(ctx context.Context, signals <-chan os.Signal) (status in
 	d.running, d.exits = len(d.hosts), map[int]exit{}
 	ticker := time.NewTicker(statusEvery)
 	defer ticker.Stop()
-	for cancelled := ctx.Done(); d.running > 0 || d.needed(); {
+	cancelled, unread := ctx.Done(), d.display.unread
+	for d.running > 0 || d.needed() {
 		select {
 		case r := <-d.events:
 			d.happened(r)
 		case s := <-signals:
 			d.interrupt(s)
+		case <-unread:
+			if unread = nil; d.signal == 0 { // an interrupt at the terminal ends the reader too, and is no second one
+				d.interrupt(syscall.SIGPIPE)
+			}
 		case <-cancelled:
 			d.interrupt(syscall.SIGTERM)
 			cancelled = nil
@@ -200,7 +208,11 @@ func (d *director) interrupt(s os.Signal) {
 	if pass != syscall.SIGINT {
 		pass = syscall.SIGTERM // the others are about our terminal and our output, not theirs
 	}
-	d.display.note("%v: ending the workers; again to kill them", d.signal)
+	why := d.signal.String()
+	if d.signal == syscall.SIGPIPE {
+		why = "nobody reads standard output any more"
+	}
+	d.display.note("%s: ending the workers; again to kill them", why)
 	d.end(pass)
 	d.term, d.kill = time.After(termAfter), time.After(killAfter)
 }
@@ -274,8 +286,8 @@ func (d *director) culprit() *exit {
 	return found
 }
 
-// logs opens the logs of the workers first, first+1, …
-func (d *director) logs(o Options, first, count int) error {
+// logs opens the logs of a crew's workers.
+func (d *director) logs(o Options, s spec) error {
 	if o.LogDir == "" {
 		return nil
 	}
@@ -283,5 +295,5 @@ func (d *director) logs(o Options, first, count int) error {
 	if label == "" {
 		label = time.Now().Format("20060102-150405")
 	}
-	return d.display.openLogs(filepath.Join(o.LogDir, label), first, count)
+	return d.display.openLogs(filepath.Join(o.LogDir, label), s.First, s.Count, s.Workers)
 }

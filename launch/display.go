@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/pkg/errors"
 	"golang.org/x/term"
@@ -15,16 +16,29 @@ import (
 // lastLines is how many lines of the worker that failed are shown at the end.
 const lastLines = 20
 
+const (
+	// inView is how many lines may follow a worker's last one for who reads standard error to still see it.
+	inView = 10
+	// outOfView stands for a line that went elsewhere.
+	outOfView = -inView - 1
+)
+
 // display shows what the workers print, each line behind its worker's index, and below it on a terminal what they are
 // doing now. It also writes the logs, and remembers the last lines.
 type display struct {
-	out, err screen
-	width    func() int // of the terminal; nil: there is none for live rows
+	out, err *screen
+	width    func() int // of the terminal; nil: there is none
+	together bool       // who reads standard error reads standard output too
+	// unread is closed when nobody reads standard output any more.
+	unread chan struct{}
 
 	mu       sync.Mutex
-	logs     map[int]*os.File
+	logs     logs
+	echoes   echoes
 	tails    map[int][]string
-	status   string // the live rows: about the job, and of a worker's progress bar
+	shown    int         // lines, to who reads standard error
+	at       map[int]int // shown, when a worker's last line was
+	status   string      // the live rows: about the job, and of a worker's progress bar
 	progress string
 	drawn    int // how many rows stand there
 }
@@ -32,29 +46,51 @@ type display struct {
 // screen is where one of the streams goes.
 type screen struct {
 	io.Writer
-	colour bool
+	name             string
+	terminal, colour bool
+	stdout           bool // it is standard output, or goes where that goes
+	broken           bool
 }
 
 // newDisplay shows on the streams of the options.
 func newDisplay(o Options) *display {
 	noColour, _ := o.lookup("NO_COLOR")
-	terminal, _ := o.lookup("TERM")
-	live := !o.plain && terminal != "dumb"
-	colour := live && noColour == ""
-	d := &display{
-		out: screen{o.Stdout, colour && isTerminal(o.Stdout)}, err: screen{o.Stderr, colour && isTerminal(o.Stderr)},
-		logs: map[int]*os.File{}, tails: map[int][]string{},
+	kind, _ := o.lookup("TERM")
+	live := !o.plain && kind != "dumb"
+	to := func(w io.Writer, name string) *screen {
+		terminal := live && isTerminal(w)
+		return &screen{Writer: w, name: name, terminal: terminal, colour: terminal && noColour == ""}
 	}
-	if live && isTerminal(o.Stderr) {
-		d.width = func() int {
-			width, _, err := term.GetSize(int(o.Stderr.(*os.File).Fd()))
-			if err != nil || width < 10 {
-				return 80
-			}
-			return width
-		}
+	d := &display{out: to(o.Stdout, "standard output"), err: to(o.Stderr, "standard error"), unread: make(chan struct{}),
+		echoes: newEchoes(), tails: map[int][]string{}, at: map[int]int{}}
+	d.out.stdout, d.err.stdout = true, sameFile(o.Stdout, o.Stderr)
+	d.together = d.err.stdout || d.out.terminal && d.err.terminal
+	d.logs = logs{say: d.sayf, files: map[int]*os.File{}, lost: map[int]error{}}
+	if d.err.terminal {
+		d.width = func() int { return widthOf(o.Stderr) }
 	}
 	return d
+}
+
+// widthOf is that of a terminal.
+func widthOf(w io.Writer) int {
+	width, _, err := term.GetSize(int(w.(*os.File).Fd()))
+	if err != nil || width < 10 {
+		return 80
+	}
+	return width
+}
+
+// sameFile tells whether two streams end in one place, as after 2>&1.
+func sameFile(a, b io.Writer) bool {
+	fileA, ok := a.(*os.File)
+	fileB, ok2 := b.(*os.File)
+	if !ok || !ok2 {
+		return false
+	}
+	infoA, err := fileA.Stat()
+	infoB, err2 := fileB.Stat()
+	return err == nil && err2 == nil && os.SameFile(infoA, infoB)
 }
 
 func isTerminal(w io.Writer) bool {
@@ -62,21 +98,11 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// openLogs makes a log for each of the workers. A run with the same label goes on where the last one ended.
-func (d *display) openLogs(directory string, first, count int) error {
-	if err := os.MkdirAll(directory, 0o777); err != nil {
-		return errors.Errorf("epl: cannot make the directory for logs: %v", err)
-	}
-	for worker := first; worker < first+count; worker++ {
-		path, err := filepath.Abs(filepath.Join(directory, fmt.Sprintf("worker-%d.log", worker)))
-		if err == nil {
-			d.logs[worker], err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
-		}
-		if err != nil {
-			return errors.Errorf("epl: cannot open the log of worker %d: %v", worker, err)
-		}
-	}
-	return nil
+// openLogs makes a log for each of the workers first, first+1, … of a job of so many.
+func (d *display) openLogs(directory string, first, count, workers int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.logs.open(directory, first, count, workers)
 }
 
 // close removes the live rows and closes the logs.
@@ -85,23 +111,29 @@ func (d *display) close() {
 	defer d.mu.Unlock()
 	d.status, d.progress = "", ""
 	d.clear()
-	for _, log := range d.logs {
-		log.Close()
-	}
+	d.logs.close()
+}
+
+// failed says why the job stops, and who is to blame: the others need not repeat it.
+func (d *display) failed(blamed []int, reason string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.echoes.set(blamed, reason)
 }
 
 // line shows a line of a worker.
 func (d *display) line(l line) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	text := clean(l.Text, false)
 	if l.Update {
-		d.progress = prefix(l.Worker, false) + plain(l.Text, false)
+		d.progress = prefix(l.Worker, false) + text
 		d.redraw()
 		return
 	}
-	text := plain(l.Text, false)
-	if log := d.logs[l.Worker]; log != nil {
-		fmt.Fprintln(log, text)
+	d.logs.write(l.Worker, text)
+	if d.echoes.is(l, text, d.tails) {
+		return
 	}
 	tail := append(d.tails[l.Worker], text)
 	d.tails[l.Worker] = tail[max(0, len(tail)-lastLines):]
@@ -114,20 +146,72 @@ func (d *display) line(l line) {
 		d.progress = ""
 	}
 	d.clear()
-	end := "\n"
-	if to.colour && strings.Contains(l.Text, "\x1b[") {
-		end = "\x1b[0m\n" // a colour that was left on must not run into other workers' lines
+	d.put(to, prefix(l.Worker, to.colour)+d.fit(to, l)+"\n")
+	if d.at[l.Worker] = outOfView; to == d.err || d.together {
+		d.shown++
+		d.at[l.Worker] = d.shown
 	}
-	io.WriteString(to, prefix(l.Worker, to.colour)+plain(l.Text, to.colour)+end)
 	d.redraw()
+}
+
+// fit returns a line of a worker as it looks on a screen: on a terminal an error of ours, which is a long sentence, is
+// broken between words.
+func (d *display) fit(to *screen, l line) string {
+	text := clean(l.Text, to.colour)
+	if strings.Contains(text, "\x1b") {
+		return text + "\x1b[0m" // a colour that was left on must not run into other workers' lines
+	}
+	if start := len(prefix(l.Worker, false)); strings.Contains(text, "epl: ") {
+		return d.wrap(to, text, start, start)
+	}
+	return text
+}
+
+// wrap breaks a text between words if it goes to a terminal.
+func (d *display) wrap(to *screen, text string, start, indent int) string {
+	if !to.terminal || d.width == nil {
+		return text
+	}
+	return wrap(text, d.width(), start, indent)
+}
+
+// put writes. That nobody reads on is known from the error of a write, and only from one to standard output: the signal
+// that comes with it, SIGPIPE, comes with every connection too that somebody has closed.
+func (d *display) put(to *screen, text string) {
+	_, err := io.WriteString(to, text)
+	if err == nil || to.broken {
+		return
+	}
+	to.broken = true
+	switch {
+	case !errors.Is(err, syscall.EPIPE):
+		if to == d.out {
+			d.sayf("%s cannot be written (%v): what workers print is lost", to.name, err)
+		}
+	case to.stdout:
+		close(d.unread)
+		d.out.stdout, d.err.stdout = false, false // once
+	}
 }
 
 // note shows something that the launcher has to say.
 func (d *display) note(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.sayf(format, args...)
+}
+
+func (d *display) sayf(format string, args ...any) {
+	const name = "epl-launch: "
 	d.clear()
-	io.WriteString(d.err, "epl-launch: "+fmt.Sprintf(format, args...)+"\n")
+	for i, text := range cleanLines(name + fmt.Sprintf(format, args...)) {
+		start := 0
+		if i > 0 {
+			start = 2
+		}
+		d.put(d.err, strings.Repeat(" ", start)+d.wrap(d.err, text, start, 2)+"\n")
+		d.shown++
+	}
 	d.redraw()
 }
 
@@ -135,29 +219,32 @@ func (d *display) note(format string, args ...any) {
 func (d *display) setStatus(text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if text != d.status {
+	if text = clean(text, false); text != d.status {
 		d.status = text
 		d.redraw()
 	}
 }
 
-// last shows the last lines of a worker, and how it ended.
+// last shows how a worker ended, as the last words; before them its last lines, unless a reader still sees them.
 func (d *display) last(worker int, how string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if log := d.logs[worker]; log != nil {
-		how += "; its log is " + log.Name()
+	if others := slices.DeleteFunc(d.echoes.workers(), func(w int) bool { return w == worker }); len(others) > 0 {
+		d.sayf("%s stopped for the same reason", workersText(others))
 	}
 	tail := d.tails[worker]
-	if len(tail) == 0 {
-		how += "; it printed nothing"
-	} else {
-		fmt.Fprintf(d.err, "epl-launch: the last lines of worker %d:\n", worker)
+	how += d.logs.where(worker)
+	switch {
+	case len(tail) == 0:
+		d.sayf("%s; it printed nothing", how)
+		return
+	case d.shown-d.at[worker] > inView:
+		d.sayf("the last lines of worker %d:", worker)
+		for _, text := range tail {
+			d.put(d.err, prefix(worker, d.err.colour)+text+"\n")
+		}
 	}
-	for _, text := range tail {
-		io.WriteString(d.err, prefix(worker, d.err.colour)+text+"\n")
-	}
-	fmt.Fprintf(d.err, "epl-launch: %s\n", how)
+	d.sayf("%s", how)
 }
 
 // clear takes the live rows away, and leaves the cursor where they began.
@@ -165,7 +252,7 @@ func (d *display) clear() {
 	if d.drawn == 0 {
 		return
 	}
-	io.WriteString(d.err, "\r\x1b[K"+strings.Repeat("\x1b[1A\x1b[K", d.drawn-1))
+	d.put(d.err, "\r\x1b[K"+strings.Repeat("\x1b[1A\x1b[K", d.drawn-1))
 	d.drawn = 0
 }
 
@@ -181,7 +268,7 @@ func (d *display) redraw() {
 			rows = append(rows, cutTo(row, d.width()-1)) // a full row would wrap
 		}
 	}
-	io.WriteString(d.err, strings.Join(rows, "\n"))
+	d.put(d.err, strings.Join(rows, "\n"))
 	d.drawn = len(rows)
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -35,6 +36,7 @@ type local struct {
 	cleanup func()   // removes what was built
 	dismiss func()   // the guard
 	hub     *rendezvous.Server
+	failed  func() // reports, once, that the rendezvous has failed
 	url     string
 	environ []string // of the machine
 
@@ -89,11 +91,12 @@ func (l *local) serve(security wire.Security) error {
 	if l.url == "" {
 		l.url = "tcp://" + l.hub.Addr().String()
 	}
+	l.failed = sync.OnceFunc(func() { l.report(report{Failed: l.hub.Err().Error(), Blamed: l.hub.Culprits()}) })
 	go func() {
 		select {
 		case <-l.over:
 		case <-l.hub.Failed():
-			l.report(report{Failed: l.hub.Err().Error(), Blamed: l.hub.Culprits()})
+			l.failed()
 		}
 	}()
 	return nil
@@ -154,6 +157,9 @@ func (l *local) startWorker(worker int, slots []string) error {
 // read reports a worker's output.
 func (l *local) read(worker, stream int, r io.Reader) {
 	cutLines(r, func(text string, update bool) {
+		if l.hub != nil && l.hub.Err() != nil {
+			l.failed() // before the line, which may repeat why
+		}
 		if !update || l.spec.Updates && worker == 0 {
 			l.report(report{Line: &line{Worker: worker, Stream: stream, Text: text, Update: update}})
 		}

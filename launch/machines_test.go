@@ -84,12 +84,17 @@ func TestWorkersOnOtherHostsMeetAndAreShown(t *testing.T) {
 func TestAWorkerThatFailsOnAnotherHostEndsTheJob(t *testing.T) {
 	t.Parallel()
 	ssh, _ := fakeSSH(t)
-	status, stdout, stderr := test(t, Options{Hosts: "127.0.0.1,localhost:2", Port: freePort(t), SSH: ssh, Command: []string{"join", "fail"}})
-	if status != 5 || !strings.Contains(stderr, "epl-launch: the last lines of worker 1:\n[1] worker 1 of 3 joined\nepl-launch: worker 1 on localhost exited with status 5\n") {
+	logs := t.TempDir()
+	status, _, stderr := test(t, Options{Hosts: "127.0.0.1,localhost:2", Port: freePort(t), SSH: ssh, Command: []string{"join", "fail"},
+		LogDir: logs, TaskLabel: "x"})
+	last := "epl-launch: worker 1 on localhost exited with status 5; its log is " + filepath.Join(logs, "x", "worker-1.log") + "\n"
+	if status != 5 || !strings.HasSuffix(stderr, "[1] worker 1 of 3 joined\n"+last) {
 		t.Errorf("status %d, got:\n%s", status, stderr)
 	}
-	if strings.Count(stdout, "stops: ") != 2 {
-		t.Errorf("the others were not told:\n%s", stdout)
+	for _, worker := range []int{0, 2} {
+		if text, err := os.ReadFile(filepath.Join(logs, "x", logName(worker))); err != nil || strings.Count(string(text), "stops: ") != 1 {
+			t.Errorf("worker %d was not told: %v\n%s", worker, err, text)
+		}
 	}
 }
 

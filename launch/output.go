@@ -1,9 +1,6 @@
 package launch
 
-import (
-	"io"
-	"strings"
-)
+import "io"
 
 // line is a line of a worker's output, without its end.
 type line struct {
@@ -57,46 +54,4 @@ func cutLines(r io.Reader, emit func(text string, update bool)) {
 			emit(string(current), true)
 		}
 	}
-}
-
-// plain returns a line without the escape sequences of terminals. With colour it keeps those that only change the look
-// of the text; the others would move the cursor, where other workers' lines are.
-func plain(text string, colour bool) string {
-	if !strings.Contains(text, "\x1b") {
-		return text
-	}
-	var b strings.Builder
-	for {
-		before, after, found := strings.Cut(text, "\x1b")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		end := escapeEnd(after)
-		if sequence := after[:end]; colour && strings.HasPrefix(sequence, "[") && strings.HasSuffix(sequence, "m") {
-			b.WriteString("\x1b" + sequence)
-		}
-		text = after[end:]
-	}
-}
-
-// escapeEnd returns where the sequence after an escape ends.
-func escapeEnd(s string) int {
-	switch {
-	case s == "":
-		return 0
-	case s[0] == '[': // parameters, then a letter
-		for i := 1; i < len(s); i++ {
-			if s[i] >= 0x40 && s[i] <= 0x7e {
-				return i + 1
-			}
-		}
-		return len(s)
-	case s[0] == ']': // a title or link, until a bell or another escape
-		if end := strings.IndexAny(s, "\a\x1b"); end >= 0 {
-			return end + 1
-		}
-		return len(s)
-	}
-	return 1
 }

@@ -56,20 +56,13 @@ func TestProgressIsReportedAsItComes(t *testing.T) {
 	}
 }
 
-func TestEscapesThatMoveTheCursorAreDropped(t *testing.T) {
-	in := "\x1b[31mred\x1b[0m \x1b[2K\x1b[1Aup\x1b]0;title\a\x1b7!\x1b["
-	if got, want := plain(in, true), "\x1b[31mred\x1b[0m up!"; got != want {
-		t.Errorf("with colour: %q, want %q", got, want)
-	}
-	if got, want := plain(in, false), "red up!"; got != want {
-		t.Errorf("without: %q, want %q", got, want)
-	}
-}
-
 // terminal returns a display on a terminal of the given width.
 func terminal(out *bytes.Buffer, width int) *display {
 	d := newDisplay(Options{Stdout: out, Stderr: out})
-	d.out.colour, d.err.colour = true, true
+	for _, s := range []*screen{d.out, d.err} {
+		s.terminal, s.colour = true, true
+	}
+	d.together = true
 	d.width = func() int { return width }
 	return d
 }

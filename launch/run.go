@@ -226,7 +226,7 @@ func (d *director) prepare(ctx context.Context, o Options, places []place) error
 		for i := range p.Count {
 			d.hosts[p.First+i] = p.Host
 		}
-		if err := d.logs(o, p.First, p.Count); err != nil {
+		if err := d.logs(o, p.spec); err != nil {
 			return err
 		}
 	}

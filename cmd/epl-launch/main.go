@@ -27,9 +27,13 @@ import (
 )
 
 func main() {
-	// Those that end other programs end the job here; a closed pipe too, since nobody reads on.
+	// Those that end other programs end the job here. SIGPIPE does not: every connection that somebody closes raises it, and
+	// whether nobody reads standard output any more is known from writes to it. It is caught all the same, because by
+	// default a write to a closed standard output would end this process and leave the workers to the guard; and not
+	// ignored, because the workers would inherit that.
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, signals))
 }
 
