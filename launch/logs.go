@@ -30,15 +30,17 @@ func (l *logs) open(directory string, first, count, workers int) error {
 	earlier := false
 	for worker := first; worker < first+count; worker++ {
 		path, err := filepath.Abs(filepath.Join(directory, logName(worker)))
+		var file *os.File
 		if err == nil {
-			l.files[worker], err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+			file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 		}
 		var continued bool
 		if err == nil {
-			continued, err = takeOver(l.files[worker])
+			l.files[worker] = file
+			continued, err = takeOver(file)
 		}
 		if err != nil {
-			return errors.Errorf("epl: cannot write the log of worker %d: %v; make room, or choose another --log_dir", worker, err)
+			return errors.Errorf("epl: cannot write the log of worker %d: %v; choose another --log_dir", worker, err)
 		}
 		earlier = earlier || continued
 	}
