@@ -72,8 +72,9 @@ func runnable(path string, args []string) ([]string, error) {
 }
 
 // buildOnce turns "go run PACKAGE ARGS" into the program that it would build, so that many workers do not build it many
-// times and signals reach the program itself. Other commands, and flags of go run that it does not understand, stay.
-func buildOnce(ctx context.Context, command []string, directory string, environ []string) (built []string, cleanup func(), err error) {
+// times and signals reach the program itself. Other commands, and flags of go run that it does not understand, stay. made is
+// told of the directory in which the program will be, as soon as that is there; cleanup removes it.
+func buildOnce(ctx context.Context, command []string, directory string, environ []string, made func(directory string)) (built []string, cleanup func(), err error) {
 	nothing := func() {}
 	flags, packages, args, ok := splitGoRun(command)
 	if !ok {
@@ -83,14 +84,18 @@ func buildOnce(ctx context.Context, command []string, directory string, environ 
 	if err != nil {
 		return nil, nothing, errors.New(`epl: the command "go" was not found in PATH; install Go, or build the program and launch that`)
 	}
-	temporary, err := os.MkdirTemp("", "epl-launch-")
+	const variable = "GOTMPDIR" // where go run would put the program
+	above, _ := lookup(environ, variable)
+	temporary, err := os.MkdirTemp(above, "epl-launch-")
 	if err != nil {
 		return nil, nothing, errors.Errorf("epl: cannot build the program: %v", err)
 	}
+	made(temporary)
 	cleanup = func() { os.RemoveAll(temporary) }
 	program := filepath.Join(temporary, programName(packages[0], directory))
 	build := exec.CommandContext(ctx, goCommand, append(append(append([]string{"build"}, flags...), "-o", program), packages...)...)
-	build.Dir, build.Env = directory, environ
+	// What go build itself leaves if it is killed is removed with the rest.
+	build.Dir, build.Env = directory, append(environ[:len(environ):len(environ)], variable+"="+temporary)
 	if output, err := build.CombinedOutput(); err != nil {
 		cleanup()
 		return nil, nothing, errors.Errorf("epl: go build failed (%v):\n%s", err, bytes.TrimSpace(output))

@@ -483,6 +483,64 @@ func TestOtherProcessesAreLeftAlone(t *testing.T) {
 	}
 }
 
+func TestAKilledLauncherLeavesNothingThatItHasBuilt(t *testing.T) {
+	t.Parallel()
+	if !canSweep {
+		t.Skip("only Linux has a guard that removes it")
+	}
+	for name, test := range map[string]struct{ build, program string }{
+		"while the program is built": {"echo pid $$ >&4; sleep 1000", ""},
+		"while the program runs":     {`cp "$PROGRAM" "$3"`, "#!/bin/sh\necho pid $$\nsleep 1000\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// A go command that builds what it is told, and leaves something as one that is killed does.
+			tools, temporary := t.TempDir(), t.TempDir()
+			script := "#!/bin/sh\n" + `mkdir "$GOTMPDIR/go-build1" && exec 4>>"$PIDS" && ` + test.build + "\n"
+			for file, text := range map[string]string{"go": script, "program": test.program, "pids": ""} {
+				if err := os.WriteFile(filepath.Join(tools, file), []byte(text), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pids := filepath.Join(tools, "pids")
+			cmd, out := launcher(t, Options{Command: []string{"go", "run", "./x"}, Environ: cleanEnviron("PATH="+tools+":"+os.Getenv("PATH"),
+				"TMPDIR="+temporary, "PIDS="+pids, "PROGRAM="+filepath.Join(tools, "program"))})
+			var running []string
+			if test.program != "" {
+				running = out.await(t, `pid (\d+)`, 1)
+			} else {
+				running = []string{awaitFile(t, pids, `pid (\d+)\n`)}
+			}
+			if files, _ := os.ReadDir(temporary); len(files) != 1 {
+				t.Errorf("built in %v", files)
+			}
+			cmd.Process.Kill()
+			cmd.Wait()
+			mustBeGone(t, running)
+			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+				if files, _ := os.ReadDir(temporary); len(files) == 0 {
+					return
+				} else if time.Now().After(deadline) {
+					t.Fatalf("%v is left", files)
+				}
+			}
+		})
+	}
+}
+
+// awaitFile waits until a file has a match, and returns its first group.
+func awaitFile(t *testing.T, path, pattern string) string {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		text, _ := os.ReadFile(path)
+		if m := regexp.MustCompile(pattern).FindSubmatch(text); m != nil {
+			return string(m[1])
+		}
+	}
+	t.Fatalf("waited in vain for %s in %s", pattern, path)
+	return ""
+}
+
 func TestAProcessThatOutlivesItsWorkerIsEnded(t *testing.T) {
 	t.Parallel()
 	script := os.Args[0] + ` sleep child stubborn & wait_for=$!; echo pid $wait_for`

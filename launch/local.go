@@ -34,7 +34,7 @@ type local struct {
 	mark    string
 	command []string // as it can be started
 	cleanup func()   // removes what was built
-	dismiss func()   // the guard
+	guard   *guard
 	hub     *rendezvous.Server
 	failed  func() // reports, once, that the rendezvous has failed
 	url     string
@@ -47,14 +47,18 @@ type local struct {
 // prepare does all that can fail before a worker is started: it finds or builds the command, and begins to serve the
 // rendezvous. environ is the environment of the machine, self is as in [Options].
 func prepare(ctx context.Context, s spec, environ, self []string, say func(report)) (_ *local, err error) {
-	l := &local{spec: s, report: say, environ: environ, over: make(chan struct{}), cleanup: func() {}, dismiss: func() {},
+	l := &local{spec: s, report: say, environ: environ, over: make(chan struct{}), cleanup: func() {},
 		mark: wire.NewToken()[:16]}
 	defer func() {
 		if err != nil {
 			l.finish()
 		}
 	}()
-	if l.command, l.cleanup, err = buildOnce(ctx, s.Command, s.Directory, slices.Concat(environ, s.Environ)); err != nil {
+	if l.guard, err = startGuard(self, l.mark); err != nil {
+		return nil, err
+	}
+	building := slices.Concat(environ, s.Environ, []string{envMark + "=" + l.mark})
+	if l.command, l.cleanup, err = buildOnce(ctx, s.Command, s.Directory, building, l.guard.removes); err != nil {
 		return nil, err
 	}
 	if l.command, err = resolve(l.command, s.Directory, environ); err != nil {
@@ -69,10 +73,6 @@ func prepare(ctx context.Context, s spec, environ, self []string, say func(repor
 		if err := l.serve(security); err != nil {
 			return nil, err
 		}
-	}
-	if l.dismiss, err = startGuard(self, l.mark); err != nil {
-		l.dismiss = func() {}
-		return nil, err
 	}
 	return l, nil
 }
@@ -233,8 +233,8 @@ func (l *local) finish() {
 	if l.hub != nil {
 		l.hub.Close()
 	}
-	l.dismiss()
 	l.cleanup()
+	l.guard.dismiss()
 }
 
 // affinity tells whether somebody has given this process only some of the machine's cores.

@@ -1,12 +1,9 @@
 package launch
 
 import (
-	"bufio"
 	"io"
 	"os"
 	"os/exec"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -103,43 +100,4 @@ func sweep(mark string, grace time.Duration) {
 		}
 		time.Sleep(pause)
 	}
-}
-
-// Guard is what a second process of the launcher does: it waits until the launcher is gone, and if that was against its
-// will (SIGKILL, out of memory) it ends the workers. The launcher tells it their mark on its input.
-func Guard(input io.Reader) {
-	in := bufio.NewReader(input)
-	mark, err := in.ReadString('\n')
-	if err != nil {
-		return
-	}
-	if end, _ := in.ReadString('\n'); end == "done\n" {
-		return
-	}
-	sweep(strings.TrimSuffix(mark, "\n"), 0)
-}
-
-// startGuard starts the guard of this launcher. The function it returns tells it that all is well.
-func startGuard(self []string, mark string) (dismiss func(), err error) {
-	if !canSweep {
-		return func() {}, nil
-	}
-	guard := exec.Command(self[0], append(self[1:len(self):len(self)], "--guard")...)
-	guard.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, envMark+"=") })
-	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what ends the launcher must not end the guard
-	input, err := guard.StdinPipe()
-	if err == nil {
-		err = guard.Start()
-	}
-	if err == nil {
-		_, err = io.WriteString(input, mark+"\n")
-	}
-	if err != nil {
-		return nil, errors.Errorf("epl: cannot start the guard, which ends the workers if the launcher is killed: %v", err)
-	}
-	return func() {
-		io.WriteString(input, "done\n")
-		input.Close()
-		guard.Wait()
-	}, nil
 }
