@@ -31,6 +31,14 @@ func TestInitRefusesWhatItCannotSetUp(t *testing.T) {
 		{"itself as the inner backend", nil, epl.WithInner("epl"), `epl: the inner backend cannot be EPL itself ("epl")`},
 		{"no device", nil, epl.WithLocalDevices(0), "epl: WithLocalDevices(0): a worker needs at least one device"},
 		{"a negative number of devices", nil, epl.WithLocalDevices(-1), "epl: WithLocalDevices(-1): a worker needs at least one device"},
+		{"far too many devices", nil, epl.WithLocalDevices(100000), "epl: WithLocalDevices(100000): a worker has at most 1024 devices, because each " +
+			"runs the whole program, with threads and memory of its own; ask for fewer, or use more workers"},
+		{"a place to meet without workers", map[string]string{"EPL_RDZV": "first://a:1"}, nil,
+			`epl: EPL_RDZV="first://a:1" is set, but EPL_NUM_WORKERS is not; set both, or neither`},
+		{"half of torchrun's variables", map[string]string{"RANK": "1"}, nil,
+			`epl: RANK="1" is set, but WORLD_SIZE is not; torchrun sets both: set both, or neither`},
+		{"torchrun's variables without a token", map[string]string{"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "29500"}, nil,
+			"epl: torchrun started 2 workers on several machines, and EPL_TOKEN is not set; before starting them run export EPL_TOKEN=$(openssl rand -hex 32)"},
 		{"two workers", map[string]string{"EPL_NUM_WORKERS": "2", "EPL_WORKER_INDEX": "0"}, nil,
 			"epl: EPL_NUM_WORKERS is 2, but EPL_RDZV does not say where the workers meet; start them with epl-launch, " +
 				"or set it to first://HOST:PORT, a port of the first worker's host, and EPL_TOKEN to a secret, in all of them"},
@@ -59,6 +67,18 @@ func TestInitRefusesWhatItCannotSetUp(t *testing.T) {
 			}
 			wantError(t, err, test.want)
 		})
+	}
+}
+
+func TestTheNumberOfDevicesMayComeFromTheEnvironmentAlone(t *testing.T) {
+	t.Setenv("EPL_DEVICES_PER_WORKER", "3")
+	env, err := epl.Init(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer env.Close()
+	if n := env.Cluster().TotalDevices(); n != 3 {
+		t.Errorf("%d devices", n)
 	}
 }
 

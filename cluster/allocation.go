@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,7 +25,7 @@ const (
 // Allocation is what a scheduler, or the launcher of another library, says about the job that this process is one
 // worker of: a program that was started by srun, by mpirun or by Kubernetes, not by epl-launch.
 type Allocation struct {
-	// By names who started the workers, for people: "Slurm", "Open MPI", "MPI", "Kubernetes".
+	// By names who started the workers, for people: "Slurm", "Open MPI", "MPI", "Kubernetes", "torchrun".
 	By string
 	// Job is different for two jobs that run on one machine at the same time, and the same for all workers of one. It
 	// is empty where the environment has nothing of the kind.
@@ -39,26 +40,73 @@ type Allocation struct {
 
 // FindAllocation returns the allocation that the environment describes, read through lookup (os.LookupEnv), if there
 // is one. Where EPL's own variables describe the job they decide, and there is none to be found; but in a Kubernetes
-// Indexed Job they are the same for all workers, so that the index is Kubernetes' own.
+// Indexed Job they are the same for all workers, so that the index is Kubernetes' own. Variables of torchrun (RANK,
+// WORLD_SIZE) must not contradict what decides.
 //
 // A single task is not a job of several workers: `srun --pty bash` and `mpirun -n 1` are nothing to be found.
 func FindAllocation(lookup func(string) (string, bool)) (a Allocation, found bool, err error) {
 	env := environment(lookup)
 	if _, set := env.get(EnvNumWorkers); set {
-		a, found, err = env.kubernetes()
-	} else {
-		for _, find := range []func(environment) (Allocation, bool, error){
-			environment.slurm, environment.openMPI, environment.pmi,
-		} {
-			if a, found, err = find(env); found || err != nil {
-				break
-			}
+		return env.described()
+	}
+	finders := schedulers
+	if env.byTorchrun() {
+		finders = []func(environment) (Allocation, bool, error){environment.torchrun}
+	}
+	for _, find := range finders {
+		if a, found, err = find(env); err != nil {
+			return Allocation{}, false, err
+		}
+		if found && a.Workers > 1 {
+			return env.checked(a)
 		}
 	}
-	if err != nil || !found || a.Workers == 1 {
+	return Allocation{}, false, nil
+}
+
+// checked returns an allocation that was found, unless torchrun's variables contradict it.
+func (env environment) checked(a Allocation) (Allocation, bool, error) {
+	if err := env.agree(fact{a.By, a.Workers}, fact{a.By, a.Index}); err != nil {
 		return Allocation{}, false, err
 	}
 	return a, true, nil
+}
+
+// schedulers are who may have started the workers, in the order in which they are asked: those before know more.
+var schedulers = []func(environment) (Allocation, bool, error){
+	environment.slurm, environment.openMPI, environment.pmi, environment.torchrun,
+}
+
+// described is FindAllocation where EPL_NUM_WORKERS is set.
+func (env environment) described() (a Allocation, found bool, err error) {
+	if a, found, err = env.kubernetes(); err != nil {
+		return Allocation{}, false, err
+	}
+	if found && a.Workers > 1 {
+		return env.checked(a)
+	}
+	workers, err := env.numWorkers()
+	if err != nil {
+		return Allocation{}, false, err
+	}
+	index := -1
+	if _, set := env.get(EnvWorkerIndex); set {
+		if index, err = env.workerIndex(workers); err != nil {
+			return Allocation{}, false, err
+		}
+	}
+	if err := env.agree(fact{EnvNumWorkers, workers}, fact{EnvWorkerIndex, index}); err != nil || index >= 0 || workers == 1 {
+		return Allocation{}, false, err
+	}
+	return env.torchrun() // it may know the index
+}
+
+// alone tells whether a scheduler started this process as its only one.
+func (env environment) alone() bool {
+	return slices.ContainsFunc(schedulers, func(find func(environment) (Allocation, bool, error)) bool {
+		a, found, err := find(env)
+		return found && err == nil && a.Workers == 1
+	})
 }
 
 // kubernetes finds a pod of an Indexed Job whose manifest gives everything but the index.
@@ -344,6 +392,10 @@ func (a Allocation) Environ(lookup func(string) (string, bool)) ([]string, error
 		vars = append(vars, EnvWorkerHosts+"="+strings.Join(a.Hosts, ","))
 	}
 	url, given := env.get(envRendezvous)
+	master, chosen, err := env.master(a)
+	if err != nil {
+		return nil, err
+	}
 	switch {
 	case given:
 	case a.LocalWorkers == a.Workers:
@@ -352,6 +404,8 @@ func (a Allocation) Environ(lookup func(string) (string, bool)) ([]string, error
 			return nil, err
 		}
 		url = "file://" + path
+	case chosen:
+		url = "first://" + master
 	case a.Hosts == nil:
 		return nil, errors.Errorf("epl: %s started %d workers on several machines, and does not say which; name the first "+
 			"machine and a free port in %s=first://HOST:PORT, and give all workers the same %s",

@@ -25,6 +25,14 @@ func openMPI(changes ...string) variables {
 	}, changes)
 }
 
+// torchrun is the environment of worker 3 of 4 on two machines.
+func torchrun(changes ...string) variables {
+	return changed(variables{
+		"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "29500",
+		"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_USE_AGENT_STORE": "False",
+	}, changes)
+}
+
 // changed sets variables, NAME=value; without a value they are removed.
 func changed(env variables, changes []string) variables {
 	for _, change := range changes {
@@ -61,6 +69,18 @@ func TestAnAllocationIsFoundInTheEnvironment(t *testing.T) {
 			Allocation{"Slurm", "12.0", 4, 3, 2, 1, []string{"node1", "node1", "node2", "node2"}}},
 		{"a pod of an Indexed Job", variables{"JOB_COMPLETION_INDEX": "1", EnvNumWorkers: "2", EnvWorkerHosts: "a,b"},
 			Allocation{"Kubernetes", "", 2, 1, 1, 0, []string{"a", "b"}}},
+		{"torchrun", torchrun(), Allocation{"torchrun", "none-0-29500", 4, 3, 2, 1, nil}},
+		{"torchrun as a task of Slurm", changed(slurmStep(), []string{"RANK=5", "WORLD_SIZE=16", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "TORCHELASTIC_RUN_ID=7"}),
+			Allocation{"torchrun", "7", 16, 5, 4, 1, nil}},
+		{"torchrun in a shell of Slurm", changed(slurmStep("SLURM_STEP_NUM_TASKS=1", "SLURM_PROCID=0", "SLURM_STEP_NODELIST=a", "SLURM_STEP_TASKS_PER_NODE=1",
+			"SLURM_LOCALID=0"), []string{"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"}), Allocation{"torchrun", "", 2, 1, 2, 1, nil}},
+		{"torchrun's variables by hand", variables{"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "1"},
+			Allocation{"torchrun", "1", 2, 1, 1, 0, nil}},
+		{"torchrun's variables by hand, on one machine", variables{"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"},
+			Allocation{"torchrun", "1", 2, 1, 2, 1, nil}},
+		{"Slurm with torchrun's variables that say the same", changed(slurmStep(), []string{"RANK=3", "WORLD_SIZE=4"}),
+			Allocation{"Slurm", "12.0", 4, 3, 2, 1, []string{"node1", "node1", "node2", "node2"}}},
+		{"torchrun knows the index", torchrun(EnvNumWorkers + "=4"), Allocation{"torchrun", "none-0-29500", 4, 3, 2, 1, nil}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, found, err := FindAllocation(test.env.lookup)
@@ -85,6 +105,9 @@ func TestWhatIsNoWorkerOfAnAllocationIsNotTakenForOne(t *testing.T) {
 		"a step whose workers epl-launch started": slurmStep(EnvNumWorkers+"=2", EnvWorkerIndex+"=1"),
 		"mpirun in a worker of epl-launch":        openMPI(EnvNumWorkers+"=2", EnvWorkerIndex+"=1"),
 		"an Indexed Job that is not ours":         {"JOB_COMPLETION_INDEX": "1"},
+		"a worker of epl-launch":                  {EnvNumWorkers: "2", EnvWorkerIndex: "0", "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
+		"torchrun --nproc-per-node 1":             torchrun("RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1"),
+		"an address of PyTorch in a batch script": {"MASTER_ADDR": "a", "MASTER_PORT": "1"},
 		"a worker in a pod, with its index":       {"JOB_COMPLETION_INDEX": "1", EnvNumWorkers: "2", EnvWorkerIndex: "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,6 +134,14 @@ func TestContradictoryAllocationsAreRefusedByName(t *testing.T) {
 		{openMPI("OMPI_COMM_WORLD_LOCAL_RANK=2"), `epl: OMPI_COMM_WORLD_LOCAL_RANK="2": expected 0 or 1`},
 		{variables{"PMI_RANK": "2"}, `epl: PMI_SIZE="": expected a number`},
 		{variables{"JOB_COMPLETION_INDEX": "2", EnvNumWorkers: "2"}, `epl: JOB_COMPLETION_INDEX="2": expected 0 or 1, because of EPL_NUM_WORKERS="2"`},
+		{torchrun("RANK=4"), `epl: RANK="4": expected 0 to 3, because of WORLD_SIZE="4"`},
+		{torchrun("LOCAL_RANK"), `epl: LOCAL_RANK="": expected 0 or 1, because of LOCAL_WORLD_SIZE="2"`},
+		{torchrun("WORLD_SIZE"), `epl: RANK="3" is set, but WORLD_SIZE is not; torchrun sets both: set both, or neither`},
+		{variables{"WORLD_SIZE": "4"}, `epl: WORLD_SIZE="4" is set, but RANK is not; torchrun sets both: set both, or neither`},
+		{changed(slurmStep(), []string{"RANK=3", "WORLD_SIZE=5"}), `epl: WORLD_SIZE="5" contradicts Slurm, which says 4; unset RANK and WORLD_SIZE, or make them equal`},
+		{openMPI("RANK=0", "WORLD_SIZE=2"), `epl: RANK="0" contradicts Open MPI, which says 1`},
+		{torchrun(EnvNumWorkers + "=2"), `epl: WORLD_SIZE="4" contradicts EPL_NUM_WORKERS, which says 2`},
+		{torchrun(EnvNumWorkers+"=4", EnvWorkerIndex+"=2"), `epl: RANK="3" contradicts EPL_WORKER_INDEX, which says 2`},
 	} {
 		if _, found, err := FindAllocation(test.env.lookup); err == nil || found || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("found %v, got  %v\nwant %s", found, err, test.want)
@@ -196,6 +227,29 @@ func TestWorkersOfSeveralMachinesMeetAtTheFirst(t *testing.T) {
 		env  variables
 		want string
 	}{
+		{torchrun("EPL_TOKEN=secret"), "first://node1:29500"},
+		{torchrun("EPL_TOKEN=secret", "MASTER_ADDR=::1"), "first://[::1]:29500"},
+		{torchrun("EPL_TOKEN=secret", "EPL_RDZV=first://b:1"), "first://b:1"},
+		{changed(slurmStep(), []string{"EPL_TOKEN=secret", "MASTER_ADDR=node1", "MASTER_PORT=7"}), "first://node1:7"},
+		{openMPI("OMPI_COMM_WORLD_SIZE=4", "EPL_TOKEN=secret", "MASTER_ADDR=a", "MASTER_PORT=7"), "first://a:7"},
+	} {
+		if vars, err := find(test.env).Environ(test.env.lookup); err != nil || vars[len(vars)-1] != "EPL_RDZV="+test.want {
+			t.Errorf("%v: %q, %v, want %s", test.env, vars, err, test.want)
+		}
+	}
+	env = torchrun("EPL_TOKEN=secret", "TORCHELASTIC_USE_AGENT_STORE=True")
+	if vars, err := find(env).Environ(env.lookup); err != nil || !strings.HasPrefix(vars[2], "EPL_RDZV=first://node1:2") || strings.HasSuffix(vars[2], ":29500") {
+		t.Errorf("torchrun listens at its port itself, and the workers meet at %q, %v", vars, err)
+	}
+
+	for _, test := range []struct {
+		env  variables
+		want string
+	}{
+		{torchrun(), "epl: torchrun started 4 workers on several machines, and EPL_TOKEN is not set"},
+		{torchrun("MASTER_PORT", "EPL_TOKEN=secret"), `epl: MASTER_ADDR="node1" is set, but MASTER_PORT is not; torchrun sets both`},
+		{torchrun("MASTER_PORT=x", "EPL_TOKEN=secret"), `epl: MASTER_PORT="x": expected a number from 1 to 65535`},
+		{torchrun("MASTER_ADDR", "MASTER_PORT", "EPL_TOKEN=secret"), "epl: torchrun started 4 workers on several machines, and does not say which"},
 		{slurmStep(), "epl: Slurm started 4 workers on several machines, and EPL_TOKEN is not set; before starting them run export EPL_TOKEN=$(openssl rand -hex 32)"},
 		{openMPI("OMPI_COMM_WORLD_SIZE=4"), "epl: Open MPI started 4 workers on several machines, and does not say which; name the first machine and a free port in EPL_RDZV=first://HOST:PORT"},
 		{variables{"JOB_COMPLETION_INDEX": "1", EnvNumWorkers: "2", "EPL_RDZV": "first://a:1"}, "epl: Kubernetes started 2 workers on several machines, and EPL_TOKEN is not set"},

@@ -10,8 +10,8 @@ import (
 // The variables by which the launcher describes the job to each of its workers. A variable that is set to blanks
 // counts as not set.
 const (
-	// EnvNumWorkers is the number of workers in the job. Where it is not set there is no cluster in the environment,
-	// and the other variables must not be set either.
+	// EnvNumWorkers is the number of workers in the job. Where it is not set there is one, and of the other variables only
+	// EnvDevicesPerWorker may be set.
 	EnvNumWorkers = "EPL_NUM_WORKERS"
 	// EnvWorkerIndex is the index of this worker, from 0. It may be left out in a job of one worker. It is the only
 	// one of these variables that differs between the workers of a job.
@@ -23,8 +23,13 @@ const (
 	EnvWorkerHosts = "EPL_WORKER_HOSTS"
 )
 
+// MaxDevicesPerWorker bounds the devices of one worker. Machines have a few; a number far above is a slip of the pen, and
+// would take the machine's memory and threads before anything says so.
+const MaxDevicesPerWorker = 1024
+
 // FromEnvironment returns the cluster that the launcher describes in the environment or, where it describes none, one
-// worker with the program's own devices. The environment is read through lookup: os.LookupEnv, unless in a test.
+// worker with the devices of EPL_DEVICES_PER_WORKER or the program's own. The environment is read through lookup:
+// os.LookupEnv, unless in a test.
 //
 // localDevices is the number of devices that the program asks for in its code (epl.WithLocalDevices), 0 if it does
 // not: then it is the launcher's, else 1. It must not contradict the launcher's. visible is as in [Spec].
@@ -32,16 +37,11 @@ func FromEnvironment(lookup func(string) (string, bool), localDevices int, visib
 	if localDevices < 0 {
 		return nil, errors.Errorf("epl: WithLocalDevices(%d): expected a number of at least 1", localDevices)
 	}
-	env := environment(lookup)
-	if _, found := env.get(EnvNumWorkers); !found {
-		for _, name := range []string{EnvWorkerIndex, EnvDevicesPerWorker, EnvWorkerHosts} {
-			if value, found := env.get(name); found {
-				return nil, errors.Errorf("epl: %s=%q is set, but %s is not; set both, or neither", name, value, EnvNumWorkers)
-			}
-		}
-		return New(Spec{Devices: []int{max(localDevices, 1)}, Visible: visible})
+	if localDevices > MaxDevicesPerWorker {
+		return nil, errors.Errorf("epl: WithLocalDevices(%d): a worker has at most %d devices, because each runs the whole program, with "+
+			"threads and memory of its own; ask for fewer, or use more workers", localDevices, MaxDevicesPerWorker)
 	}
-
+	env := environment(lookup)
 	workers, err := env.numWorkers()
 	if err != nil {
 		return nil, err
@@ -75,13 +75,36 @@ func (env environment) get(name string) (string, bool) {
 	return value, value != ""
 }
 
+// numWorkers returns the number of workers. Where it is not said there is one, and nothing may contradict that.
 func (env environment) numWorkers() (int, error) {
-	value, _ := env.get(EnvNumWorkers)
+	value, found := env.get(EnvNumWorkers)
+	if !found {
+		return 1, env.checkAlone()
+	}
 	workers, err := strconv.Atoi(value)
 	if err != nil || workers < 1 || workers > maxDevices {
 		return 0, errors.Errorf("epl: %s=%q: expected a number from 1 to %d", EnvNumWorkers, value, maxDevices)
 	}
 	return workers, nil
+}
+
+// checkAlone refuses variables that describe a job of several workers without saying how many there are.
+func (env environment) checkAlone() error {
+	for _, name := range []string{EnvWorkerIndex, EnvWorkerHosts, envRendezvous} {
+		if value, found := env.get(name); found && !(name == envRendezvous && env.alone()) {
+			return errors.Errorf("epl: %s=%q is set, but %s is not; set both, or neither", name, value, EnvNumWorkers)
+		}
+	}
+	if _, found := env.get(torchWorkers); found {
+		return nil // of one worker, else there is an allocation
+	}
+	for _, name := range []string{torchHost, torchPort} {
+		if value, found := env.get(name); found {
+			return errors.Errorf("epl: %s=%q is set, but %s and %s are not; torchrun sets all of them: set all, or none",
+				name, value, torchRank, torchWorkers)
+		}
+	}
+	return nil
 }
 
 func (env environment) workerIndex(workers int) (int, error) {
@@ -112,6 +135,10 @@ func (env environment) devices(workers, unset int) ([]int, error) {
 		return devices, nil
 	}
 	counts := strings.Split(value, ",")
+	if _, described := env.get(EnvNumWorkers); !described && len(counts) != 1 {
+		return nil, errors.Errorf("epl: %s=%q has %d numbers, but %s is not set; set it to %d, or give 1 number",
+			EnvDevicesPerWorker, value, len(counts), EnvNumWorkers, len(counts))
+	}
 	if len(counts) != 1 && len(counts) != workers {
 		return nil, errors.Errorf("epl: %s=%q has %d numbers: expected 1 for all workers, or 1 for each of the %d in %s",
 			EnvDevicesPerWorker, value, len(counts), workers, EnvNumWorkers)
@@ -119,9 +146,9 @@ func (env environment) devices(workers, unset int) ([]int, error) {
 	for i := range devices {
 		count := strings.TrimSpace(counts[i%len(counts)])
 		n, err := strconv.Atoi(count)
-		if err != nil || n < 1 || n > maxDevices {
+		if err != nil || n < 1 || n > MaxDevicesPerWorker {
 			return nil, errors.Errorf("epl: %s=%q: expected numbers from 1 to %d, got %q for worker %d",
-				EnvDevicesPerWorker, value, maxDevices, count, i)
+				EnvDevicesPerWorker, value, MaxDevicesPerWorker, count, i)
 		}
 		devices[i] = n
 	}

@@ -239,7 +239,7 @@ func prepared(o Options) Options {
 
 func cleanEnviron(vars ...string) []string {
 	return append(slices.DeleteFunc(os.Environ(), func(v string) bool {
-		for _, prefix := range []string{"EPL_", "SLURM_", "OMPI_", "PMI", "CUDA_", "GOMAXPROCS="} {
+		for _, prefix := range []string{"EPL_", "SLURM_", "OMPI_", "PMI", "CUDA_", "GOMAXPROCS=", "RANK=", "WORLD_SIZE=", "LOCAL_", "MASTER_", "TORCHELASTIC_"} {
 			if strings.HasPrefix(v, prefix) {
 				return true
 			}
@@ -309,6 +309,30 @@ func TestAWorkerLearnsWhoItIsFromItsEnvironment(t *testing.T) {
 		if got := threads(c[0], c[1]); got != c[2] {
 			t.Errorf("%d workers on %d cores get %d threads, want %d", c[1], c[0], got, c[2])
 		}
+	}
+}
+
+func TestDevicesOfTheEnvironmentAreThoseOfEachWorker(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{"2": "0,1", " 1 ": "0", "1,1": "0,1"} { // a list is the workers' business
+		_, stdout, stderr := test(t, Options{Workers: 2, Command: []string{"variables", "EPL_DEVICES_PER_WORKER", "CUDA_VISIBLE_DEVICES"},
+			Environ: cleanEnviron("CUDA_VISIBLE_DEVICES=0,1,2,3", "EPL_DEVICES_PER_WORKER="+value)})
+		if !strings.Contains(stdout, "[0] EPL_DEVICES_PER_WORKER="+strings.TrimSpace(value)+"\n") || !strings.Contains(stdout, "[0] CUDA_VISIBLE_DEVICES="+want+"\n") || stderr != "" {
+			t.Errorf("%q: got %s, %s", value, stdout, stderr)
+		}
+	}
+}
+
+func TestVariablesThatTheLauncherDoesNotUseAreSaid(t *testing.T) {
+	t.Parallel()
+	vars := []string{"EPL_NUM_WORKERS=4", "EPL_WORKER_INDEX=1", "EPL_RDZV=first://a:1"}
+	_, stdout, stderr := test(t, Options{Command: []string{"variables", "EPL_NUM_WORKERS"}, Environ: cleanEnviron(vars...)})
+	if !strings.HasPrefix(stderr, "epl-launch: EPL_NUM_WORKERS, EPL_WORKER_INDEX, EPL_RDZV in the environment: not used") || stdout != "[0] EPL_NUM_WORKERS=1\n" {
+		t.Errorf("got %s, %s", stdout, stderr)
+	}
+	_, _, stderr = test(t, Options{Command: []string{"variables", "EPL_NUM_WORKERS"}, Environ: cleanEnviron(append(vars, "EPL_LAUNCH=x")...)})
+	if stderr != "" {
+		t.Errorf("in a worker: %s", stderr)
 	}
 }
 
@@ -594,6 +618,9 @@ func TestBadInputIsRefusedBeforeAnythingIsStarted(t *testing.T) {
 		{Options{Command: []string{"./no/such"}}, `epl: the command "./no/such" was not found`},
 		{Options{Command: []string{"say"}, Workers: -1}, "epl: --num_workers -1: expected a number of at least 1"},
 		{Options{Command: []string{"say"}, DevicesPerWorker: -2}, "epl: --gpu_per_worker -2: expected"},
+		{Options{Command: []string{"say"}, DevicesPerWorker: 100000}, "epl: --gpu_per_worker 100000: a worker has at most 1024 devices; use more workers"},
+		{Options{Command: []string{"say"}, Workers: 100000}, "epl: 100000 workers on " + hostName() + ": a machine runs at most 1024"},
+		{Options{Command: []string{"say"}, Environ: cleanEnviron("RANK=1")}, `epl: RANK="1" is set, but WORLD_SIZE is not`},
 		{Options{Command: []string{"say"}, Port: 70000}, "epl: --port 70000: expected"},
 		{Options{Command: []string{"say"}, TaskLabel: "../up"}, `epl: --task_label "../up": expected a name`},
 		{Options{Command: []string{"say"}, TLSCert: "a"}, "epl: --tls_cert, --tls_key and --tls_ca belong together"},

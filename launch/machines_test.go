@@ -212,8 +212,16 @@ func TestLaunchersOfAMachineListMakeOneJob(t *testing.T) {
 
 func TestInAnAllocationEachLauncherRunsOneWorker(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	port := freePort(t)
+	port, masterPort := freePort(t), freePort(t)
 	for name, environ := range map[string]func(rank string) []string{
+		"torchrun": func(rank string) []string {
+			return []string{"RANK=" + rank, "WORLD_SIZE=2", "LOCAL_RANK=" + rank, "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=node1", "MASTER_PORT=1",
+				"TORCHELASTIC_RUN_ID=none"}
+		},
+		"torchrun's variables, one worker on each machine": func(rank string) []string {
+			return []string{"RANK=" + rank, "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1",
+				fmt.Sprintf("MASTER_PORT=%d", masterPort), "EPL_TOKEN=" + testToken}
+		},
 		"Open MPI": func(rank string) []string {
 			return []string{"PMIX_NAMESPACE=7", "OMPI_COMM_WORLD_RANK=" + rank, "OMPI_COMM_WORLD_SIZE=2",
 				"OMPI_COMM_WORLD_LOCAL_RANK=" + rank, "OMPI_COMM_WORLD_LOCAL_SIZE=2"}

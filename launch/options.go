@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/rendezvous"
 )
 
 // DefaultPort is where the launchers and workers of several machines meet, unless told otherwise.
@@ -63,6 +66,8 @@ type Options struct {
 	// plain says that streams are not to be taken for terminals, even if they look like one: Open MPI's do, and several
 	// launchers share them.
 	plain bool
+	// allocated says that a scheduler has described the job.
+	allocated bool
 }
 
 // check refuses what makes no sense whatever the machine, and fills in defaults.
@@ -95,6 +100,9 @@ func (o *Options) check() error {
 	}
 	if o.DevicesPerWorker < 0 {
 		return errors.Errorf("epl: --gpu_per_worker %d: expected a number of at least 1", o.DevicesPerWorker)
+	}
+	if o.DevicesPerWorker > cluster.MaxDevicesPerWorker {
+		return errors.Errorf("epl: --gpu_per_worker %d: a worker has at most %d devices; use more workers", o.DevicesPerWorker, cluster.MaxDevicesPerWorker)
 	}
 	if o.Port < 0 || o.Port > 65535 {
 		return errors.Errorf("epl: --port %d: expected a number from 1 to 65535", o.Port)
@@ -135,6 +143,20 @@ func (o *Options) checkPlaces() error {
 		return errors.Errorf("epl: --machine_rank %d needs --machine_list", o.MachineRank)
 	}
 	return nil
+}
+
+// unused returns those variables of the environment that describe a job to its workers, while this launcher describes
+// another one to them. A launcher that a worker of a job starts has inherited them.
+func (o *Options) unused() (vars []string) {
+	if _, inherited := o.lookup(envMark); inherited {
+		return nil
+	}
+	for _, name := range []string{cluster.EnvNumWorkers, cluster.EnvWorkerIndex, cluster.EnvWorkerHosts, rendezvous.EnvURL} {
+		if value, _ := o.lookup(name); strings.TrimSpace(value) != "" {
+			vars = append(vars, name)
+		}
+	}
+	return vars
 }
 
 // port is where the first of several machines listens.

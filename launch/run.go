@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -18,6 +19,10 @@ import (
 
 // badInput is the exit status for what the user must correct: nothing was started.
 const badInput = 2
+
+// maxWorkers bounds the workers of one machine: a number far above its cores is a slip of the pen, and would take the
+// machine down before anything says so.
+const maxWorkers = 1024
 
 // Run runs a job, or this machine's part of it, to its end. The status is for the process to exit with: 0 if all workers
 // ended well, else that of the worker that failed first, or 128 and the number of the signal that ended the job. An error is
@@ -45,6 +50,10 @@ func Run(ctx context.Context, o Options) (status int, err error) {
 			return err
 		}
 		d.display = newDisplay(o)
+		if vars := o.unused(); len(vars) > 0 && !o.allocated {
+			d.display.note("%s in the environment: not used, since epl-launch says itself how many workers there are and where they meet; "+
+				"use its flags, such as --num_workers", strings.Join(vars, ", "))
+		}
 		return d.prepare(ctx, o, crews)
 	})
 	switch {
@@ -88,6 +97,9 @@ func plan(ctx context.Context, o *Options) (crews []place, leave func(), err err
 		return nil, nil, errors.Errorf("epl: cannot find the working directory: %v", err)
 	}
 	job := spec{Command: o.Command, Directory: directory, Devices: o.DevicesPerWorker, Debug: o.Debug, Updates: isTerminal(o.Stderr)}
+	if value, set := o.lookup(cluster.EnvDevicesPerWorker); set && job.Devices == 0 {
+		job.Devices, _ = strconv.Atoi(strings.TrimSpace(value)) // a list of numbers, or nonsense, is the workers' business
+	}
 	job.TLS.Cert, job.TLS.Key, job.TLS.CA = o.TLSCert, o.TLSKey, o.TLSCA
 	if o.TLSCert == "" {
 		job.TLS.Cert, _ = o.lookup(rendezvous.EnvTLSCert)
@@ -100,7 +112,7 @@ func plan(ctx context.Context, o *Options) (crews []place, leave func(), err err
 	case err != nil:
 		return nil, nil, err
 	case found:
-		o.plain, job.Updates = true, false
+		o.plain, o.allocated, job.Updates = true, true, false
 		if o.TaskLabel == "" && allocation.Job != "" {
 			o.TaskLabel = strings.ReplaceAll(allocation.By, " ", "-") + "-" + filepath.Base(allocation.Job) // one for all launchers
 		}
@@ -223,6 +235,10 @@ func meetAt(job *spec, o Options, address string) error {
 func (d *director) prepare(ctx context.Context, o Options, places []place) error {
 	d.hosts = map[int]string{}
 	for _, p := range places {
+		if p.Count > maxWorkers {
+			return errors.Errorf("epl: %d workers on %s: a machine runs at most %d, each of which is a process; use more machines, or workers with more devices",
+				p.Count, p.Host, maxWorkers)
+		}
 		for i := range p.Count {
 			d.hosts[p.First+i] = p.Host
 		}
