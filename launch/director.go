@@ -41,7 +41,7 @@ type director struct {
 	signal  syscall.Signal
 	term    <-chan time.Time
 	kill    <-chan time.Time
-	rate    rate
+	rates   map[int]*rate // by worker
 }
 
 // take is what crews report to. Lines are shown at once, so that a terminal that stands still slows the workers down but
@@ -76,7 +76,7 @@ func (d *director) run(ctx context.Context, signals <-chan os.Signal) (status in
 			return 1, err
 		}
 	}
-	d.running, d.exits = len(d.hosts), map[int]exit{}
+	d.running, d.exits, d.rates = len(d.hosts), map[int]exit{}, map[int]*rate{}
 	ticker := time.NewTicker(statusEvery)
 	defer ticker.Stop()
 	cancelled, unread := ctx.Done(), d.display.unread

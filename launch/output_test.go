@@ -108,7 +108,7 @@ func (k known) status() []rendezvous.WorkerStatus { return k.workers }
 
 func TestTheStatusNamesWhoIsBusySilentOrGone(t *testing.T) {
 	now := time.Now()
-	d := &director{hosts: map[int]string{0: "a", 1: "a", 2: "a"}, running: 3}
+	d := &director{hosts: map[int]string{0: "a", 1: "a", 2: "a"}, running: 3, rates: map[int]*rate{}}
 	if got, want := d.line(), "3 of 3 workers running"; got != want {
 		t.Errorf("without a rendezvous: %q", got)
 	}
@@ -121,21 +121,6 @@ func TestTheStatusNamesWhoIsBusySilentOrGone(t *testing.T) {
 	}}
 	if got, want := d.line(), "3 of 5 workers up · step 7 · [1] compiling for 30s · [2] silent for 4s · [3] finished"; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
-	}
-}
-
-func TestASpeedIsThatOfTheLastSeconds(t *testing.T) {
-	var r rate
-	var got []float64
-	for i := range 40 {
-		samples := int64(i) * 10
-		if i >= 20 {
-			samples = 200 + int64(i-20)*100
-		}
-		got = append(got, r.add(time.Unix(int64(i), 0), samples))
-	}
-	if got[0] != 0 || got[15] != 10 || got[39] != 100 {
-		t.Errorf("got %v", got)
 	}
 }
 

@@ -12,28 +12,6 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// rate finds a speed from numbers that grow, over the last few seconds.
-type rate struct {
-	at     []time.Time
-	values []int64
-}
-
-// rateOver is how far back a speed looks: far enough that steps of a second do not make it jump.
-const rateOver = 10 * time.Second
-
-// add takes the number as it is now, and returns how much it grows in a second.
-func (r *rate) add(now time.Time, value int64) float64 {
-	r.at, r.values = append(r.at, now), append(r.values, value)
-	for len(r.at) > 2 && now.Sub(r.at[1]) >= rateOver {
-		r.at, r.values = r.at[1:], r.values[1:]
-	}
-	seconds := now.Sub(r.at[0]).Seconds()
-	if seconds <= 0 || value < r.values[0] {
-		return 0
-	}
-	return float64(value-r.values[0]) / seconds
-}
-
 // line is the live row about the job: workers up, step, samples per second, and who is busy or silent.
 func (d *director) line() string {
 	known := d.status()
@@ -42,10 +20,9 @@ func (d *director) line() string {
 		return fmt.Sprintf("%d of %d workers running", d.running, len(d.hosts))
 	}
 	now := time.Now()
-	joined, step, samples := 0, int64(-1), int64(0)
+	joined, step := 0, int64(-1)
 	var remarks []string
 	for _, w := range known {
-		samples += w.Samples
 		switch {
 		case w.Failed != "":
 			remarks = append(remarks, fmt.Sprintf("[%d] failed", w.Index))
@@ -69,8 +46,34 @@ func (d *director) line() string {
 	if step > 0 {
 		parts = append(parts, fmt.Sprintf("step %d", step))
 	}
-	if speed := d.rate.add(now, samples); speed > 0 {
-		parts = append(parts, fmt.Sprintf("%.4g samples/s", speed))
+	if speed := d.speed(now, known); speed > 0 {
+		parts = append(parts, speedText(speed)+" samples/s")
 	}
 	return strings.Join(append(parts, remarks...), " · ")
+}
+
+// speed is that of the job, in samples per second: 0 if it is not known for all workers that take samples, or if one of them
+// does something else. Such a pause is not part of the average either.
+func (d *director) speed(now time.Time, known []rendezvous.WorkerStatus) (sum float64) {
+	complete := true
+	for _, w := range known {
+		if w.Failed != "" || w.Left || !w.Joined || w.Busy != "" {
+			delete(d.rates, w.Index)
+			complete = complete && w.Busy == ""
+			continue
+		}
+		r := d.rates[w.Index]
+		if r == nil {
+			r = &rate{}
+			d.rates[w.Index] = r
+		}
+		r.add(w.Seen, w.Samples)
+		speed := r.perSecond(now)
+		sum += speed
+		complete = complete && (speed > 0 || w.Samples == 0)
+	}
+	if !complete {
+		return 0
+	}
+	return sum
 }

@@ -80,7 +80,8 @@ func (c *Compiled) needs(limit int64) string {
 // exhausted are the words by which inner backends say that a device has no memory left.
 var exhausted = []string{"RESOURCE_EXHAUSTED", "out of memory", "Out of memory", "OUT_OF_MEMORY"}
 
-// accounted adds the account to the error of a device that ran out of memory for real.
+// accounted is a training program: the job is told that it runs, and the error of a device that ran out of memory for real
+// has the account.
 type accounted struct {
 	compute.Executable
 	o Options
@@ -89,6 +90,9 @@ type accounted struct {
 
 // Execute implements compute.Executable.
 func (x accounted) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
+	if x.o.Job != nil {
+		defer x.o.Job.Training()()
+	}
 	outs, err := x.Executable.Execute(inputs, donate, device)
 	if err != nil && slices.ContainsFunc(exhausted, func(s string) bool { return strings.Contains(err.Error(), s) }) {
 		err = errors.Errorf("%v\nepl: a device has no memory left: %s\n%s", err, x.c.needs(0), x.o.advice(x.c))

@@ -56,14 +56,12 @@ type Job struct {
 	troubleAt int64                // how many steps it had taken then
 	seen      map[int]busyInterval // what others were busy with
 
-	read    moment       // when a variable was last read
-	running atomic.Int32 // programs that are no training steps
-	ran     moment       // when such a program last ended
-	steps   atomic.Int64
-	samples atomic.Int64
-	stop    chan struct{}
-	stopped sync.WaitGroup
-	leave   func() error // once
+	activity activity
+	steps    atomic.Int64
+	samples  atomic.Int64
+	stop     chan struct{}
+	stopped  sync.WaitGroup
+	leave    func() error // once
 }
 
 type busyInterval struct {
@@ -140,7 +138,7 @@ func (j *Job) connect(o Options) error {
 		return err
 	}
 	j.Job.Offer, j.Job.Fetch, j.Job.Sharing = j.Offer, j.Fetch, func() { j.offered.Store(true) }
-	j.Reading = j.read.set
+	j.Reading = j.activity.reads
 	if err := j.Agree("the start", ""); err != nil { // from here on all answer questions
 		return err
 	}
@@ -162,8 +160,9 @@ func (j *Job) report() {
 		case <-tick.C:
 		}
 		j.member.Progress(j.steps.Load(), j.samples.Load())
-		j.note(&evaluating, "evaluating", j.running.Load() > 0 || j.ran.recent())
-		j.note(&saving, "saving", j.read.recent())
+		evaluates, saves := j.activity.busy(time.Now(), min(lately, j.timeout/4))
+		j.note(&evaluating, "evaluating", evaluates)
+		j.note(&saving, "saving", saves)
 	}
 }
 
@@ -179,13 +178,10 @@ func (j *Job) note(over *func(), what string, is bool) {
 }
 
 // Running notes that a program runs that is no training step, until the returned function is called.
-func (j *Job) Running() (over func()) {
-	j.running.Add(1)
-	return func() {
-		j.ran.set()
-		j.running.Add(-1)
-	}
-}
+func (j *Job) Running() (over func()) { return j.activity.run() }
+
+// Training notes that a training step runs, until the returned function is called.
+func (j *Job) Training() (over func()) { return j.activity.train() }
 
 // Busy tells the other workers that this one does something that they have to wait for, until the returned function is
 // called: their patience does not end meanwhile.

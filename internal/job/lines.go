@@ -39,7 +39,7 @@ func (w watched) Read(b []byte) (int, error) {
 		if moved := w.line.moved.Load(); moved != nil {
 			moved.set()
 		}
-		w.job.read.set()
+		w.job.activity.reads()
 	}
 	return n, err
 }

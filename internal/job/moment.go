@@ -21,9 +21,3 @@ func (m *moment) last() time.Time {
 	}
 	return time.Time{}
 }
-
-// recent tells whether it was a moment ago.
-func (m *moment) recent() bool {
-	at := m.last()
-	return !at.IsZero() && time.Since(at) < 2*time.Second
-}
