@@ -20,6 +20,7 @@ import (
 	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/rendezvous"
 )
 
 // outputs makes what documents show between <!-- output: NAME --> and <!-- end -->, by name.
@@ -235,8 +236,19 @@ func messages(t *testing.T, made map[string]string) {
 	_, err = epl.Init(nil)
 	message("trace steps", err)
 	t.Setenv(epl.EnvTraceSteps, "")
-	t.Setenv(cluster.EnvNumWorkers, "2")
-	t.Setenv(cluster.EnvWorkerIndex, "0")
-	_, err = epl.Init(nil)
-	message("workers", err)
+	_, err = epl.Init(nil, epl.WithLocalDevices(100000))
+	message("devices", err)
+	for name, variables := range map[string][]string{
+		"half a job": {rendezvous.EnvURL, "first://node1:29870"},
+		"torchrun":   {"RANK", "1"},
+		"workers":    {cluster.EnvNumWorkers, "2", cluster.EnvWorkerIndex, "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := 0; i < len(variables); i += 2 {
+				t.Setenv(variables[i], variables[i+1])
+			}
+			_, err := epl.Init(nil)
+			message(name, err)
+		})
+	}
 }

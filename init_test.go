@@ -32,7 +32,7 @@ func TestInitRefusesWhatItCannotSetUp(t *testing.T) {
 		{"no device", nil, epl.WithLocalDevices(0), "epl: WithLocalDevices(0): a worker needs at least one device"},
 		{"a negative number of devices", nil, epl.WithLocalDevices(-1), "epl: WithLocalDevices(-1): a worker needs at least one device"},
 		{"far too many devices", nil, epl.WithLocalDevices(100000), "epl: WithLocalDevices(100000): a worker has at most 1024 devices, because each " +
-			"runs the whole program, with threads and memory of its own; ask for fewer, or use more workers"},
+			"has threads and memory of its own; ask for fewer, or use more workers"},
 		{"a place to meet without workers", map[string]string{"EPL_RDZV": "first://a:1"}, nil,
 			`epl: EPL_RDZV="first://a:1" is set, but EPL_NUM_WORKERS is not; set both, or neither`},
 		{"half of torchrun's variables", map[string]string{"RANK": "1"}, nil,

@@ -38,8 +38,8 @@ func FromEnvironment(lookup func(string) (string, bool), localDevices int, visib
 		return nil, errors.Errorf("epl: WithLocalDevices(%d): expected a number of at least 1", localDevices)
 	}
 	if localDevices > MaxDevicesPerWorker {
-		return nil, errors.Errorf("epl: WithLocalDevices(%d): a worker has at most %d devices, because each runs the whole program, with "+
-			"threads and memory of its own; ask for fewer, or use more workers", localDevices, MaxDevicesPerWorker)
+		return nil, errors.Errorf("epl: WithLocalDevices(%d): a worker has at most %d devices, because each has threads and memory "+
+			"of its own; ask for fewer, or use more workers", localDevices, MaxDevicesPerWorker)
 	}
 	env := environment(lookup)
 	workers, err := env.numWorkers()

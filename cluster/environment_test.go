@@ -141,7 +141,7 @@ func TestBadEnvironmentsAreRefusedByName(t *testing.T) {
 		{localDevices: -1,
 			want: "epl: WithLocalDevices(-1): expected a number of at least 1"},
 		{localDevices: 100000,
-			want: "epl: WithLocalDevices(100000): a worker has at most 1024 devices, because each runs the whole program, with threads and memory of its own; " +
+			want: "epl: WithLocalDevices(100000): a worker has at most 1024 devices, because each has threads and memory of its own; " +
 				"ask for fewer, or use more workers"},
 		{env: variables{EnvNumWorkers: "2", EnvWorkerIndex: "1", EnvDevicesPerWorker: "2,4"}, localDevices: 2,
 			want: `epl: WithLocalDevices(2) contradicts EPL_DEVICES_PER_WORKER="2,4", which gives worker 1 4 devices; ` +

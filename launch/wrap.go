@@ -1,9 +1,22 @@
 package launch
 
 import (
+	"io"
 	"strings"
 	"unicode/utf8"
 )
+
+// Wrap breaks the lines of a message between words if it goes to a terminal.
+func Wrap(to io.Writer, message string) string {
+	if !isTerminal(to) {
+		return message
+	}
+	lines := strings.Split(message, "\n")
+	for i, line := range lines {
+		lines[i] = wrap(line, widthOf(to), 0, 2)
+	}
+	return strings.Join(lines, "\n")
+}
 
 // wrap breaks a text between words so that it fits into rows of a terminal. The first row begins at column start, since
 // something stands before it; the others are indented. A word that is longer than a row, such as a path, stays whole.

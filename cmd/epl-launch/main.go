@@ -46,7 +46,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer, signals <-cha
 	root.SetErr(stderr)
 	usage.Prepare(root)
 	if err := root.Execute(); err != nil {
-		fmt.Fprintln(stderr, usage.Message(err))
+		fmt.Fprintln(stderr, launch.Wrap(stderr, usage.Message(err)))
 		return max(status, usage.Wrong)
 	}
 	return status

@@ -8,19 +8,12 @@ import (
 
 func TestMomentsAreReadOnTheClockThatNobodySets(t *testing.T) {
 	var m moment
-	if m.recent() || !m.last().IsZero() {
-		t.Error("what never was is recent")
+	if !m.last().IsZero() {
+		t.Error("what never was has a time")
 	}
 	m.set()
-	if !m.recent() {
-		t.Error("what was just now is not recent")
-	}
-	if at := m.last(); !strings.Contains(at.String(), " m=") {
-		t.Errorf("%v has no monotonic reading", at)
-	}
-	m.nanoseconds.Add(-int64(3 * time.Second))
-	if m.recent() {
-		t.Error("what was long ago is recent")
+	if at := m.last(); !strings.Contains(at.String(), " m=") || time.Since(at) > time.Minute {
+		t.Errorf("%v has no monotonic reading, or is long ago", at)
 	}
 }
 
