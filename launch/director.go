@@ -146,6 +146,9 @@ func (d *director) happened(r report) {
 	case r.Failed != "":
 		if d.failure == "" {
 			d.failure, d.blamed = r.Failed, r.Blamed
+			if !d.ending && len(d.hosts) > 1 {
+				d.display.announce(d.blamed)
+			}
 		}
 		d.stop()
 	case r.Exit != nil:

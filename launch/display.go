@@ -32,15 +32,16 @@ type display struct {
 	// unread is closed when nobody reads standard output any more.
 	unread chan struct{}
 
-	mu       sync.Mutex
-	logs     logs
-	echoes   echoes
-	tails    map[int][]string
-	shown    int         // lines, to who reads standard error
-	at       map[int]int // shown, when a worker's last line was
-	status   string      // the live rows: about the job, and of a worker's progress bar
-	progress string
-	drawn    int // how many rows stand there
+	mu        sync.Mutex
+	logs      logs
+	echoes    echoes
+	announced bool // that the job stops
+	tails     map[int][]string
+	shown     int         // lines, to who reads standard error
+	at        map[int]int // shown, when a worker's last line was
+	status    string      // the live rows: about the job, and of a worker's progress bar
+	progress  string
+	drawn     int // how many rows stand there
 }
 
 // screen is where one of the streams goes.
@@ -119,6 +120,18 @@ func (d *display) failed(blamed []int, reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.echoes.set(blamed, reason)
+}
+
+// announce says at once that the job stops, because the others may take a while to end. Why is said at the end.
+func (d *display) announce(blamed []int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.announced = true
+	because := ""
+	if len(blamed) > 0 {
+		because = " because of " + workersText(blamed)
+	}
+	d.sayf("the job stops%s; errors of others that only repeat the reason are not shown", because)
 }
 
 // line shows a line of a worker.
@@ -229,7 +242,7 @@ func (d *display) setStatus(text string) {
 func (d *display) last(worker int, how string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if others := slices.DeleteFunc(d.echoes.workers(), func(w int) bool { return w == worker }); len(others) > 0 {
+	if others := slices.DeleteFunc(d.echoes.workers(), func(w int) bool { return w == worker }); len(others) > 0 && !d.announced {
 		d.sayf("%s stopped for the same reason", workersText(others))
 	}
 	tail := d.tails[worker]

@@ -13,7 +13,7 @@ func TestTheReasonIsSaidOnceAndLast(t *testing.T) {
 	t.Parallel()
 	logs := t.TempDir()
 	status, stdout, stderr := test(t, Options{Workers: 3, Command: []string{"join", "fail"}, LogDir: logs, TaskLabel: "x"})
-	last := fmt.Sprintf("epl-launch: workers 0 and 2 stopped for the same reason\nepl-launch: the last lines of worker 1:\n"+
+	last := fmt.Sprintf("epl-launch: the job stops because of worker 1; errors of others that only repeat the reason are not shown\nepl-launch: the last lines of worker 1:\n"+
 		"[1] worker 1 of 3 joined\nepl-launch: worker 1 on %s exited with status 5; its log is %s\n",
 		hostName(), filepath.Join(logs, "x", "worker-1.log"))
 	if status != 5 || stderr != last {

@@ -166,10 +166,16 @@ func (r *outcome) judge(out, errs *timed, hit time.Time) {
 		}
 		r.named = min(r.named, at[i].Sub(hit))
 	}
+	for i, line := range said { // the launcher says it at once, and shows of the workers only what is news
+		if whom, found := strings.CutPrefix(line, "epl-launch: the job stops because of "); found {
+			if !strings.HasPrefix(whom, fmt.Sprintf("worker %d;", r.Victim)) {
+				complain("the launcher says at first: %s", line)
+			}
+			r.named = min(r.named, saidAt[i].Sub(hit))
+		}
+	}
 	if !strings.HasPrefix(r.last, fmt.Sprintf("epl-launch: worker %d on ", r.Victim)) {
 		complain("the last words are %q", r.last)
-	} else {
-		r.named = min(r.named, saidAt[len(said)-1].Sub(hit))
 	}
 	if want := map[string]int{"kill": 137, "stop": 1, "panic": 2}[r.Kind]; r.status != max(want, 1) {
 		complain("the status is %d", r.status)
