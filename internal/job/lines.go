@@ -64,7 +64,7 @@ func (j *Job) openLines() {
 			switch {
 			case err == nil:
 				j.lines.keep(w, line)
-			case j.member.Err() == nil:
+			case j.member.Err() == nil && !j.hasEnded(w): // nobody misses the variables of a worker that has gone home
 				j.logf("epl: worker %d cannot read variables of worker %d yet: %s; it is tried again when one is read", j.Worker, w, inner(err))
 			}
 		})
@@ -116,4 +116,10 @@ func (l *lines) close() {
 		}
 	}
 	l.idle, l.closed = nil, true
+}
+
+// hasEnded tells whether a worker has said that it is done.
+func (j *Job) hasEnded(worker int) bool {
+	s := j.member.State(worker)
+	return s.Ended || s.Left
 }
