@@ -188,8 +188,8 @@ func (w workers) agree(t *testing.T, name string) {
 	}
 }
 
-// notice is a line that EPL logs, which the first worker says for all.
-var notice = regexp.MustCompile(`(?m)^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d epl: .*\n`)
+// notice is a line that EPL logs: the first worker says it for all, or it is about connections, of which each has its own.
+var notice = regexp.MustCompile(`(?m)^(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d )?epl: .*\n`)
 
 // report is what a worker says of its results.
 func report(output string) string { return notice.ReplaceAllString(output, "") }
