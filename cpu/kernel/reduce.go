@@ -1,0 +1,184 @@
+package kernel
+
+import (
+	"math"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/dtypes/bfloat16"
+	"github.com/gomlx/compute/dtypes/float16"
+)
+
+// Lanes is the number of partial results of a reduction along a row: element i goes to lane i mod Lanes, and the lanes
+// are joined as a tree (lane i with lane i+16, then i+8, 4, 2, 1). Vector registers of any width compute the same.
+const Lanes = 32
+
+// Reduction are the kernels of a reduction. Partial results have a type of their own: half precision is accumulated in
+// float32.
+type Reduction struct {
+	Partial dtypes.DType
+	Init    any  // the partial result of nothing, of the Go type of Partial
+	Row     Func // D, one partial result per row, of the rows of A
+	Columns Func // D, a row of partial results, takes in the rows of A
+	JoinRow Func // as Row, of partial results
+	Join    Func // as Columns, of partial results
+	Finish  Func // D = the results of the partial results A
+}
+
+// Reduce finds the kernels of a reduction of elements of a type; nil: there are none.
+func Reduce(op Op, d dtypes.DType) *Reduction {
+	switch d {
+	case dtypes.Float32:
+		return reduction[float32](op, d, float32(math.Inf(-1)), float32(math.Inf(1)))
+	case dtypes.Float64:
+		return reduction[float64](op, d, math.Inf(-1), math.Inf(1))
+	case dtypes.Int32:
+		return reduction[int32](op, d, math.MinInt32, math.MaxInt32)
+	case dtypes.Int64:
+		return reduction[int64](op, d, math.MinInt64, math.MaxInt64)
+	case dtypes.BFloat16:
+		return halfReduction[bfloat16.BFloat16](op)
+	case dtypes.Float16:
+		return halfReduction[float16.Float16](op)
+	case dtypes.Bool:
+		return boolReduction(op)
+	}
+	return nil
+}
+
+func reduction[T number](op Op, d dtypes.DType, lowest, highest T) *Reduction {
+	same := func(x T) T { return x }
+	switch op {
+	case "ReduceSum":
+		r := newReduction(d, 0, func(a, b T) T { return a + b }, same, same)
+		sums(r, d)
+		return r
+	case "ReduceProduct":
+		return newReduction(d, 1, func(a, b T) T { return a * b }, same, same)
+	case "ReduceMax":
+		return newReduction(d, lowest, func(a, b T) T { return max(a, b) }, same, same)
+	case "ReduceMin":
+		return newReduction(d, highest, func(a, b T) T { return min(a, b) }, same, same)
+	}
+	return nil
+}
+
+func halfReduction[T half](op Op) *Reduction {
+	from, to := func(x T) float32 { return x.Float32() }, toHalf[T]
+	inf := float32(math.Inf(1))
+	switch op {
+	case "ReduceSum":
+		return newReduction(dtypes.Float32, 0, func(a, b float32) float32 { return a + b }, from, to)
+	case "ReduceMax":
+		return newReduction(dtypes.Float32, -inf, func(a, b float32) float32 { return max(a, b) }, from, to)
+	case "ReduceMin":
+		return newReduction(dtypes.Float32, inf, func(a, b float32) float32 { return min(a, b) }, from, to)
+	}
+	return nil
+}
+
+func boolReduction(op Op) *Reduction {
+	same := func(x bool) bool { return x }
+	switch op {
+	case "ReduceLogicalAnd":
+		return newReduction(dtypes.Bool, true, func(a, b bool) bool { return a && b }, same, same)
+	case "ReduceLogicalOr":
+		return newReduction(dtypes.Bool, false, func(a, b bool) bool { return a || b }, same, same)
+	case "ReduceLogicalXor":
+		return newReduction(dtypes.Bool, false, func(a, b bool) bool { return a != b }, same, same)
+	}
+	return nil
+}
+
+// newReduction makes the kernels of a reduction of T with partial results of type S.
+func newReduction[T, S any](partial dtypes.DType, init S, f func(S, S) S, from func(T) S, to func(S) T) *Reduction {
+	same := func(x S) S { return x }
+	return &Reduction{
+		Partial: partial, Init: init,
+		Row:     reduceRow(init, f, from),
+		Columns: reduceColumns(f, from),
+		JoinRow: reduceRow(init, f, same),
+		Join:    reduceColumns(f, same),
+		Finish:  unary(to)[0],
+	}
+}
+
+// reduceRow reduces each row of A to one partial result; D's rows are its elements.
+func reduceRow[T, S any](init S, f func(S, S) S, from func(T) S) Func {
+	return func(x *Args) {
+		for r := range x.Rows {
+			a := row[T](x.A, x.SA, r, x.Cols)
+			var lanes [Lanes]S
+			for i := range lanes {
+				lanes[i] = init
+			}
+			for len(a) >= Lanes {
+				for i := range lanes {
+					lanes[i] = f(lanes[i], from(a[i]))
+				}
+				a = a[Lanes:]
+			}
+			for i := range a {
+				lanes[i] = f(lanes[i], from(a[i]))
+			}
+			for w := Lanes / 2; w > 0; w /= 2 {
+				for i := range w {
+					lanes[i] = f(lanes[i], lanes[i+w])
+				}
+			}
+			row[S](x.D, x.SD, r, 1)[0] = lanes[0]
+		}
+	}
+}
+
+// reduceColumns reduces the rows of A into the one row D of partial results.
+func reduceColumns[T, S any](f func(S, S) S, from func(T) S) Func {
+	return func(x *Args) {
+		d := row[S](x.D, 0, 0, x.Cols)
+		for r := range x.Rows {
+			a := row[T](x.A, x.SA, r, x.Cols)
+			for i := range d {
+				d[i] = f(d[i], from(a[i]))
+			}
+		}
+	}
+}
+
+// sums replaces the loops of a sum by those that call no function for every element.
+func sums(r *Reduction, d dtypes.DType) {
+	if f := sumRows[d]; f != nil {
+		r.Row, r.JoinRow = f, f
+		r.Columns, r.Join = sumColumnsOf[d], sumColumnsOf[d]
+	}
+}
+
+func sumRow[T float](x *Args) {
+	for r := range x.Rows {
+		a := row[T](x.A, x.SA, r, x.Cols)
+		var lanes [Lanes]T
+		for len(a) >= Lanes {
+			for i := range lanes {
+				lanes[i] += a[i]
+			}
+			a = a[Lanes:]
+		}
+		for i := range a {
+			lanes[i] += a[i]
+		}
+		for w := Lanes / 2; w > 0; w /= 2 {
+			for i := range w {
+				lanes[i] += lanes[i+w]
+			}
+		}
+		row[T](x.D, x.SD, r, 1)[0] = lanes[0]
+	}
+}
+
+func sumColumns[T float](x *Args) {
+	d := row[T](x.D, 0, 0, x.Cols)
+	for r := range x.Rows {
+		a := row[T](x.A, x.SA, r, x.Cols)
+		for i := range d {
+			d[i] += a[i]
+		}
+	}
+}
