@@ -1,0 +1,150 @@
+// Package gemm multiplies matrices on a CPU: strided operands in, so that no transpose is ever executed, and batches of
+// them, as attention needs.
+//
+// A product is cut into blocks of the result, which the threads of a pool share out. Whoever computes a block packs the
+// panels of A and B that it needs into the order in which the microkernel reads them, and so absorbs their strides. Every
+// element of the result is added up along K in the same order, whatever the blocks and threads.
+package gemm
+
+import (
+	"unsafe"
+
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/easyparallel/epl/cpu/pool"
+)
+
+// Product is C = A·B for every entry of a batch: A has M×K elements, B K×N and C M×N.
+type Product struct {
+	DType   dtypes.DType
+	M, N, K int
+	A, B    Matrix
+	// CRow is the distance of the rows of C; its columns are contiguous.
+	CRow  int
+	Batch []Batch
+}
+
+// Matrix are the strides of an operand, in elements.
+type Matrix struct{ Row, Col int }
+
+// Batch is a dim that A, B and C have in common: its size, and the distance of its entries in elements.
+type Batch struct{ Size, A, B, C int }
+
+// Supports tells whether there are products of elements of this type.
+func Supports(d dtypes.DType) bool { return d == dtypes.Float32 || d == dtypes.Float64 }
+
+// Entries is the number of products in the batch.
+func (p *Product) Entries() int {
+	n := 1
+	for _, b := range p.Batch {
+		n *= b.Size
+	}
+	return n
+}
+
+// offsets are where the matrices of an entry begin, in elements.
+func (p *Product) offsets(e int) (a, b, c int) {
+	for i := len(p.Batch) - 1; i >= 0; i-- {
+		d := &p.Batch[i]
+		a, b, c = a+e%d.Size*d.A, b+e%d.Size*d.B, c+e%d.Size*d.C
+		e /= d.Size
+	}
+	return a, b, c
+}
+
+// Flops counts multiplications and additions.
+func (p *Product) Flops() int64 {
+	return 2 * int64(p.Entries()) * int64(p.M) * int64(p.N) * int64(p.K)
+}
+
+// depth is how many steps along K are packed at a time: panels of A and B then stay in the fastest caches.
+const depth = 256
+
+// small is the work, in multiplications, below which a product is not worth sharing out.
+const small = 1 << 16
+
+// Run computes the product.
+func (p *Product) Run(team *pool.Pool, a, b, c unsafe.Pointer) error {
+	switch p.DType {
+	case dtypes.Float64:
+		return run(p, &micro64, team, a, b, c)
+	default:
+		return run(p, &micro32, team, a, b, c)
+	}
+}
+
+// parts is into how many rows and columns of blocks the result of one entry is cut, for so many threads.
+func (p *Product) parts(threads int) (rows, cols int) {
+	work := p.M * p.N * p.K
+	entries := p.Entries()
+	if work <= small || threads == 1 || entries >= 2*threads {
+		return 1, 1
+	}
+	want := min(3*threads, work/small+1)
+	rows, cols = 1, 1
+	for rows*cols < want {
+		// The longer side of a block is cut, so that what is packed is used as often as possible.
+		m, n := p.M/(rows+1), p.N/(cols+1)
+		switch {
+		case m >= n && m >= 48:
+			rows++
+		case n >= 64:
+			cols++
+		case m >= 24:
+			rows++
+		default:
+			return rows, cols
+		}
+	}
+	return rows, cols
+}
+
+func run[T element](p *Product, k *micro[T], team *pool.Pool, a, b, c unsafe.Pointer) error {
+	rows, cols := p.parts(team.Threads())
+	size := int(unsafe.Sizeof(*new(T)))
+	perEntry := rows * cols
+	return team.Run(p.Entries()*perEntry, func(w *pool.Worker, task int) {
+		e, t := task/perEntry, task%perEntry
+		oa, ob, oc := p.offsets(e)
+		m0, m1 := cut(p.M, rows, t%rows, k.rows)
+		n0, n1 := cut(p.N, cols, t/rows, k.cols)
+		if m0 == m1 || n0 == n1 {
+			return
+		}
+		block(p, k, w,
+			unsafe.Add(a, (oa+m0*p.A.Row)*size), unsafe.Add(b, (ob+n0*p.B.Col)*size), unsafe.Add(c, (oc+m0*p.CRow+n0)*size), m1-m0, n1-n0)
+	})
+}
+
+// cut is part i of n elements in so many parts, at multiples of unit.
+func cut(n, parts, i, unit int) (from, to int) {
+	units := (n + unit - 1) / unit
+	return min(n, i*units/parts*unit), min(n, (i+1)*units/parts*unit)
+}
+
+// block computes m×n elements of the result on one thread.
+func block[T element](p *Product, k *micro[T], w *pool.Worker, a, b, c unsafe.Pointer, m, n int) {
+	size := int(unsafe.Sizeof(*new(T)))
+	steps := min(p.K, depth)
+	panels := (n + k.cols - 1) / k.cols
+	pa := w.Scratch((k.rows + panels*k.cols) * steps * size)
+	pb := unsafe.Add(pa, k.rows*steps*size)
+	for k0 := 0; k0 < p.K; k0 += steps {
+		kl := min(steps, p.K-k0)
+		for j := range panels {
+			k.pack(unsafe.Add(pb, j*k.cols*kl*size), unsafe.Add(b, (k0*p.B.Row+j*k.cols*p.B.Col)*size), p.B.Col, p.B.Row, min(k.cols, n-j*k.cols), k.cols, kl)
+		}
+		for i := 0; i < m; i += k.rows {
+			rows := min(k.rows, m-i)
+			k.pack(pa, unsafe.Add(a, (i*p.A.Row+k0*p.A.Col)*size), p.A.Row, p.A.Col, rows, k.rows, kl)
+			for j := range panels {
+				k.tile(kl, pa, unsafe.Add(pb, j*k.cols*kl*size), unsafe.Add(c, (i*p.CRow+j*k.cols)*size), p.CRow, rows, min(k.cols, n-j*k.cols), k0 > 0)
+			}
+		}
+	}
+	if p.K == 0 {
+		for i := range m {
+			clear(unsafe.Slice((*T)(unsafe.Add(c, i*p.CRow*size)), n))
+		}
+	}
+}

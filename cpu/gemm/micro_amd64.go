@@ -1,0 +1,168 @@
+package gemm
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
+
+//go:generate sh -c "go run gen_amd64.go > kernels_amd64.s"
+
+// tileArgs are the arguments of a microkernel in assembly, which knows their offsets.
+type tileArgs struct {
+	k    int
+	a, b unsafe.Pointer
+	c    unsafe.Pointer
+	crow int // bytes
+	rows int
+	mask uint64 // of columns
+	add  int
+}
+
+//go:noescape
+func tile12x32(x *tileArgs)
+
+//go:noescape
+func tile12x16d(x *tileArgs)
+
+//go:noescape
+func tile6x16(x *tileArgs)
+
+//go:noescape
+func tile6x8d(x *tileArgs)
+
+//go:noescape
+func transpose4x16(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int)
+
+//go:noescape
+func transpose4x8(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int)
+
+// Level is how far the instruction set goes that kernels use.
+type level int
+
+const (
+	portable level = iota
+	avx2
+	avx512
+)
+
+// detect finds what this CPU has.
+func detect() level {
+	switch {
+	case cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL:
+		return avx512
+	case cpu.X86.HasAVX2 && cpu.X86.HasFMA:
+		return avx2
+	}
+	return portable
+}
+
+func init() { use(detect()) }
+
+// use chooses the microkernels of a level.
+func use(l level) {
+	switch l {
+	case avx512:
+		micro32 = micro[float32]{rows: 12, cols: 32, tile: tile512, pack: pack32(transpose4x16, 16)}
+		micro64 = micro[float64]{rows: 12, cols: 16, tile: tile512d, pack: pack[float64]}
+	case avx2:
+		micro32 = micro[float32]{rows: 6, cols: 16, tile: tile256, pack: pack32(transpose4x8, 8)}
+		micro64 = micro[float64]{rows: 6, cols: 8, tile: tile256d, pack: pack[float64]}
+	default:
+		micro32 = micro[float32]{rows: portableRows, cols: portableCols, tile: tile[float32], pack: pack[float32]}
+		micro64 = micro[float64]{rows: portableRows, cols: portableCols, tile: tile[float64], pack: pack[float64]}
+	}
+}
+
+// The functions below call assembly by its name: an argument of a function value would be put on the heap.
+
+func newTileArgs(k int, a, b, c unsafe.Pointer, crow, rows, cols int, add bool) tileArgs {
+	x := tileArgs{k: k, a: a, b: b, c: c, crow: crow, rows: rows, mask: 1<<cols - 1}
+	if add {
+		x.add = 1
+	}
+	return x
+}
+
+func tile512(k int, a, b, c unsafe.Pointer, crow, rows, cols int, add bool) {
+	x := newTileArgs(k, a, b, c, 4*crow, rows, cols, add)
+	tile12x32(&x)
+}
+
+func tile512d(k int, a, b, c unsafe.Pointer, crow, rows, cols int, add bool) {
+	x := newTileArgs(k, a, b, c, 8*crow, rows, cols, add)
+	tile12x16d(&x)
+}
+
+// The microkernels of AVX2 write whole tiles only: where C ends they write beside it.
+
+func tile256(k int, a, b, c unsafe.Pointer, crow, rows, cols int, add bool) {
+	x := newTileArgs(k, a, b, c, 4*crow, rows, 0, add)
+	if rows == 6 && cols == 16 {
+		tile6x16(&x)
+		return
+	}
+	var beside [6 * 16]float32
+	x.c, x.crow, x.add = unsafe.Pointer(&beside), 4*16, 0
+	tile6x16(&x)
+	put(beside[:], 16, c, crow, rows, cols, add)
+}
+
+func tile256d(k int, a, b, c unsafe.Pointer, crow, rows, cols int, add bool) {
+	x := newTileArgs(k, a, b, c, 8*crow, rows, 0, add)
+	if rows == 6 && cols == 8 {
+		tile6x8d(&x)
+		return
+	}
+	var beside [6 * 8]float64
+	x.c, x.crow, x.add = unsafe.Pointer(&beside), 8*8, 0
+	tile6x8d(&x)
+	put(beside[:], 8, c, crow, rows, cols, add)
+}
+
+// put writes a part of a tile to C.
+func put[T element](tile []T, width int, c unsafe.Pointer, crow, rows, cols int, add bool) {
+	size := int(unsafe.Sizeof(*new(T)))
+	for i := range rows {
+		d := unsafe.Slice((*T)(unsafe.Add(c, i*crow*size)), cols)
+		for j := range d {
+			if add {
+				d[j] += tile[i*width+j]
+			} else {
+				d[j] = tile[i*width+j]
+			}
+		}
+	}
+}
+
+// pack32 packs floats whose steps are contiguous by transposing four rows at a time.
+func pack32(transpose func(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int), lanes int) func(dst, src unsafe.Pointer, stride, step, n, width, k int) {
+	return func(dst, src unsafe.Pointer, stride, step, n, width, k int) {
+		if step != 1 || stride == 1 || k < lanes {
+			pack[float32](dst, src, stride, step, n, width, k)
+			return
+		}
+		d := unsafe.Slice((*float32)(dst), width*k)
+		whole := k / lanes * lanes
+		i := 0
+		for ; i+4 <= n; i += 4 {
+			transpose(unsafe.Add(dst, i*4), width*4, unsafe.Add(src, i*stride*4), stride*4, k/lanes)
+			for r := i; r < i+4; r++ {
+				s := unsafe.Slice((*float32)(unsafe.Add(src, r*stride*4)), k)
+				for j := whole; j < k; j++ {
+					d[j*width+r] = s[j]
+				}
+			}
+		}
+		for ; i < n; i++ {
+			for j, v := range unsafe.Slice((*float32)(unsafe.Add(src, i*stride*4)), k) {
+				d[j*width+i] = v
+			}
+		}
+		for ; i < width; i++ {
+			for j := range k {
+				d[j*width+i] = 0
+			}
+		}
+	}
+}
