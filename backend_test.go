@@ -8,16 +8,18 @@ import (
 	"github.com/easyparallel/epl"
 )
 
-// The tests that GoMLX has for backends pass on EPL: as recorded, and improved.
+// The tests that GoMLX has for backends pass on EPL: as recorded, and improved, op by op and on our engine.
 func TestGoMLXBackendTests(t *testing.T) {
-	for _, passes := range []string{"none", "all"} {
-		t.Run(passes, func(t *testing.T) {
-			env, err := epl.Init(nil, epl.WithPasses(passes))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer env.Close()
-			backendtest.RunAll(t, env.Backend(), nil)
-		})
+	for _, inner := range []string{"go", "cpu"} {
+		for _, passes := range []string{"none", "all"} {
+			t.Run(inner+"/"+passes, func(t *testing.T) {
+				env, err := epl.Init(nil, epl.WithInner(inner), epl.WithPasses(passes))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer env.Close()
+				backendtest.RunAll(t, env.Backend(), nil)
+			})
+		}
 	}
 }

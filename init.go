@@ -3,6 +3,7 @@ package epl
 import (
 	"fmt"
 	"os"
+	goruntime "runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/cpu"
 	"github.com/easyparallel/epl/internal/engine"
 	"github.com/easyparallel/epl/internal/job"
 	"github.com/easyparallel/epl/passes"
@@ -58,8 +60,8 @@ func WithLocalDevices(n int) Option {
 	}
 }
 
-// WithInner chooses the GoMLX backend that programs run on, as GOMLX_BACKEND would: "go", "xla:cuda". The default is
-// $GOMLX_BACKEND, else "go". Backends other than "go" must be imported by the program.
+// WithInner chooses the backend that programs run on, as GOMLX_BACKEND would: "go", "xla:cuda", or "cpu", EPL's own engine for
+// CPUs. The default is $GOMLX_BACKEND, else "go". Backends other than "go" and "cpu" must be imported by the program.
 //
 //	env, err := epl.Init(nil, epl.WithInner("go"))
 func WithInner(backend string) Option {
@@ -163,7 +165,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	var devices []compute.Backend
 	for range local {
-		d, err := newInner(name, asked)
+		d, err := newInner(name, asked, max(1, goruntime.GOMAXPROCS(0)/local))
 		if err != nil {
 			return nil, err
 		}
@@ -288,9 +290,9 @@ func innerName(option string) (name, asked string, pureGo bool, err error) {
 			"set it to what programs are to run on, such as go; or make the backend by compute.New, and find its Env by epl.Of", compute.ConfigEnvVar, name)
 	case kind == "epl":
 		return "", "", false, errors.Errorf("epl: the inner backend cannot be EPL itself (%q)", name)
-	case !slices.Contains(known, kind):
-		return "", "", false, errors.Errorf("epl: %s: the program has no backend %q; it has %q; a backend other than \"go\" must be imported by the program",
-			asked, kind, slices.Sorted(slices.Values(slices.DeleteFunc(known, func(k string) bool { return k == "epl" }))))
+	case kind != "cpu" && !slices.Contains(known, kind):
+		return "", "", false, errors.Errorf("epl: %s: the program has no backend %q; it has %q; a backend other than \"go\" and \"cpu\" must be imported by the program",
+			asked, kind, slices.Sorted(slices.Values(append(slices.DeleteFunc(known, func(k string) bool { return k == "epl" }), "cpu"))))
 	}
 	if pureGo && !strings.Contains(options, "ops_") {
 		// Ops one after the other, each on all cores: with ops in parallel the pure-Go backend can deadlock. And in the order in
@@ -302,11 +304,21 @@ func innerName(option string) (name, asked string, pureGo bool, err error) {
 		}
 		name = "go:" + strings.Join(slices.DeleteFunc([]string{"ops_sequential", order, options}, func(o string) bool { return o == "" }), ",")
 	}
+	if kind == "cpu" && options != "" {
+		return "", "", false, errors.Errorf("epl: %s: the engine \"cpu\" has no options", asked)
+	}
 	return name, asked, pureGo, nil
 }
 
-// newInner makes an inner backend: every device has one of its own.
-func newInner(name, asked string) (inner compute.Backend, err error) {
+// newInner makes an inner backend: every device has one of its own. Our engine gets so many threads.
+func newInner(name, asked string, threads int) (inner compute.Backend, err error) {
+	if name == "cpu" {
+		ops, err := newInner("go:ops_sequential,creation_order", asked, threads)
+		if err != nil {
+			return nil, err
+		}
+		return cpu.New(ops, threads), nil
+	}
 	if panicked := exceptions.TryCatch[error](func() { inner, err = compute.NewWithConfig(name) }); panicked != nil {
 		err = panicked
 	}

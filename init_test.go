@@ -21,9 +21,9 @@ func TestInitRefusesWhatItCannotSetUp(t *testing.T) {
 		want string // a message that ends in … goes on with what GoMLX says
 	}{
 		{"an unknown inner backend", nil, epl.WithInner("nope"),
-			`epl: WithInner("nope"): the program has no backend "nope"; it has ["go"]; a backend other than "go" must be imported by the program`},
+			`epl: WithInner("nope"): the program has no backend "nope"; it has ["cpu" "go"]; a backend other than "go" and "cpu" must be imported by the program`},
 		{"an unknown inner backend of the environment", map[string]string{"GOMLX_BACKEND": "nope:x"}, nil,
-			`epl: GOMLX_BACKEND=nope:x: the program has no backend "nope"; it has ["go"]; a backend other than "go" must be imported by the program`},
+			`epl: GOMLX_BACKEND=nope:x: the program has no backend "nope"; it has ["cpu" "go"]; a backend other than "go" and "cpu" must be imported by the program`},
 		{"a wrong option of the inner backend", nil, epl.WithInner("go:nonsense"),
 			`epl: WithInner("go:nonsense"): the inner backend cannot be made: unknown configuration option "nonsense"…`},
 		{"a wrong option in the environment", map[string]string{"GOMLX_BACKEND": "go:nonsense"}, nil,

@@ -12,8 +12,23 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
+// Compiler is a backend that compiles segments itself. What it does not know it may have compiled op by op, by the
+// builder that it has as any backend does.
+type Compiler interface {
+	Compile(s *ir.Segment, opByOp func(*ir.Segment) (compute.Executable, error)) (compute.Executable, error)
+}
+
 // Program compiles the whole program: its parameters are the inputs of the executable, in order.
 func Program(backend compute.Backend, p *ir.Program) (compute.Executable, error) {
+	if c, ok := backend.(Compiler); ok {
+		s := &ir.Segment{Name: p.Name, Inputs: p.Main.Params, Outputs: p.Main.Outputs}
+		for _, op := range p.Main.Ops {
+			if _, ok := op.Attrs.(*ir.Parameter); !ok {
+				s.Ops = append(s.Ops, op)
+			}
+		}
+		return c.Compile(s, func(s *ir.Segment) (compute.Executable, error) { return segment(backend, s) })
+	}
 	b := backend.Builder(p.Name)
 	e := newEmitter(b)
 	if err := e.body(p.Main, b.Main()); err != nil {
@@ -24,6 +39,13 @@ func Program(backend compute.Backend, p *ir.Program) (compute.Executable, error)
 
 // Segment compiles a segment: the executable takes its inputs and returns its outputs, both in order.
 func Segment(backend compute.Backend, s *ir.Segment) (compute.Executable, error) {
+	if c, ok := backend.(Compiler); ok {
+		return c.Compile(s, func(s *ir.Segment) (compute.Executable, error) { return segment(backend, s) })
+	}
+	return segment(backend, s)
+}
+
+func segment(backend compute.Backend, s *ir.Segment) (compute.Executable, error) {
 	b := backend.Builder(s.Name)
 	e := newEmitter(b)
 	main := b.Main()

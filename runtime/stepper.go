@@ -139,32 +139,23 @@ func (x *Stepper) compile(b compute.Backend, place int) (*device, error) {
 
 // adder adds a bucket's values to those before, which it replaces.
 func adder(b compute.Backend, bucket schedule.Bucket) (compute.Executable, error) {
-	build := b.Builder("accumulate")
-	main := build.Main()
-	var sums []compute.Value
+	p := ir.NewProgram("accumulate")
 	for i, m := range bucket.Merges {
 		shape := m.Inputs[0].Shape
 		if bucket.Parts {
 			shape = m.Outputs[0].Shape
 		}
-		acc, err := main.Parameter(fmt.Sprintf("sum%d", i), shape, nil)
-		if err != nil {
-			return nil, err
+		var operands []*ir.Value
+		for _, name := range []string{"sum", "next"} {
+			op := p.NewOp(&ir.Parameter{Name: fmt.Sprintf("%s%d", name, i), Shape: shape}, nil, shape)
+			p.Main.Append(op)
+			operands = append(operands, op.Outputs[0])
 		}
-		next, err := main.Parameter(fmt.Sprintf("next%d", i), shape, nil)
-		if err != nil {
-			return nil, err
-		}
-		sum, err := main.Add(acc, next)
-		if err != nil {
-			return nil, err
-		}
-		sums = append(sums, sum)
+		sum := p.NewOp(&ir.Add{}, operands, shape)
+		p.Main.Append(sum)
+		p.Main.Outputs = append(p.Main.Outputs, sum.Outputs[0])
 	}
-	if err := main.Return(sums, nil); err != nil {
-		return nil, err
-	}
-	return build.Compile()
+	return emit.Program(b, p)
 }
 
 // Finalize implements compute.Executable.

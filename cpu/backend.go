@@ -1,0 +1,238 @@
+// Package cpu is EPL's engine for CPU devices: it compiles a segment of a program into fused, vectorised steps.
+//
+// What goes in is a segment of the IR. Reshapes, transposes, broadcasts and slices become views: strides instead of
+// copies (view.go). Elementwise ops and reductions are fused into groups (fuse.go), which run block by block with
+// intermediate values in registers that stay in the fastest caches (code.go, interp.go). Products absorb the strides of
+// their operands (dot.go, package gemm). What the engine does not know is run by GoMLX's own backend, op by op
+// (fallback.go). Memory is planned once (memory.go): intermediate tensors share an arena of the device, donated inputs
+// are updated in place.
+//
+// Fusing changes no bit: a fused program computes what its ops compute one by one, on one thread or many.
+package cpu
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/cpu/pool"
+)
+
+// Backend is a CPU device. It implements compute.Backend; programs that are built op by op run on GoMLX's own backend,
+// segments of the IR on the engine: see [Backend.Compile].
+type Backend struct {
+	compute.Backend // builds programs op by op, and runs what the engine does not know
+	team            *pool.Pool
+	opts            options
+
+	mu    sync.Mutex // one segment at a time
+	arena []byte
+	free  freeList
+}
+
+// Option changes a device.
+type Option func(*Backend)
+
+// Unfused makes every op a step of its own.
+func Unfused() Option { return func(b *Backend) { b.opts.fuse = false } }
+
+// New makes a device of so many threads; 0: as many as there are cores. op is the backend that runs what the engine
+// does not know: GoMLX's pure-Go one.
+func New(op compute.Backend, threads int, opts ...Option) *Backend {
+	if threads <= 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	b := &Backend{Backend: op, team: pool.New(threads), opts: options{fuse: true}}
+	for _, set := range opts {
+		set(b)
+	}
+	return b
+}
+
+// Name implements compute.Backend.
+func (b *Backend) Name() string { return "cpu" }
+
+// String implements compute.Backend.
+func (b *Backend) String() string { return "cpu" }
+
+// Description implements compute.Backend.
+func (b *Backend) Description() string {
+	return fmt.Sprintf("EPL's engine for CPUs, %d threads", b.team.Threads())
+}
+
+// Finalize implements compute.Backend.
+func (b *Backend) Finalize() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.Backend.IsFinalized() {
+		return
+	}
+	b.team.Close()
+	b.arena, b.free = nil, freeList{}
+	b.Backend.Finalize()
+}
+
+// HasSharedBuffers implements compute.DataInterface.
+func (b *Backend) HasSharedBuffers() bool { return true }
+
+// NewSharedBuffer implements compute.DataInterface.
+func (b *Backend) NewSharedBuffer(_ compute.DeviceNum, shape shapes.Shape) (compute.Buffer, any, error) {
+	buf := b.newBuffer(shape)
+	flat, err := buf.Data()
+	return buf, flat, err
+}
+
+// BufferFromFlatData implements compute.DataInterface.
+func (b *Backend) BufferFromFlatData(_ compute.DeviceNum, flat any, shape shapes.Shape) (compute.Buffer, error) {
+	if t := reflect.TypeOf(flat); t == nil || t.Kind() != reflect.Slice || dtypes.FromGoType(t.Elem()) != shape.DType && t.Elem() != shape.DType.GoType() {
+		return nil, errors.Errorf("epl: cpu: %T does not hold elements of %s", flat, shape)
+	}
+	from := anyBytes(flat, shape.DType)
+	buf := b.newBuffer(shape)
+	if len(from) != len(buf.bytes) {
+		return nil, errors.Errorf("epl: cpu: %d bytes were given for %s, which has %d", len(from), shape, len(buf.bytes))
+	}
+	copy(buf.bytes, from)
+	return buf, nil
+}
+
+// Buffer is a tensor of the device. It implements compute.Buffer.
+type Buffer struct {
+	backend *Backend
+	shape   shapes.Shape
+	bytes   []byte
+	owner   compute.Buffer // of GoMLX's backend, if that has the memory
+	final   bool
+}
+
+var _ compute.Buffer = (*Buffer)(nil)
+
+func (b *Backend) newBuffer(shape shapes.Shape) *Buffer {
+	return &Buffer{backend: b, shape: shape, bytes: b.free.take(int(shape.ByteSize()))}
+}
+
+// Backend implements compute.Buffer.
+func (b *Buffer) Backend() compute.Backend { return b.backend }
+
+// Shape implements compute.Buffer.
+func (b *Buffer) Shape() (shapes.Shape, error) { return b.shape, nil }
+
+// DeviceNum implements compute.Buffer.
+func (b *Buffer) DeviceNum() (compute.DeviceNum, error) { return 0, nil }
+
+// Finalize implements compute.Buffer.
+func (b *Buffer) Finalize() error {
+	if b.final {
+		return errors.Errorf("epl: cpu: a buffer of %s is finalized twice", b.shape)
+	}
+	b.final = true
+	if b.owner != nil {
+		return b.owner.Finalize()
+	}
+	b.backend.free.give(b.bytes)
+	b.bytes = nil
+	return nil
+}
+
+// Data implements compute.Buffer.
+func (b *Buffer) Data() (any, error) {
+	if b.final {
+		return nil, errors.Errorf("epl: cpu: a buffer of %s is used after it was finalized", b.shape)
+	}
+	return flatOf(b.bytes, b.shape), nil
+}
+
+// ToFlatData implements compute.Buffer.
+func (b *Buffer) ToFlatData(flat any) error {
+	if b.final {
+		return errors.Errorf("epl: cpu: a buffer of %s is used after it was finalized", b.shape)
+	}
+	to := anyBytes(flat, b.shape.DType)
+	if len(to) != len(b.bytes) {
+		return errors.Errorf("epl: cpu: %s has %d bytes, but there is room for %d", b.shape, len(b.bytes), len(to))
+	}
+	copy(to, b.bytes)
+	return nil
+}
+
+// CopyToDevice implements compute.Buffer.
+func (b *Buffer) CopyToDevice(compute.DeviceNum) (compute.Buffer, error) {
+	flat, err := b.Data()
+	if err != nil {
+		return nil, err
+	}
+	return b.backend.BufferFromFlatData(0, flat, b.shape)
+}
+
+// flatOf sees memory as a slice of the elements of a shape.
+func flatOf(bytes []byte, shape shapes.Shape) any {
+	d := shape.DType
+	if len(bytes) == 0 {
+		return dtypes.MakeAnySlice(d, 0)
+	}
+	return dtypes.UnsafeAnySliceFromBytes(unsafe.Pointer(unsafe.SliceData(bytes)), d, shape.Size())
+}
+
+// anyBytes is the memory of a slice of elements.
+func anyBytes(flat any, d dtypes.DType) []byte {
+	v := reflect.ValueOf(flat)
+	if v.Len() == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(v.UnsafePointer()), v.Len()*int(v.Type().Elem().Size()))
+}
+
+// freeList keeps memory for the next buffers of the same size, so that steps of a training make no garbage.
+type freeList struct {
+	mu    sync.Mutex
+	sizes map[int][][]byte
+	held  int // bytes in the list
+	used  int // bytes of buffers
+}
+
+// keep is how many bytes the list may hold beyond those that are in use.
+const keep = 64 << 20
+
+func (f *freeList) take(n int) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.used += n
+	if l := f.sizes[n]; len(l) > 0 {
+		f.sizes[n] = l[:len(l)-1]
+		f.held -= n
+		return l[len(l)-1]
+	}
+	return aligned(n)
+}
+
+func (f *freeList) give(b []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.used -= len(b)
+	if len(b) == 0 || f.held+len(b) > f.used+keep {
+		return
+	}
+	if f.sizes == nil {
+		f.sizes = map[int][][]byte{}
+	}
+	f.sizes[len(b)] = append(f.sizes[len(b)], b)
+	f.held += len(b)
+}
+
+// aligned makes memory that begins on a cache line.
+func aligned(n int) []byte {
+	if n == 0 {
+		return nil
+	}
+	b := make([]byte, n+63)
+	off := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) & 63)
+	return slices.Clip(b[off : off+n])
+}

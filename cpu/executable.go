@@ -1,0 +1,286 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/cpu/pool"
+	"github.com/easyparallel/epl/ir"
+)
+
+// Compile makes an executable of a segment: it takes the segment's inputs and returns its outputs, both in order.
+func (b *Backend) Compile(s *ir.Segment, other func(*ir.Segment) (compute.Executable, error)) (compute.Executable, error) {
+	if isDynamic(s) {
+		exec, err := other(s)
+		if err != nil {
+			return nil, err
+		}
+		return &opByOp{b, exec}, nil
+	}
+	p, err := newPlan(s, b.opts, other)
+	if err != nil {
+		return nil, errors.WithMessagef(err, "epl: segment %q", s.Name)
+	}
+	x := &executable{backend: b, plan: p, memory: make([]unsafe.Pointer, len(p.tensors)), results: make([]compute.Buffer, len(p.tensors))}
+	x.prepare()
+	return x, nil
+}
+
+// executable is a segment that can run.
+type executable struct {
+	backend *Backend
+	plan    *plan
+	// While it runs: where tensors lie, and the buffers that GoMLX's backend returned.
+	memory  []unsafe.Pointer
+	results []compute.Buffer
+	jobs    [][]job // by step; the last of each counts the tasks of its groups
+}
+
+// job is a range of the tasks of a group in the tasks of a step.
+type job struct {
+	t     *task
+	mem   []unsafe.Pointer
+	first int
+}
+
+var _ compute.Executable = (*executable)(nil)
+
+// Finalize implements compute.Executable.
+func (x *executable) Finalize() {
+	for _, step := range x.plan.steps {
+		for _, t := range step {
+			if t.other != nil {
+				t.other.exec.Finalize()
+			}
+		}
+	}
+}
+
+// Inputs implements compute.Executable.
+func (x *executable) Inputs() (names []string, list []shapes.Shape) {
+	for i, v := range x.plan.segment.Inputs {
+		name := fmt.Sprintf("in%d", i)
+		if p, ok := v.Op.Attrs.(*ir.Parameter); ok {
+			name = p.Name
+		}
+		names, list = append(names, name), append(list, v.Shape)
+	}
+	return names, list
+}
+
+// Outputs implements compute.Executable.
+func (x *executable) Outputs() (list []shapes.Shape) {
+	for _, v := range x.plan.segment.Outputs {
+		list = append(list, v.Shape)
+	}
+	return list
+}
+
+// prepare finds what does not change from run to run.
+func (x *executable) prepare() {
+	for n := range x.plan.tensors {
+		if t := &x.plan.tensors[n]; t.place == isConst {
+			c := aligned(len(t.constant))
+			copy(c, t.constant)
+			x.memory[n] = unsafe.Pointer(unsafe.SliceData(c))
+		}
+	}
+	for _, step := range x.plan.steps {
+		var jobs []job
+		first := 0
+		for _, t := range step {
+			mem := make([]unsafe.Pointer, len(t.mems))
+			if t.code != nil {
+				jobs = append(jobs, job{t, mem, first})
+				first += t.code.tasks()
+			} else {
+				jobs = append(jobs, job{t, mem, 0})
+			}
+		}
+		x.jobs = append(x.jobs, append(jobs, job{first: first}))
+	}
+}
+
+// Execute implements compute.Executable.
+func (x *executable) Execute(inputs []compute.Buffer, donate []bool, _ compute.DeviceNum) ([]compute.Buffer, error) {
+	b, p := x.backend, x.plan
+	if len(inputs) != len(p.segment.Inputs) {
+		return nil, errors.Errorf("epl: segment %q has %d inputs, %d were given", p.segment.Name, len(p.segment.Inputs), len(inputs))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ins := make([]*Buffer, len(inputs))
+	for i, in := range inputs {
+		buf, ok := in.(*Buffer)
+		if !ok || buf.backend != b {
+			return nil, errors.Errorf("epl: segment %q: input %d is a %T of another device", p.segment.Name, i, in)
+		}
+		if buf.final {
+			return nil, errors.Errorf("epl: segment %q: input %d was finalized", p.segment.Name, i)
+		}
+		if want := p.segment.Inputs[i].Shape; want.DType != buf.shape.DType || !want.EqualDimensions(buf.shape) {
+			return nil, errors.Errorf("epl: segment %q: input %d is %s, not %s", p.segment.Name, i, buf.shape, want)
+		}
+		ins[i] = buf
+	}
+	if len(b.arena) < p.arena {
+		b.arena = nil
+		b.arena = aligned(p.arena)
+	}
+	arena := unsafe.Pointer(unsafe.SliceData(b.arena))
+	outs := make([]*Buffer, len(p.outputs))
+	given := make([]bool, len(inputs)) // donated and in use as an output
+	for n := range p.tensors {
+		t := &p.tensors[n]
+		switch t.place {
+		case inArena:
+			x.memory[n] = unsafe.Add(arena, t.index)
+		case isInput:
+			x.memory[n] = unsafe.Pointer(unsafe.SliceData(ins[t.index].bytes))
+		case isOutput:
+			if t.over >= 0 {
+				if i := p.tensors[t.over].index; len(donate) > i && donate[i] && ins[i].owner == nil && !given[i] {
+					given[i] = true
+					outs[t.index] = &Buffer{backend: b, shape: t.value.Shape, bytes: ins[i].bytes}
+				}
+			}
+			if outs[t.index] == nil {
+				outs[t.index] = b.newBuffer(t.value.Shape)
+			}
+			x.memory[n] = unsafe.Pointer(unsafe.SliceData(outs[t.index].bytes))
+		}
+	}
+	defer x.release()
+	for s, step := range p.steps {
+		if err := x.step(step, x.jobs[s], arena); err != nil {
+			return nil, errors.WithMessagef(err, "epl: segment %q: %s", p.segment.Name, step[0].node.ops[0])
+		}
+	}
+	all := make([]compute.Buffer, len(outs))
+	for i, n := range p.outputs {
+		if p.tensors[n].place == isResult {
+			r := x.results[n]
+			x.results[n] = nil
+			var err error
+			if outs[i], err = b.adopt(r); err != nil {
+				return nil, err
+			}
+		}
+		outs[i].shape = p.segment.Outputs[i].Shape
+		all[i] = outs[i]
+	}
+	for i, in := range ins {
+		if i < len(donate) && donate[i] {
+			if given[i] {
+				in.final, in.bytes = true, nil
+			} else if err := in.Finalize(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// release lets go of what a run used.
+func (x *executable) release() {
+	for n, r := range x.results {
+		if r != nil {
+			_ = r.Finalize()
+			x.results[n] = nil
+		}
+	}
+	for n := range x.memory {
+		if x.plan.tensors[n].place != isConst {
+			x.memory[n] = nil
+		}
+	}
+	for _, jobs := range x.jobs {
+		for _, j := range jobs {
+			clear(j.mem)
+		}
+	}
+}
+
+// step runs the tasks of a step.
+func (x *executable) step(step []*task, jobs []job, arena unsafe.Pointer) error {
+	for i, t := range step {
+		for k, n := range t.mems {
+			jobs[i].mem[k] = x.memory[n]
+		}
+	}
+	team := x.backend.team
+	t, mem := step[0], jobs[0].mem
+	switch {
+	case t.code != nil:
+		groups, total := jobs[:len(jobs)-1], jobs[len(jobs)-1].first
+		err := team.Run(total, func(w *pool.Worker, number int) {
+			i := find(groups, number)
+			j := &groups[i]
+			j.t.code.run(w, number-j.first, j.mem, unsafe.Add(arena, j.t.own))
+		})
+		if err != nil {
+			return err
+		}
+		for i := range groups {
+			j := &groups[i]
+			if len(j.t.code.partials) > 0 {
+				j.t.code.join(team.First(), j.mem, unsafe.Add(arena, j.t.own))
+			}
+		}
+		return nil
+	case t.dot != nil:
+		return t.dot.Run(team, unsafe.Add(mem[0], t.dotOffsets[0]), unsafe.Add(mem[1], t.dotOffsets[1]), mem[2])
+	case t.native != nil:
+		return t.native(team, mem[:t.reads], mem[t.reads:])
+	}
+	return x.fallback(t, mem)
+}
+
+// find is the group that has a task of a step.
+func find(groups []job, number int) int {
+	lo, hi := 0, len(groups)
+	for hi-lo > 1 {
+		if mid := (lo + hi) / 2; groups[mid].first <= number {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// fallback runs an op on GoMLX's backend: its inputs are copied there, its results are read where they are.
+func (x *executable) fallback(t *task, mem []unsafe.Pointer) error {
+	inner := x.backend.Backend
+	ins := make([]compute.Buffer, t.reads)
+	donate := make([]bool, t.reads)
+	for i, v := range t.other.inputs {
+		tensor := &x.plan.tensors[t.mems[i]]
+		flat := flatOf(unsafe.Slice((*byte)(mem[i]), tensor.bytes), v.Shape)
+		buf, err := inner.BufferFromFlatData(0, flat, v.Shape)
+		if err != nil {
+			return err
+		}
+		ins[i], donate[i] = buf, true
+	}
+	outs, err := t.other.exec.Execute(ins, donate, 0)
+	if err != nil {
+		return err
+	}
+	for i, o := range outs {
+		n := t.mems[t.reads+i]
+		x.results[n] = o
+		flat, err := o.Data()
+		if err != nil {
+			return err
+		}
+		if bytes := anyBytes(flat, x.plan.tensors[n].value.Shape.DType); len(bytes) > 0 {
+			x.memory[n] = unsafe.Pointer(unsafe.SliceData(bytes))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package cpu
+
+import "slices"
+
+// memory says when tensors are written and read, which may take the memory of another, and where the rest lies.
+func (b *builder) memory() {
+	output := map[int]bool{}
+	for _, n := range b.outputs {
+		output[n] = true
+	}
+	reader := map[int]*task{} // the only task of its last step that reads a tensor; nil: there are several
+	for at, step := range b.steps {
+		for _, t := range step {
+			for i, n := range t.mems {
+				x := &b.tensors[n]
+				if t.writes(i, x) {
+					x.made = at
+					x.last = max(x.last, at)
+					continue
+				}
+				if x.last == at && reader[n] != t {
+					reader[n] = nil
+				} else {
+					reader[n] = t
+				}
+				x.last = at
+			}
+		}
+	}
+	for at, step := range b.steps {
+		for _, t := range step {
+			if t.code != nil {
+				b.overwrite(at, t, output, reader)
+			}
+		}
+	}
+	b.arrange()
+}
+
+// writes tells whether the task makes tensor i of its list.
+func (t *task) writes(i int, x *tensor) bool {
+	if t.code != nil {
+		_, ok := t.node.group.ops[x.value.Op]
+		return ok
+	}
+	return i >= t.reads
+}
+
+// overwrite lets the results of a group take the memory of what it reads for the last time.
+func (b *builder) overwrite(at int, t *task, output map[int]bool, reader map[int]*task) {
+	taken := map[int]bool{}
+	for i, n := range t.mems {
+		out := &b.tensors[n]
+		if !t.writes(i, out) {
+			continue
+		}
+		for j, m := range t.mems {
+			in := &b.tensors[m]
+			if taken[m] || t.writes(j, in) || in.last != at || reader[m] != t || in.bytes != out.bytes || output[m] ||
+				in.value.Shape.DType.Size() != out.value.Shape.DType.Size() || !t.code.canOverwrite(i, j) {
+				continue
+			}
+			// The memory of an input becomes that of an output, memory of the arena stays there.
+			if in.place == isInput && out.place != isOutput || in.place == isConst || in.place == isResult || in.place == inArena && out.place != inArena {
+				continue
+			}
+			out.over = m
+			taken[m] = true
+			b.inPlace++
+			break
+		}
+	}
+}
+
+// canOverwrite tells whether tensor d may lie where tensor a is: every block reads its elements of a before it writes those
+// of d, and no other elements of a.
+func (c *code) canOverwrite(d, a int) bool {
+	written := false
+	for i := range c.instrs {
+		in := &c.instrs[i]
+		if in.view != nil && in.a.mem == a {
+			return false
+		}
+		for _, r := range []*ref{&in.a, &in.b, &in.c} {
+			if r.elem == 0 || r.mem != a {
+				continue
+			}
+			if written || r.offset != 0 || r.scalar || r.col != r.elem || r.row != c.cols*r.elem && c.rows > 1 {
+				return false
+			}
+		}
+		if in.d.elem != 0 && in.d.mem == d {
+			written = true
+			if in.d.rowWise {
+				return false
+			}
+		}
+	}
+	return written
+}
+
+// arrange gives every intermediate tensor its place in the arena: the largest first, each at the lowest offset where
+// nothing else lies while it lives.
+func (b *builder) arrange() {
+	type item struct {
+		bytes, made, last, offset int
+		tensors                   []int
+		task                      *task // whose partial results it is
+	}
+	var items []*item
+	lives := map[int]*item{} // by the tensor that first has the memory
+	first := func(n int) int {
+		for o := b.tensors[n].over; o >= 0 && b.tensors[o].place == inArena; o = b.tensors[n].over {
+			n = o
+		}
+		return n
+	}
+	for n := range b.tensors {
+		x := &b.tensors[n]
+		if x.place != inArena || x.made < 0 {
+			continue
+		}
+		it := lives[first(n)]
+		if it == nil {
+			it = &item{bytes: (x.bytes + 63) &^ 63, made: x.made, last: x.last}
+			lives[first(n)] = it
+			items = append(items, it)
+		}
+		it.made, it.last = min(it.made, x.made), max(it.last, x.last)
+		it.tensors = append(it.tensors, n)
+	}
+	for at, step := range b.steps {
+		for _, t := range step {
+			if t.ownLen > 0 {
+				items = append(items, &item{bytes: t.ownLen, made: at, last: at, task: t})
+			}
+		}
+	}
+	slices.SortStableFunc(items, func(x, y *item) int { return y.bytes - x.bytes })
+	var placed []*item // by offset
+	for _, it := range items {
+		b.waste += it.bytes
+		at := 0
+		for _, p := range placed {
+			if p.last < it.made || it.last < p.made {
+				continue
+			}
+			if p.offset-at >= it.bytes {
+				break
+			}
+			at = max(at, p.offset+p.bytes)
+		}
+		it.offset = at
+		for _, n := range it.tensors {
+			b.tensors[n].index = at
+		}
+		if it.task != nil {
+			it.task.own = at
+		}
+		b.arena = max(b.arena, at+it.bytes)
+		i, _ := slices.BinarySearchFunc(placed, it, func(x, y *item) int { return x.offset - y.offset })
+		placed = slices.Insert(placed, i, it)
+	}
+}

@@ -1,0 +1,7 @@
+package cpu
+
+import "github.com/easyparallel/epl/ir"
+
+// natives makes the functions of ops that are neither products nor part of groups. Inputs and outputs are contiguous. A
+// maker returns nil where it does not know the op's types or attributes: GoMLX's backend runs it then.
+var natives = map[ir.OpType]func(*ir.Op) nativeFunc{}
