@@ -49,7 +49,7 @@ func check[T element](t *testing.T, d dtypes.DType, tolerance float64) {
 	teams := []*pool.Pool{pool.New(1), pool.New(3)}
 	defer teams[0].Close()
 	defer teams[1].Close()
-	for range 400 {
+	for range 150 {
 		pick := func() int { return sizes[r.IntN(len(sizes))] }
 		p := &Product{DType: d, M: pick(), N: pick(), K: pick()}
 		if r.IntN(6) == 0 {
