@@ -356,7 +356,7 @@ func (w *part) alone(devices int, params map[string]any) (*epl.Env, error) {
 // clustered tells whether a variable makes this process one of several workers.
 func clustered(name string) bool {
 	switch name {
-	case cluster.EnvNumWorkers, cluster.EnvWorkerIndex, cluster.EnvDevicesPerWorker, cluster.EnvWorkerHosts:
+	case cluster.EnvNumWorkers, cluster.EnvWorkerIndex, cluster.EnvDevicesPerWorker, cluster.EnvWorkerHosts, rendezvous.EnvURL:
 		return true
 	}
 	return strings.HasPrefix(name, "OMPI_COMM_WORLD_") || strings.HasPrefix(name, "PMI_")
