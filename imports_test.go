@@ -41,9 +41,10 @@ var mayImport = map[string][]string{
 	"wire": {},
 
 	// The kernels of the CPU engine.
-	"cpu/kernel": {},
+	"cpu/isa":    {},
+	"cpu/kernel": {"cpu/isa"},
 	"cpu/pool":   {"cpu/kernel"},
-	"cpu/gemm":   {"cpu/pool"},
+	"cpu/gemm":   {"cpu/isa", "cpu/pool"},
 
 	// How workers find each other and stay in step.
 	"rendezvous":   {"wire", "internal/version"},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 
+	"github.com/easyparallel/epl/cpu/isa"
 	"github.com/easyparallel/epl/cpu/pool"
 )
 
@@ -95,10 +96,10 @@ func check[T element](t *testing.T, d dtypes.DType, tolerance float64) {
 func (p *Product) outside(i int) bool { return i%p.CRow >= p.N }
 
 func TestProductsOfAnyStridesAndSizes(t *testing.T) {
-	best := detect()
+	best := isa.Best()
 	defer use(best)
-	for l := portable; l <= best; l++ {
-		t.Run(fmt.Sprint("level ", l), func(t *testing.T) {
+	for l := isa.Portable; l <= best; l++ {
+		t.Run(l.String(), func(t *testing.T) {
 			use(l)
 			check[float32](t, dtypes.Float32, 1e-5)
 			check[float64](t, dtypes.Float64, 1e-13)

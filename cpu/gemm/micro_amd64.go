@@ -3,7 +3,7 @@ package gemm
 import (
 	"unsafe"
 
-	"golang.org/x/sys/cpu"
+	"github.com/easyparallel/epl/cpu/isa"
 )
 
 //go:generate sh -c "go run gen_amd64.go > kernels_amd64.s"
@@ -37,35 +37,15 @@ func transpose4x16(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow in
 //go:noescape
 func transpose4x8(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int)
 
-// Level is how far the instruction set goes that kernels use.
-type level int
-
-const (
-	portable level = iota
-	avx2
-	avx512
-)
-
-// detect finds what this CPU has.
-func detect() level {
-	switch {
-	case cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL:
-		return avx512
-	case cpu.X86.HasAVX2 && cpu.X86.HasFMA:
-		return avx2
-	}
-	return portable
-}
-
-func init() { use(detect()) }
+func init() { use(isa.Best()) }
 
 // use chooses the microkernels of a level.
-func use(l level) {
+func use(l isa.Level) {
 	switch l {
-	case avx512:
+	case isa.AVX512:
 		micro32 = micro[float32]{rows: 12, cols: 32, tile: tile512, pack: pack32(transpose4x16, 16)}
 		micro64 = micro[float64]{rows: 12, cols: 16, tile: tile512d, pack: pack[float64]}
-	case avx2:
+	case isa.AVX2:
 		micro32 = micro[float32]{rows: 6, cols: 16, tile: tile256, pack: pack32(transpose4x8, 8)}
 		micro64 = micro[float64]{rows: 6, cols: 8, tile: tile256d, pack: pack[float64]}
 	default:

@@ -2,10 +2,6 @@
 
 package gemm
 
-type level int
+import "github.com/easyparallel/epl/cpu/isa"
 
-const portable level = 0
-
-func detect() level { return portable }
-
-func use(level) {}
+func use(isa.Level) {}

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/gomlx/compute/dtypes"
+
+	"github.com/easyparallel/epl/cpu/isa"
 )
 
 // odd are numbers for which kernels are easily wrong.
@@ -28,18 +30,18 @@ func at[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)
 
 // levels runs a test for every level that this CPU has, after the portable one.
 func levels(t *testing.T, f func(t *testing.T)) {
-	best := detect()
+	best := isa.Best()
 	defer use(best)
-	for l := portable + 1; l <= best; l++ {
+	for l := isa.Portable + 1; l <= best; l++ {
 		use(l)
-		t.Run(fmt.Sprint("level ", l), f)
+		t.Run(l.String(), f)
 	}
 }
 
 // portably runs f with portable kernels.
 func portably(f func()) {
 	now := current
-	use(portable)
+	use(isa.Portable)
 	f()
 	use(now)
 }

@@ -4,19 +4,11 @@ import (
 	"unsafe"
 
 	"github.com/gomlx/compute/dtypes"
-	"golang.org/x/sys/cpu"
+
+	"github.com/easyparallel/epl/cpu/isa"
 )
 
 //go:generate go run gen_amd64.go
-
-// level is how far the instruction set goes that kernels use.
-type level int
-
-const (
-	portable level = iota
-	level256       // AVX2 and FMA
-	level512       // AVX-512 F, BW, DQ and VL
-)
 
 // table is where a kernel belongs.
 type table int
@@ -31,7 +23,7 @@ const (
 
 // vectorKernel is a kernel in assembly: it takes the place of the portable one.
 type vectorKernel struct {
-	level level
+	level isa.Level
 	table table
 	op    Op
 	d     dtypes.DType
@@ -47,22 +39,11 @@ func eight(x uint64) (v [8]uint64) {
 	return v
 }
 
-// detect finds what this CPU has.
-func detect() level {
-	switch {
-	case cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL:
-		return level512
-	case cpu.X86.HasAVX2 && cpu.X86.HasFMA:
-		return level256
-	}
-	return portable
-}
-
 // current is the level whose kernels are in the tables.
-var current level
+var current isa.Level
 
 // use puts the kernels of a level in the place of portable ones.
-func use(l level) {
+func use(l isa.Level) {
 	current = l
 	fillTables()
 	for _, k := range vectorKernels() {
@@ -86,7 +67,7 @@ func use(l level) {
 			wheres[whereKey{size, form}] = k.ended(wheres[whereKey{size, form}], [4]int{size, 1, unless(form&ScalarB, size), unless(form&ScalarC, size)})
 		case sumRow1:
 			slow := sumRows[k.d]
-			if sumRows[k.d] = k.f; l == level256 {
+			if sumRows[k.d] = k.f; l == isa.AVX2 {
 				sumRows[k.d] = func(x *Args) {
 					if x.Cols%k.lanes == 0 {
 						k.f(x)
@@ -111,7 +92,7 @@ func unless(scalar Form, size int) int {
 // ended is the kernel with the portable one for the ends of rows, where it cannot do those itself. step are the bytes from
 // column to column of D, A, B and C.
 func (k vectorKernel) ended(slow Func, step [4]int) Func {
-	if k.level == level512 {
+	if k.level == isa.AVX512 {
 		return k.f
 	}
 	fast, lanes := k.f, k.lanes

@@ -2,12 +2,8 @@
 
 package kernel
 
-type level int
+import "github.com/easyparallel/epl/cpu/isa"
 
-const portable level = 0
+var current isa.Level
 
-func detect() level { return portable }
-
-var current level
-
-func use(level) { fillTables() }
+func use(isa.Level) { fillTables() }

@@ -6,6 +6,8 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/dtypes/bfloat16"
 	"github.com/gomlx/compute/dtypes/float16"
+
+	"github.com/easyparallel/epl/cpu/isa"
 )
 
 // key finds a kernel by its operation and the type of its operands.
@@ -70,7 +72,7 @@ func copies[T any](form Form) Func {
 	}
 }
 
-func init() { use(detect()) }
+func init() { use(isa.Best()) }
 
 // fillTables enters the portable kernels.
 func fillTables() {
