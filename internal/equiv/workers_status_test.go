@@ -86,7 +86,7 @@ func init() {
 		loop := train.NewLoop(trainer)
 		loop.OnStep("data", 0, func(*train.Loop, []*tensors.Tensor) error {
 			time.Sleep(20 * time.Millisecond)
-			_, err := data.Exec1(float32(2))
+			_, err := data.Call1(float32(2))
 			return err
 		})
 		if _, err := loop.RunSteps(env.Dataset(Dataset{m.Batch}), statusSteps); err != nil {
