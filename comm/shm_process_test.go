@@ -129,7 +129,20 @@ func newProcessMesh(worker int, addresses []string) (*processMesh, error) {
 		}
 		go m.watch(c, lower)
 	}
+	// Nobody begins before all have met: one that is gone early would be missed by those who start late.
+	for deadline := time.Now().Add(20 * time.Second); m.met() < len(addresses)-1; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("worker %d has met %d workers", worker, m.met())
+		}
+	}
 	return m, nil
+}
+
+// met counts the workers that this one was ever connected to.
+func (m *processMesh) met() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.alive)
 }
 
 func (m *processMesh) dial(worker int, format string, args ...any) (net.Conn, error) {
