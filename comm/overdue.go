@@ -12,13 +12,15 @@ const lookEvery = 200 * time.Millisecond
 // refresh is how old findings get before there is another inquiry.
 const refresh = time.Second
 
-// overdue is called now and then by a call that has waited for ranks since began, on the goroutine that runs it. It returns
-// nil while they may be late, and else why they will not come. It does not wait: who holds them up is found out beside it,
-// and before the timeout, so that the error comes in time.
+// overdue is called now and then by a call that has waited for ranks since began, on the goroutine that runs it, or on one for
+// each connection that it makes. It returns nil while they may be late, and else why they will not come. It does not wait: who
+// holds them up is found out beside it, and before the timeout, so that the error comes in time.
 func (w *World) overdue(k *call, g *Group, missing []int, began time.Duration) error {
 	if len(missing) == 0 {
 		return nil
 	}
+	w.looking.Lock() // connections of a call look at the same time
+	defer w.looking.Unlock()
 	rank, now := g.ranks[k.pos], w.now()
 	w.ranks[rank].recorder.waits(k.ticket, missing)
 	if err := w.ended(k, rank, missing, now); err != nil {

@@ -50,6 +50,8 @@ type World struct {
 	mpi      bool
 	checks   bool
 
+	looking sync.Mutex // at who is overdue: of what calls know of that
+
 	mu       sync.Mutex
 	groups   map[string]*Group
 	meetings map[meetingKey]*meeting
