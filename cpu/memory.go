@@ -66,7 +66,6 @@ func (b *builder) overwrite(at int, t *task, output map[int]bool, reader map[int
 			}
 			out.over = m
 			taken[m] = true
-			b.inPlace++
 			break
 		}
 	}
@@ -139,7 +138,6 @@ func (b *builder) arrange() {
 	slices.SortStableFunc(items, func(x, y *item) int { return y.bytes - x.bytes })
 	var placed []*item // by offset
 	for _, it := range items {
-		b.waste += it.bytes
 		at := 0
 		for _, p := range placed {
 			if p.last < it.made || it.last < p.made {

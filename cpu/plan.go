@@ -21,8 +21,6 @@ type plan struct {
 	number  map[*ir.Value]int // of tensors
 	outputs []int             // the tensors that the segment returns
 	arena   int               // bytes of intermediate tensors
-	waste   int               // bytes they would take if none used the memory of another again
-	inPlace int               // tensors that are written over one that is no longer needed
 }
 
 // task is a node, ready to run.
@@ -67,7 +65,7 @@ type tensor struct {
 	over int
 }
 
-// Options choose what a plan does.
+// options choose what a plan does.
 type options struct {
 	fuse bool // ops become groups
 }
