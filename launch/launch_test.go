@@ -575,6 +575,30 @@ func TestAProcessThatOutlivesItsWorkerIsEnded(t *testing.T) {
 	mustBeGone(t, regexp.MustCompile(`\d+$`).FindAllString(strings.TrimSpace(stdout), -1))
 }
 
+// In the middle of an exec a process shows no environment, so one look at it is not enough.
+func TestAProcessThatKeepsReplacingItselfIsEnded(t *testing.T) {
+	t.Parallel()
+	if !canSweep {
+		t.Skip("only Linux tells which processes a launcher has left")
+	}
+	script := filepath.Join(t.TempDir(), "again")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < 100 && !t.Failed(); i++ {
+		mark := fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), i)
+		cmd := exec.Command(script)
+		cmd.Env = []string{envMark + "=" + mark}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		sweep(mark, 0)
+		mustBeGone(t, []string{strconv.Itoa(cmd.Process.Pid)})
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+}
+
 func TestAScriptThatIsNotExecutableIsRunByTheShell(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []os.FileMode{0o644, 0o755} { // executable, but without #!

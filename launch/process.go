@@ -78,13 +78,26 @@ func (p *process) closeOutputs() {
 	}
 }
 
+// unclearGrace is how long a process without an environment is looked at again: one that has just called exec has none
+// until its new program is in place.
+const unclearGrace = 200 * time.Millisecond
+
 // sweep ends all processes with a mark, wherever they have gone: first by asking them, and after the grace for good.
 func sweep(mark string, grace time.Duration) {
 	deadline := time.Now().Add(grace)
-	asked := map[int]bool{}
+	asked, since, empty := map[int]bool{}, map[int]time.Time{}, 0
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		pids := marked(mark)
-		if len(pids) == 0 {
+		pids, unclear := marked(mark)
+		young := false
+		for _, pid := range unclear {
+			if since[pid].IsZero() {
+				since[pid] = time.Now()
+			}
+			young = young || time.Since(since[pid]) < unclearGrace
+		}
+		if len(pids) > 0 || young {
+			empty = 0
+		} else if empty++; empty == 2 { // one that started while its parent ended may be missed by the first look
 			return
 		}
 		for _, pid := range pids {

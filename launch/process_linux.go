@@ -18,20 +18,28 @@ func withParent(attr *syscall.SysProcAttr) *syscall.SysProcAttr {
 	return attr
 }
 
-// marked returns the processes whose environment has the mark.
-func marked(mark string) (pids []int) {
+// marked returns the processes whose environment has the mark, and those that have a program and no environment: in
+// the middle of an exec a process shows none.
+func marked(mark string) (pids, unclear []int) {
 	want := []byte(envMark + "=" + mark + "\x00")
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, file := range files {
 		environ, err := os.ReadFile(file)
-		if err != nil || !bytes.HasPrefix(environ, want) && !bytes.Contains(environ, append([]byte{0}, want...)) {
+		if err != nil {
 			continue
 		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && pid != os.Getpid() {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		switch {
+		case err != nil || pid == os.Getpid():
+		case bytes.HasPrefix(environ, want) || bytes.Contains(environ, append([]byte{0}, want...)):
 			pids = append(pids, pid)
+		case len(environ) == 0:
+			if _, err := os.Readlink(filepath.Join(filepath.Dir(file), "exe")); err == nil { // not the kernel's own, not a zombie
+				unclear = append(unclear, pid)
+			}
 		}
 	}
-	return pids
+	return pids, unclear
 }
 
 // ownThread runs the function on a thread that lives until the channel is closed: a process that is to end with its
