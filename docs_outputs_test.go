@@ -48,19 +48,16 @@ func fenced(language, text string) string {
 // passTable lists the passes as Markdown.
 func passTable() string {
 	var b strings.Builder
-	b.WriteString("| pass | why | results | where |\n|---|---|---|---|\n")
+	b.WriteString("| pass | why | results | can be switched off |\n|---|---|---|---|\n")
 	for _, p := range passes.Table {
-		results, where := "within rounding", "every backend"
+		results, off := "within rounding", "yes"
 		if p.Exact {
 			results = "the same bits"
 		}
-		if p.PureGo {
-			where = "pure-Go backend"
-		}
 		if p.Needed {
-			where += "; cannot be switched off"
+			off = "no"
 		}
-		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s |\n", p.Name, p.Name, p.Why, results, where)
+		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s |\n", p.Name, p.Name, p.Why, results, off)
 	}
 	return b.String()
 }

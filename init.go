@@ -2,6 +2,7 @@ package epl
 
 import (
 	"fmt"
+	"log"
 	"os"
 	goruntime "runtime"
 	"slices"
@@ -86,7 +87,7 @@ func WithDefaultStrategy(s Strategy) Option {
 }
 
 // WithPasses switches the passes that improve programs: "none" runs what GoMLX built op by op, and so gives the bits
-// of the inner backend; "-fused,-sum-dot" switches two off. It adds to EPL_PASSES of the environment.
+// of the inner backend; "-fused,-common" switches two off. It adds to EPL_PASSES of the environment.
 //
 //	env, err := epl.Init(nil, epl.WithPasses("none"))
 func WithPasses(spec string) Option {
@@ -144,11 +145,11 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if err != nil {
 		return nil, err
 	}
-	name, asked, pureGo, err := innerName(o.inner)
+	name, asked, asWritten, err := innerName(o.inner)
 	if err != nil {
 		return nil, err
 	}
-	set, err := passes.Parse(strings.Trim(os.Getenv(EnvPasses)+","+o.passes, ","), pureGo)
+	set, err := passes.Parse(strings.Trim(os.Getenv(EnvPasses)+","+o.passes, ","), func(line string) { log.Print(line) })
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +194,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			return nil, err
 		}
 	}
-	eng := engine.New(engine.Options{Config: cfg, Cluster: cl, Passes: set, PureGo: pureGo, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps, Plan: plan, Job: j}, devices...)
+	eng := engine.New(engine.Options{Config: cfg, Cluster: cl, Passes: set, AsWritten: asWritten, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps, Plan: plan, Job: j}, devices...)
 	backend := record.NewBackend(devices[0], eng, record.Options{
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: engine.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
@@ -271,8 +272,9 @@ func timelineFact(file string, steps trace.Range) string {
 	return "steps " + steps.String()
 }
 
-// innerName says which inner backend to make. asked is what the user calls it.
-func innerName(option string) (name, asked string, pureGo bool, err error) {
+// innerName says which inner backend to make. asked is what the user calls it, asWritten tells that it rounds where a program says
+// so, as XLA does not.
+func innerName(option string) (name, asked string, asWritten bool, err error) {
 	name, asked = option, fmt.Sprintf("WithInner(%q)", option)
 	chosen := name != ""
 	if !chosen {
@@ -283,7 +285,6 @@ func innerName(option string) (name, asked string, pureGo bool, err error) {
 		name = "go"
 	}
 	kind, options, _ := strings.Cut(name, ":")
-	pureGo = kind == "go"
 	switch known := compute.List(); {
 	case kind == "epl" && !chosen:
 		return "", "", false, errors.Errorf("epl: %s=%s makes EPL the backend of GoMLX, but this program calls epl.Init, whose inner backend it names: "+
@@ -294,7 +295,7 @@ func innerName(option string) (name, asked string, pureGo bool, err error) {
 		return "", "", false, errors.Errorf("epl: %s: the program has no backend %q; it has %q; a backend other than \"go\" and \"cpu\" must be imported by the program",
 			asked, kind, slices.Sorted(slices.Values(append(slices.DeleteFunc(known, func(k string) bool { return k == "epl" }), "cpu"))))
 	}
-	if pureGo && !strings.Contains(options, "ops_") {
+	if kind == "go" && !strings.Contains(options, "ops_") {
 		// Ops one after the other, each on all cores: with ops in parallel the pure-Go backend can deadlock. And in the order in
 		// which EPL puts them, which is what the account of memory counts on: left to itself it computes the gradients of all
 		// weights last.
@@ -307,7 +308,7 @@ func innerName(option string) (name, asked string, pureGo bool, err error) {
 	if kind == "cpu" && options != "" {
 		return "", "", false, errors.Errorf("epl: %s: the engine \"cpu\" has no options", asked)
 	}
-	return name, asked, pureGo, nil
+	return name, asked, kind == "go" || kind == "cpu", nil
 }
 
 // newInner makes an inner backend: every device has one of its own. Our engine gets so many threads.

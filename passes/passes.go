@@ -6,6 +6,7 @@
 package passes
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -21,8 +22,6 @@ type Pass struct {
 	Why  string // one sentence
 	// Exact tells whether results stay the same bit for bit.
 	Exact bool
-	// PureGo: the pass makes sense only where the inner backend is the pure-Go one.
-	PureGo bool
 	// Needed passes make the program what the plan says; they cannot be switched off.
 	Needed bool
 	// Run changes the program in place and returns how many things it changed.
@@ -115,12 +114,6 @@ var Table = []Pass{
 		Why: "dots are faster in half precision, and what they read takes half the memory: weights stay float32, sums and norms too"},
 	{Name: "transpose", Exact: true, Run: always(transposes),
 		Why: "transposes that change nothing, or undo each other, are dropped; moving axes of size 1 is a reshape"},
-	{Name: "swap-dot", PureGo: true, Run: always(swapDots),
-		Why: "GoMLX writes a weight's gradient as the transpose of a dot: swapping the operands gives it directly"},
-	{Name: "dot-layout", PureGo: true, Run: always(dotLayout),
-		Why: "the pure-Go backend transposes both operands of a dot that contracts leading dims; one is enough"},
-	{Name: "sum-dot", PureGo: true, Run: always(sumDots),
-		Why: "sums over leading or trailing dims are much faster as a dot with ones on the pure-Go backend"},
 	{Name: "regions", Needed: true, Run: regions,
 		Why: "what a device does for a micro-batch is divided where the model repeats: activations, and weights, live for a part of it"},
 	{Name: "local-view", Needed: true, Run: localView,
@@ -150,24 +143,37 @@ func (s Set) String() string {
 	return strings.Join(slices.DeleteFunc(Names(), func(name string) bool { return !s[name] }), ",")
 }
 
+// gone holds passes of earlier versions, with what became of them: lists of users still name them.
+var gone = map[string]string{
+	"swap-dot":   "the engine for CPUs multiplies transposed operands as they are",
+	"dot-layout": "the engine for CPUs multiplies operands of any layout as they are",
+	"sum-dot":    "the engine for CPUs sums on all cores",
+}
+
 // Parse reads a list such as "all", "none", "-fused", "none,common": words apply from left to right to what is on by
-// default; a name switches a pass on, -name off. pureGo tells whether the inner backend is the pure-Go one: passes
-// made for it are off by default elsewhere.
-func Parse(spec string, pureGo bool) (Set, error) {
+// default; a name switches a pass on, -name off. warn is told what the user should change in the list, though it works.
+func Parse(spec string, warn func(line string)) (Set, error) {
 	s := Set{}
 	all := func(on bool) {
 		for _, p := range Table {
-			s[p.Name] = p.Needed || on && (!p.PureGo || pureGo)
+			s[p.Name] = p.Needed || on
 		}
 	}
 	all(true)
 	for word := range strings.SplitSeq(spec, ",") {
 		word = strings.ToLower(strings.TrimSpace(word))
 		name, off := strings.CutPrefix(word, "-")
+		why, isGone := gone[name]
 		switch {
 		case word == "":
 		case word == "all", word == "none":
 			all(word == "all")
+		case isGone && off:
+			if warn != nil {
+				warn(fmt.Sprintf("epl: pass %q (in %q) is gone: %s; leave it out", name, spec, why))
+			}
+		case isGone:
+			return nil, errors.Errorf("epl: pass %q (in %q) is gone: %s; leave it out", name, spec, why)
 		case !slices.ContainsFunc(Table, func(p Pass) bool { return p.Name == name && !p.Needed }):
 			return nil, errors.Errorf("epl: there is no pass %q (in %q); write all, none, or names, with - in front to switch off: %s",
 				name, spec, strings.Join(optional(), ", "))

@@ -166,18 +166,26 @@ func run(t *testing.T, p *ir.Program) [][]float32 {
 func TestPassesAreSwitchedByName(t *testing.T) {
 	for _, c := range []struct {
 		spec   string
-		pureGo bool
 		want   string
+		warned int
 	}{
-		{"", true, "fused empty dead-code common transpose swap-dot dot-layout sum-dot"},
-		{"", false, "fused empty dead-code common transpose"},
-		{"none", true, ""},
-		{"none,common", true, "common"},
-		{"-fused, -SUM-DOT", true, "empty dead-code common transpose swap-dot dot-layout"},
-		{"none,all,-common", false, "fused empty dead-code transpose"},
-		{"swap-dot", false, "fused empty dead-code common transpose swap-dot"},
+		{"", "fused empty dead-code common transpose", 0},
+		{"none", "", 0},
+		{"none,common", "common", 0},
+		{"-fused, -COMMON", "empty dead-code transpose", 0},
+		{"none,all,-common", "fused empty dead-code transpose", 0},
+		{"all,-swap-dot,-sum-dot,-fused", "empty dead-code common transpose", 2},
 	} {
-		set, err := passes.Parse(c.spec, c.pureGo)
+		warned := 0
+		set, err := passes.Parse(c.spec, func(line string) {
+			warned++
+			if !strings.Contains(line, "is gone: the engine for CPUs") {
+				t.Errorf("%q warns: %s", c.spec, line)
+			}
+		})
+		if warned != c.warned {
+			t.Errorf("%q gives %d warnings, want %d", c.spec, warned, c.warned)
+		}
 		if err != nil {
 			t.Errorf("%q: %v", c.spec, err)
 			continue
@@ -194,9 +202,13 @@ func TestPassesAreSwitchedByName(t *testing.T) {
 			t.Errorf("%q: %q, want %q", c.spec, got, c.want)
 		}
 	}
-	_, err := passes.Parse("-comon", true)
+	_, err := passes.Parse("-comon", nil)
 	if want := `epl: there is no pass "comon" (in "-comon")`; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("an unknown pass gives %v", err)
+	}
+	_, err = passes.Parse("none,dot-layout", nil)
+	if want := `epl: pass "dot-layout" (in "none,dot-layout") is gone: `; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("a pass of an earlier version gives %v", err)
 	}
 }
 
@@ -228,7 +240,7 @@ main {
 	if err != nil {
 		panic(err)
 	}
-	on, err := passes.Parse("none,common", true)
+	on, err := passes.Parse("none,common", nil)
 	if err != nil {
 		panic(err)
 	}

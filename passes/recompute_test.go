@@ -48,7 +48,7 @@ func recordedStep(t testing.TB, m equiv.Model) *ir.Program {
 // passed is a program after all passes.
 func passed(t testing.TB, p *ir.Program, o passes.Options) *ir.Program {
 	t.Helper()
-	on, err := passes.Parse("all", true)
+	on, err := passes.Parse("all", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +344,7 @@ func TestRandomNumbersAreMadeAgainOnceEach(t *testing.T) {
 func TestWhatAnotherRegionReadsIsKept(t *testing.T) {
 	p := recordedStep(t, transformerOf(4, epl.Replicate(1, "all")))
 	o := passes.Options{Checkpoint: "auto", Local: &ir.Local{Replicas: 1, MicroBatches: 1}}
-	on, err := passes.Parse("all", true)
+	on, err := passes.Parse("all", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func recorded(t testing.TB, m equiv.Model) *ir.Program {
 // staged runs all passes for stages with the given numbers of devices, and as many TaskGraphs.
 func staged(t testing.TB, p *ir.Program, devices ...int) {
 	t.Helper()
-	on, err := passes.Parse("all", true)
+	on, err := passes.Parse("all", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func onDevices(t *testing.T, p *ir.Program, rng *rand.Rand, k int) {
 
 // Whatever a program computes, and whatever it is computed from is sharded along, the results are the same.
 func TestRandomProgramsOfShardedVariablesGiveTheResultsOfOneDevice(t *testing.T) {
-	on, err := passes.Parse("all", true)
+	on, err := passes.Parse("all", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

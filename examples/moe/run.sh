@@ -6,8 +6,7 @@
 # Run it from inside the repository. Arguments go to the program.
 set -eu
 
-# The pure-Go backend is several times faster with SIMD, and its exponentials are without FMA.
+# The pure-Go backend is several times faster with SIMD.
 export GOEXPERIMENT="${GOEXPERIMENT-simd}"
-export GODEBUG="${GODEBUG-cpu.fma=off}"
 
 exec go run "$(cd "$(dirname "$0")" && pwd)" "$@"

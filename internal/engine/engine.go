@@ -45,8 +45,8 @@ type Options struct {
 	Config  *config.Config
 	Cluster *cluster.Cluster
 	Passes  passes.Set
-	// PureGo: the inner backend is the pure-Go one, which runs programs as they are.
-	PureGo bool
+	// AsWritten: the inner backend rounds where programs say so.
+	AsWritten bool
 	// Dump is a directory for what every program looks like after every pass; "": none.
 	Dump string
 	// Trace is a file for the timeline of training steps; "": none. TraceSteps are which.
@@ -221,7 +221,7 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (
 		Regions:        o.Config.Zero.Level == config.ZeroV2 || o.Config.Offload.Level != "",
 		Zero:           zeroLevels[o.Config.Zero.Level], OneBucket: comm.MaxSplits == 1, Offload: o.Config.Offload.Level != "",
 		ApplyGroups: o.Config.Optimizer.NumApplyGroup, Timeline: o.Trace != "",
-		AMP: HalfType(o.Config.AMP), AMPBarriers: !o.PureGo, AMPLog: c.logAMP(o.Config.AMP),
+		AMP: HalfType(o.Config.AMP), AMPBarriers: !o.AsWritten, AMPLog: c.logAMP(o.Config.AMP),
 		Table: func(head []string, rows [][]string) { c.Notes = append(c.Notes, noteTable(head, rows)) },
 		Note:  func(line string) { c.Notes = append(c.Notes, line) },
 		Warn:  func(kind, line string) { c.warnings = append(c.warnings, [2]string{kind, line}) },
