@@ -63,13 +63,13 @@ var mayImport = map[string][]string{
 	"passes":   {"ir", "cost", "repeat", "shard"},
 	"emit":     {"ir"},
 	"schedule": {"ir"},
-	"cpu":      {"ir", "cpu/gemm", "cpu/kernel", "cpu/pool"}, // compiles what emit would
-	"runtime":  {"ir", "schedule", "emit", "comm", "trace"},  // the end of it: it executes what the others made
+	"cpu":      {"ir", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/pool"}, // compiles what emit would
+	"runtime":  {"ir", "schedule", "emit", "comm", "trace"},             // the end of it: it executes what the others made
 	"data":     {"runtime"},
 
 	// Who puts the pipeline together, and the face of it.
 	"internal/engine": {"config", "cluster", "ir", "record", "cost", "plan", "passes", "emit", "schedule", "trace", "runtime", "internal/job"},
-	"":                {"config", "cluster", "cpu", "ir", "record", "passes", "trace", "runtime", "data", "rendezvous", "internal/engine", "internal/job"},
+	"":                {"config", "cluster", "cpu", "cpu/isa", "ir", "record", "passes", "trace", "runtime", "data", "rendezvous", "internal/engine", "internal/job"},
 
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "emit", "runtime", "internal/engine"}, // the test of the whole

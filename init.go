@@ -17,6 +17,7 @@ import (
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/cpu"
+	"github.com/easyparallel/epl/cpu/isa"
 	"github.com/easyparallel/epl/internal/engine"
 	"github.com/easyparallel/epl/internal/job"
 	"github.com/easyparallel/epl/passes"
@@ -36,6 +37,9 @@ const (
 	EnvTraceSteps = "EPL_TRACE_STEPS"
 	// EnvPasses switches passes off and on, as [WithPasses] does.
 	EnvPasses = "EPL_PASSES"
+	// EnvISA chooses the instructions of EPL's engine for CPUs: "avx512", "avx2" or "portable". The default is the best that
+	// the CPU has. It is read when the program starts.
+	EnvISA = isa.Env
 )
 
 // Option changes how [Init] sets EPL up.
@@ -147,6 +151,9 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	name, asked, asWritten, err := innerName(o.inner)
 	if err != nil {
+		return nil, err
+	}
+	if err := isa.Check(); err != nil {
 		return nil, err
 	}
 	set, err := passes.Parse(strings.Trim(os.Getenv(EnvPasses)+","+o.passes, ","), func(line string) { log.Print(line) })

@@ -50,6 +50,8 @@ func TestInitRefusesWhatItCannotSetUp(t *testing.T) {
 			`epl: there is no pass "commn" (in "-commn"); write all, none, or names, with - in front to switch off: …`},
 		{"an unknown pass in code", nil, epl.WithPasses("fast"),
 			`epl: there is no pass "fast" (in "fast"); write all, none, or names, with - in front to switch off: …`},
+		{"an unknown instruction set", map[string]string{"EPL_CPU_ISA": "sse9"}, nil,
+			"epl: EPL_CPU_ISA=sse9: there is no such instruction set; this CPU has portable…"},
 		{"an unknown configuration variable", map[string]string{"EPL_ZERO_LEVL": "v1"}, nil,
 			"epl: unknown configuration variable EPL_ZERO_LEVL in the environment (did you mean EPL_ZERO_LEVEL?)"},
 	} {

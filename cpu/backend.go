@@ -23,6 +23,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/cpu/isa"
 	"github.com/easyparallel/epl/cpu/pool"
 )
 
@@ -65,7 +66,11 @@ func (b *Backend) String() string { return "cpu" }
 
 // Description implements compute.Backend.
 func (b *Backend) Description() string {
-	return fmt.Sprintf("EPL's engine for CPUs, %d threads", b.team.Threads())
+	threads := "1 thread"
+	if n := b.team.Threads(); n > 1 {
+		threads = fmt.Sprintf("%d threads", n)
+	}
+	return fmt.Sprintf("EPL's engine for CPUs, %s, %s", threads, isa.Current())
 }
 
 // Finalize implements compute.Backend.

@@ -97,7 +97,7 @@ func (p *Product) outside(i int) bool { return i%p.CRow >= p.N }
 
 func TestProductsOfAnyStridesAndSizes(t *testing.T) {
 	best := isa.Best()
-	defer use(best)
+	defer use(isa.Current())
 	for l := isa.Portable; l <= best; l++ {
 		t.Run(l.String(), func(t *testing.T) {
 			use(l)

@@ -37,7 +37,7 @@ func transpose4x16(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow in
 //go:noescape
 func transpose4x8(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int)
 
-func init() { use(isa.Best()) }
+func init() { isa.OnUse(use) }
 
 // use chooses the microkernels of a level.
 func use(l isa.Level) {

@@ -4,4 +4,4 @@ package gemm
 
 import "github.com/easyparallel/epl/cpu/isa"
 
-func use(isa.Level) {}
+func use(isa.Level) {} // for tests: there is one level

@@ -31,7 +31,7 @@ func at[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)
 // levels runs a test for every level that this CPU has, after the portable one.
 func levels(t *testing.T, f func(t *testing.T)) {
 	best := isa.Best()
-	defer use(best)
+	defer use(isa.Current())
 	for l := isa.Portable + 1; l <= best; l++ {
 		use(l)
 		t.Run(l.String(), f)

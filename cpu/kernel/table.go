@@ -72,7 +72,7 @@ func copies[T any](form Form) Func {
 	}
 }
 
-func init() { use(isa.Best()) }
+func init() { isa.OnUse(use) }
 
 // fillTables enters the portable kernels.
 func fillTables() {
