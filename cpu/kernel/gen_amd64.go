@@ -49,6 +49,9 @@ type isa struct {
 
 func (v isa) wide() bool { return v.bytes == 64 }
 
+// narrow are the registers of half the bytes.
+func (v isa) narrow() string { return map[string]string{"Z": "Y", "Y": "X"}[v.r] }
+
 type generator struct {
 	asm     bytes.Buffer
 	names   []string       // of kernels
@@ -89,9 +92,38 @@ func (g *generator) sign(elem int) string {
 
 // operand is an input of a kernel.
 type operand struct {
-	elem   int  // bytes of an element
-	scalar bool // one element per row
-	widen  bool // float32, computed with as float64
+	elem   int         // bytes of an element
+	scalar bool        // one element per row
+	load   string      // the instruction that loads and converts a vector; "": one that converts nothing
+	narrow bool        // it fills half a register
+	then   func(i int) // what has to be done with the register after that
+}
+
+// halves are the types of 16 bits, which are computed with as float32.
+var halves = []string{"BF16", "F16"}
+
+// half is an operand of 16 bits, in a register of float32.
+func (g *generator) half(kind string, scalar bool) operand {
+	if kind == "F16" {
+		return operand{elem: 2, scalar: scalar, load: "VCVTPH2PS"}
+	}
+	return operand{elem: 2, scalar: scalar, load: "VPMOVZXWD", then: func(i int) { g.i("VPSLLD $16, R_%d, R_%d", i, i) }}
+}
+
+// widened is an operand of float32 or of a half in a register of float64.
+func (g *generator) widened(kind string) operand {
+	if kind == "" {
+		return operand{elem: 4, load: "VCVTPS2PD"}
+	}
+	o := g.half(kind, false)
+	o.narrow, o.then = true, func(i int) {
+		r := g.isa.narrow()
+		if kind == "BF16" {
+			g.p("\tVPSLLD $16, %s%d, %s%d", r, i, r, i)
+		}
+		g.i("VCVTPS2PD %s%d, R_%d", r, i, i)
+	}
+	return o
 }
 
 // kernel is a loop over rows and columns.
@@ -99,8 +131,9 @@ type kernel struct {
 	name  string
 	lanes int
 	in    []operand
-	out   int  // bytes of an element
-	round bool // the result is float64, stored as float32
+	out   int    // bytes of an element
+	round bool   // the result is float64, stored as float32
+	half  string // the result is float32, stored as a half
 	body  func()
 	store func(tail bool) // how results are stored, if not by the rule
 }
@@ -121,18 +154,18 @@ func (g *generator) loop(k kernel) {
 	}
 	g.p("\tMOVQ 64(AX), R12")
 	g.p("\tTESTQ R12, R12\n\tJZ done\nrow:")
-	g.p("\tMOVQ 72(AX), CX\n\tXORQ BX, BX")
+	g.p("\tMOVQ 72(AX), CX\n\tXORQ BX, BX\n\tLEAQ -%d(CX), R10", k.lanes)
 	for i, o := range k.in {
 		if o.scalar {
 			g.scalar(i, o)
 		}
 	}
-	g.p("\tCMPQ CX, $%d\n\tJLT tail\nloop:", k.lanes)
+	g.p("\tTESTQ R10, R10\n\tJLT tail\nloop:")
 	g.step(k, false)
-	g.p("\tADDQ $%d, BX\n\tSUBQ $%d, CX\n\tCMPQ CX, $%d\n\tJGE loop", k.lanes, k.lanes, k.lanes)
+	g.p("\tADDQ $%d, BX\n\tCMPQ BX, R10\n\tJLE loop", k.lanes)
 	g.p("tail:")
 	if g.isa.wide() {
-		g.p("\tTESTQ CX, CX\n\tJZ next")
+		g.p("\tSUBQ BX, CX\n\tJZ next")
 		g.p("\tMOVQ $1, R9\n\tSHLQ CX, R9\n\tDECQ R9\n\tKMOVQ R9, K7")
 		g.step(k, true)
 		g.p("next:")
@@ -147,9 +180,16 @@ func (g *generator) loop(k kernel) {
 // scalar puts an element into all lanes.
 func (g *generator) scalar(i int, o operand) {
 	switch {
-	case o.widen:
-		g.p("\tVMOVSS (%s), X%d\n\tVCVTSS2SD X%d, X%d, X%d", pointers[i], i, i, i, i)
-		g.i("VBROADCASTSD X%d, R_%d", i, i)
+	case o.elem == 1:
+		g.i("VPBROADCASTB (%s), R_%d", pointers[i], i)
+	case o.elem == 2 && o.load == "":
+		g.i("VPBROADCASTW (%s), R_%d", pointers[i], i)
+	case o.load == "VCVTPH2PS":
+		g.p("\tMOVWLZX (%s), R9\n\tVMOVD R9, X%d\n\tVCVTPH2PS X%d, X%d", pointers[i], i, i, i)
+		g.i("VBROADCASTSS X%d, R_%d", i, i)
+	case o.elem == 2:
+		g.p("\tMOVWLZX (%s), R9\n\tSHLL $16, R9\n\tVMOVD R9, X%d", pointers[i], i)
+		g.i("VBROADCASTSS X%d, R_%d", i, i)
 	case o.elem == 8:
 		g.i("VBROADCASTSD (%s), R_%d", pointers[i], i)
 	default:
@@ -169,8 +209,22 @@ func (g *generator) step(k kernel, tail bool) {
 		}
 		at := fmt.Sprintf("(%s)(BX*%d)", pointers[i], o.elem)
 		switch {
-		case o.widen:
-			g.i("VCVTPS2PD%s %s, %sR_%d", z, at, mask, i)
+		case o.narrow:
+			g.p("\t%s%s %s, %s%s%d", o.load, z, at, mask, g.isa.narrow(), i)
+			o.then(i)
+		case o.load != "":
+			g.i("%s%s %s, %sR_%d", o.load, z, at, mask, i)
+			if o.then != nil {
+				o.then(i)
+			}
+		case o.elem == 2:
+			g.i("VMOVDQU16%s %s, %sR_%d", z, at, mask, i)
+		case o.elem == 1 && k.lanes == 64:
+			g.i("VMOVDQU8%s %s, %sR_%d", z, at, mask, i)
+		case o.elem == 1 && k.lanes == 32 && g.isa.wide():
+			g.p("\tVMOVDQU8%s %s, %sY%d", z, at, mask, i)
+		case o.elem == 1 && k.lanes == 32:
+			g.i("VMOVDQU %s, R_%d", at, i)
 		case o.elem == 8:
 			g.i("VMOVUPD%s %s, %sR_%d", z, at, mask, i)
 		case o.elem == 4:
@@ -194,15 +248,78 @@ func (g *generator) step(k kernel, tail bool) {
 		mask = "K7, "
 	}
 	switch {
+	case k.half != "":
+		g.storeHalf(k, mask, to)
 	case k.round && g.isa.wide():
 		g.p("\tVCVTPD2PS Z3, Y3\n\tVMOVUPS Y3, %s%s", mask, to)
 	case k.round:
 		g.p("\tVCVTPD2PSY Y3, X3\n\tVMOVUPS X3, %s", to)
 	case k.out == 8:
 		g.i("VMOVUPD R_3, %s%s", mask, to)
+	case k.out == 2:
+		g.i("VMOVDQU16 R_3, %s%s", mask, to)
+	case k.out == 1 && g.isa.wide() && k.lanes == 64:
+		g.i("VMOVDQU8 R_3, %s%s", mask, to)
+	case k.out == 4 && k.lanes == 8 && g.isa.wide():
+		g.p("\tVMOVUPS Y3, %s%s", mask, to)
+	case k.out == 4 && k.lanes == 4:
+		g.p("\tVMOVUPS X3, %s", to)
 	default:
 		g.i("VMOVUPS R_3, %s%s", mask, to)
 	}
+}
+
+// storeHalf rounds register 3 to 16 bits, as Go's types of them do, and stores it. Registers 4 to 8 are lost.
+func (g *generator) storeHalf(k kernel, mask, to string) {
+	r := g.isa.r
+	if k.round {
+		if g.isa.wide() {
+			g.p("\tVCVTPD2PS Z3, Y3")
+			r = "Y"
+		} else {
+			g.p("\tVCVTPD2PSY Y3, X3")
+			r = "X"
+		}
+	}
+	i := func(s string, args ...any) {
+		g.p("\t%s", strings.ReplaceAll(fmt.Sprintf(s, args...), "R_", r))
+	}
+	if k.half == "F16" {
+		// What is below the normal numbers becomes 0.
+		small := map[string]string{"Z": "Y", "Y": "X"}[r]
+		i("VCVTPS2PH $0, R_3, %s4", small)
+		i("VANDPS %s, R_3, R_5", g.u32(1<<31-1))
+		i("VCMPPS $17, %s, R_5, K2", g.u32(0x38800000))
+		i("VPSRLD $16, R_3, R_5")
+		i("VPANDD %s, R_5, R_5", g.u32(0x8000))
+		i("VPMOVDW R_5, %s5", small)
+		g.p("\tVMOVDQU16 %s5, K2, %s4\n\tVMOVDQU16 %s4, %s%s", small, small, small, mask, to)
+		return
+	}
+	i("VPSRLD $16, R_3, R_4")
+	if g.isa.wide() {
+		i("VPANDD %s, R_4, R_4", g.u32(1))
+		i("VPADDD %s, R_4, R_4", g.u32(0x7fff))
+		i("VPADDD R_3, R_4, R_4")
+		i("VPANDD %s, R_3, R_5", g.u32(0x7f800000))
+		i("VPCMPEQD %s, R_5, K2", g.u32(0x7f800000))
+		i("VMOVDQA32 R_3, K2, R_4")
+		i("VPSRLD $16, R_4, R_4")
+		i("VPMOVDW R_4, %s%s", mask, to)
+		return
+	}
+	i("VPAND %s, R_4, R_4", g.u32(1))
+	i("VPADDD %s, R_4, R_4", g.u32(0x7fff))
+	i("VPADDD R_3, R_4, R_4")
+	i("VPAND %s, R_3, R_5", g.u32(0x7f800000))
+	i("VPCMPEQD %s, R_5, R_5", g.u32(0x7f800000))
+	i("VBLENDVPS R_5, R_3, R_4, R_4")
+	i("VPSRLD $16, R_4, R_4")
+	if r == "X" {
+		g.p("\tVPACKUSDW X4, X4, X4\n\tVMOVQ X4, %s", to)
+		return
+	}
+	g.p("\tVEXTRACTI128 $1, Y4, X5\n\tVPACKUSDW X5, X4, X4\n\tVMOVDQU X4, %s", to)
 }
 
 // enter notes that a kernel takes the place of a portable one.
@@ -210,7 +327,8 @@ func (g *generator) enter(format string, args ...any) {
 	g.table = append(g.table, fmt.Sprintf("\t\t{isa.%s, %s},", map[string]string{"512": "AVX512", "256": "AVX2"}[g.isa.name], fmt.Sprintf(format, args...)))
 }
 
-var dtypeOf = map[string]string{"PS": "dtypes.Float32", "PD": "dtypes.Float64"}
+var dtypeOf = map[string]string{"PS": "dtypes.Float32", "PD": "dtypes.Float64", "": "dtypes.Float32", "S": "dtypes.Float32", "D": "dtypes.Float64", "BF16": "dtypes.BFloat16",
+	"F16": "dtypes.Float16", "I32": "dtypes.Int32", "I64": "dtypes.Int64", "U32": "dtypes.Uint32", "U64": "dtypes.Uint64", "Bool": "dtypes.Bool"}
 var letter = map[string]string{"PS": "S", "PD": "D"}
 
 func (g *generator) all(v isa) {
@@ -222,66 +340,306 @@ func (g *generator) all(v isa) {
 			elem = 8
 		}
 		lanes := v.bytes / elem
-		for _, b := range []struct {
+		g.floats(v, elem, lanes)
+		g.where(elem, lanes)
+		for _, op := range []string{"Sum", "Max", "Min"} {
+			g.reduceRow(op, elem, lanes, "")
+		}
+		g.sumColumns(elem, lanes)
+	}
+	g.where(1, v.bytes)
+	g.where(2, v.bytes/2)
+	g.t = "PS"
+	for _, kind := range halves {
+		if v.wide() || kind == "BF16" {
+			g.halfFloats(v, kind)
+		}
+	}
+	g.integers(v)
+	g.bools(v)
+	g.conversions(v)
+	g.t = "PD"
+	lanes := v.bytes / 8
+	for _, kind := range []string{"", "BF16", "F16"} {
+		if kind == "F16" && !v.wide() {
+			continue
+		}
+		for _, m := range []struct {
 			op   string
 			body func()
-		}{
-			{"Add", func() { g.i("VADD%s R_1, R_0, R_3", t) }},
-			{"Sub", func() { g.i("VSUB%s R_1, R_0, R_3", t) }},
-			{"Mul", func() { g.i("VMUL%s R_1, R_0, R_3", t) }},
-			{"Div", func() { g.i("VDIV%s R_1, R_0, R_3", t) }},
-			{"Max", func() { g.extreme("MAX", "AND", 0, 1, 3) }},
-			{"Min", func() { g.extreme("MIN", "OR", 0, 1, 3) }},
-		} {
-			for form, suffix := range []string{"VV", "SV", "VS"} { // the bits of Form
-				name := b.op + letter[t] + suffix
-				g.loop(kernel{name: name, lanes: lanes, out: elem, body: b.body,
-					in: []operand{{elem: elem, scalar: form == 1}, {elem: elem, scalar: form == 2}}})
-				g.enter("binary2, %q, %s, %d, %d, %s", b.op, dtypeOf[t], form, lanes, name+v.name)
+		}{{"Exp", g.exp}, {"Expm1", g.expm1}, {"Log", func() { g.log(0); g.orNaN() }}, {"Log1p", g.log1p}, {"Logistic", g.logistic}, {"Rsqrt", g.rsqrt},
+			{"Erf", func() { g.byTable("erf") }}, {"Tanh", func() { g.byTable("tanh") }}} {
+			k := kernel{name: m.op + "Wide" + kind, lanes: lanes, out: 4, round: true, in: []operand{g.widened(kind)}, body: m.body, half: kind}
+			if kind != "" {
+				k.out = 2
 			}
+			g.loop(k)
+			g.enter("unary1, %q, %s, 0, %d, %s", m.op, dtypeOf[kind], lanes, k.name+v.name)
+		}
+	}
+}
+
+// forms are the suffixes of kernels of two operands, by the bits of Form.
+var forms = []string{"VV", "SV", "VS"}
+
+// two writes the kernels of an operation of two operands.
+func (g *generator) two(op, kind string, lanes, out int, half string, of func(scalar bool) operand, body func(), store func(tail bool)) {
+	for form, suffix := range forms {
+		name := op + kind + suffix
+		g.loop(kernel{name: name, lanes: lanes, out: out, half: half, body: body, store: store, in: []operand{of(form == 1), of(form == 2)}})
+		g.enter("binary2, %q, %s, %d, %d, %s", op, dtypeOf[kind], form, lanes, name+g.isa.name)
+	}
+}
+
+// arithmetic are the operations of two floats.
+func (g *generator) arithmetic() []operation {
+	return []operation{
+		{"Add", func() { g.i("VADD%s R_1, R_0, R_3", g.t) }},
+		{"Sub", func() { g.i("VSUB%s R_1, R_0, R_3", g.t) }},
+		{"Mul", func() { g.i("VMUL%s R_1, R_0, R_3", g.t) }},
+		{"Div", func() { g.i("VDIV%s R_1, R_0, R_3", g.t) }},
+		{"Max", func() { g.extreme("MAX", "AND", 0, 1, 3) }},
+		{"Min", func() { g.extreme("MIN", "OR", 0, 1, 3) }},
+	}
+}
+
+// operation is a name and the instructions that compute register 3 from registers 0 and 1.
+type operation struct {
+	op   string
+	body func()
+}
+
+// comparisons are the conditions of VCMPPS.
+var comparisons = []struct {
+	op  string
+	imm int
+}{{"Equal", 0}, {"NotEqual", 4}, {"LessThan", 17}, {"LessOrEqual", 18}, {"GreaterOrEqual", 29}, {"GreaterThan", 30}}
+
+// functionsOf are the operations of one float that one or two instructions compute.
+func (g *generator) functionsOf(elem int) []operation {
+	round := func(mode int) func() {
+		return func() {
+			if g.isa.wide() {
+				g.i("VRNDSCALE%s $%d, R_0, R_3", g.t, mode)
+			} else {
+				g.i("VROUND%s $%d, R_0, R_3", g.t, mode)
+			}
+		}
+	}
+	return []operation{
+		{"Neg", func() { g.i("VXOR%s %s, R_0, R_3", g.t, g.sign(elem)) }},
+		{"Abs", func() { g.abs(elem) }},
+		{"Sqrt", func() { g.i("VSQRT%s R_0, R_3", g.t) }},
+		{"Round", round(8)}, {"Floor", round(9)}, {"Ceil", round(10)},
+		{"Sign", func() { g.signOf(elem) }},
+	}
+}
+
+func (g *generator) floats(v isa, elem, lanes int) {
+	of := func(scalar bool) operand { return operand{elem: elem, scalar: scalar} }
+	for _, b := range g.arithmetic() {
+		g.two(b.op, letter[g.t], lanes, elem, "", of, b.body, nil)
+	}
+	for _, c := range comparisons {
+		if g.t == "PS" || v.wide() {
+			g.two(c.op, letter[g.t], lanes, 1, "", of, func() { g.compare(c.imm) }, func(tail bool) { g.storeBools(lanes, tail) })
+		}
+	}
+	for _, u := range g.functionsOf(elem) {
+		name := u.op + letter[g.t]
+		g.loop(kernel{name: name, lanes: lanes, out: elem, in: []operand{{elem: elem}}, body: u.body})
+		g.enter("unary1, %q, %s, 0, %d, %s", u.op, dtypeOf[letter[g.t]], lanes, name+v.name)
+	}
+}
+
+// halfFloats are the kernels of a type of 16 bits, by float32.
+func (g *generator) halfFloats(v isa, kind string) {
+	lanes := v.bytes / 4
+	of := func(scalar bool) operand { return g.half(kind, scalar) }
+	for _, b := range g.arithmetic() {
+		g.two(b.op, kind, lanes, 2, kind, of, b.body, nil)
+	}
+	for _, c := range comparisons {
+		g.two(c.op, kind, lanes, 1, "", of, func() { g.compare(c.imm) }, func(tail bool) { g.storeBools(lanes, tail) })
+	}
+	for _, u := range g.functionsOf(4) {
+		g.loop(kernel{name: u.op + kind, lanes: lanes, out: 2, half: kind, in: []operand{of(false)}, body: u.body})
+		g.enter("unary1, %q, %s, 0, %d, %s", u.op, dtypeOf[kind], lanes, u.op+kind+v.name)
+	}
+	for _, op := range []string{"Sum", "Max", "Min"} {
+		g.reduceRow(op, 4, lanes, kind)
+		// The rows of halves, taken into a row of float32.
+		body := map[string]func(){"Sum": g.arithmetic()[0].body, "Max": g.arithmetic()[4].body, "Min": g.arithmetic()[5].body}[op]
+		name := op + "Into" + kind
+		g.loop(kernel{name: name, lanes: lanes, out: 4, in: []operand{{elem: 4}, of(false)}, body: body})
+		g.enter("columns1, %q, %s, 0, %d, %s", "Reduce"+op, dtypeOf[kind], lanes, name+v.name)
+	}
+}
+
+// integers are the kernels of numbers of 32 and 64 bits.
+func (g *generator) integers(v isa) {
+	for _, kind := range []string{"I32", "U32", "I64", "U64"} {
+		elem, size, u := 4, "D", ""
+		if kind[1:] == "64" {
+			elem, size = 8, "Q"
+		}
+		if kind[0] == 'U' {
+			u = "U"
+		}
+		if elem == 8 && !v.wide() {
+			continue
+		}
+		lanes := v.bytes / elem
+		of := func(scalar bool) operand { return operand{elem: elem, scalar: scalar} }
+		word := "" // of the instructions on bits, whose masks have elements in AVX-512
+		if v.wide() {
+			word = size
+		}
+		right := "VPSRA"
+		if u != "" {
+			right = "VPSRL"
+		}
+		extreme := map[string]string{"": "S", "U": "U"}[u]
+		for _, b := range []struct{ op, instruction string }{
+			{"Add", "VPADD" + size}, {"Sub", "VPSUB" + size}, {"Mul", "VPMULL" + size}, {"Max", "VPMAX" + extreme + size}, {"Min", "VPMIN" + extreme + size},
+			{"BitwiseAnd", "VPAND" + word}, {"BitwiseOr", "VPOR" + word}, {"BitwiseXor", "VPXOR" + word},
+			{"ShiftLeft", "VPSLLV" + size}, {"ShiftRightLogical", "VPSRLV" + size}, {"ShiftRightArithmetic", right + "V" + size},
+		} {
+			g.two(b.op, kind, lanes, elem, "", of, func() { g.i("%s R_1, R_0, R_3", b.instruction) }, nil)
 		}
 		for _, c := range []struct {
 			op  string
 			imm int
-		}{{"Equal", 0}, {"NotEqual", 4}, {"LessThan", 17}, {"LessOrEqual", 18}, {"GreaterOrEqual", 29}, {"GreaterThan", 30}} {
-			if t == "PD" && !v.wide() {
+		}{{"Equal", 0}, {"LessThan", 1}, {"LessOrEqual", 2}, {"NotEqual", 4}, {"GreaterOrEqual", 5}, {"GreaterThan", 6}} {
+			if u != "" && !v.wide() {
 				continue
 			}
-			for form, suffix := range []string{"VV", "SV", "VS"} {
-				name := c.op + letter[t] + suffix
-				g.loop(kernel{name: name, lanes: lanes, out: 1, in: []operand{{elem: elem, scalar: form == 1}, {elem: elem, scalar: form == 2}},
-					body: func() { g.compare(c.imm, lanes) }, store: func(tail bool) { g.storeBools(lanes, tail) }})
-				g.enter("binary2, %q, %s, %d, %d, %s", c.op, dtypeOf[t], form, lanes, name+v.name)
+			g.two(c.op, kind, lanes, 1, "", of, func() { g.compareIntegers(c.imm, u+size) }, func(tail bool) { g.storeBools(lanes, tail) })
+		}
+	}
+}
+
+// compareIntegers compares as VPCMPD does.
+func (g *generator) compareIntegers(imm int, size string) {
+	if g.isa.wide() {
+		g.i("VPCMP%s $%d, R_1, R_0, K1", size, imm)
+		g.i("VMOVDQU8.Z %s, K1, X3", g.u32(0x01010101))
+		return
+	}
+	switch imm {
+	case 0, 4:
+		g.i("VPCMPEQD Y1, Y0, Y3")
+	case 1, 5:
+		g.i("VPCMPGTD Y0, Y1, Y3")
+	default:
+		g.i("VPCMPGTD Y1, Y0, Y3")
+	}
+	if imm == 2 || imm >= 4 && imm < 6 { // what was compared is the contrary
+		g.i("VPCMPEQD Y4, Y4, Y4")
+		g.i("VPXOR Y4, Y3, Y3")
+	}
+	g.packBools()
+}
+
+// bools are the kernels of truth values.
+func (g *generator) bools(v isa) {
+	word := ""
+	if v.wide() {
+		word = "D"
+	}
+	for _, b := range []struct{ op, instruction string }{{"LogicalAnd", "VPAND"}, {"LogicalOr", "VPOR"}, {"LogicalXor", "VPXOR"}} {
+		g.loop(kernel{name: b.op, lanes: v.bytes, out: 1, in: []operand{{elem: 1}, {elem: 1}}, body: func() { g.i("%s R_1, R_0, R_3", b.instruction+word) }})
+		g.enter("binary2, %q, dtypes.Bool, 0, %d, %s", b.op, v.bytes, b.op+v.name)
+	}
+	g.loop(kernel{name: "LogicalNot", lanes: v.bytes, out: 1, in: []operand{{elem: 1}}, body: func() { g.i("VPXOR%s %s, R_0, R_3", word, g.u32(0x01010101)) }})
+	g.enter("unary1, \"LogicalNot\", dtypes.Bool, 0, %d, LogicalNot%s", v.bytes, v.name)
+}
+
+// conversions are the kernels from type to type.
+func (g *generator) conversions(v isa) {
+	move := func() { g.i("VMOVAPS R_0, R_3") }
+	by := func(format string, args ...any) func() { return func() { g.i(format, args...) } }
+	ones := func(one string, wide string) func() { // where a bool is true
+		return func() {
+			if v.wide() {
+				g.i("VPTESTM%s R_0, R_0, K1", wide)
+				g.i("VMOVUP%s.Z %s, K1, R_3", map[string]string{"D": "S", "Q": "D"}[wide], one)
+				return
 			}
+			g.i("VPXOR Y3, Y3, Y3")
+			g.i("VPCMPGTD Y3, Y0, Y3")
+			g.i("VPAND %s, Y3, Y3", one)
 		}
-		for _, u := range []struct {
-			op   string
-			body func()
-		}{
-			{"Neg", func() { g.i("VXOR%s %s, R_0, R_3", t, g.sign(elem)) }},
-			{"Abs", func() { g.abs(elem) }},
-			{"Sqrt", func() { g.i("VSQRT%s R_0, R_3", t) }},
-		} {
-			name := u.op + letter[t]
-			g.loop(kernel{name: name, lanes: lanes, out: elem, in: []operand{{elem: elem}}, body: u.body})
-			g.enter("unary1, %q, %s, 0, %d, %s", u.op, dtypeOf[t], lanes, name+v.name)
-		}
-		g.where(elem, lanes)
-		g.sumRow(elem, lanes)
-		g.sumColumns(elem, lanes)
 	}
-	g.t = "PD"
-	lanes := v.bytes / 8
-	for _, m := range []struct {
-		op   string
-		body func()
-	}{{"Exp", g.exp}, {"Log", g.log}, {"Logistic", g.logistic}, {"Rsqrt", g.rsqrt}, {"Erf", func() { g.byTable("erf") }}, {"Tanh", func() { g.byTable("tanh") }}} {
-		if !v.wide() && (m.op == "Erf" || m.op == "Tanh" || m.op == "Log") {
-			continue
-		}
-		g.loop(kernel{name: m.op + "Wide", lanes: lanes, out: 4, round: true, in: []operand{{elem: 4, widen: true}}, body: m.body})
-		g.enter("unary1, %q, dtypes.Float32, 0, %d, %s", m.op, lanes, m.op+"Wide"+v.name)
+	type conversion struct {
+		from, to string
+		per      int // bytes of the wider type
+		in       operand
+		out      int
+		half     string
+		round    bool
+		body     func()
+		bools    bool
 	}
+	four, eight := operand{elem: 4}, operand{elem: 8}
+	list := []conversion{
+		{from: "S", to: "D", per: 8, in: operand{elem: 4, load: "VCVTPS2PD"}, out: 8, body: move},
+		{from: "D", to: "S", per: 8, in: eight, out: 4, round: true, body: move},
+		{from: "I32", to: "S", per: 4, in: four, out: 4, body: by("VCVTDQ2PS R_0, R_3")},
+		{from: "I32", to: "D", per: 8, in: operand{elem: 4, load: "VCVTDQ2PD"}, out: 8, body: move},
+		{from: "I32", to: "I64", per: 8, in: operand{elem: 4, load: "VPMOVSXDQ"}, out: 8, body: move},
+		{from: "S", to: "I32", per: 4, in: four, out: 4, body: by("VCVTTPS2DQ R_0, R_3")},
+		{from: "Bool", to: "S", per: 4, in: operand{elem: 1, load: "VPMOVZXBD"}, out: 4, body: ones(g.u32(0x3f800000), "D")},
+		{from: "Bool", to: "I32", per: 4, in: operand{elem: 1, load: "VPMOVZXBD"}, out: 4, body: ones(g.u32(1), "D")},
+		{from: "S", to: "Bool", per: 4, in: four, body: func() { g.i("VXORPS R_1, R_1, R_1"); g.compare(4) }, bools: true},
+		{from: "I32", to: "Bool", per: 4, in: four, body: func() { g.i("VXORPS R_1, R_1, R_1"); g.compareIntegers(4, "D") }, bools: true},
+		{from: "BF16", to: "S", per: 4, in: g.half("BF16", false), out: 4, body: move},
+		{from: "S", to: "BF16", per: 4, in: four, out: 2, half: "BF16", body: move},
+	}
+	if v.wide() {
+		list = append(list, []conversion{
+			{from: "F16", to: "S", per: 4, in: g.half("F16", false), out: 4, body: move},
+			{from: "S", to: "F16", per: 4, in: four, out: 2, half: "F16", body: move},
+			{from: "U32", to: "S", per: 4, in: four, out: 4, body: by("VCVTUDQ2PS Z0, Z3")},
+			{from: "U32", to: "D", per: 8, in: operand{elem: 4, load: "VCVTUDQ2PD"}, out: 8, body: move},
+			{from: "I64", to: "S", per: 8, in: eight, out: 4, body: by("VCVTQQ2PS Z0, Y3")},
+			{from: "I64", to: "D", per: 8, in: eight, out: 8, body: by("VCVTQQ2PD Z0, Z3")},
+			{from: "U64", to: "D", per: 8, in: eight, out: 8, body: by("VCVTUQQ2PD Z0, Z3")},
+			{from: "I64", to: "I32", per: 8, in: eight, out: 4, body: by("VPMOVQD Z0, Y3")},
+			{from: "S", to: "I64", per: 8, in: operand{elem: 4, load: "VCVTTPS2QQ"}, out: 8, body: move},
+			{from: "Bool", to: "D", per: 8, in: operand{elem: 1, load: "VPMOVZXBQ"}, out: 8, body: ones(g.f64("1"), "Q")},
+			{from: "Bool", to: "I64", per: 8, in: operand{elem: 1, load: "VPMOVZXBQ"}, out: 8, body: ones(g.u64(1), "Q")},
+		}...)
+	}
+	for _, c := range list {
+		k := kernel{name: c.from + "To" + c.to, lanes: v.bytes / c.per, in: []operand{c.in}, out: c.out, half: c.half, round: c.round, body: c.body}
+		if c.bools {
+			k.out, k.store = 1, func(tail bool) { g.storeBools(k.lanes, tail) }
+		}
+		g.loop(k)
+		g.enter("convert1, \"\", %s, int(%s), %d, %s", dtypeOf[c.from], dtypeOf[c.to], k.lanes, k.name+v.name)
+	}
+}
+
+// signOf is -1, 0 or 1; 0 of NaN.
+func (g *generator) signOf(elem int) {
+	one, minus := g.u32(0x3f800000), g.u32(0xbf800000)
+	if elem == 8 {
+		one, minus = g.f64("1"), g.f64("-1")
+	}
+	g.i("VXORPS R_4, R_4, R_4")
+	if g.isa.wide() {
+		g.i("VCMP%s $30, R_4, R_0, K1", g.t)
+		g.i("VMOVU%s.Z %s, K1, R_3", g.t, one)
+		g.i("VCMP%s $17, R_4, R_0, K1", g.t)
+		g.i("VMOVU%s %s, K1, R_3", g.t, minus)
+		return
+	}
+	g.i("VCMP%s $30, R_4, R_0, R_3", g.t)
+	g.i("VAND%s %s, R_3, R_3", g.t, one)
+	g.i("VCMP%s $17, R_4, R_0, R_5", g.t)
+	g.i("VAND%s %s, R_5, R_5", g.t, minus)
+	g.i("VOR%s R_5, R_3, R_3", g.t)
 }
 
 // extreme is the larger or the smaller of two, as Go defines it: NaN if one is, and +0 is larger than -0.
@@ -319,13 +677,18 @@ func (g *generator) abs(elem int) {
 	g.i("VXOR%s R_4, R_0, R_3", g.t)
 }
 
-func (g *generator) compare(imm, lanes int) {
+func (g *generator) compare(imm int) {
 	if g.isa.wide() {
 		g.i("VCMP%s $%d, R_1, R_0, K1", g.t, imm)
 		g.i("VMOVDQU8.Z %s, K1, X3", g.u32(0x01010101))
 		return
 	}
 	g.i("VCMPPS $%d, Y1, Y0, Y3", imm)
+	g.packBools()
+}
+
+// packBools makes bools of a mask of AVX2.
+func (g *generator) packBools() {
 	g.i("VEXTRACTF128 $1, Y3, X4")
 	g.i("VPACKSSDW X4, X3, X3")
 	g.i("VPACKSSWB X3, X3, X3")
@@ -345,7 +708,7 @@ func (g *generator) storeBools(lanes int, tail bool) {
 
 // where chooses operand 1 where operand 0 is true, else operand 2.
 func (g *generator) where(elem, lanes int) {
-	if elem == 8 && !g.isa.wide() {
+	if elem != 4 && !g.isa.wide() {
 		return
 	}
 	for form := range 4 {
@@ -354,8 +717,8 @@ func (g *generator) where(elem, lanes int) {
 			in: []operand{{elem: 1}, {elem: elem, scalar: form&1 != 0}, {elem: elem, scalar: form&2 != 0}},
 			body: func() {
 				if g.isa.wide() {
-					g.i("VPTESTMB X0, X0, K1")
-					g.i("VBLENDM%s R_1, R_2, K1, R_3", g.t)
+					g.i("VPTESTMB %s0, %s0, K1", registerOf[lanes], registerOf[lanes])
+					g.i("%s R_1, R_2, K1, R_3", map[int]string{1: "VPBLENDMB", 2: "VPBLENDMW", 4: "VBLENDMPS", 8: "VBLENDMPD"}[elem])
 					return
 				}
 				g.i("VPMOVZXBD X0, Y0")
@@ -367,58 +730,147 @@ func (g *generator) where(elem, lanes int) {
 	}
 }
 
-// sumRow adds up every row of A in 32 lanes, and joins the lanes as a tree.
-func (g *generator) sumRow(elem, lanes int) {
-	name := "SumRow" + letter[g.t] + g.isa.name
+// registerOf are the registers that hold so many bytes.
+var registerOf = map[int]string{8: "X", 16: "X", 32: "Y", 64: "Z"}
+
+// reduceRow reduces every row of A in 32 lanes, and joins the lanes as a tree. elem are the bytes of a lane; kind is the type of
+// halves that it reads, "" if it reads what it computes with.
+func (g *generator) reduceRow(op string, elem, lanes int, kind string) {
+	v := g.isa
+	if op != "Sum" && elem == 8 && !v.wide() {
+		return // it would take more registers than there are
+	}
+	of, name, size := letter[g.t], op+"Row"+letter[g.t]+v.name, elem
+	if kind != "" {
+		of, name, size = kind, op+"Row"+kind+v.name, 2
+	}
 	g.names = append(g.names, name)
 	accs := 32 / lanes
+	first := map[string]string{"Max": g.u32(0xff800000), "Min": g.u32(0x7f800000)}[op]
+	nan := g.u32(0x7fc00000)
+	if elem == 8 {
+		first, nan = map[string]string{"Max": g.u64(0xfff << 52), "Min": g.u64(0x7ff << 52)}[op], g.u64(0x7ff8<<48)
+	}
+	load := func(at string, r int, masked bool) {
+		z, mask := "", ""
+		if masked {
+			z, mask = ".Z", "K1, "
+		}
+		switch {
+		case kind != "":
+			o := g.half(kind, false)
+			g.i("%s%s %s, %sR_%d", o.load, z, at, mask, r)
+			if o.then != nil {
+				o.then(r)
+			}
+		default:
+			g.i("VMOVU%s%s %s, %sR_%d", g.t, z, at, mask, r)
+		}
+	}
+	// take joins a register with another one.
+	take := func(reg string, from, into int) {
+		switch {
+		case op == "Sum":
+			g.p("\tVADD%s %s%d, %s%d, %s%d", g.t, reg, from, reg, into, reg, into)
+		case v.wide(): // NaN is looked for apart
+			g.p("\tVRANGE%s $%d, %s%d, %s%d, %s%d", g.t, map[string]int{"Max": 5, "Min": 4}[op], reg, from, reg, into, reg, into)
+		default:
+			g.extreme(strings.ToUpper(op), map[string]string{"Max": "AND", "Min": "OR"}[op], into, from, into)
+		}
+	}
+	watch := func() {
+		if op != "Sum" && v.wide() {
+			for a := 0; a < accs; a += 2 {
+				g.i("VCMP%s $3, R_%d, R_%d, K2", g.t, 8+a, 9+a)
+				g.p("\tKORW K2, K3, K3")
+			}
+		}
+	}
 	g.p("\n// func %s(x *Args)", name)
 	g.p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
 	g.p("\tMOVQ x+0(FP), AX\n\tMOVQ 0(AX), DI\n\tMOVQ 8(AX), SI\n\tMOVQ 64(AX), R12\n\tTESTQ R12, R12\n\tJZ done\nrow:")
 	g.p("\tMOVQ 72(AX), CX\n\tMOVQ SI, DX")
 	for a := range accs {
-		g.i("VXORPS R_%d, R_%d, R_%d", a, a, a)
+		if op == "Sum" {
+			g.i("VXORPS R_%d, R_%d, R_%d", a, a, a)
+		} else {
+			g.i("VMOVU%s %s, R_%d", g.t, first, a)
+		}
 	}
-	g.p("\tCMPQ CX, $32\n\tJLT tail\nloop:")
+	if op != "Sum" && v.wide() {
+		g.p("\tKXORW K3, K3, K3")
+	}
+	g.p("\tSUBQ $32, CX\n\tJLT tail\nloop:")
 	for a := range accs {
-		g.i("VADD%s %d(DX), R_%d, R_%d", g.t, a*g.isa.bytes, a, a)
+		at := fmt.Sprintf("%d(DX)", a*lanes*size)
+		if op == "Sum" && kind == "" {
+			g.i("VADD%s %s, R_%d, R_%d", g.t, at, a, a)
+			continue
+		}
+		load(at, 8+a, false)
+		take(v.r, 8+a, a)
 	}
-	g.p("\tADDQ $%d, DX\n\tSUBQ $32, CX\n\tCMPQ CX, $32\n\tJGE loop\ntail:", 32*elem)
-	if g.isa.wide() { // under a mask; AVX2 is given rows of whole vectors
-		g.p("\tTESTQ CX, CX\n\tJZ join")
+	watch()
+	g.p("\tADDQ $%d, DX\n\tSUBQ $32, CX\n\tJGE loop\ntail:\n\tADDQ $32, CX\n\tJZ join", 32*size)
+	switch {
+	case v.wide():
 		g.p("\tMOVQ $1, R9\n\tSHLQ CX, R9\n\tDECQ R9")
 		for a := range accs {
 			g.p("\tKMOVQ R9, K1\n\tSHRQ $%d, R9", lanes)
-			g.i("VMOVU%s.Z %d(DX), K1, R_8", g.t, a*g.isa.bytes)
-			g.i("VADD%s R_8, R_%d, K1, R_%d", g.t, a, a)
+			load(fmt.Sprintf("%d(DX)", a*lanes*size), 8+a, true)
+			if op == "Sum" {
+				g.i("VADD%s R_%d, R_%d, K1, R_%d", g.t, 8+a, a, a)
+				continue
+			}
+			g.i("VMOVU%s %s, R_12", g.t, first)
+			g.i("VMOVAP%s R_%d, K1, R_12", g.t[1:], 8+a)
+			g.i("VMOVAPS R_12, R_%d", 8+a)
+			take(v.r, 8+a, a)
 		}
-		g.p("join:")
+		watch()
+	case kind == "":
+		g.p("\tLEAQ ·masks%d+%d(SB), R9\n\tSHLQ $%d, CX\n\tSUBQ CX, R9", 8*elem, 32*elem, map[int]int{4: 2, 8: 3}[elem])
+		for a := range accs {
+			g.i("VMOVUPS %d(R9), R_14", a*v.bytes)
+			g.i("VMASKMOV%s %d(DX), R_14, R_15", g.t, a*v.bytes)
+			if op != "Sum" {
+				g.i("VMOVU%s %s, R_13", g.t, first)
+				g.i("VBLENDV%s R_14, R_15, R_13, R_15", g.t)
+			}
+			take(v.r, 15, a)
+		}
 	}
+	g.p("join:")
 	for n := accs / 2; n > 0; n /= 2 {
 		for a := range n {
-			g.i("VADD%s R_%d, R_%d, R_%d", g.t, a+n, a, a)
+			take(v.r, a+n, a)
 		}
 	}
-	add := func(r string) { g.p("\tVADD%s %s1, %s0, %s0", g.t, r, r, r) }
-	if g.isa.wide() {
+	if v.wide() {
 		g.p("\tVEXTRACTF64X4 $1, Z0, Y1")
-		add("Y")
+		take("Y", 1, 0)
 	}
 	g.p("\tVEXTRACTF128 $1, Y0, X1")
-	add("X")
+	take("X", 1, 0)
 	if elem == 4 {
 		g.p("\tVMOVHLPS X0, X0, X1")
-		add("X")
+		take("X", 1, 0)
 		g.p("\tVMOVSHDUP X0, X1")
-		add("X")
-		g.p("\tVMOVSS X0, (DI)")
+		take("X", 1, 0)
 	} else {
 		g.p("\tVPERMILPD $1, X0, X1")
-		add("X")
-		g.p("\tVMOVSD X0, (DI)")
+		take("X", 1, 0)
 	}
+	if op != "Sum" && v.wide() {
+		g.p("\tKORTESTW K3, K3\n\tJZ store\n\tVMOVUPS %s, X0\nstore:", nan)
+	}
+	g.p("\tVMOVS%s X0, (DI)", g.t[1:])
 	g.p("\tADDQ 32(AX), DI\n\tADDQ 40(AX), SI\n\tDECQ R12\n\tJNZ row\ndone:\n\tVZEROUPPER\n\tRET")
-	g.enter("sumRow1, \"\", %s, 0, 32, %s", dtypeOf[g.t], name)
+	whole := 1 // rows must be a multiple of it
+	if kind != "" && !v.wide() {
+		whole = 32
+	}
+	g.enter("row1, %q, %s, 0, %d, %s", "Reduce"+op, dtypeOf[of], whole, name)
 }
 
 // sumColumns adds the rows of A to the one row D.
@@ -428,13 +880,13 @@ func (g *generator) sumColumns(elem, lanes int) {
 	g.p("\n// func %s(x *Args)", name)
 	g.p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
 	g.p("\tMOVQ x+0(FP), AX\n\tMOVQ 0(AX), DI\n\tMOVQ 8(AX), SI\n\tMOVQ 64(AX), R12\n\tTESTQ R12, R12\n\tJZ done\nrow:")
-	g.p("\tMOVQ 72(AX), CX\n\tXORQ BX, BX\n\tCMPQ CX, $%d\n\tJLT tail\nloop:", lanes)
+	g.p("\tMOVQ 72(AX), CX\n\tXORQ BX, BX\n\tLEAQ -%d(CX), R10\n\tTESTQ R10, R10\n\tJLT tail\nloop:", lanes)
 	g.i("VMOVU%s (DI)(BX*%d), R_0", g.t, elem)
 	g.i("VADD%s (SI)(BX*%d), R_0, R_0", g.t, elem)
 	g.i("VMOVU%s R_0, (DI)(BX*%d)", g.t, elem)
-	g.p("\tADDQ $%d, BX\n\tSUBQ $%d, CX\n\tCMPQ CX, $%d\n\tJGE loop\ntail:", lanes, lanes, lanes)
+	g.p("\tADDQ $%d, BX\n\tCMPQ BX, R10\n\tJLE loop\ntail:", lanes)
 	if g.isa.wide() {
-		g.p("\tTESTQ CX, CX\n\tJZ next\n\tMOVQ $1, R9\n\tSHLQ CX, R9\n\tDECQ R9\n\tKMOVQ R9, K7")
+		g.p("\tSUBQ BX, CX\n\tJZ next\n\tMOVQ $1, R9\n\tSHLQ CX, R9\n\tDECQ R9\n\tKMOVQ R9, K7")
 		g.i("VMOVU%s.Z (DI)(BX*%d), K7, R_0", g.t, elem)
 		g.i("VMOVU%s.Z (SI)(BX*%d), K7, R_1", g.t, elem)
 		g.i("VADD%s R_1, R_0, R_0", g.t)
@@ -442,13 +894,13 @@ func (g *generator) sumColumns(elem, lanes int) {
 		g.p("next:")
 	}
 	g.p("\tADDQ 40(AX), SI\n\tDECQ R12\n\tJNZ row\ndone:\n\tVZEROUPPER\n\tRET")
-	g.enter("sumColumns1, \"\", %s, 0, %d, %s", dtypeOf[g.t], lanes, name)
+	g.enter("addColumns1, \"ReduceSum\", %s, 0, %d, %s", dtypeOf[g.t], lanes, name)
 }
 
 // The functions below compute in float64 and round once, so that they give the bits of float32(math.F(float64(x))).
 
-// exponential computes exp of register x into register d: 2^t·exp(r), t the nearest integer of x/ln 2. Registers 4 to 6 are lost.
-func (g *generator) exponential(x, d int) {
+// reduce writes x as t·ln 2 + r: t in register 4, the nearest integer of x/ln 2, and r in register 5.
+func (g *generator) reduce(x int) {
 	g.i("VMULPD %s, R_%d, R_4", g.f64("math.Log2E"), x)
 	if g.isa.wide() {
 		g.i("VRNDSCALEPD $0, R_4, R_4")
@@ -458,19 +910,49 @@ func (g *generator) exponential(x, d int) {
 	g.i("VMOVAPD R_%d, R_5", x)
 	g.i("VFMADD231PD %s, R_4, R_5", g.f64("-6.93147180369123816490e-01"))
 	g.i("VFMADD231PD %s, R_4, R_5", g.f64("-1.90821492927058770002e-10"))
-	// The series of exp, whose error is below 1e-17 for |r| < ln 2 / 2.
+}
+
+// series computes (exp(r)-1)/r into register 6, for r in register 5. The error of the series is below 1e-17 for |r| < ln 2 / 2.
+func (g *generator) series() {
 	g.i("VMOVUPD %s, R_6", g.f64("1.0/6227020800"))
-	for _, c := range []string{"1.0/479001600", "1.0/39916800", "1.0/3628800", "1.0/362880", "1.0/40320", "1.0/5040", "1.0/720", "1.0/120", "1.0/24", "1.0/6", "0.5", "1", "1"} {
+	for _, c := range []string{"1.0/479001600", "1.0/39916800", "1.0/3628800", "1.0/362880", "1.0/40320", "1.0/5040", "1.0/720", "1.0/120", "1.0/24", "1.0/6", "0.5", "1"} {
 		g.i("VFMADD213PD %s, R_5, R_6", g.f64(c))
 	}
+}
+
+// scale computes register x times 2^t into register d, for t in register 4.
+func (g *generator) scale(x, d int) {
 	if g.isa.wide() {
-		g.i("VSCALEFPD R_4, R_6, R_%d", d)
+		g.i("VSCALEFPD R_4, R_%d, R_%d", x, d)
 		return
 	}
 	g.p("\tVCVTPD2DQY Y4, X4\n\tVPMOVSXDQ X4, Y4")
 	g.i("VPADDQ %s, Y4, Y4", g.u64(1023))
 	g.i("VPSLLQ $52, Y4, Y4")
-	g.i("VMULPD Y4, Y6, Y%d", d)
+	g.i("VMULPD Y4, Y%d, Y%d", x, d)
+}
+
+// exponential computes exp of register x into register d: 2^t·exp(r). Registers 4 to 6 are lost.
+func (g *generator) exponential(x, d int) {
+	g.reduce(x)
+	g.series()
+	g.i("VFMADD213PD %s, R_5, R_6", g.f64("1"))
+	g.scale(6, d)
+}
+
+// expm1 is 2^t·(exp(r)-1) + (2^t-1), with the sign of x.
+func (g *generator) expm1() {
+	g.clamp("-104", "89")
+	g.reduce(7)
+	g.series()
+	g.i("VMULPD R_5, R_6, R_6")
+	g.i("VMOVUPD %s, R_8", g.f64("1"))
+	g.scale(8, 9)
+	g.i("VSUBPD R_8, R_9, R_3")
+	g.i("VFMADD231PD R_6, R_9, R_3")
+	g.i("VANDPD %s, R_0, R_5", g.u64(1<<63))
+	g.i("VORPD R_5, R_3, R_3")
+	g.orNaN()
 }
 
 // orNaN replaces the result by the operand where that is NaN.
@@ -523,59 +1005,109 @@ func (g *generator) rsqrt() {
 	g.i("VDIVPD R_4, R_5, R_3")
 }
 
-// log is e·ln 2 + 2·atanh(s), s = (m-1)/(m+1), for x = 2^e·m and m from 1/√2 to √2.
-func (g *generator) log() {
-	g.i("VMOVDQU64 %s, Z4", g.u64(0x3fe6a09e667f3bcd))
-	g.i("VPSUBQ Z4, Z0, Z4")
-	g.i("VPSRAQ $52, Z4, Z4") // e
-	g.i("VPSLLQ $52, Z4, Z5")
-	g.i("VPSUBQ Z5, Z0, Z5") // m
-	g.i("VSUBPD %s, Z5, Z6", g.f64("1"))
-	g.i("VADDPD %s, Z5, Z7", g.f64("1"))
-	g.i("VDIVPD Z7, Z6, Z6")
-	g.i("VMULPD Z6, Z6, Z7")
-	g.i("VMOVUPD %s, Z8", g.f64("2.0/23"))
-	for _, c := range []string{"2.0/21", "2.0/19", "2.0/17", "2.0/15", "2.0/13", "2.0/11", "2.0/9", "2.0/7", "2.0/5", "2.0/3", "2"} {
-		g.i("VFMADD213PD %s, Z7, Z8", g.f64(c))
+// log is e·ln 2 + 2·atanh(s), s = (m-1)/(m+1), for x = 2^e·m and m from 1/√2 to √2; x is a register, the result is in register 3.
+// Registers 4 to 8 are lost.
+func (g *generator) log(x int) {
+	if g.isa.wide() {
+		g.i("VMOVDQU64 %s, Z4", g.u64(0x3fe6a09e667f3bcd))
+		g.i("VPSUBQ Z4, Z%d, Z4", x)
+		g.i("VPSRAQ $52, Z4, Z4") // e
+		g.i("VPSLLQ $52, Z4, Z5")
+	} else {
+		g.i("VMOVDQU %s, Y4", g.u64(0x3fe6a09e667f3bcd))
+		g.i("VPSUBQ Y4, Y%d, Y4", x)
+		g.i("VPSRAD $20, Y4, Y4") // e in the upper halves
+		g.i("VPSRLQ $32, Y4, Y5")
+		g.i("VPSLLQ $52, Y5, Y5")
 	}
-	g.i("VMULPD Z6, Z8, Z3")
-	g.i("VCVTQQ2PD Z4, Z4")
-	g.i("VFMADD231PD %s, Z4, Z3", g.f64("math.Ln2"))
-	g.i("VXORPS Z5, Z5, Z5")
-	g.i("VCMPPD $0, Z5, Z0, K1") // of 0
-	g.i("VMOVUPD %s, K1, Z3", g.u64(0xfff0000000000000))
-	g.i("VCMPPD $17, Z5, Z0, K1") // of less
-	g.i("VMOVUPD %s, K1, Z3", g.u64(0x7ff8000000000001))
-	g.i("VCMPPD $0, %s, Z0, K1", g.u64(0x7ff0000000000000)) // of infinity
-	g.i("VMOVAPD Z0, K1, Z3")
+	g.i("VPSUBQ R_5, R_%d, R_5", x) // m
+	g.i("VSUBPD %s, R_5, R_6", g.f64("1"))
+	g.i("VADDPD %s, R_5, R_7", g.f64("1"))
+	g.i("VDIVPD R_7, R_6, R_6")
+	g.i("VMULPD R_6, R_6, R_7")
+	g.i("VMOVUPD %s, R_8", g.f64("2.0/23"))
+	for _, c := range []string{"2.0/21", "2.0/19", "2.0/17", "2.0/15", "2.0/13", "2.0/11", "2.0/9", "2.0/7", "2.0/5", "2.0/3", "2"} {
+		g.i("VFMADD213PD %s, R_7, R_8", g.f64(c))
+	}
+	g.i("VMULPD R_6, R_8, R_3")
+	if g.isa.wide() {
+		g.i("VCVTQQ2PD Z4, Z4")
+	} else {
+		g.i("VEXTRACTI128 $1, Y4, X5")
+		g.i("VSHUFPS $0xdd, X5, X4, X4")
+		g.i("VCVTDQ2PD X4, Y4")
+	}
+	g.i("VFMADD231PD %s, R_4, R_3", g.f64("math.Ln2"))
+	g.i("VXORPS R_5, R_5, R_5")
+	g.where1(0, x, 5, g.u64(0xfff0000000000000))      // of 0
+	g.where1(17, x, 5, g.u64(0x7ff8000000000001))     // of less
+	g.i("VMOVUPD %s, R_5", g.u64(0x7ff0000000000000)) // of infinity
+	g.where1(0, x, 5, g.u64(0x7ff0000000000000))
+}
+
+// where1 puts a constant into register 3 where a condition holds between registers a and b. Registers 7 and 8 are lost.
+func (g *generator) where1(imm, a, b int, constant string) {
+	if g.isa.wide() {
+		g.i("VCMPPD $%d, Z%d, Z%d, K1", imm, b, a)
+		g.i("VMOVUPD %s, K1, Z3", constant)
+		return
+	}
+	g.i("VCMPPD $%d, Y%d, Y%d, Y7", imm, b, a)
+	g.i("VMOVUPD %s, Y8", constant)
+	g.i("VBLENDVPD Y7, Y8, Y3, Y3")
+}
+
+// log1p is log(1+x), where 1+x is exact or large, and x-x²/2 where x is so small that the next term does not count.
+func (g *generator) log1p() {
+	g.i("VADDPD %s, R_0, R_9", g.f64("1"))
+	g.log(9)
+	g.i("VANDPD %s, R_0, R_4", g.u64(1<<63-1))
+	g.i("VMULPD %s, R_0, R_5", g.f64("-0.5"))
+	g.i("VFMADD213PD R_0, R_0, R_5")
+	if g.isa.wide() {
+		g.i("VCMPPD $17, %s, Z4, K1", g.f64("1.0/(1<<28)"))
+		g.i("VMOVAPD Z5, K1, Z3")
+	} else {
+		g.i("VCMPPD $17, %s, Y4, Y4", g.f64("1.0/(1<<28)"))
+		g.i("VBLENDVPD Y4, Y5, Y3, Y3")
+	}
 	g.orNaN()
 }
 
 // byTable computes an odd function f as |x|·g(|x|), with the sign of x: g is a polynomial in each of 16 intervals.
 func (g *generator) byTable(name string) {
 	f := functions[name]
-	g.i("VANDPD %s, Z0, Z4", g.u64(1<<63-1))
-	g.i("VMINPD %s, Z4, Z4", g.f64(fmt.Sprintf("%.4f-1e-9", f.top)))
-	g.i("VMULPD %s, Z4, Z5", g.f64(fmt.Sprintf("16/%.4f", f.top)))
-	g.i("VCVTTPD2QQ Z5, Z5") // the interval
-	g.i("VCVTQQ2PD Z5, Z6")
-	g.i("VADDPD %s, Z6, Z6", g.f64("0.5"))
-	g.i("VMOVAPD Z4, Z7")
-	g.i("VFMADD231PD %s, Z6, Z7", g.f64(fmt.Sprintf("-%.4f/16", f.top))) // from the middle of it
+	g.i("VANDPD %s, R_0, R_4", g.u64(1<<63-1))
+	g.i("VMINPD %s, R_4, R_4", g.f64(fmt.Sprintf("%.4f-1e-9", f.top)))
+	g.i("VMULPD %s, R_4, R_5", g.f64(fmt.Sprintf("16/%.4f", f.top)))
+	if g.isa.wide() {
+		g.i("VCVTTPD2QQ Z5, Z5") // the interval
+		g.i("VCVTQQ2PD Z5, Z6")
+	} else {
+		g.p("\tVCVTTPD2DQY Y5, X5\n\tVCVTDQ2PD X5, Y6\n\tLEAQ ·%sTable(SB), R11", name)
+	}
+	g.i("VADDPD %s, R_6, R_6", g.f64("0.5"))
+	g.i("VMOVAPD R_4, R_7")
+	g.i("VFMADD231PD %s, R_6, R_7", g.f64(fmt.Sprintf("-%.4f/16", f.top))) // from the middle of it
 	for k := f.degree; k >= 0; k-- {
-		g.i("VMOVDQA64 Z5, Z9")
-		g.i("VMOVUPD ·%sTable+%d(SB), Z10", name, k*128)
-		g.i("VPERMI2PD ·%sTable+%d(SB), Z10, Z9", name, k*128+64)
-		if k == f.degree {
-			g.i("VMOVAPD Z9, Z8")
+		if g.isa.wide() {
+			g.i("VMOVDQA64 Z5, Z9")
+			g.i("VMOVUPD ·%sTable+%d(SB), Z10", name, k*128)
+			g.i("VPERMI2PD ·%sTable+%d(SB), Z10, Z9", name, k*128+64)
 		} else {
-			g.i("VFMADD213PD Z9, Z7, Z8")
+			g.i("VPCMPEQD Y10, Y10, Y10")
+			g.i("VGATHERDPD Y10, %d(R11)(X5*8), Y9", k*128)
+		}
+		if k == f.degree {
+			g.i("VMOVAPD R_9, R_8")
+		} else {
+			g.i("VFMADD213PD R_9, R_7, R_8")
 		}
 	}
-	g.i("VMULPD Z4, Z8, Z3")
-	g.i("VMINPD %s, Z3, Z3", g.f64("1"))
-	g.i("VANDPD %s, Z0, Z5", g.u64(1<<63))
-	g.i("VORPD Z5, Z3, Z3")
+	g.i("VMULPD R_4, R_8, R_3")
+	g.i("VMINPD %s, R_3, R_3", g.f64("1"))
+	g.i("VANDPD %s, R_0, R_5", g.u64(1<<63))
+	g.i("VORPD R_5, R_3, R_3")
 	g.orNaN()
 }
 
@@ -606,6 +1138,10 @@ func (g *generator) tables() []byte {
 		}
 	}
 	fmt.Fprintf(&b, "}\n")
+	for _, bits := range []int{32, 64} {
+		fmt.Fprintf(&b, "\n// masks%d begins with a mask of 32 elements that count, and ends with one of 32 that do not.\nvar masks%d = [64]int%d{%s}\n",
+			bits, bits, bits, strings.TrimSuffix(strings.Repeat("-1, ", 32), ", "))
+	}
 	for _, name := range []string{"erf", "tanh"} {
 		f := functions[name]
 		fmt.Fprintf(&b, "\n// %sTable[k][i] is the coefficient of t^k of %s(z)/z in interval i of 16 up to %v, t measured from its middle.\nvar %sTable = [...][16]float64{\n", name, name, f.top, name)

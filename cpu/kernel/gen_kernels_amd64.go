@@ -126,6 +126,18 @@ func AbsS512(x *Args)
 func SqrtS512(x *Args)
 
 //go:noescape
+func RoundS512(x *Args)
+
+//go:noescape
+func FloorS512(x *Args)
+
+//go:noescape
+func CeilS512(x *Args)
+
+//go:noescape
+func SignS512(x *Args)
+
+//go:noescape
 func Where4VV512(x *Args)
 
 //go:noescape
@@ -139,6 +151,12 @@ func Where4SS512(x *Args)
 
 //go:noescape
 func SumRowS512(x *Args)
+
+//go:noescape
+func MaxRowS512(x *Args)
+
+//go:noescape
+func MinRowS512(x *Args)
 
 //go:noescape
 func SumColumnsS512(x *Args)
@@ -261,6 +279,18 @@ func AbsD512(x *Args)
 func SqrtD512(x *Args)
 
 //go:noescape
+func RoundD512(x *Args)
+
+//go:noescape
+func FloorD512(x *Args)
+
+//go:noescape
+func CeilD512(x *Args)
+
+//go:noescape
+func SignD512(x *Args)
+
+//go:noescape
 func Where8VV512(x *Args)
 
 //go:noescape
@@ -276,13 +306,1036 @@ func Where8SS512(x *Args)
 func SumRowD512(x *Args)
 
 //go:noescape
+func MaxRowD512(x *Args)
+
+//go:noescape
+func MinRowD512(x *Args)
+
+//go:noescape
 func SumColumnsD512(x *Args)
+
+//go:noescape
+func Where1VV512(x *Args)
+
+//go:noescape
+func Where1SV512(x *Args)
+
+//go:noescape
+func Where1VS512(x *Args)
+
+//go:noescape
+func Where1SS512(x *Args)
+
+//go:noescape
+func Where2VV512(x *Args)
+
+//go:noescape
+func Where2SV512(x *Args)
+
+//go:noescape
+func Where2VS512(x *Args)
+
+//go:noescape
+func Where2SS512(x *Args)
+
+//go:noescape
+func AddBF16VV512(x *Args)
+
+//go:noescape
+func AddBF16SV512(x *Args)
+
+//go:noescape
+func AddBF16VS512(x *Args)
+
+//go:noescape
+func SubBF16VV512(x *Args)
+
+//go:noescape
+func SubBF16SV512(x *Args)
+
+//go:noescape
+func SubBF16VS512(x *Args)
+
+//go:noescape
+func MulBF16VV512(x *Args)
+
+//go:noescape
+func MulBF16SV512(x *Args)
+
+//go:noescape
+func MulBF16VS512(x *Args)
+
+//go:noescape
+func DivBF16VV512(x *Args)
+
+//go:noescape
+func DivBF16SV512(x *Args)
+
+//go:noescape
+func DivBF16VS512(x *Args)
+
+//go:noescape
+func MaxBF16VV512(x *Args)
+
+//go:noescape
+func MaxBF16SV512(x *Args)
+
+//go:noescape
+func MaxBF16VS512(x *Args)
+
+//go:noescape
+func MinBF16VV512(x *Args)
+
+//go:noescape
+func MinBF16SV512(x *Args)
+
+//go:noescape
+func MinBF16VS512(x *Args)
+
+//go:noescape
+func EqualBF16VV512(x *Args)
+
+//go:noescape
+func EqualBF16SV512(x *Args)
+
+//go:noescape
+func EqualBF16VS512(x *Args)
+
+//go:noescape
+func NotEqualBF16VV512(x *Args)
+
+//go:noescape
+func NotEqualBF16SV512(x *Args)
+
+//go:noescape
+func NotEqualBF16VS512(x *Args)
+
+//go:noescape
+func LessThanBF16VV512(x *Args)
+
+//go:noescape
+func LessThanBF16SV512(x *Args)
+
+//go:noescape
+func LessThanBF16VS512(x *Args)
+
+//go:noescape
+func LessOrEqualBF16VV512(x *Args)
+
+//go:noescape
+func LessOrEqualBF16SV512(x *Args)
+
+//go:noescape
+func LessOrEqualBF16VS512(x *Args)
+
+//go:noescape
+func GreaterOrEqualBF16VV512(x *Args)
+
+//go:noescape
+func GreaterOrEqualBF16SV512(x *Args)
+
+//go:noescape
+func GreaterOrEqualBF16VS512(x *Args)
+
+//go:noescape
+func GreaterThanBF16VV512(x *Args)
+
+//go:noescape
+func GreaterThanBF16SV512(x *Args)
+
+//go:noescape
+func GreaterThanBF16VS512(x *Args)
+
+//go:noescape
+func NegBF16512(x *Args)
+
+//go:noescape
+func AbsBF16512(x *Args)
+
+//go:noescape
+func SqrtBF16512(x *Args)
+
+//go:noescape
+func RoundBF16512(x *Args)
+
+//go:noescape
+func FloorBF16512(x *Args)
+
+//go:noescape
+func CeilBF16512(x *Args)
+
+//go:noescape
+func SignBF16512(x *Args)
+
+//go:noescape
+func SumRowBF16512(x *Args)
+
+//go:noescape
+func SumIntoBF16512(x *Args)
+
+//go:noescape
+func MaxRowBF16512(x *Args)
+
+//go:noescape
+func MaxIntoBF16512(x *Args)
+
+//go:noescape
+func MinRowBF16512(x *Args)
+
+//go:noescape
+func MinIntoBF16512(x *Args)
+
+//go:noescape
+func AddF16VV512(x *Args)
+
+//go:noescape
+func AddF16SV512(x *Args)
+
+//go:noescape
+func AddF16VS512(x *Args)
+
+//go:noescape
+func SubF16VV512(x *Args)
+
+//go:noescape
+func SubF16SV512(x *Args)
+
+//go:noescape
+func SubF16VS512(x *Args)
+
+//go:noescape
+func MulF16VV512(x *Args)
+
+//go:noescape
+func MulF16SV512(x *Args)
+
+//go:noescape
+func MulF16VS512(x *Args)
+
+//go:noescape
+func DivF16VV512(x *Args)
+
+//go:noescape
+func DivF16SV512(x *Args)
+
+//go:noescape
+func DivF16VS512(x *Args)
+
+//go:noescape
+func MaxF16VV512(x *Args)
+
+//go:noescape
+func MaxF16SV512(x *Args)
+
+//go:noescape
+func MaxF16VS512(x *Args)
+
+//go:noescape
+func MinF16VV512(x *Args)
+
+//go:noescape
+func MinF16SV512(x *Args)
+
+//go:noescape
+func MinF16VS512(x *Args)
+
+//go:noescape
+func EqualF16VV512(x *Args)
+
+//go:noescape
+func EqualF16SV512(x *Args)
+
+//go:noescape
+func EqualF16VS512(x *Args)
+
+//go:noescape
+func NotEqualF16VV512(x *Args)
+
+//go:noescape
+func NotEqualF16SV512(x *Args)
+
+//go:noescape
+func NotEqualF16VS512(x *Args)
+
+//go:noescape
+func LessThanF16VV512(x *Args)
+
+//go:noescape
+func LessThanF16SV512(x *Args)
+
+//go:noescape
+func LessThanF16VS512(x *Args)
+
+//go:noescape
+func LessOrEqualF16VV512(x *Args)
+
+//go:noescape
+func LessOrEqualF16SV512(x *Args)
+
+//go:noescape
+func LessOrEqualF16VS512(x *Args)
+
+//go:noescape
+func GreaterOrEqualF16VV512(x *Args)
+
+//go:noescape
+func GreaterOrEqualF16SV512(x *Args)
+
+//go:noescape
+func GreaterOrEqualF16VS512(x *Args)
+
+//go:noescape
+func GreaterThanF16VV512(x *Args)
+
+//go:noescape
+func GreaterThanF16SV512(x *Args)
+
+//go:noescape
+func GreaterThanF16VS512(x *Args)
+
+//go:noescape
+func NegF16512(x *Args)
+
+//go:noescape
+func AbsF16512(x *Args)
+
+//go:noescape
+func SqrtF16512(x *Args)
+
+//go:noescape
+func RoundF16512(x *Args)
+
+//go:noescape
+func FloorF16512(x *Args)
+
+//go:noescape
+func CeilF16512(x *Args)
+
+//go:noescape
+func SignF16512(x *Args)
+
+//go:noescape
+func SumRowF16512(x *Args)
+
+//go:noescape
+func SumIntoF16512(x *Args)
+
+//go:noescape
+func MaxRowF16512(x *Args)
+
+//go:noescape
+func MaxIntoF16512(x *Args)
+
+//go:noescape
+func MinRowF16512(x *Args)
+
+//go:noescape
+func MinIntoF16512(x *Args)
+
+//go:noescape
+func AddI32VV512(x *Args)
+
+//go:noescape
+func AddI32SV512(x *Args)
+
+//go:noescape
+func AddI32VS512(x *Args)
+
+//go:noescape
+func SubI32VV512(x *Args)
+
+//go:noescape
+func SubI32SV512(x *Args)
+
+//go:noescape
+func SubI32VS512(x *Args)
+
+//go:noescape
+func MulI32VV512(x *Args)
+
+//go:noescape
+func MulI32SV512(x *Args)
+
+//go:noescape
+func MulI32VS512(x *Args)
+
+//go:noescape
+func MaxI32VV512(x *Args)
+
+//go:noescape
+func MaxI32SV512(x *Args)
+
+//go:noescape
+func MaxI32VS512(x *Args)
+
+//go:noescape
+func MinI32VV512(x *Args)
+
+//go:noescape
+func MinI32SV512(x *Args)
+
+//go:noescape
+func MinI32VS512(x *Args)
+
+//go:noescape
+func BitwiseAndI32VV512(x *Args)
+
+//go:noescape
+func BitwiseAndI32SV512(x *Args)
+
+//go:noescape
+func BitwiseAndI32VS512(x *Args)
+
+//go:noescape
+func BitwiseOrI32VV512(x *Args)
+
+//go:noescape
+func BitwiseOrI32SV512(x *Args)
+
+//go:noescape
+func BitwiseOrI32VS512(x *Args)
+
+//go:noescape
+func BitwiseXorI32VV512(x *Args)
+
+//go:noescape
+func BitwiseXorI32SV512(x *Args)
+
+//go:noescape
+func BitwiseXorI32VS512(x *Args)
+
+//go:noescape
+func ShiftLeftI32VV512(x *Args)
+
+//go:noescape
+func ShiftLeftI32SV512(x *Args)
+
+//go:noescape
+func ShiftLeftI32VS512(x *Args)
+
+//go:noescape
+func ShiftRightLogicalI32VV512(x *Args)
+
+//go:noescape
+func ShiftRightLogicalI32SV512(x *Args)
+
+//go:noescape
+func ShiftRightLogicalI32VS512(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticI32VV512(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticI32SV512(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticI32VS512(x *Args)
+
+//go:noescape
+func EqualI32VV512(x *Args)
+
+//go:noescape
+func EqualI32SV512(x *Args)
+
+//go:noescape
+func EqualI32VS512(x *Args)
+
+//go:noescape
+func LessThanI32VV512(x *Args)
+
+//go:noescape
+func LessThanI32SV512(x *Args)
+
+//go:noescape
+func LessThanI32VS512(x *Args)
+
+//go:noescape
+func LessOrEqualI32VV512(x *Args)
+
+//go:noescape
+func LessOrEqualI32SV512(x *Args)
+
+//go:noescape
+func LessOrEqualI32VS512(x *Args)
+
+//go:noescape
+func NotEqualI32VV512(x *Args)
+
+//go:noescape
+func NotEqualI32SV512(x *Args)
+
+//go:noescape
+func NotEqualI32VS512(x *Args)
+
+//go:noescape
+func GreaterOrEqualI32VV512(x *Args)
+
+//go:noescape
+func GreaterOrEqualI32SV512(x *Args)
+
+//go:noescape
+func GreaterOrEqualI32VS512(x *Args)
+
+//go:noescape
+func GreaterThanI32VV512(x *Args)
+
+//go:noescape
+func GreaterThanI32SV512(x *Args)
+
+//go:noescape
+func GreaterThanI32VS512(x *Args)
+
+//go:noescape
+func AddU32VV512(x *Args)
+
+//go:noescape
+func AddU32SV512(x *Args)
+
+//go:noescape
+func AddU32VS512(x *Args)
+
+//go:noescape
+func SubU32VV512(x *Args)
+
+//go:noescape
+func SubU32SV512(x *Args)
+
+//go:noescape
+func SubU32VS512(x *Args)
+
+//go:noescape
+func MulU32VV512(x *Args)
+
+//go:noescape
+func MulU32SV512(x *Args)
+
+//go:noescape
+func MulU32VS512(x *Args)
+
+//go:noescape
+func MaxU32VV512(x *Args)
+
+//go:noescape
+func MaxU32SV512(x *Args)
+
+//go:noescape
+func MaxU32VS512(x *Args)
+
+//go:noescape
+func MinU32VV512(x *Args)
+
+//go:noescape
+func MinU32SV512(x *Args)
+
+//go:noescape
+func MinU32VS512(x *Args)
+
+//go:noescape
+func BitwiseAndU32VV512(x *Args)
+
+//go:noescape
+func BitwiseAndU32SV512(x *Args)
+
+//go:noescape
+func BitwiseAndU32VS512(x *Args)
+
+//go:noescape
+func BitwiseOrU32VV512(x *Args)
+
+//go:noescape
+func BitwiseOrU32SV512(x *Args)
+
+//go:noescape
+func BitwiseOrU32VS512(x *Args)
+
+//go:noescape
+func BitwiseXorU32VV512(x *Args)
+
+//go:noescape
+func BitwiseXorU32SV512(x *Args)
+
+//go:noescape
+func BitwiseXorU32VS512(x *Args)
+
+//go:noescape
+func ShiftLeftU32VV512(x *Args)
+
+//go:noescape
+func ShiftLeftU32SV512(x *Args)
+
+//go:noescape
+func ShiftLeftU32VS512(x *Args)
+
+//go:noescape
+func ShiftRightLogicalU32VV512(x *Args)
+
+//go:noescape
+func ShiftRightLogicalU32SV512(x *Args)
+
+//go:noescape
+func ShiftRightLogicalU32VS512(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticU32VV512(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticU32SV512(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticU32VS512(x *Args)
+
+//go:noescape
+func EqualU32VV512(x *Args)
+
+//go:noescape
+func EqualU32SV512(x *Args)
+
+//go:noescape
+func EqualU32VS512(x *Args)
+
+//go:noescape
+func LessThanU32VV512(x *Args)
+
+//go:noescape
+func LessThanU32SV512(x *Args)
+
+//go:noescape
+func LessThanU32VS512(x *Args)
+
+//go:noescape
+func LessOrEqualU32VV512(x *Args)
+
+//go:noescape
+func LessOrEqualU32SV512(x *Args)
+
+//go:noescape
+func LessOrEqualU32VS512(x *Args)
+
+//go:noescape
+func NotEqualU32VV512(x *Args)
+
+//go:noescape
+func NotEqualU32SV512(x *Args)
+
+//go:noescape
+func NotEqualU32VS512(x *Args)
+
+//go:noescape
+func GreaterOrEqualU32VV512(x *Args)
+
+//go:noescape
+func GreaterOrEqualU32SV512(x *Args)
+
+//go:noescape
+func GreaterOrEqualU32VS512(x *Args)
+
+//go:noescape
+func GreaterThanU32VV512(x *Args)
+
+//go:noescape
+func GreaterThanU32SV512(x *Args)
+
+//go:noescape
+func GreaterThanU32VS512(x *Args)
+
+//go:noescape
+func AddI64VV512(x *Args)
+
+//go:noescape
+func AddI64SV512(x *Args)
+
+//go:noescape
+func AddI64VS512(x *Args)
+
+//go:noescape
+func SubI64VV512(x *Args)
+
+//go:noescape
+func SubI64SV512(x *Args)
+
+//go:noescape
+func SubI64VS512(x *Args)
+
+//go:noescape
+func MulI64VV512(x *Args)
+
+//go:noescape
+func MulI64SV512(x *Args)
+
+//go:noescape
+func MulI64VS512(x *Args)
+
+//go:noescape
+func MaxI64VV512(x *Args)
+
+//go:noescape
+func MaxI64SV512(x *Args)
+
+//go:noescape
+func MaxI64VS512(x *Args)
+
+//go:noescape
+func MinI64VV512(x *Args)
+
+//go:noescape
+func MinI64SV512(x *Args)
+
+//go:noescape
+func MinI64VS512(x *Args)
+
+//go:noescape
+func BitwiseAndI64VV512(x *Args)
+
+//go:noescape
+func BitwiseAndI64SV512(x *Args)
+
+//go:noescape
+func BitwiseAndI64VS512(x *Args)
+
+//go:noescape
+func BitwiseOrI64VV512(x *Args)
+
+//go:noescape
+func BitwiseOrI64SV512(x *Args)
+
+//go:noescape
+func BitwiseOrI64VS512(x *Args)
+
+//go:noescape
+func BitwiseXorI64VV512(x *Args)
+
+//go:noescape
+func BitwiseXorI64SV512(x *Args)
+
+//go:noescape
+func BitwiseXorI64VS512(x *Args)
+
+//go:noescape
+func ShiftLeftI64VV512(x *Args)
+
+//go:noescape
+func ShiftLeftI64SV512(x *Args)
+
+//go:noescape
+func ShiftLeftI64VS512(x *Args)
+
+//go:noescape
+func ShiftRightLogicalI64VV512(x *Args)
+
+//go:noescape
+func ShiftRightLogicalI64SV512(x *Args)
+
+//go:noescape
+func ShiftRightLogicalI64VS512(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticI64VV512(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticI64SV512(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticI64VS512(x *Args)
+
+//go:noescape
+func EqualI64VV512(x *Args)
+
+//go:noescape
+func EqualI64SV512(x *Args)
+
+//go:noescape
+func EqualI64VS512(x *Args)
+
+//go:noescape
+func LessThanI64VV512(x *Args)
+
+//go:noescape
+func LessThanI64SV512(x *Args)
+
+//go:noescape
+func LessThanI64VS512(x *Args)
+
+//go:noescape
+func LessOrEqualI64VV512(x *Args)
+
+//go:noescape
+func LessOrEqualI64SV512(x *Args)
+
+//go:noescape
+func LessOrEqualI64VS512(x *Args)
+
+//go:noescape
+func NotEqualI64VV512(x *Args)
+
+//go:noescape
+func NotEqualI64SV512(x *Args)
+
+//go:noescape
+func NotEqualI64VS512(x *Args)
+
+//go:noescape
+func GreaterOrEqualI64VV512(x *Args)
+
+//go:noescape
+func GreaterOrEqualI64SV512(x *Args)
+
+//go:noescape
+func GreaterOrEqualI64VS512(x *Args)
+
+//go:noescape
+func GreaterThanI64VV512(x *Args)
+
+//go:noescape
+func GreaterThanI64SV512(x *Args)
+
+//go:noescape
+func GreaterThanI64VS512(x *Args)
+
+//go:noescape
+func AddU64VV512(x *Args)
+
+//go:noescape
+func AddU64SV512(x *Args)
+
+//go:noescape
+func AddU64VS512(x *Args)
+
+//go:noescape
+func SubU64VV512(x *Args)
+
+//go:noescape
+func SubU64SV512(x *Args)
+
+//go:noescape
+func SubU64VS512(x *Args)
+
+//go:noescape
+func MulU64VV512(x *Args)
+
+//go:noescape
+func MulU64SV512(x *Args)
+
+//go:noescape
+func MulU64VS512(x *Args)
+
+//go:noescape
+func MaxU64VV512(x *Args)
+
+//go:noescape
+func MaxU64SV512(x *Args)
+
+//go:noescape
+func MaxU64VS512(x *Args)
+
+//go:noescape
+func MinU64VV512(x *Args)
+
+//go:noescape
+func MinU64SV512(x *Args)
+
+//go:noescape
+func MinU64VS512(x *Args)
+
+//go:noescape
+func BitwiseAndU64VV512(x *Args)
+
+//go:noescape
+func BitwiseAndU64SV512(x *Args)
+
+//go:noescape
+func BitwiseAndU64VS512(x *Args)
+
+//go:noescape
+func BitwiseOrU64VV512(x *Args)
+
+//go:noescape
+func BitwiseOrU64SV512(x *Args)
+
+//go:noescape
+func BitwiseOrU64VS512(x *Args)
+
+//go:noescape
+func BitwiseXorU64VV512(x *Args)
+
+//go:noescape
+func BitwiseXorU64SV512(x *Args)
+
+//go:noescape
+func BitwiseXorU64VS512(x *Args)
+
+//go:noescape
+func ShiftLeftU64VV512(x *Args)
+
+//go:noescape
+func ShiftLeftU64SV512(x *Args)
+
+//go:noescape
+func ShiftLeftU64VS512(x *Args)
+
+//go:noescape
+func ShiftRightLogicalU64VV512(x *Args)
+
+//go:noescape
+func ShiftRightLogicalU64SV512(x *Args)
+
+//go:noescape
+func ShiftRightLogicalU64VS512(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticU64VV512(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticU64SV512(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticU64VS512(x *Args)
+
+//go:noescape
+func EqualU64VV512(x *Args)
+
+//go:noescape
+func EqualU64SV512(x *Args)
+
+//go:noescape
+func EqualU64VS512(x *Args)
+
+//go:noescape
+func LessThanU64VV512(x *Args)
+
+//go:noescape
+func LessThanU64SV512(x *Args)
+
+//go:noescape
+func LessThanU64VS512(x *Args)
+
+//go:noescape
+func LessOrEqualU64VV512(x *Args)
+
+//go:noescape
+func LessOrEqualU64SV512(x *Args)
+
+//go:noescape
+func LessOrEqualU64VS512(x *Args)
+
+//go:noescape
+func NotEqualU64VV512(x *Args)
+
+//go:noescape
+func NotEqualU64SV512(x *Args)
+
+//go:noescape
+func NotEqualU64VS512(x *Args)
+
+//go:noescape
+func GreaterOrEqualU64VV512(x *Args)
+
+//go:noescape
+func GreaterOrEqualU64SV512(x *Args)
+
+//go:noescape
+func GreaterOrEqualU64VS512(x *Args)
+
+//go:noescape
+func GreaterThanU64VV512(x *Args)
+
+//go:noescape
+func GreaterThanU64SV512(x *Args)
+
+//go:noescape
+func GreaterThanU64VS512(x *Args)
+
+//go:noescape
+func LogicalAnd512(x *Args)
+
+//go:noescape
+func LogicalOr512(x *Args)
+
+//go:noescape
+func LogicalXor512(x *Args)
+
+//go:noescape
+func LogicalNot512(x *Args)
+
+//go:noescape
+func SToD512(x *Args)
+
+//go:noescape
+func DToS512(x *Args)
+
+//go:noescape
+func I32ToS512(x *Args)
+
+//go:noescape
+func I32ToD512(x *Args)
+
+//go:noescape
+func I32ToI64512(x *Args)
+
+//go:noescape
+func SToI32512(x *Args)
+
+//go:noescape
+func BoolToS512(x *Args)
+
+//go:noescape
+func BoolToI32512(x *Args)
+
+//go:noescape
+func SToBool512(x *Args)
+
+//go:noescape
+func I32ToBool512(x *Args)
+
+//go:noescape
+func BF16ToS512(x *Args)
+
+//go:noescape
+func SToBF16512(x *Args)
+
+//go:noescape
+func F16ToS512(x *Args)
+
+//go:noescape
+func SToF16512(x *Args)
+
+//go:noescape
+func U32ToS512(x *Args)
+
+//go:noescape
+func U32ToD512(x *Args)
+
+//go:noescape
+func I64ToS512(x *Args)
+
+//go:noescape
+func I64ToD512(x *Args)
+
+//go:noescape
+func U64ToD512(x *Args)
+
+//go:noescape
+func I64ToI32512(x *Args)
+
+//go:noescape
+func SToI64512(x *Args)
+
+//go:noescape
+func BoolToD512(x *Args)
+
+//go:noescape
+func BoolToI64512(x *Args)
 
 //go:noescape
 func ExpWide512(x *Args)
 
 //go:noescape
+func Expm1Wide512(x *Args)
+
+//go:noescape
 func LogWide512(x *Args)
+
+//go:noescape
+func Log1pWide512(x *Args)
 
 //go:noescape
 func LogisticWide512(x *Args)
@@ -295,6 +1348,54 @@ func ErfWide512(x *Args)
 
 //go:noescape
 func TanhWide512(x *Args)
+
+//go:noescape
+func ExpWideBF16512(x *Args)
+
+//go:noescape
+func Expm1WideBF16512(x *Args)
+
+//go:noescape
+func LogWideBF16512(x *Args)
+
+//go:noescape
+func Log1pWideBF16512(x *Args)
+
+//go:noescape
+func LogisticWideBF16512(x *Args)
+
+//go:noescape
+func RsqrtWideBF16512(x *Args)
+
+//go:noescape
+func ErfWideBF16512(x *Args)
+
+//go:noescape
+func TanhWideBF16512(x *Args)
+
+//go:noescape
+func ExpWideF16512(x *Args)
+
+//go:noescape
+func Expm1WideF16512(x *Args)
+
+//go:noescape
+func LogWideF16512(x *Args)
+
+//go:noescape
+func Log1pWideF16512(x *Args)
+
+//go:noescape
+func LogisticWideF16512(x *Args)
+
+//go:noescape
+func RsqrtWideF16512(x *Args)
+
+//go:noescape
+func ErfWideF16512(x *Args)
+
+//go:noescape
+func TanhWideF16512(x *Args)
 
 //go:noescape
 func AddSVV256(x *Args)
@@ -414,6 +1515,18 @@ func AbsS256(x *Args)
 func SqrtS256(x *Args)
 
 //go:noescape
+func RoundS256(x *Args)
+
+//go:noescape
+func FloorS256(x *Args)
+
+//go:noescape
+func CeilS256(x *Args)
+
+//go:noescape
+func SignS256(x *Args)
+
+//go:noescape
 func Where4VV256(x *Args)
 
 //go:noescape
@@ -427,6 +1540,12 @@ func Where4SS256(x *Args)
 
 //go:noescape
 func SumRowS256(x *Args)
+
+//go:noescape
+func MaxRowS256(x *Args)
+
+//go:noescape
+func MinRowS256(x *Args)
 
 //go:noescape
 func SumColumnsS256(x *Args)
@@ -495,19 +1614,517 @@ func AbsD256(x *Args)
 func SqrtD256(x *Args)
 
 //go:noescape
+func RoundD256(x *Args)
+
+//go:noescape
+func FloorD256(x *Args)
+
+//go:noescape
+func CeilD256(x *Args)
+
+//go:noescape
+func SignD256(x *Args)
+
+//go:noescape
 func SumRowD256(x *Args)
 
 //go:noescape
 func SumColumnsD256(x *Args)
 
 //go:noescape
+func AddBF16VV256(x *Args)
+
+//go:noescape
+func AddBF16SV256(x *Args)
+
+//go:noescape
+func AddBF16VS256(x *Args)
+
+//go:noescape
+func SubBF16VV256(x *Args)
+
+//go:noescape
+func SubBF16SV256(x *Args)
+
+//go:noescape
+func SubBF16VS256(x *Args)
+
+//go:noescape
+func MulBF16VV256(x *Args)
+
+//go:noescape
+func MulBF16SV256(x *Args)
+
+//go:noescape
+func MulBF16VS256(x *Args)
+
+//go:noescape
+func DivBF16VV256(x *Args)
+
+//go:noescape
+func DivBF16SV256(x *Args)
+
+//go:noescape
+func DivBF16VS256(x *Args)
+
+//go:noescape
+func MaxBF16VV256(x *Args)
+
+//go:noescape
+func MaxBF16SV256(x *Args)
+
+//go:noescape
+func MaxBF16VS256(x *Args)
+
+//go:noescape
+func MinBF16VV256(x *Args)
+
+//go:noescape
+func MinBF16SV256(x *Args)
+
+//go:noescape
+func MinBF16VS256(x *Args)
+
+//go:noescape
+func EqualBF16VV256(x *Args)
+
+//go:noescape
+func EqualBF16SV256(x *Args)
+
+//go:noescape
+func EqualBF16VS256(x *Args)
+
+//go:noescape
+func NotEqualBF16VV256(x *Args)
+
+//go:noescape
+func NotEqualBF16SV256(x *Args)
+
+//go:noescape
+func NotEqualBF16VS256(x *Args)
+
+//go:noescape
+func LessThanBF16VV256(x *Args)
+
+//go:noescape
+func LessThanBF16SV256(x *Args)
+
+//go:noescape
+func LessThanBF16VS256(x *Args)
+
+//go:noescape
+func LessOrEqualBF16VV256(x *Args)
+
+//go:noescape
+func LessOrEqualBF16SV256(x *Args)
+
+//go:noescape
+func LessOrEqualBF16VS256(x *Args)
+
+//go:noescape
+func GreaterOrEqualBF16VV256(x *Args)
+
+//go:noescape
+func GreaterOrEqualBF16SV256(x *Args)
+
+//go:noescape
+func GreaterOrEqualBF16VS256(x *Args)
+
+//go:noescape
+func GreaterThanBF16VV256(x *Args)
+
+//go:noescape
+func GreaterThanBF16SV256(x *Args)
+
+//go:noescape
+func GreaterThanBF16VS256(x *Args)
+
+//go:noescape
+func NegBF16256(x *Args)
+
+//go:noescape
+func AbsBF16256(x *Args)
+
+//go:noescape
+func SqrtBF16256(x *Args)
+
+//go:noescape
+func RoundBF16256(x *Args)
+
+//go:noescape
+func FloorBF16256(x *Args)
+
+//go:noescape
+func CeilBF16256(x *Args)
+
+//go:noescape
+func SignBF16256(x *Args)
+
+//go:noescape
+func SumRowBF16256(x *Args)
+
+//go:noescape
+func SumIntoBF16256(x *Args)
+
+//go:noescape
+func MaxRowBF16256(x *Args)
+
+//go:noescape
+func MaxIntoBF16256(x *Args)
+
+//go:noescape
+func MinRowBF16256(x *Args)
+
+//go:noescape
+func MinIntoBF16256(x *Args)
+
+//go:noescape
+func AddI32VV256(x *Args)
+
+//go:noescape
+func AddI32SV256(x *Args)
+
+//go:noescape
+func AddI32VS256(x *Args)
+
+//go:noescape
+func SubI32VV256(x *Args)
+
+//go:noescape
+func SubI32SV256(x *Args)
+
+//go:noescape
+func SubI32VS256(x *Args)
+
+//go:noescape
+func MulI32VV256(x *Args)
+
+//go:noescape
+func MulI32SV256(x *Args)
+
+//go:noescape
+func MulI32VS256(x *Args)
+
+//go:noescape
+func MaxI32VV256(x *Args)
+
+//go:noescape
+func MaxI32SV256(x *Args)
+
+//go:noescape
+func MaxI32VS256(x *Args)
+
+//go:noescape
+func MinI32VV256(x *Args)
+
+//go:noescape
+func MinI32SV256(x *Args)
+
+//go:noescape
+func MinI32VS256(x *Args)
+
+//go:noescape
+func BitwiseAndI32VV256(x *Args)
+
+//go:noescape
+func BitwiseAndI32SV256(x *Args)
+
+//go:noescape
+func BitwiseAndI32VS256(x *Args)
+
+//go:noescape
+func BitwiseOrI32VV256(x *Args)
+
+//go:noescape
+func BitwiseOrI32SV256(x *Args)
+
+//go:noescape
+func BitwiseOrI32VS256(x *Args)
+
+//go:noescape
+func BitwiseXorI32VV256(x *Args)
+
+//go:noescape
+func BitwiseXorI32SV256(x *Args)
+
+//go:noescape
+func BitwiseXorI32VS256(x *Args)
+
+//go:noescape
+func ShiftLeftI32VV256(x *Args)
+
+//go:noescape
+func ShiftLeftI32SV256(x *Args)
+
+//go:noescape
+func ShiftLeftI32VS256(x *Args)
+
+//go:noescape
+func ShiftRightLogicalI32VV256(x *Args)
+
+//go:noescape
+func ShiftRightLogicalI32SV256(x *Args)
+
+//go:noescape
+func ShiftRightLogicalI32VS256(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticI32VV256(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticI32SV256(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticI32VS256(x *Args)
+
+//go:noescape
+func EqualI32VV256(x *Args)
+
+//go:noescape
+func EqualI32SV256(x *Args)
+
+//go:noescape
+func EqualI32VS256(x *Args)
+
+//go:noescape
+func LessThanI32VV256(x *Args)
+
+//go:noescape
+func LessThanI32SV256(x *Args)
+
+//go:noescape
+func LessThanI32VS256(x *Args)
+
+//go:noescape
+func LessOrEqualI32VV256(x *Args)
+
+//go:noescape
+func LessOrEqualI32SV256(x *Args)
+
+//go:noescape
+func LessOrEqualI32VS256(x *Args)
+
+//go:noescape
+func NotEqualI32VV256(x *Args)
+
+//go:noescape
+func NotEqualI32SV256(x *Args)
+
+//go:noescape
+func NotEqualI32VS256(x *Args)
+
+//go:noescape
+func GreaterOrEqualI32VV256(x *Args)
+
+//go:noescape
+func GreaterOrEqualI32SV256(x *Args)
+
+//go:noescape
+func GreaterOrEqualI32VS256(x *Args)
+
+//go:noescape
+func GreaterThanI32VV256(x *Args)
+
+//go:noescape
+func GreaterThanI32SV256(x *Args)
+
+//go:noescape
+func GreaterThanI32VS256(x *Args)
+
+//go:noescape
+func AddU32VV256(x *Args)
+
+//go:noescape
+func AddU32SV256(x *Args)
+
+//go:noescape
+func AddU32VS256(x *Args)
+
+//go:noescape
+func SubU32VV256(x *Args)
+
+//go:noescape
+func SubU32SV256(x *Args)
+
+//go:noescape
+func SubU32VS256(x *Args)
+
+//go:noescape
+func MulU32VV256(x *Args)
+
+//go:noescape
+func MulU32SV256(x *Args)
+
+//go:noescape
+func MulU32VS256(x *Args)
+
+//go:noescape
+func MaxU32VV256(x *Args)
+
+//go:noescape
+func MaxU32SV256(x *Args)
+
+//go:noescape
+func MaxU32VS256(x *Args)
+
+//go:noescape
+func MinU32VV256(x *Args)
+
+//go:noescape
+func MinU32SV256(x *Args)
+
+//go:noescape
+func MinU32VS256(x *Args)
+
+//go:noescape
+func BitwiseAndU32VV256(x *Args)
+
+//go:noescape
+func BitwiseAndU32SV256(x *Args)
+
+//go:noescape
+func BitwiseAndU32VS256(x *Args)
+
+//go:noescape
+func BitwiseOrU32VV256(x *Args)
+
+//go:noescape
+func BitwiseOrU32SV256(x *Args)
+
+//go:noescape
+func BitwiseOrU32VS256(x *Args)
+
+//go:noescape
+func BitwiseXorU32VV256(x *Args)
+
+//go:noescape
+func BitwiseXorU32SV256(x *Args)
+
+//go:noescape
+func BitwiseXorU32VS256(x *Args)
+
+//go:noescape
+func ShiftLeftU32VV256(x *Args)
+
+//go:noescape
+func ShiftLeftU32SV256(x *Args)
+
+//go:noescape
+func ShiftLeftU32VS256(x *Args)
+
+//go:noescape
+func ShiftRightLogicalU32VV256(x *Args)
+
+//go:noescape
+func ShiftRightLogicalU32SV256(x *Args)
+
+//go:noescape
+func ShiftRightLogicalU32VS256(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticU32VV256(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticU32SV256(x *Args)
+
+//go:noescape
+func ShiftRightArithmeticU32VS256(x *Args)
+
+//go:noescape
+func LogicalAnd256(x *Args)
+
+//go:noescape
+func LogicalOr256(x *Args)
+
+//go:noescape
+func LogicalXor256(x *Args)
+
+//go:noescape
+func LogicalNot256(x *Args)
+
+//go:noescape
+func SToD256(x *Args)
+
+//go:noescape
+func DToS256(x *Args)
+
+//go:noescape
+func I32ToS256(x *Args)
+
+//go:noescape
+func I32ToD256(x *Args)
+
+//go:noescape
+func I32ToI64256(x *Args)
+
+//go:noescape
+func SToI32256(x *Args)
+
+//go:noescape
+func BoolToS256(x *Args)
+
+//go:noescape
+func BoolToI32256(x *Args)
+
+//go:noescape
+func SToBool256(x *Args)
+
+//go:noescape
+func I32ToBool256(x *Args)
+
+//go:noescape
+func BF16ToS256(x *Args)
+
+//go:noescape
+func SToBF16256(x *Args)
+
+//go:noescape
 func ExpWide256(x *Args)
+
+//go:noescape
+func Expm1Wide256(x *Args)
+
+//go:noescape
+func LogWide256(x *Args)
+
+//go:noescape
+func Log1pWide256(x *Args)
 
 //go:noescape
 func LogisticWide256(x *Args)
 
 //go:noescape
 func RsqrtWide256(x *Args)
+
+//go:noescape
+func ErfWide256(x *Args)
+
+//go:noescape
+func TanhWide256(x *Args)
+
+//go:noescape
+func ExpWideBF16256(x *Args)
+
+//go:noescape
+func Expm1WideBF16256(x *Args)
+
+//go:noescape
+func LogWideBF16256(x *Args)
+
+//go:noescape
+func Log1pWideBF16256(x *Args)
+
+//go:noescape
+func LogisticWideBF16256(x *Args)
+
+//go:noescape
+func RsqrtWideBF16256(x *Args)
+
+//go:noescape
+func ErfWideBF16256(x *Args)
+
+//go:noescape
+func TanhWideBF16256(x *Args)
 
 // vectorKernels are the kernels in assembly.
 func vectorKernels() []vectorKernel {
@@ -551,12 +2168,18 @@ func vectorKernels() []vectorKernel {
 		{isa.AVX512, unary1, "Neg", dtypes.Float32, 0, 16, NegS512},
 		{isa.AVX512, unary1, "Abs", dtypes.Float32, 0, 16, AbsS512},
 		{isa.AVX512, unary1, "Sqrt", dtypes.Float32, 0, 16, SqrtS512},
+		{isa.AVX512, unary1, "Round", dtypes.Float32, 0, 16, RoundS512},
+		{isa.AVX512, unary1, "Floor", dtypes.Float32, 0, 16, FloorS512},
+		{isa.AVX512, unary1, "Ceil", dtypes.Float32, 0, 16, CeilS512},
+		{isa.AVX512, unary1, "Sign", dtypes.Float32, 0, 16, SignS512},
 		{isa.AVX512, choose, "", 0, 1024, 16, Where4VV512},
 		{isa.AVX512, choose, "", 0, 1026, 16, Where4SV512},
 		{isa.AVX512, choose, "", 0, 1028, 16, Where4VS512},
 		{isa.AVX512, choose, "", 0, 1030, 16, Where4SS512},
-		{isa.AVX512, sumRow1, "", dtypes.Float32, 0, 32, SumRowS512},
-		{isa.AVX512, sumColumns1, "", dtypes.Float32, 0, 16, SumColumnsS512},
+		{isa.AVX512, row1, "ReduceSum", dtypes.Float32, 0, 1, SumRowS512},
+		{isa.AVX512, row1, "ReduceMax", dtypes.Float32, 0, 1, MaxRowS512},
+		{isa.AVX512, row1, "ReduceMin", dtypes.Float32, 0, 1, MinRowS512},
+		{isa.AVX512, addColumns1, "ReduceSum", dtypes.Float32, 0, 16, SumColumnsS512},
 		{isa.AVX512, binary2, "Add", dtypes.Float64, 0, 8, AddDVV512},
 		{isa.AVX512, binary2, "Add", dtypes.Float64, 1, 8, AddDSV512},
 		{isa.AVX512, binary2, "Add", dtypes.Float64, 2, 8, AddDVS512},
@@ -596,18 +2219,379 @@ func vectorKernels() []vectorKernel {
 		{isa.AVX512, unary1, "Neg", dtypes.Float64, 0, 8, NegD512},
 		{isa.AVX512, unary1, "Abs", dtypes.Float64, 0, 8, AbsD512},
 		{isa.AVX512, unary1, "Sqrt", dtypes.Float64, 0, 8, SqrtD512},
+		{isa.AVX512, unary1, "Round", dtypes.Float64, 0, 8, RoundD512},
+		{isa.AVX512, unary1, "Floor", dtypes.Float64, 0, 8, FloorD512},
+		{isa.AVX512, unary1, "Ceil", dtypes.Float64, 0, 8, CeilD512},
+		{isa.AVX512, unary1, "Sign", dtypes.Float64, 0, 8, SignD512},
 		{isa.AVX512, choose, "", 0, 2048, 8, Where8VV512},
 		{isa.AVX512, choose, "", 0, 2050, 8, Where8SV512},
 		{isa.AVX512, choose, "", 0, 2052, 8, Where8VS512},
 		{isa.AVX512, choose, "", 0, 2054, 8, Where8SS512},
-		{isa.AVX512, sumRow1, "", dtypes.Float64, 0, 32, SumRowD512},
-		{isa.AVX512, sumColumns1, "", dtypes.Float64, 0, 8, SumColumnsD512},
+		{isa.AVX512, row1, "ReduceSum", dtypes.Float64, 0, 1, SumRowD512},
+		{isa.AVX512, row1, "ReduceMax", dtypes.Float64, 0, 1, MaxRowD512},
+		{isa.AVX512, row1, "ReduceMin", dtypes.Float64, 0, 1, MinRowD512},
+		{isa.AVX512, addColumns1, "ReduceSum", dtypes.Float64, 0, 8, SumColumnsD512},
+		{isa.AVX512, choose, "", 0, 256, 64, Where1VV512},
+		{isa.AVX512, choose, "", 0, 258, 64, Where1SV512},
+		{isa.AVX512, choose, "", 0, 260, 64, Where1VS512},
+		{isa.AVX512, choose, "", 0, 262, 64, Where1SS512},
+		{isa.AVX512, choose, "", 0, 512, 32, Where2VV512},
+		{isa.AVX512, choose, "", 0, 514, 32, Where2SV512},
+		{isa.AVX512, choose, "", 0, 516, 32, Where2VS512},
+		{isa.AVX512, choose, "", 0, 518, 32, Where2SS512},
+		{isa.AVX512, binary2, "Add", dtypes.BFloat16, 0, 16, AddBF16VV512},
+		{isa.AVX512, binary2, "Add", dtypes.BFloat16, 1, 16, AddBF16SV512},
+		{isa.AVX512, binary2, "Add", dtypes.BFloat16, 2, 16, AddBF16VS512},
+		{isa.AVX512, binary2, "Sub", dtypes.BFloat16, 0, 16, SubBF16VV512},
+		{isa.AVX512, binary2, "Sub", dtypes.BFloat16, 1, 16, SubBF16SV512},
+		{isa.AVX512, binary2, "Sub", dtypes.BFloat16, 2, 16, SubBF16VS512},
+		{isa.AVX512, binary2, "Mul", dtypes.BFloat16, 0, 16, MulBF16VV512},
+		{isa.AVX512, binary2, "Mul", dtypes.BFloat16, 1, 16, MulBF16SV512},
+		{isa.AVX512, binary2, "Mul", dtypes.BFloat16, 2, 16, MulBF16VS512},
+		{isa.AVX512, binary2, "Div", dtypes.BFloat16, 0, 16, DivBF16VV512},
+		{isa.AVX512, binary2, "Div", dtypes.BFloat16, 1, 16, DivBF16SV512},
+		{isa.AVX512, binary2, "Div", dtypes.BFloat16, 2, 16, DivBF16VS512},
+		{isa.AVX512, binary2, "Max", dtypes.BFloat16, 0, 16, MaxBF16VV512},
+		{isa.AVX512, binary2, "Max", dtypes.BFloat16, 1, 16, MaxBF16SV512},
+		{isa.AVX512, binary2, "Max", dtypes.BFloat16, 2, 16, MaxBF16VS512},
+		{isa.AVX512, binary2, "Min", dtypes.BFloat16, 0, 16, MinBF16VV512},
+		{isa.AVX512, binary2, "Min", dtypes.BFloat16, 1, 16, MinBF16SV512},
+		{isa.AVX512, binary2, "Min", dtypes.BFloat16, 2, 16, MinBF16VS512},
+		{isa.AVX512, binary2, "Equal", dtypes.BFloat16, 0, 16, EqualBF16VV512},
+		{isa.AVX512, binary2, "Equal", dtypes.BFloat16, 1, 16, EqualBF16SV512},
+		{isa.AVX512, binary2, "Equal", dtypes.BFloat16, 2, 16, EqualBF16VS512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.BFloat16, 0, 16, NotEqualBF16VV512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.BFloat16, 1, 16, NotEqualBF16SV512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.BFloat16, 2, 16, NotEqualBF16VS512},
+		{isa.AVX512, binary2, "LessThan", dtypes.BFloat16, 0, 16, LessThanBF16VV512},
+		{isa.AVX512, binary2, "LessThan", dtypes.BFloat16, 1, 16, LessThanBF16SV512},
+		{isa.AVX512, binary2, "LessThan", dtypes.BFloat16, 2, 16, LessThanBF16VS512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.BFloat16, 0, 16, LessOrEqualBF16VV512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.BFloat16, 1, 16, LessOrEqualBF16SV512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.BFloat16, 2, 16, LessOrEqualBF16VS512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.BFloat16, 0, 16, GreaterOrEqualBF16VV512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.BFloat16, 1, 16, GreaterOrEqualBF16SV512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.BFloat16, 2, 16, GreaterOrEqualBF16VS512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.BFloat16, 0, 16, GreaterThanBF16VV512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.BFloat16, 1, 16, GreaterThanBF16SV512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.BFloat16, 2, 16, GreaterThanBF16VS512},
+		{isa.AVX512, unary1, "Neg", dtypes.BFloat16, 0, 16, NegBF16512},
+		{isa.AVX512, unary1, "Abs", dtypes.BFloat16, 0, 16, AbsBF16512},
+		{isa.AVX512, unary1, "Sqrt", dtypes.BFloat16, 0, 16, SqrtBF16512},
+		{isa.AVX512, unary1, "Round", dtypes.BFloat16, 0, 16, RoundBF16512},
+		{isa.AVX512, unary1, "Floor", dtypes.BFloat16, 0, 16, FloorBF16512},
+		{isa.AVX512, unary1, "Ceil", dtypes.BFloat16, 0, 16, CeilBF16512},
+		{isa.AVX512, unary1, "Sign", dtypes.BFloat16, 0, 16, SignBF16512},
+		{isa.AVX512, row1, "ReduceSum", dtypes.BFloat16, 0, 1, SumRowBF16512},
+		{isa.AVX512, columns1, "ReduceSum", dtypes.BFloat16, 0, 16, SumIntoBF16512},
+		{isa.AVX512, row1, "ReduceMax", dtypes.BFloat16, 0, 1, MaxRowBF16512},
+		{isa.AVX512, columns1, "ReduceMax", dtypes.BFloat16, 0, 16, MaxIntoBF16512},
+		{isa.AVX512, row1, "ReduceMin", dtypes.BFloat16, 0, 1, MinRowBF16512},
+		{isa.AVX512, columns1, "ReduceMin", dtypes.BFloat16, 0, 16, MinIntoBF16512},
+		{isa.AVX512, binary2, "Add", dtypes.Float16, 0, 16, AddF16VV512},
+		{isa.AVX512, binary2, "Add", dtypes.Float16, 1, 16, AddF16SV512},
+		{isa.AVX512, binary2, "Add", dtypes.Float16, 2, 16, AddF16VS512},
+		{isa.AVX512, binary2, "Sub", dtypes.Float16, 0, 16, SubF16VV512},
+		{isa.AVX512, binary2, "Sub", dtypes.Float16, 1, 16, SubF16SV512},
+		{isa.AVX512, binary2, "Sub", dtypes.Float16, 2, 16, SubF16VS512},
+		{isa.AVX512, binary2, "Mul", dtypes.Float16, 0, 16, MulF16VV512},
+		{isa.AVX512, binary2, "Mul", dtypes.Float16, 1, 16, MulF16SV512},
+		{isa.AVX512, binary2, "Mul", dtypes.Float16, 2, 16, MulF16VS512},
+		{isa.AVX512, binary2, "Div", dtypes.Float16, 0, 16, DivF16VV512},
+		{isa.AVX512, binary2, "Div", dtypes.Float16, 1, 16, DivF16SV512},
+		{isa.AVX512, binary2, "Div", dtypes.Float16, 2, 16, DivF16VS512},
+		{isa.AVX512, binary2, "Max", dtypes.Float16, 0, 16, MaxF16VV512},
+		{isa.AVX512, binary2, "Max", dtypes.Float16, 1, 16, MaxF16SV512},
+		{isa.AVX512, binary2, "Max", dtypes.Float16, 2, 16, MaxF16VS512},
+		{isa.AVX512, binary2, "Min", dtypes.Float16, 0, 16, MinF16VV512},
+		{isa.AVX512, binary2, "Min", dtypes.Float16, 1, 16, MinF16SV512},
+		{isa.AVX512, binary2, "Min", dtypes.Float16, 2, 16, MinF16VS512},
+		{isa.AVX512, binary2, "Equal", dtypes.Float16, 0, 16, EqualF16VV512},
+		{isa.AVX512, binary2, "Equal", dtypes.Float16, 1, 16, EqualF16SV512},
+		{isa.AVX512, binary2, "Equal", dtypes.Float16, 2, 16, EqualF16VS512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Float16, 0, 16, NotEqualF16VV512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Float16, 1, 16, NotEqualF16SV512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Float16, 2, 16, NotEqualF16VS512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Float16, 0, 16, LessThanF16VV512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Float16, 1, 16, LessThanF16SV512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Float16, 2, 16, LessThanF16VS512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Float16, 0, 16, LessOrEqualF16VV512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Float16, 1, 16, LessOrEqualF16SV512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Float16, 2, 16, LessOrEqualF16VS512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Float16, 0, 16, GreaterOrEqualF16VV512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Float16, 1, 16, GreaterOrEqualF16SV512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Float16, 2, 16, GreaterOrEqualF16VS512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Float16, 0, 16, GreaterThanF16VV512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Float16, 1, 16, GreaterThanF16SV512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Float16, 2, 16, GreaterThanF16VS512},
+		{isa.AVX512, unary1, "Neg", dtypes.Float16, 0, 16, NegF16512},
+		{isa.AVX512, unary1, "Abs", dtypes.Float16, 0, 16, AbsF16512},
+		{isa.AVX512, unary1, "Sqrt", dtypes.Float16, 0, 16, SqrtF16512},
+		{isa.AVX512, unary1, "Round", dtypes.Float16, 0, 16, RoundF16512},
+		{isa.AVX512, unary1, "Floor", dtypes.Float16, 0, 16, FloorF16512},
+		{isa.AVX512, unary1, "Ceil", dtypes.Float16, 0, 16, CeilF16512},
+		{isa.AVX512, unary1, "Sign", dtypes.Float16, 0, 16, SignF16512},
+		{isa.AVX512, row1, "ReduceSum", dtypes.Float16, 0, 1, SumRowF16512},
+		{isa.AVX512, columns1, "ReduceSum", dtypes.Float16, 0, 16, SumIntoF16512},
+		{isa.AVX512, row1, "ReduceMax", dtypes.Float16, 0, 1, MaxRowF16512},
+		{isa.AVX512, columns1, "ReduceMax", dtypes.Float16, 0, 16, MaxIntoF16512},
+		{isa.AVX512, row1, "ReduceMin", dtypes.Float16, 0, 1, MinRowF16512},
+		{isa.AVX512, columns1, "ReduceMin", dtypes.Float16, 0, 16, MinIntoF16512},
+		{isa.AVX512, binary2, "Add", dtypes.Int32, 0, 16, AddI32VV512},
+		{isa.AVX512, binary2, "Add", dtypes.Int32, 1, 16, AddI32SV512},
+		{isa.AVX512, binary2, "Add", dtypes.Int32, 2, 16, AddI32VS512},
+		{isa.AVX512, binary2, "Sub", dtypes.Int32, 0, 16, SubI32VV512},
+		{isa.AVX512, binary2, "Sub", dtypes.Int32, 1, 16, SubI32SV512},
+		{isa.AVX512, binary2, "Sub", dtypes.Int32, 2, 16, SubI32VS512},
+		{isa.AVX512, binary2, "Mul", dtypes.Int32, 0, 16, MulI32VV512},
+		{isa.AVX512, binary2, "Mul", dtypes.Int32, 1, 16, MulI32SV512},
+		{isa.AVX512, binary2, "Mul", dtypes.Int32, 2, 16, MulI32VS512},
+		{isa.AVX512, binary2, "Max", dtypes.Int32, 0, 16, MaxI32VV512},
+		{isa.AVX512, binary2, "Max", dtypes.Int32, 1, 16, MaxI32SV512},
+		{isa.AVX512, binary2, "Max", dtypes.Int32, 2, 16, MaxI32VS512},
+		{isa.AVX512, binary2, "Min", dtypes.Int32, 0, 16, MinI32VV512},
+		{isa.AVX512, binary2, "Min", dtypes.Int32, 1, 16, MinI32SV512},
+		{isa.AVX512, binary2, "Min", dtypes.Int32, 2, 16, MinI32VS512},
+		{isa.AVX512, binary2, "BitwiseAnd", dtypes.Int32, 0, 16, BitwiseAndI32VV512},
+		{isa.AVX512, binary2, "BitwiseAnd", dtypes.Int32, 1, 16, BitwiseAndI32SV512},
+		{isa.AVX512, binary2, "BitwiseAnd", dtypes.Int32, 2, 16, BitwiseAndI32VS512},
+		{isa.AVX512, binary2, "BitwiseOr", dtypes.Int32, 0, 16, BitwiseOrI32VV512},
+		{isa.AVX512, binary2, "BitwiseOr", dtypes.Int32, 1, 16, BitwiseOrI32SV512},
+		{isa.AVX512, binary2, "BitwiseOr", dtypes.Int32, 2, 16, BitwiseOrI32VS512},
+		{isa.AVX512, binary2, "BitwiseXor", dtypes.Int32, 0, 16, BitwiseXorI32VV512},
+		{isa.AVX512, binary2, "BitwiseXor", dtypes.Int32, 1, 16, BitwiseXorI32SV512},
+		{isa.AVX512, binary2, "BitwiseXor", dtypes.Int32, 2, 16, BitwiseXorI32VS512},
+		{isa.AVX512, binary2, "ShiftLeft", dtypes.Int32, 0, 16, ShiftLeftI32VV512},
+		{isa.AVX512, binary2, "ShiftLeft", dtypes.Int32, 1, 16, ShiftLeftI32SV512},
+		{isa.AVX512, binary2, "ShiftLeft", dtypes.Int32, 2, 16, ShiftLeftI32VS512},
+		{isa.AVX512, binary2, "ShiftRightLogical", dtypes.Int32, 0, 16, ShiftRightLogicalI32VV512},
+		{isa.AVX512, binary2, "ShiftRightLogical", dtypes.Int32, 1, 16, ShiftRightLogicalI32SV512},
+		{isa.AVX512, binary2, "ShiftRightLogical", dtypes.Int32, 2, 16, ShiftRightLogicalI32VS512},
+		{isa.AVX512, binary2, "ShiftRightArithmetic", dtypes.Int32, 0, 16, ShiftRightArithmeticI32VV512},
+		{isa.AVX512, binary2, "ShiftRightArithmetic", dtypes.Int32, 1, 16, ShiftRightArithmeticI32SV512},
+		{isa.AVX512, binary2, "ShiftRightArithmetic", dtypes.Int32, 2, 16, ShiftRightArithmeticI32VS512},
+		{isa.AVX512, binary2, "Equal", dtypes.Int32, 0, 16, EqualI32VV512},
+		{isa.AVX512, binary2, "Equal", dtypes.Int32, 1, 16, EqualI32SV512},
+		{isa.AVX512, binary2, "Equal", dtypes.Int32, 2, 16, EqualI32VS512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Int32, 0, 16, LessThanI32VV512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Int32, 1, 16, LessThanI32SV512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Int32, 2, 16, LessThanI32VS512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Int32, 0, 16, LessOrEqualI32VV512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Int32, 1, 16, LessOrEqualI32SV512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Int32, 2, 16, LessOrEqualI32VS512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Int32, 0, 16, NotEqualI32VV512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Int32, 1, 16, NotEqualI32SV512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Int32, 2, 16, NotEqualI32VS512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Int32, 0, 16, GreaterOrEqualI32VV512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Int32, 1, 16, GreaterOrEqualI32SV512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Int32, 2, 16, GreaterOrEqualI32VS512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Int32, 0, 16, GreaterThanI32VV512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Int32, 1, 16, GreaterThanI32SV512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Int32, 2, 16, GreaterThanI32VS512},
+		{isa.AVX512, binary2, "Add", dtypes.Uint32, 0, 16, AddU32VV512},
+		{isa.AVX512, binary2, "Add", dtypes.Uint32, 1, 16, AddU32SV512},
+		{isa.AVX512, binary2, "Add", dtypes.Uint32, 2, 16, AddU32VS512},
+		{isa.AVX512, binary2, "Sub", dtypes.Uint32, 0, 16, SubU32VV512},
+		{isa.AVX512, binary2, "Sub", dtypes.Uint32, 1, 16, SubU32SV512},
+		{isa.AVX512, binary2, "Sub", dtypes.Uint32, 2, 16, SubU32VS512},
+		{isa.AVX512, binary2, "Mul", dtypes.Uint32, 0, 16, MulU32VV512},
+		{isa.AVX512, binary2, "Mul", dtypes.Uint32, 1, 16, MulU32SV512},
+		{isa.AVX512, binary2, "Mul", dtypes.Uint32, 2, 16, MulU32VS512},
+		{isa.AVX512, binary2, "Max", dtypes.Uint32, 0, 16, MaxU32VV512},
+		{isa.AVX512, binary2, "Max", dtypes.Uint32, 1, 16, MaxU32SV512},
+		{isa.AVX512, binary2, "Max", dtypes.Uint32, 2, 16, MaxU32VS512},
+		{isa.AVX512, binary2, "Min", dtypes.Uint32, 0, 16, MinU32VV512},
+		{isa.AVX512, binary2, "Min", dtypes.Uint32, 1, 16, MinU32SV512},
+		{isa.AVX512, binary2, "Min", dtypes.Uint32, 2, 16, MinU32VS512},
+		{isa.AVX512, binary2, "BitwiseAnd", dtypes.Uint32, 0, 16, BitwiseAndU32VV512},
+		{isa.AVX512, binary2, "BitwiseAnd", dtypes.Uint32, 1, 16, BitwiseAndU32SV512},
+		{isa.AVX512, binary2, "BitwiseAnd", dtypes.Uint32, 2, 16, BitwiseAndU32VS512},
+		{isa.AVX512, binary2, "BitwiseOr", dtypes.Uint32, 0, 16, BitwiseOrU32VV512},
+		{isa.AVX512, binary2, "BitwiseOr", dtypes.Uint32, 1, 16, BitwiseOrU32SV512},
+		{isa.AVX512, binary2, "BitwiseOr", dtypes.Uint32, 2, 16, BitwiseOrU32VS512},
+		{isa.AVX512, binary2, "BitwiseXor", dtypes.Uint32, 0, 16, BitwiseXorU32VV512},
+		{isa.AVX512, binary2, "BitwiseXor", dtypes.Uint32, 1, 16, BitwiseXorU32SV512},
+		{isa.AVX512, binary2, "BitwiseXor", dtypes.Uint32, 2, 16, BitwiseXorU32VS512},
+		{isa.AVX512, binary2, "ShiftLeft", dtypes.Uint32, 0, 16, ShiftLeftU32VV512},
+		{isa.AVX512, binary2, "ShiftLeft", dtypes.Uint32, 1, 16, ShiftLeftU32SV512},
+		{isa.AVX512, binary2, "ShiftLeft", dtypes.Uint32, 2, 16, ShiftLeftU32VS512},
+		{isa.AVX512, binary2, "ShiftRightLogical", dtypes.Uint32, 0, 16, ShiftRightLogicalU32VV512},
+		{isa.AVX512, binary2, "ShiftRightLogical", dtypes.Uint32, 1, 16, ShiftRightLogicalU32SV512},
+		{isa.AVX512, binary2, "ShiftRightLogical", dtypes.Uint32, 2, 16, ShiftRightLogicalU32VS512},
+		{isa.AVX512, binary2, "ShiftRightArithmetic", dtypes.Uint32, 0, 16, ShiftRightArithmeticU32VV512},
+		{isa.AVX512, binary2, "ShiftRightArithmetic", dtypes.Uint32, 1, 16, ShiftRightArithmeticU32SV512},
+		{isa.AVX512, binary2, "ShiftRightArithmetic", dtypes.Uint32, 2, 16, ShiftRightArithmeticU32VS512},
+		{isa.AVX512, binary2, "Equal", dtypes.Uint32, 0, 16, EqualU32VV512},
+		{isa.AVX512, binary2, "Equal", dtypes.Uint32, 1, 16, EqualU32SV512},
+		{isa.AVX512, binary2, "Equal", dtypes.Uint32, 2, 16, EqualU32VS512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Uint32, 0, 16, LessThanU32VV512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Uint32, 1, 16, LessThanU32SV512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Uint32, 2, 16, LessThanU32VS512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Uint32, 0, 16, LessOrEqualU32VV512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Uint32, 1, 16, LessOrEqualU32SV512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Uint32, 2, 16, LessOrEqualU32VS512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Uint32, 0, 16, NotEqualU32VV512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Uint32, 1, 16, NotEqualU32SV512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Uint32, 2, 16, NotEqualU32VS512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Uint32, 0, 16, GreaterOrEqualU32VV512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Uint32, 1, 16, GreaterOrEqualU32SV512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Uint32, 2, 16, GreaterOrEqualU32VS512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Uint32, 0, 16, GreaterThanU32VV512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Uint32, 1, 16, GreaterThanU32SV512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Uint32, 2, 16, GreaterThanU32VS512},
+		{isa.AVX512, binary2, "Add", dtypes.Int64, 0, 8, AddI64VV512},
+		{isa.AVX512, binary2, "Add", dtypes.Int64, 1, 8, AddI64SV512},
+		{isa.AVX512, binary2, "Add", dtypes.Int64, 2, 8, AddI64VS512},
+		{isa.AVX512, binary2, "Sub", dtypes.Int64, 0, 8, SubI64VV512},
+		{isa.AVX512, binary2, "Sub", dtypes.Int64, 1, 8, SubI64SV512},
+		{isa.AVX512, binary2, "Sub", dtypes.Int64, 2, 8, SubI64VS512},
+		{isa.AVX512, binary2, "Mul", dtypes.Int64, 0, 8, MulI64VV512},
+		{isa.AVX512, binary2, "Mul", dtypes.Int64, 1, 8, MulI64SV512},
+		{isa.AVX512, binary2, "Mul", dtypes.Int64, 2, 8, MulI64VS512},
+		{isa.AVX512, binary2, "Max", dtypes.Int64, 0, 8, MaxI64VV512},
+		{isa.AVX512, binary2, "Max", dtypes.Int64, 1, 8, MaxI64SV512},
+		{isa.AVX512, binary2, "Max", dtypes.Int64, 2, 8, MaxI64VS512},
+		{isa.AVX512, binary2, "Min", dtypes.Int64, 0, 8, MinI64VV512},
+		{isa.AVX512, binary2, "Min", dtypes.Int64, 1, 8, MinI64SV512},
+		{isa.AVX512, binary2, "Min", dtypes.Int64, 2, 8, MinI64VS512},
+		{isa.AVX512, binary2, "BitwiseAnd", dtypes.Int64, 0, 8, BitwiseAndI64VV512},
+		{isa.AVX512, binary2, "BitwiseAnd", dtypes.Int64, 1, 8, BitwiseAndI64SV512},
+		{isa.AVX512, binary2, "BitwiseAnd", dtypes.Int64, 2, 8, BitwiseAndI64VS512},
+		{isa.AVX512, binary2, "BitwiseOr", dtypes.Int64, 0, 8, BitwiseOrI64VV512},
+		{isa.AVX512, binary2, "BitwiseOr", dtypes.Int64, 1, 8, BitwiseOrI64SV512},
+		{isa.AVX512, binary2, "BitwiseOr", dtypes.Int64, 2, 8, BitwiseOrI64VS512},
+		{isa.AVX512, binary2, "BitwiseXor", dtypes.Int64, 0, 8, BitwiseXorI64VV512},
+		{isa.AVX512, binary2, "BitwiseXor", dtypes.Int64, 1, 8, BitwiseXorI64SV512},
+		{isa.AVX512, binary2, "BitwiseXor", dtypes.Int64, 2, 8, BitwiseXorI64VS512},
+		{isa.AVX512, binary2, "ShiftLeft", dtypes.Int64, 0, 8, ShiftLeftI64VV512},
+		{isa.AVX512, binary2, "ShiftLeft", dtypes.Int64, 1, 8, ShiftLeftI64SV512},
+		{isa.AVX512, binary2, "ShiftLeft", dtypes.Int64, 2, 8, ShiftLeftI64VS512},
+		{isa.AVX512, binary2, "ShiftRightLogical", dtypes.Int64, 0, 8, ShiftRightLogicalI64VV512},
+		{isa.AVX512, binary2, "ShiftRightLogical", dtypes.Int64, 1, 8, ShiftRightLogicalI64SV512},
+		{isa.AVX512, binary2, "ShiftRightLogical", dtypes.Int64, 2, 8, ShiftRightLogicalI64VS512},
+		{isa.AVX512, binary2, "ShiftRightArithmetic", dtypes.Int64, 0, 8, ShiftRightArithmeticI64VV512},
+		{isa.AVX512, binary2, "ShiftRightArithmetic", dtypes.Int64, 1, 8, ShiftRightArithmeticI64SV512},
+		{isa.AVX512, binary2, "ShiftRightArithmetic", dtypes.Int64, 2, 8, ShiftRightArithmeticI64VS512},
+		{isa.AVX512, binary2, "Equal", dtypes.Int64, 0, 8, EqualI64VV512},
+		{isa.AVX512, binary2, "Equal", dtypes.Int64, 1, 8, EqualI64SV512},
+		{isa.AVX512, binary2, "Equal", dtypes.Int64, 2, 8, EqualI64VS512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Int64, 0, 8, LessThanI64VV512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Int64, 1, 8, LessThanI64SV512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Int64, 2, 8, LessThanI64VS512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Int64, 0, 8, LessOrEqualI64VV512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Int64, 1, 8, LessOrEqualI64SV512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Int64, 2, 8, LessOrEqualI64VS512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Int64, 0, 8, NotEqualI64VV512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Int64, 1, 8, NotEqualI64SV512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Int64, 2, 8, NotEqualI64VS512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Int64, 0, 8, GreaterOrEqualI64VV512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Int64, 1, 8, GreaterOrEqualI64SV512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Int64, 2, 8, GreaterOrEqualI64VS512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Int64, 0, 8, GreaterThanI64VV512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Int64, 1, 8, GreaterThanI64SV512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Int64, 2, 8, GreaterThanI64VS512},
+		{isa.AVX512, binary2, "Add", dtypes.Uint64, 0, 8, AddU64VV512},
+		{isa.AVX512, binary2, "Add", dtypes.Uint64, 1, 8, AddU64SV512},
+		{isa.AVX512, binary2, "Add", dtypes.Uint64, 2, 8, AddU64VS512},
+		{isa.AVX512, binary2, "Sub", dtypes.Uint64, 0, 8, SubU64VV512},
+		{isa.AVX512, binary2, "Sub", dtypes.Uint64, 1, 8, SubU64SV512},
+		{isa.AVX512, binary2, "Sub", dtypes.Uint64, 2, 8, SubU64VS512},
+		{isa.AVX512, binary2, "Mul", dtypes.Uint64, 0, 8, MulU64VV512},
+		{isa.AVX512, binary2, "Mul", dtypes.Uint64, 1, 8, MulU64SV512},
+		{isa.AVX512, binary2, "Mul", dtypes.Uint64, 2, 8, MulU64VS512},
+		{isa.AVX512, binary2, "Max", dtypes.Uint64, 0, 8, MaxU64VV512},
+		{isa.AVX512, binary2, "Max", dtypes.Uint64, 1, 8, MaxU64SV512},
+		{isa.AVX512, binary2, "Max", dtypes.Uint64, 2, 8, MaxU64VS512},
+		{isa.AVX512, binary2, "Min", dtypes.Uint64, 0, 8, MinU64VV512},
+		{isa.AVX512, binary2, "Min", dtypes.Uint64, 1, 8, MinU64SV512},
+		{isa.AVX512, binary2, "Min", dtypes.Uint64, 2, 8, MinU64VS512},
+		{isa.AVX512, binary2, "BitwiseAnd", dtypes.Uint64, 0, 8, BitwiseAndU64VV512},
+		{isa.AVX512, binary2, "BitwiseAnd", dtypes.Uint64, 1, 8, BitwiseAndU64SV512},
+		{isa.AVX512, binary2, "BitwiseAnd", dtypes.Uint64, 2, 8, BitwiseAndU64VS512},
+		{isa.AVX512, binary2, "BitwiseOr", dtypes.Uint64, 0, 8, BitwiseOrU64VV512},
+		{isa.AVX512, binary2, "BitwiseOr", dtypes.Uint64, 1, 8, BitwiseOrU64SV512},
+		{isa.AVX512, binary2, "BitwiseOr", dtypes.Uint64, 2, 8, BitwiseOrU64VS512},
+		{isa.AVX512, binary2, "BitwiseXor", dtypes.Uint64, 0, 8, BitwiseXorU64VV512},
+		{isa.AVX512, binary2, "BitwiseXor", dtypes.Uint64, 1, 8, BitwiseXorU64SV512},
+		{isa.AVX512, binary2, "BitwiseXor", dtypes.Uint64, 2, 8, BitwiseXorU64VS512},
+		{isa.AVX512, binary2, "ShiftLeft", dtypes.Uint64, 0, 8, ShiftLeftU64VV512},
+		{isa.AVX512, binary2, "ShiftLeft", dtypes.Uint64, 1, 8, ShiftLeftU64SV512},
+		{isa.AVX512, binary2, "ShiftLeft", dtypes.Uint64, 2, 8, ShiftLeftU64VS512},
+		{isa.AVX512, binary2, "ShiftRightLogical", dtypes.Uint64, 0, 8, ShiftRightLogicalU64VV512},
+		{isa.AVX512, binary2, "ShiftRightLogical", dtypes.Uint64, 1, 8, ShiftRightLogicalU64SV512},
+		{isa.AVX512, binary2, "ShiftRightLogical", dtypes.Uint64, 2, 8, ShiftRightLogicalU64VS512},
+		{isa.AVX512, binary2, "ShiftRightArithmetic", dtypes.Uint64, 0, 8, ShiftRightArithmeticU64VV512},
+		{isa.AVX512, binary2, "ShiftRightArithmetic", dtypes.Uint64, 1, 8, ShiftRightArithmeticU64SV512},
+		{isa.AVX512, binary2, "ShiftRightArithmetic", dtypes.Uint64, 2, 8, ShiftRightArithmeticU64VS512},
+		{isa.AVX512, binary2, "Equal", dtypes.Uint64, 0, 8, EqualU64VV512},
+		{isa.AVX512, binary2, "Equal", dtypes.Uint64, 1, 8, EqualU64SV512},
+		{isa.AVX512, binary2, "Equal", dtypes.Uint64, 2, 8, EqualU64VS512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Uint64, 0, 8, LessThanU64VV512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Uint64, 1, 8, LessThanU64SV512},
+		{isa.AVX512, binary2, "LessThan", dtypes.Uint64, 2, 8, LessThanU64VS512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Uint64, 0, 8, LessOrEqualU64VV512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Uint64, 1, 8, LessOrEqualU64SV512},
+		{isa.AVX512, binary2, "LessOrEqual", dtypes.Uint64, 2, 8, LessOrEqualU64VS512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Uint64, 0, 8, NotEqualU64VV512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Uint64, 1, 8, NotEqualU64SV512},
+		{isa.AVX512, binary2, "NotEqual", dtypes.Uint64, 2, 8, NotEqualU64VS512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Uint64, 0, 8, GreaterOrEqualU64VV512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Uint64, 1, 8, GreaterOrEqualU64SV512},
+		{isa.AVX512, binary2, "GreaterOrEqual", dtypes.Uint64, 2, 8, GreaterOrEqualU64VS512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Uint64, 0, 8, GreaterThanU64VV512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Uint64, 1, 8, GreaterThanU64SV512},
+		{isa.AVX512, binary2, "GreaterThan", dtypes.Uint64, 2, 8, GreaterThanU64VS512},
+		{isa.AVX512, binary2, "LogicalAnd", dtypes.Bool, 0, 64, LogicalAnd512},
+		{isa.AVX512, binary2, "LogicalOr", dtypes.Bool, 0, 64, LogicalOr512},
+		{isa.AVX512, binary2, "LogicalXor", dtypes.Bool, 0, 64, LogicalXor512},
+		{isa.AVX512, unary1, "LogicalNot", dtypes.Bool, 0, 64, LogicalNot512},
+		{isa.AVX512, convert1, "", dtypes.Float32, int(dtypes.Float64), 8, SToD512},
+		{isa.AVX512, convert1, "", dtypes.Float64, int(dtypes.Float32), 8, DToS512},
+		{isa.AVX512, convert1, "", dtypes.Int32, int(dtypes.Float32), 16, I32ToS512},
+		{isa.AVX512, convert1, "", dtypes.Int32, int(dtypes.Float64), 8, I32ToD512},
+		{isa.AVX512, convert1, "", dtypes.Int32, int(dtypes.Int64), 8, I32ToI64512},
+		{isa.AVX512, convert1, "", dtypes.Float32, int(dtypes.Int32), 16, SToI32512},
+		{isa.AVX512, convert1, "", dtypes.Bool, int(dtypes.Float32), 16, BoolToS512},
+		{isa.AVX512, convert1, "", dtypes.Bool, int(dtypes.Int32), 16, BoolToI32512},
+		{isa.AVX512, convert1, "", dtypes.Float32, int(dtypes.Bool), 16, SToBool512},
+		{isa.AVX512, convert1, "", dtypes.Int32, int(dtypes.Bool), 16, I32ToBool512},
+		{isa.AVX512, convert1, "", dtypes.BFloat16, int(dtypes.Float32), 16, BF16ToS512},
+		{isa.AVX512, convert1, "", dtypes.Float32, int(dtypes.BFloat16), 16, SToBF16512},
+		{isa.AVX512, convert1, "", dtypes.Float16, int(dtypes.Float32), 16, F16ToS512},
+		{isa.AVX512, convert1, "", dtypes.Float32, int(dtypes.Float16), 16, SToF16512},
+		{isa.AVX512, convert1, "", dtypes.Uint32, int(dtypes.Float32), 16, U32ToS512},
+		{isa.AVX512, convert1, "", dtypes.Uint32, int(dtypes.Float64), 8, U32ToD512},
+		{isa.AVX512, convert1, "", dtypes.Int64, int(dtypes.Float32), 8, I64ToS512},
+		{isa.AVX512, convert1, "", dtypes.Int64, int(dtypes.Float64), 8, I64ToD512},
+		{isa.AVX512, convert1, "", dtypes.Uint64, int(dtypes.Float64), 8, U64ToD512},
+		{isa.AVX512, convert1, "", dtypes.Int64, int(dtypes.Int32), 8, I64ToI32512},
+		{isa.AVX512, convert1, "", dtypes.Float32, int(dtypes.Int64), 8, SToI64512},
+		{isa.AVX512, convert1, "", dtypes.Bool, int(dtypes.Float64), 8, BoolToD512},
+		{isa.AVX512, convert1, "", dtypes.Bool, int(dtypes.Int64), 8, BoolToI64512},
 		{isa.AVX512, unary1, "Exp", dtypes.Float32, 0, 8, ExpWide512},
+		{isa.AVX512, unary1, "Expm1", dtypes.Float32, 0, 8, Expm1Wide512},
 		{isa.AVX512, unary1, "Log", dtypes.Float32, 0, 8, LogWide512},
+		{isa.AVX512, unary1, "Log1p", dtypes.Float32, 0, 8, Log1pWide512},
 		{isa.AVX512, unary1, "Logistic", dtypes.Float32, 0, 8, LogisticWide512},
 		{isa.AVX512, unary1, "Rsqrt", dtypes.Float32, 0, 8, RsqrtWide512},
 		{isa.AVX512, unary1, "Erf", dtypes.Float32, 0, 8, ErfWide512},
 		{isa.AVX512, unary1, "Tanh", dtypes.Float32, 0, 8, TanhWide512},
+		{isa.AVX512, unary1, "Exp", dtypes.BFloat16, 0, 8, ExpWideBF16512},
+		{isa.AVX512, unary1, "Expm1", dtypes.BFloat16, 0, 8, Expm1WideBF16512},
+		{isa.AVX512, unary1, "Log", dtypes.BFloat16, 0, 8, LogWideBF16512},
+		{isa.AVX512, unary1, "Log1p", dtypes.BFloat16, 0, 8, Log1pWideBF16512},
+		{isa.AVX512, unary1, "Logistic", dtypes.BFloat16, 0, 8, LogisticWideBF16512},
+		{isa.AVX512, unary1, "Rsqrt", dtypes.BFloat16, 0, 8, RsqrtWideBF16512},
+		{isa.AVX512, unary1, "Erf", dtypes.BFloat16, 0, 8, ErfWideBF16512},
+		{isa.AVX512, unary1, "Tanh", dtypes.BFloat16, 0, 8, TanhWideBF16512},
+		{isa.AVX512, unary1, "Exp", dtypes.Float16, 0, 8, ExpWideF16512},
+		{isa.AVX512, unary1, "Expm1", dtypes.Float16, 0, 8, Expm1WideF16512},
+		{isa.AVX512, unary1, "Log", dtypes.Float16, 0, 8, LogWideF16512},
+		{isa.AVX512, unary1, "Log1p", dtypes.Float16, 0, 8, Log1pWideF16512},
+		{isa.AVX512, unary1, "Logistic", dtypes.Float16, 0, 8, LogisticWideF16512},
+		{isa.AVX512, unary1, "Rsqrt", dtypes.Float16, 0, 8, RsqrtWideF16512},
+		{isa.AVX512, unary1, "Erf", dtypes.Float16, 0, 8, ErfWideF16512},
+		{isa.AVX512, unary1, "Tanh", dtypes.Float16, 0, 8, TanhWideF16512},
 		{isa.AVX2, binary2, "Add", dtypes.Float32, 0, 8, AddSVV256},
 		{isa.AVX2, binary2, "Add", dtypes.Float32, 1, 8, AddSSV256},
 		{isa.AVX2, binary2, "Add", dtypes.Float32, 2, 8, AddSVS256},
@@ -647,12 +2631,18 @@ func vectorKernels() []vectorKernel {
 		{isa.AVX2, unary1, "Neg", dtypes.Float32, 0, 8, NegS256},
 		{isa.AVX2, unary1, "Abs", dtypes.Float32, 0, 8, AbsS256},
 		{isa.AVX2, unary1, "Sqrt", dtypes.Float32, 0, 8, SqrtS256},
+		{isa.AVX2, unary1, "Round", dtypes.Float32, 0, 8, RoundS256},
+		{isa.AVX2, unary1, "Floor", dtypes.Float32, 0, 8, FloorS256},
+		{isa.AVX2, unary1, "Ceil", dtypes.Float32, 0, 8, CeilS256},
+		{isa.AVX2, unary1, "Sign", dtypes.Float32, 0, 8, SignS256},
 		{isa.AVX2, choose, "", 0, 1024, 8, Where4VV256},
 		{isa.AVX2, choose, "", 0, 1026, 8, Where4SV256},
 		{isa.AVX2, choose, "", 0, 1028, 8, Where4VS256},
 		{isa.AVX2, choose, "", 0, 1030, 8, Where4SS256},
-		{isa.AVX2, sumRow1, "", dtypes.Float32, 0, 32, SumRowS256},
-		{isa.AVX2, sumColumns1, "", dtypes.Float32, 0, 8, SumColumnsS256},
+		{isa.AVX2, row1, "ReduceSum", dtypes.Float32, 0, 1, SumRowS256},
+		{isa.AVX2, row1, "ReduceMax", dtypes.Float32, 0, 1, MaxRowS256},
+		{isa.AVX2, row1, "ReduceMin", dtypes.Float32, 0, 1, MinRowS256},
+		{isa.AVX2, addColumns1, "ReduceSum", dtypes.Float32, 0, 8, SumColumnsS256},
 		{isa.AVX2, binary2, "Add", dtypes.Float64, 0, 4, AddDVV256},
 		{isa.AVX2, binary2, "Add", dtypes.Float64, 1, 4, AddDSV256},
 		{isa.AVX2, binary2, "Add", dtypes.Float64, 2, 4, AddDVS256},
@@ -674,10 +2664,176 @@ func vectorKernels() []vectorKernel {
 		{isa.AVX2, unary1, "Neg", dtypes.Float64, 0, 4, NegD256},
 		{isa.AVX2, unary1, "Abs", dtypes.Float64, 0, 4, AbsD256},
 		{isa.AVX2, unary1, "Sqrt", dtypes.Float64, 0, 4, SqrtD256},
-		{isa.AVX2, sumRow1, "", dtypes.Float64, 0, 32, SumRowD256},
-		{isa.AVX2, sumColumns1, "", dtypes.Float64, 0, 4, SumColumnsD256},
+		{isa.AVX2, unary1, "Round", dtypes.Float64, 0, 4, RoundD256},
+		{isa.AVX2, unary1, "Floor", dtypes.Float64, 0, 4, FloorD256},
+		{isa.AVX2, unary1, "Ceil", dtypes.Float64, 0, 4, CeilD256},
+		{isa.AVX2, unary1, "Sign", dtypes.Float64, 0, 4, SignD256},
+		{isa.AVX2, row1, "ReduceSum", dtypes.Float64, 0, 1, SumRowD256},
+		{isa.AVX2, addColumns1, "ReduceSum", dtypes.Float64, 0, 4, SumColumnsD256},
+		{isa.AVX2, binary2, "Add", dtypes.BFloat16, 0, 8, AddBF16VV256},
+		{isa.AVX2, binary2, "Add", dtypes.BFloat16, 1, 8, AddBF16SV256},
+		{isa.AVX2, binary2, "Add", dtypes.BFloat16, 2, 8, AddBF16VS256},
+		{isa.AVX2, binary2, "Sub", dtypes.BFloat16, 0, 8, SubBF16VV256},
+		{isa.AVX2, binary2, "Sub", dtypes.BFloat16, 1, 8, SubBF16SV256},
+		{isa.AVX2, binary2, "Sub", dtypes.BFloat16, 2, 8, SubBF16VS256},
+		{isa.AVX2, binary2, "Mul", dtypes.BFloat16, 0, 8, MulBF16VV256},
+		{isa.AVX2, binary2, "Mul", dtypes.BFloat16, 1, 8, MulBF16SV256},
+		{isa.AVX2, binary2, "Mul", dtypes.BFloat16, 2, 8, MulBF16VS256},
+		{isa.AVX2, binary2, "Div", dtypes.BFloat16, 0, 8, DivBF16VV256},
+		{isa.AVX2, binary2, "Div", dtypes.BFloat16, 1, 8, DivBF16SV256},
+		{isa.AVX2, binary2, "Div", dtypes.BFloat16, 2, 8, DivBF16VS256},
+		{isa.AVX2, binary2, "Max", dtypes.BFloat16, 0, 8, MaxBF16VV256},
+		{isa.AVX2, binary2, "Max", dtypes.BFloat16, 1, 8, MaxBF16SV256},
+		{isa.AVX2, binary2, "Max", dtypes.BFloat16, 2, 8, MaxBF16VS256},
+		{isa.AVX2, binary2, "Min", dtypes.BFloat16, 0, 8, MinBF16VV256},
+		{isa.AVX2, binary2, "Min", dtypes.BFloat16, 1, 8, MinBF16SV256},
+		{isa.AVX2, binary2, "Min", dtypes.BFloat16, 2, 8, MinBF16VS256},
+		{isa.AVX2, binary2, "Equal", dtypes.BFloat16, 0, 8, EqualBF16VV256},
+		{isa.AVX2, binary2, "Equal", dtypes.BFloat16, 1, 8, EqualBF16SV256},
+		{isa.AVX2, binary2, "Equal", dtypes.BFloat16, 2, 8, EqualBF16VS256},
+		{isa.AVX2, binary2, "NotEqual", dtypes.BFloat16, 0, 8, NotEqualBF16VV256},
+		{isa.AVX2, binary2, "NotEqual", dtypes.BFloat16, 1, 8, NotEqualBF16SV256},
+		{isa.AVX2, binary2, "NotEqual", dtypes.BFloat16, 2, 8, NotEqualBF16VS256},
+		{isa.AVX2, binary2, "LessThan", dtypes.BFloat16, 0, 8, LessThanBF16VV256},
+		{isa.AVX2, binary2, "LessThan", dtypes.BFloat16, 1, 8, LessThanBF16SV256},
+		{isa.AVX2, binary2, "LessThan", dtypes.BFloat16, 2, 8, LessThanBF16VS256},
+		{isa.AVX2, binary2, "LessOrEqual", dtypes.BFloat16, 0, 8, LessOrEqualBF16VV256},
+		{isa.AVX2, binary2, "LessOrEqual", dtypes.BFloat16, 1, 8, LessOrEqualBF16SV256},
+		{isa.AVX2, binary2, "LessOrEqual", dtypes.BFloat16, 2, 8, LessOrEqualBF16VS256},
+		{isa.AVX2, binary2, "GreaterOrEqual", dtypes.BFloat16, 0, 8, GreaterOrEqualBF16VV256},
+		{isa.AVX2, binary2, "GreaterOrEqual", dtypes.BFloat16, 1, 8, GreaterOrEqualBF16SV256},
+		{isa.AVX2, binary2, "GreaterOrEqual", dtypes.BFloat16, 2, 8, GreaterOrEqualBF16VS256},
+		{isa.AVX2, binary2, "GreaterThan", dtypes.BFloat16, 0, 8, GreaterThanBF16VV256},
+		{isa.AVX2, binary2, "GreaterThan", dtypes.BFloat16, 1, 8, GreaterThanBF16SV256},
+		{isa.AVX2, binary2, "GreaterThan", dtypes.BFloat16, 2, 8, GreaterThanBF16VS256},
+		{isa.AVX2, unary1, "Neg", dtypes.BFloat16, 0, 8, NegBF16256},
+		{isa.AVX2, unary1, "Abs", dtypes.BFloat16, 0, 8, AbsBF16256},
+		{isa.AVX2, unary1, "Sqrt", dtypes.BFloat16, 0, 8, SqrtBF16256},
+		{isa.AVX2, unary1, "Round", dtypes.BFloat16, 0, 8, RoundBF16256},
+		{isa.AVX2, unary1, "Floor", dtypes.BFloat16, 0, 8, FloorBF16256},
+		{isa.AVX2, unary1, "Ceil", dtypes.BFloat16, 0, 8, CeilBF16256},
+		{isa.AVX2, unary1, "Sign", dtypes.BFloat16, 0, 8, SignBF16256},
+		{isa.AVX2, row1, "ReduceSum", dtypes.BFloat16, 0, 32, SumRowBF16256},
+		{isa.AVX2, columns1, "ReduceSum", dtypes.BFloat16, 0, 8, SumIntoBF16256},
+		{isa.AVX2, row1, "ReduceMax", dtypes.BFloat16, 0, 32, MaxRowBF16256},
+		{isa.AVX2, columns1, "ReduceMax", dtypes.BFloat16, 0, 8, MaxIntoBF16256},
+		{isa.AVX2, row1, "ReduceMin", dtypes.BFloat16, 0, 32, MinRowBF16256},
+		{isa.AVX2, columns1, "ReduceMin", dtypes.BFloat16, 0, 8, MinIntoBF16256},
+		{isa.AVX2, binary2, "Add", dtypes.Int32, 0, 8, AddI32VV256},
+		{isa.AVX2, binary2, "Add", dtypes.Int32, 1, 8, AddI32SV256},
+		{isa.AVX2, binary2, "Add", dtypes.Int32, 2, 8, AddI32VS256},
+		{isa.AVX2, binary2, "Sub", dtypes.Int32, 0, 8, SubI32VV256},
+		{isa.AVX2, binary2, "Sub", dtypes.Int32, 1, 8, SubI32SV256},
+		{isa.AVX2, binary2, "Sub", dtypes.Int32, 2, 8, SubI32VS256},
+		{isa.AVX2, binary2, "Mul", dtypes.Int32, 0, 8, MulI32VV256},
+		{isa.AVX2, binary2, "Mul", dtypes.Int32, 1, 8, MulI32SV256},
+		{isa.AVX2, binary2, "Mul", dtypes.Int32, 2, 8, MulI32VS256},
+		{isa.AVX2, binary2, "Max", dtypes.Int32, 0, 8, MaxI32VV256},
+		{isa.AVX2, binary2, "Max", dtypes.Int32, 1, 8, MaxI32SV256},
+		{isa.AVX2, binary2, "Max", dtypes.Int32, 2, 8, MaxI32VS256},
+		{isa.AVX2, binary2, "Min", dtypes.Int32, 0, 8, MinI32VV256},
+		{isa.AVX2, binary2, "Min", dtypes.Int32, 1, 8, MinI32SV256},
+		{isa.AVX2, binary2, "Min", dtypes.Int32, 2, 8, MinI32VS256},
+		{isa.AVX2, binary2, "BitwiseAnd", dtypes.Int32, 0, 8, BitwiseAndI32VV256},
+		{isa.AVX2, binary2, "BitwiseAnd", dtypes.Int32, 1, 8, BitwiseAndI32SV256},
+		{isa.AVX2, binary2, "BitwiseAnd", dtypes.Int32, 2, 8, BitwiseAndI32VS256},
+		{isa.AVX2, binary2, "BitwiseOr", dtypes.Int32, 0, 8, BitwiseOrI32VV256},
+		{isa.AVX2, binary2, "BitwiseOr", dtypes.Int32, 1, 8, BitwiseOrI32SV256},
+		{isa.AVX2, binary2, "BitwiseOr", dtypes.Int32, 2, 8, BitwiseOrI32VS256},
+		{isa.AVX2, binary2, "BitwiseXor", dtypes.Int32, 0, 8, BitwiseXorI32VV256},
+		{isa.AVX2, binary2, "BitwiseXor", dtypes.Int32, 1, 8, BitwiseXorI32SV256},
+		{isa.AVX2, binary2, "BitwiseXor", dtypes.Int32, 2, 8, BitwiseXorI32VS256},
+		{isa.AVX2, binary2, "ShiftLeft", dtypes.Int32, 0, 8, ShiftLeftI32VV256},
+		{isa.AVX2, binary2, "ShiftLeft", dtypes.Int32, 1, 8, ShiftLeftI32SV256},
+		{isa.AVX2, binary2, "ShiftLeft", dtypes.Int32, 2, 8, ShiftLeftI32VS256},
+		{isa.AVX2, binary2, "ShiftRightLogical", dtypes.Int32, 0, 8, ShiftRightLogicalI32VV256},
+		{isa.AVX2, binary2, "ShiftRightLogical", dtypes.Int32, 1, 8, ShiftRightLogicalI32SV256},
+		{isa.AVX2, binary2, "ShiftRightLogical", dtypes.Int32, 2, 8, ShiftRightLogicalI32VS256},
+		{isa.AVX2, binary2, "ShiftRightArithmetic", dtypes.Int32, 0, 8, ShiftRightArithmeticI32VV256},
+		{isa.AVX2, binary2, "ShiftRightArithmetic", dtypes.Int32, 1, 8, ShiftRightArithmeticI32SV256},
+		{isa.AVX2, binary2, "ShiftRightArithmetic", dtypes.Int32, 2, 8, ShiftRightArithmeticI32VS256},
+		{isa.AVX2, binary2, "Equal", dtypes.Int32, 0, 8, EqualI32VV256},
+		{isa.AVX2, binary2, "Equal", dtypes.Int32, 1, 8, EqualI32SV256},
+		{isa.AVX2, binary2, "Equal", dtypes.Int32, 2, 8, EqualI32VS256},
+		{isa.AVX2, binary2, "LessThan", dtypes.Int32, 0, 8, LessThanI32VV256},
+		{isa.AVX2, binary2, "LessThan", dtypes.Int32, 1, 8, LessThanI32SV256},
+		{isa.AVX2, binary2, "LessThan", dtypes.Int32, 2, 8, LessThanI32VS256},
+		{isa.AVX2, binary2, "LessOrEqual", dtypes.Int32, 0, 8, LessOrEqualI32VV256},
+		{isa.AVX2, binary2, "LessOrEqual", dtypes.Int32, 1, 8, LessOrEqualI32SV256},
+		{isa.AVX2, binary2, "LessOrEqual", dtypes.Int32, 2, 8, LessOrEqualI32VS256},
+		{isa.AVX2, binary2, "NotEqual", dtypes.Int32, 0, 8, NotEqualI32VV256},
+		{isa.AVX2, binary2, "NotEqual", dtypes.Int32, 1, 8, NotEqualI32SV256},
+		{isa.AVX2, binary2, "NotEqual", dtypes.Int32, 2, 8, NotEqualI32VS256},
+		{isa.AVX2, binary2, "GreaterOrEqual", dtypes.Int32, 0, 8, GreaterOrEqualI32VV256},
+		{isa.AVX2, binary2, "GreaterOrEqual", dtypes.Int32, 1, 8, GreaterOrEqualI32SV256},
+		{isa.AVX2, binary2, "GreaterOrEqual", dtypes.Int32, 2, 8, GreaterOrEqualI32VS256},
+		{isa.AVX2, binary2, "GreaterThan", dtypes.Int32, 0, 8, GreaterThanI32VV256},
+		{isa.AVX2, binary2, "GreaterThan", dtypes.Int32, 1, 8, GreaterThanI32SV256},
+		{isa.AVX2, binary2, "GreaterThan", dtypes.Int32, 2, 8, GreaterThanI32VS256},
+		{isa.AVX2, binary2, "Add", dtypes.Uint32, 0, 8, AddU32VV256},
+		{isa.AVX2, binary2, "Add", dtypes.Uint32, 1, 8, AddU32SV256},
+		{isa.AVX2, binary2, "Add", dtypes.Uint32, 2, 8, AddU32VS256},
+		{isa.AVX2, binary2, "Sub", dtypes.Uint32, 0, 8, SubU32VV256},
+		{isa.AVX2, binary2, "Sub", dtypes.Uint32, 1, 8, SubU32SV256},
+		{isa.AVX2, binary2, "Sub", dtypes.Uint32, 2, 8, SubU32VS256},
+		{isa.AVX2, binary2, "Mul", dtypes.Uint32, 0, 8, MulU32VV256},
+		{isa.AVX2, binary2, "Mul", dtypes.Uint32, 1, 8, MulU32SV256},
+		{isa.AVX2, binary2, "Mul", dtypes.Uint32, 2, 8, MulU32VS256},
+		{isa.AVX2, binary2, "Max", dtypes.Uint32, 0, 8, MaxU32VV256},
+		{isa.AVX2, binary2, "Max", dtypes.Uint32, 1, 8, MaxU32SV256},
+		{isa.AVX2, binary2, "Max", dtypes.Uint32, 2, 8, MaxU32VS256},
+		{isa.AVX2, binary2, "Min", dtypes.Uint32, 0, 8, MinU32VV256},
+		{isa.AVX2, binary2, "Min", dtypes.Uint32, 1, 8, MinU32SV256},
+		{isa.AVX2, binary2, "Min", dtypes.Uint32, 2, 8, MinU32VS256},
+		{isa.AVX2, binary2, "BitwiseAnd", dtypes.Uint32, 0, 8, BitwiseAndU32VV256},
+		{isa.AVX2, binary2, "BitwiseAnd", dtypes.Uint32, 1, 8, BitwiseAndU32SV256},
+		{isa.AVX2, binary2, "BitwiseAnd", dtypes.Uint32, 2, 8, BitwiseAndU32VS256},
+		{isa.AVX2, binary2, "BitwiseOr", dtypes.Uint32, 0, 8, BitwiseOrU32VV256},
+		{isa.AVX2, binary2, "BitwiseOr", dtypes.Uint32, 1, 8, BitwiseOrU32SV256},
+		{isa.AVX2, binary2, "BitwiseOr", dtypes.Uint32, 2, 8, BitwiseOrU32VS256},
+		{isa.AVX2, binary2, "BitwiseXor", dtypes.Uint32, 0, 8, BitwiseXorU32VV256},
+		{isa.AVX2, binary2, "BitwiseXor", dtypes.Uint32, 1, 8, BitwiseXorU32SV256},
+		{isa.AVX2, binary2, "BitwiseXor", dtypes.Uint32, 2, 8, BitwiseXorU32VS256},
+		{isa.AVX2, binary2, "ShiftLeft", dtypes.Uint32, 0, 8, ShiftLeftU32VV256},
+		{isa.AVX2, binary2, "ShiftLeft", dtypes.Uint32, 1, 8, ShiftLeftU32SV256},
+		{isa.AVX2, binary2, "ShiftLeft", dtypes.Uint32, 2, 8, ShiftLeftU32VS256},
+		{isa.AVX2, binary2, "ShiftRightLogical", dtypes.Uint32, 0, 8, ShiftRightLogicalU32VV256},
+		{isa.AVX2, binary2, "ShiftRightLogical", dtypes.Uint32, 1, 8, ShiftRightLogicalU32SV256},
+		{isa.AVX2, binary2, "ShiftRightLogical", dtypes.Uint32, 2, 8, ShiftRightLogicalU32VS256},
+		{isa.AVX2, binary2, "ShiftRightArithmetic", dtypes.Uint32, 0, 8, ShiftRightArithmeticU32VV256},
+		{isa.AVX2, binary2, "ShiftRightArithmetic", dtypes.Uint32, 1, 8, ShiftRightArithmeticU32SV256},
+		{isa.AVX2, binary2, "ShiftRightArithmetic", dtypes.Uint32, 2, 8, ShiftRightArithmeticU32VS256},
+		{isa.AVX2, binary2, "LogicalAnd", dtypes.Bool, 0, 32, LogicalAnd256},
+		{isa.AVX2, binary2, "LogicalOr", dtypes.Bool, 0, 32, LogicalOr256},
+		{isa.AVX2, binary2, "LogicalXor", dtypes.Bool, 0, 32, LogicalXor256},
+		{isa.AVX2, unary1, "LogicalNot", dtypes.Bool, 0, 32, LogicalNot256},
+		{isa.AVX2, convert1, "", dtypes.Float32, int(dtypes.Float64), 4, SToD256},
+		{isa.AVX2, convert1, "", dtypes.Float64, int(dtypes.Float32), 4, DToS256},
+		{isa.AVX2, convert1, "", dtypes.Int32, int(dtypes.Float32), 8, I32ToS256},
+		{isa.AVX2, convert1, "", dtypes.Int32, int(dtypes.Float64), 4, I32ToD256},
+		{isa.AVX2, convert1, "", dtypes.Int32, int(dtypes.Int64), 4, I32ToI64256},
+		{isa.AVX2, convert1, "", dtypes.Float32, int(dtypes.Int32), 8, SToI32256},
+		{isa.AVX2, convert1, "", dtypes.Bool, int(dtypes.Float32), 8, BoolToS256},
+		{isa.AVX2, convert1, "", dtypes.Bool, int(dtypes.Int32), 8, BoolToI32256},
+		{isa.AVX2, convert1, "", dtypes.Float32, int(dtypes.Bool), 8, SToBool256},
+		{isa.AVX2, convert1, "", dtypes.Int32, int(dtypes.Bool), 8, I32ToBool256},
+		{isa.AVX2, convert1, "", dtypes.BFloat16, int(dtypes.Float32), 8, BF16ToS256},
+		{isa.AVX2, convert1, "", dtypes.Float32, int(dtypes.BFloat16), 8, SToBF16256},
 		{isa.AVX2, unary1, "Exp", dtypes.Float32, 0, 4, ExpWide256},
+		{isa.AVX2, unary1, "Expm1", dtypes.Float32, 0, 4, Expm1Wide256},
+		{isa.AVX2, unary1, "Log", dtypes.Float32, 0, 4, LogWide256},
+		{isa.AVX2, unary1, "Log1p", dtypes.Float32, 0, 4, Log1pWide256},
 		{isa.AVX2, unary1, "Logistic", dtypes.Float32, 0, 4, LogisticWide256},
 		{isa.AVX2, unary1, "Rsqrt", dtypes.Float32, 0, 4, RsqrtWide256},
+		{isa.AVX2, unary1, "Erf", dtypes.Float32, 0, 4, ErfWide256},
+		{isa.AVX2, unary1, "Tanh", dtypes.Float32, 0, 4, TanhWide256},
+		{isa.AVX2, unary1, "Exp", dtypes.BFloat16, 0, 4, ExpWideBF16256},
+		{isa.AVX2, unary1, "Expm1", dtypes.BFloat16, 0, 4, Expm1WideBF16256},
+		{isa.AVX2, unary1, "Log", dtypes.BFloat16, 0, 4, LogWideBF16256},
+		{isa.AVX2, unary1, "Log1p", dtypes.BFloat16, 0, 4, Log1pWideBF16256},
+		{isa.AVX2, unary1, "Logistic", dtypes.BFloat16, 0, 4, LogisticWideBF16256},
+		{isa.AVX2, unary1, "Rsqrt", dtypes.BFloat16, 0, 4, RsqrtWideBF16256},
+		{isa.AVX2, unary1, "Erf", dtypes.BFloat16, 0, 4, ErfWideBF16256},
+		{isa.AVX2, unary1, "Tanh", dtypes.BFloat16, 0, 4, TanhWideBF16256},
 	}
 }

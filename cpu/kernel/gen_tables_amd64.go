@@ -8,7 +8,23 @@ import "math"
 var constants = [...][8]uint64{
 	eight(0x1010101<<32 | 0x1010101),
 	eight(0x80000000<<32 | 0x80000000),
+	eight(0x3f800000<<32 | 0x3f800000),
+	eight(0xbf800000<<32 | 0xbf800000),
+	eight(0xff800000<<32 | 0xff800000),
+	eight(0x7f800000<<32 | 0x7f800000),
+	eight(0x7fc00000<<32 | 0x7fc00000),
 	eight(0x8000000000000000),
+	eight(math.Float64bits(1)),
+	eight(math.Float64bits(-1)),
+	eight(0xfff0000000000000),
+	eight(0x7ff0000000000000),
+	eight(0x7ff8000000000000),
+	eight(0x1<<32 | 0x1),
+	eight(0x7fff<<32 | 0x7fff),
+	eight(0x7fffffff<<32 | 0x7fffffff),
+	eight(0x38800000<<32 | 0x38800000),
+	eight(0x8000<<32 | 0x8000),
+	eight(0x1),
 	eight(math.Float64bits(89)),
 	eight(math.Float64bits(-104)),
 	eight(math.Float64bits(math.Log2E)),
@@ -26,7 +42,6 @@ var constants = [...][8]uint64{
 	eight(math.Float64bits(1.0 / 24)),
 	eight(math.Float64bits(1.0 / 6)),
 	eight(math.Float64bits(0.5)),
-	eight(math.Float64bits(1)),
 	eight(0x3fe6a09e667f3bcd),
 	eight(math.Float64bits(2.0 / 23)),
 	eight(math.Float64bits(2.0 / 21)),
@@ -41,11 +56,11 @@ var constants = [...][8]uint64{
 	eight(math.Float64bits(2.0 / 3)),
 	eight(math.Float64bits(2)),
 	eight(math.Float64bits(math.Ln2)),
-	eight(0xfff0000000000000),
 	eight(0x7ff8000000000001),
-	eight(0x7ff0000000000000),
-	eight(math.Float64bits(104)),
 	eight(0x7fffffffffffffff),
+	eight(math.Float64bits(-0.5)),
+	eight(math.Float64bits(1.0 / (1 << 28))),
+	eight(math.Float64bits(104)),
 	eight(math.Float64bits(4.0000 - 1e-9)),
 	eight(math.Float64bits(16 / 4.0000)),
 	eight(math.Float64bits(-4.0000 / 16)),
@@ -54,6 +69,12 @@ var constants = [...][8]uint64{
 	eight(math.Float64bits(-9.2500 / 16)),
 	eight(0x3ff),
 }
+
+// masks32 begins with a mask of 32 elements that count, and ends with one of 32 that do not.
+var masks32 = [64]int32{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}
+
+// masks64 begins with a mask of 32 elements that count, and ends with one of 32 that do not.
+var masks64 = [64]int64{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}
 
 // erfTable[k][i] is the coefficient of t^k of erf(z)/z in interval i of 16 up to 4, t measured from its middle.
 var erfTable = [...][16]float64{

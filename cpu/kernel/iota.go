@@ -15,47 +15,65 @@ type IotaFunc func(d unsafe.Pointer, start, n, inner, size int)
 func Iota(d dtypes.DType) IotaFunc {
 	switch d {
 	case dtypes.Float32:
-		return counted(func(i int) float32 { return float32(i) })
+		return counted[float32]
 	case dtypes.Float64:
-		return counted(func(i int) float64 { return float64(i) })
+		return counted[float64]
 	case dtypes.Int8:
-		return counted(func(i int) int8 { return int8(i) })
+		return counted[int8]
 	case dtypes.Int16:
-		return counted(func(i int) int16 { return int16(i) })
+		return counted[int16]
 	case dtypes.Int32:
-		return counted(func(i int) int32 { return int32(i) })
+		return counted[int32]
 	case dtypes.Int64:
-		return counted(func(i int) int64 { return int64(i) })
+		return counted[int64]
 	case dtypes.Uint8:
-		return counted(func(i int) uint8 { return uint8(i) })
+		return counted[uint8]
 	case dtypes.Uint16:
-		return counted(func(i int) uint16 { return uint16(i) })
+		return counted[uint16]
 	case dtypes.Uint32:
-		return counted(func(i int) uint32 { return uint32(i) })
+		return counted[uint32]
 	case dtypes.Uint64:
-		return counted(func(i int) uint64 { return uint64(i) })
+		return counted[uint64]
 	case dtypes.BFloat16:
-		return counted(func(i int) bfloat16.BFloat16 { return bfloat16.FromFloat32(float32(i)) })
+		return countedBy(func(i int) bfloat16.BFloat16 { return bfloat16.FromFloat32(float32(i)) })
 	case dtypes.Float16:
-		return counted(func(i int) float16.Float16 { return float16.FromFloat32(float32(i)) })
+		return countedBy(func(i int) float16.Float16 { return float16.FromFloat32(float32(i)) })
 	}
 	return nil
 }
 
-func counted[T any](of func(int) T) IotaFunc {
+func counted[T number](p unsafe.Pointer, start, n, inner, size int) {
+	if inner > 1 {
+		repeated(unsafe.Slice((*T)(p), n), start, inner, size, func(i int) T { return T(i) })
+		return
+	}
+	d := unsafe.Slice((*T)(p), n)
+	for k := start % size; len(d) > 0; k = 0 {
+		run := min(len(d), size-k)
+		for i := range d[:run] {
+			d[i] = T(k + i)
+		}
+		d = d[run:]
+	}
+}
+
+func countedBy[T any](of func(int) T) IotaFunc {
 	return func(p unsafe.Pointer, start, n, inner, size int) {
-		d := unsafe.Slice((*T)(p), n)
-		k, left := start/inner%size, inner-start%inner
-		v := of(k)
-		for i := range d {
-			if left == 0 {
-				if k++; k == size {
-					k = 0
-				}
-				v, left = of(k), inner
-			}
+		repeated(unsafe.Slice((*T)(p), n), start, inner, size, of)
+	}
+}
+
+// repeated writes every number inner times.
+func repeated[T any](d []T, start, inner, size int, of func(int) T) {
+	left := inner - start%inner
+	for k := start / inner % size; len(d) > 0; left = inner {
+		run, v := min(len(d), left), of(k)
+		for i := range d[:run] {
 			d[i] = v
-			left--
+		}
+		d = d[run:]
+		if k++; k == size {
+			k = 0
 		}
 	}
 }

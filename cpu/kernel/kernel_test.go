@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -8,6 +9,8 @@ import (
 	"unsafe"
 
 	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/dtypes/bfloat16"
+	"github.com/gomlx/compute/dtypes/float16"
 
 	"github.com/easyparallel/epl/cpu/isa"
 )
@@ -133,7 +136,7 @@ func unaryCase[T float](t *testing.T, op Op, d dtypes.DType) {
 
 func TestVectorKernelsOfOneOperandGiveTheBitsOfPortableOnes(t *testing.T) {
 	levels(t, func(t *testing.T) {
-		for _, op := range []Op{"Neg", "Abs", "Sqrt", "Exp", "Log", "Logistic", "Rsqrt", "Erf", "Tanh"} {
+		for _, op := range []Op{"Neg", "Abs", "Sqrt", "Round", "Floor", "Ceil", "Sign", "Exp", "Expm1", "Log", "Log1p", "Logistic", "Rsqrt", "Erf", "Tanh"} {
 			unaryCase[float32](t, op, dtypes.Float32)
 			unaryCase[float64](t, op, dtypes.Float64)
 		}
@@ -202,37 +205,216 @@ func sumCase[T float](t *testing.T, d dtypes.DType, cols int) {
 	}
 }
 
-// stride is how many float32 lie between two that TestMathKernels… looks at; 1 looks at all of them.
-const stride = 4099
-
-// The functions that are computed in float64 and rounded once give the bits of math's, but for these many of all numbers
-// that are looked at, by one unit in the last place.
-func TestMathKernelsGiveTheBitsOfMath(t *testing.T) {
-	levels(t, func(t *testing.T) {
-		for _, op := range []Op{"Exp", "Log", "Logistic", "Rsqrt", "Erf", "Tanh"} {
-			const block = 1 << 12
-			a, d := make([]float32, block), make([]float32, block)
-			fast, wrong := Unary(op, dtypes.Float32, 0), 0
-			for bits := uint64(0); bits < 1<<32; {
-				for i := range a {
-					a[i] = math.Float32frombits(uint32(bits))
-					bits += stride
-				}
-				fast(&Args{A: at(a), D: at(d), Rows: 1, Cols: block})
-				for i, x := range a {
-					want := float32(mathOps[op](float64(x)))
-					if sameBits(want, d[i]) {
-						continue
-					}
-					wrong++
-					if math.Abs(float64(math.Float32bits(want))-float64(math.Float32bits(d[i]))) > 1 {
-						t.Fatalf("%s of %v is %v, not %v", op, x, d[i], want)
-					}
-				}
+// patterns are bits of numbers of some type: odd ones, then random ones.
+func patterns(r *rand.Rand, d dtypes.DType, n int) []byte {
+	size := d.Size()
+	out := make([]byte, n*size)
+	for i := range n {
+		p := unsafe.Pointer(&out[i*size])
+		x := odd[r.IntN(len(odd))]
+		if r.IntN(3) == 0 {
+			x = r.NormFloat64() * 1000
+		}
+		switch d {
+		case dtypes.Bool:
+			*(*bool)(p) = r.IntN(2) == 0
+		case dtypes.Float32:
+			*(*float32)(p) = float32(x)
+		case dtypes.Float64:
+			*(*float64)(p) = x
+		default:
+			for k := range size {
+				out[i*size+k] = byte(r.Uint32())
 			}
-			if wrong > 2 {
-				t.Errorf("%s: %d results are not those of math", op, wrong)
+			if r.IntN(3) == 0 { // close to 0, where numbers are often equal
+				clear(out[i*size : (i+1)*size])
+				out[i*size] = byte(r.IntN(3))
+			}
+		}
+	}
+	return out
+}
+
+// sameNumbers compares results as bits, but for the bits of NaN.
+func sameNumbers(d dtypes.DType, want, got []byte) bool {
+	size := d.Size()
+	for i := 0; i < len(want); i += size {
+		if string(want[i:i+size]) == string(got[i:i+size]) {
+			continue
+		}
+		w, g := unsafe.Pointer(&want[i]), unsafe.Pointer(&got[i])
+		nan := false
+		switch d {
+		case dtypes.Float32:
+			nan = *(*float32)(w) != *(*float32)(w) && *(*float32)(g) != *(*float32)(g)
+		case dtypes.Float64:
+			nan = *(*float64)(w) != *(*float64)(w) && *(*float64)(g) != *(*float64)(g)
+		case dtypes.BFloat16:
+			a, b := (*bfloat16.BFloat16)(w).Float32(), (*bfloat16.BFloat16)(g).Float32()
+			nan = a != a && b != b
+		case dtypes.Float16:
+			a, b := (*float16.Float16)(w).Float32(), (*float16.Float16)(g).Float32()
+			nan = a != a && b != b
+		}
+		if !nan {
+			return false
+		}
+	}
+	return true
+}
+
+// agree runs a kernel of this level and the portable one on rows of patterns that do not begin where vectors do.
+func agree(t *testing.T, what string, in []dtypes.DType, out dtypes.DType, form Form, find func() Func) {
+	t.Helper()
+	var slow Func
+	portably(func() { slow = find() })
+	fast := find()
+	if slow == nil {
+		t.Fatalf("there is no %s", what)
+	}
+	r := rand.New(rand.NewPCG(uint64(len(what)), uint64(form)))
+	for _, cols := range append(sizes, 200) {
+		const rows = 3
+		x := Args{Rows: rows, Cols: cols, SD: cols * out.Size()}
+		for i, d := range in {
+			size := d.Size()
+			p := unsafe.Pointer(unsafe.SliceData(patterns(r, d, rows*cols+1)[size:]))
+			*[]*unsafe.Pointer{&x.A, &x.B, &x.C}[i] = p
+			*[]*int{&x.SA, &x.SB, &x.SC}[i] = cols * size
+		}
+		run := func(f Func) []byte {
+			y := x
+			d := make([]byte, (rows*cols+2)*out.Size())
+			y.D = unsafe.Pointer(&d[out.Size()])
+			f(&y)
+			if y != (Args{D: y.D, A: x.A, B: x.B, C: x.C, SD: x.SD, SA: x.SA, SB: x.SB, SC: x.SC, Rows: rows, Cols: cols}) {
+				t.Fatalf("%s changes its arguments", what)
+			}
+			return d
+		}
+		if want, got := run(slow), run(fast); !sameNumbers(out, want, got) {
+			t.Fatalf("%s, form %d, %d columns:\n%v, not\n%v", what, form, cols, got, want)
+		}
+	}
+}
+
+func TestVectorKernelsOfHalvesIntegersAndBoolsGiveTheBitsOfPortableOnes(t *testing.T) {
+	levels(t, func(t *testing.T) {
+		for at := range binaries {
+			if at.d == dtypes.Float32 || at.d == dtypes.Float64 || at.op == "Div" && at.d.IsInt() || at.op == "Rem" || at.op == "Pow" || at.op == "Atan2" {
+				continue
+			}
+			out := at.d
+			if isComparison[at.op] {
+				out = dtypes.Bool
+			}
+			for _, form := range []Form{0, ScalarA, ScalarB} {
+				agree(t, fmt.Sprint(at.op, " of ", at.d), []dtypes.DType{at.d, at.d}, out, form, func() Func { return Binary(at.op, at.d, form) })
+			}
+		}
+		for at := range unaries {
+			out := at.d
+			if at.op == "IsFinite" || at.op == "IsNaN" {
+				out = dtypes.Bool
+			}
+			if at.d != dtypes.Float32 && at.d != dtypes.Float64 {
+				agree(t, fmt.Sprint(at.op, " of ", at.d), []dtypes.DType{at.d}, out, 0, func() Func { return Unary(at.op, at.d, 0) })
+			}
+		}
+		for pair := range converts {
+			agree(t, fmt.Sprint("conversion of ", pair[0], " to ", pair[1]), []dtypes.DType{pair[0]}, pair[1], 0, func() Func { return Convert(pair[0], pair[1], 0) })
+		}
+		for form := range ScalarC << 1 {
+			for _, d := range []dtypes.DType{dtypes.Uint8, dtypes.Uint16} {
+				agree(t, fmt.Sprint("choice of ", d), []dtypes.DType{dtypes.Bool, d, d}, d, form, func() Func { return Where(d.Size(), form) })
 			}
 		}
 	})
+}
+
+func TestVectorReductionsGiveTheBitsOfPortableOnes(t *testing.T) {
+	levels(t, func(t *testing.T) {
+		for _, d := range []dtypes.DType{dtypes.Float32, dtypes.Float64, dtypes.BFloat16, dtypes.Float16, dtypes.Int32, dtypes.Int64} {
+			for _, op := range []Op{"ReduceSum", "ReduceMax", "ReduceMin", "ReduceProduct"} {
+				red := Reduce(op, d)
+				if red == nil {
+					continue
+				}
+				for what, of := range map[string]func(r *Reduction) Func{
+					"rows": func(r *Reduction) Func { return r.Row }, "columns": func(r *Reduction) Func { return r.Columns },
+				} {
+					agree(t, fmt.Sprint(op, " of ", what, " of ", d), []dtypes.DType{d}, red.Partial, 0, func() Func { return of(Reduce(op, d)) })
+				}
+				agree(t, fmt.Sprint(op, " of partial results of ", d), []dtypes.DType{red.Partial}, red.Partial, 0, func() Func { return Reduce(op, d).JoinRow })
+				agree(t, fmt.Sprint("end of ", op, " of ", d), []dtypes.DType{red.Partial}, d, 0, func() Func { return Reduce(op, d).Finish })
+			}
+		}
+	})
+}
+
+func TestIotaCounts(t *testing.T) {
+	for _, c := range []struct{ start, n, inner, size int }{{0, 10, 1, 4}, {3, 9, 1, 4}, {0, 7, 3, 2}, {5, 20, 3, 4}, {2, 1, 1, 1}, {1, 0, 1, 5}} {
+		d := make([]float32, c.n+1)
+		Iota(dtypes.Float32)(at(d), c.start, c.n, c.inner, c.size)
+		half := make([]bfloat16.BFloat16, c.n+1)
+		Iota(dtypes.BFloat16)(at(half), c.start, c.n, c.inner, c.size)
+		for i := range c.n {
+			if want := float32((c.start + i) / c.inner % c.size); d[i] != want || half[i].Float32() != want {
+				t.Fatalf("%+v: element %d is %v and %v, not %v", c, i, d[i], half[i].Float32(), want)
+			}
+		}
+		if d[c.n] != 0 || half[c.n] != 0 {
+			t.Fatalf("%+v: more was written", c)
+		}
+	}
+}
+
+// Which float32 TestMathKernels… looks at. All of them take a quarter of an hour: -kernel.every=1; or, in 64 runs, -kernel.every=64 and
+// -kernel.first from 0 to 63.
+var (
+	every = flag.Uint64("kernel.every", 4099, "distance of the float32, as bits, that the functions are compared at")
+	first = flag.Uint64("kernel.first", 0, "the first of them")
+)
+
+// The functions that are computed in float64 and rounded once give the bits of math's, but for a few in a thousand million, by one
+// unit in the last place.
+func TestMathKernelsGiveTheBitsOfMath(t *testing.T) {
+	const block = 1 << 12
+	a, d, want := make([]float32, block), make([]float32, block), make([]float32, block)
+	x := Args{A: at(a), D: at(d), Rows: 1, Cols: block}
+	for _, op := range []Op{"Exp", "Expm1", "Log", "Log1p", "Logistic", "Rsqrt", "Erf", "Tanh"} {
+		kernels := map[isa.Level]Func{}
+		for l := isa.Portable + 1; l <= isa.Best(); l++ {
+			use(l)
+			kernels[l] = Unary(op, dtypes.Float32, 0)
+		}
+		wrong, numbers := map[isa.Level]int{}, 0
+		for bits := *first; bits < 1<<32; {
+			n := 0
+			for ; n < block && bits < 1<<32; n++ {
+				a[n] = math.Float32frombits(uint32(bits))
+				want[n] = float32(mathOps[op](float64(a[n])))
+				bits += *every
+			}
+			numbers += n
+			for l, f := range kernels {
+				f(&x)
+				for i, v := range want[:n] {
+					if sameBits(v, d[i]) {
+						continue
+					}
+					wrong[l]++
+					if math.Abs(float64(math.Float32bits(v))-float64(math.Float32bits(d[i]))) > 1 {
+						t.Fatalf("%s of %v is %v, not %v (%s)", op, a[i], d[i], v, l)
+					}
+				}
+			}
+		}
+		for l := range kernels {
+			t.Logf("%s, %s: %d of %d differ, by one unit in the last place", op, l, wrong[l], numbers)
+			if wrong[l] > 2+numbers>>24 {
+				t.Errorf("%s, %s: %d of %d results are not those of math", op, l, wrong[l], numbers)
+			}
+		}
+	}
 }

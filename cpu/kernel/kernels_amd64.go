@@ -17,8 +17,10 @@ const (
 	unary1 table = iota
 	binary2
 	choose
-	sumRow1
-	sumColumns1
+	convert1
+	row1
+	columns1    // D = the rows of B taken into A
+	addColumns1 // D takes in the rows of A
 )
 
 // vectorKernel is a kernel in assembly: it takes the place of the portable one.
@@ -27,8 +29,8 @@ type vectorKernel struct {
 	table table
 	op    Op
 	d     dtypes.DType
-	form  int // of Where: the form, and the bytes of an element above its 8 bits
-	lanes int // elements that AVX2 does at a time
+	form  int // of Where: the form, and the bytes of an element above its 8 bits; of a conversion: the type of the result
+	lanes int // elements that AVX2 does at a time; of a row that is reduced: what its length must be a multiple of
 	f     Func
 }
 
@@ -65,19 +67,33 @@ func use(l isa.Level) {
 		case choose:
 			form, size := Form(k.form&0xff), k.form>>8
 			wheres[whereKey{size, form}] = k.ended(wheres[whereKey{size, form}], [4]int{size, 1, unless(form&ScalarB, size), unless(form&ScalarC, size)})
-		case sumRow1:
-			slow := sumRows[k.d]
-			if sumRows[k.d] = k.f; l == isa.AVX2 {
-				sumRows[k.d] = func(x *Args) {
-					if x.Cols%k.lanes == 0 {
-						k.f(x)
-					} else {
-						slow(x)
-					}
-				}
-			}
-		case sumColumns1:
-			sumColumnsOf[k.d] = k.ended(sumColumnsOf[k.d], [4]int{k.d.Size(), k.d.Size()})
+		case convert1:
+			to := dtypes.DType(k.form)
+			at := converts[[2]dtypes.DType{k.d, to}]
+			at[0] = k.ended(at[0], [4]int{to.Size(), k.d.Size()})
+		case row1:
+			rowReductions[key{k.op, k.d}] = k.whole(rowReductions[key{k.op, k.d}])
+		case columns1:
+			slow := columnReductions[key{k.op, k.d}]
+			into := k.ended(func(x *Args) { x.A, x.SA = x.B, x.SB; slow(x) }, [4]int{4, 4, k.d.Size()})
+			columnReductions[key{k.op, k.d}] = taking(into)
+		case addColumns1:
+			at := key{k.op, k.d}
+			columnReductions[at] = k.ended(columnReductions[at], [4]int{k.d.Size(), k.d.Size()})
+		}
+	}
+}
+
+// whole is the kernel for rows of a length that it can do, and the portable one for others.
+func (k vectorKernel) whole(slow Func) Func {
+	if k.lanes == 1 {
+		return k.f
+	}
+	return func(x *Args) {
+		if x.Cols%k.lanes == 0 {
+			k.f(x)
+		} else {
+			slow(x)
 		}
 	}
 }

@@ -14,7 +14,8 @@ TEXT ·AddSVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -22,11 +23,10 @@ loop:
 	VADDPS Z1, Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -58,19 +58,19 @@ TEXT ·AddSSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (SI), Z0
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VADDPS Z1, Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -101,19 +101,19 @@ TEXT ·AddSVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (DX), Z1
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VADDPS Z1, Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -144,7 +144,8 @@ TEXT ·SubSVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -152,11 +153,10 @@ loop:
 	VSUBPS Z1, Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -188,19 +188,19 @@ TEXT ·SubSSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (SI), Z0
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VSUBPS Z1, Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -231,19 +231,19 @@ TEXT ·SubSVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (DX), Z1
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VSUBPS Z1, Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -274,7 +274,8 @@ TEXT ·MulSVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -282,11 +283,10 @@ loop:
 	VMULPS Z1, Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -318,19 +318,19 @@ TEXT ·MulSSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (SI), Z0
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VMULPS Z1, Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -361,19 +361,19 @@ TEXT ·MulSVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (DX), Z1
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMULPS Z1, Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -404,7 +404,8 @@ TEXT ·DivSVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -412,11 +413,10 @@ loop:
 	VDIVPS Z1, Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -448,19 +448,19 @@ TEXT ·DivSSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (SI), Z0
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VDIVPS Z1, Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -491,19 +491,19 @@ TEXT ·DivSVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (DX), Z1
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VDIVPS Z1, Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -534,7 +534,8 @@ TEXT ·MaxSVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -547,11 +548,10 @@ loop:
 	VMOVAPS Z4, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -588,8 +588,9 @@ TEXT ·MaxSSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (SI), Z0
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Z1
@@ -601,11 +602,10 @@ loop:
 	VMOVAPS Z4, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -641,8 +641,9 @@ TEXT ·MaxSVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (DX), Z1
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -654,11 +655,10 @@ loop:
 	VMOVAPS Z4, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -694,7 +694,8 @@ TEXT ·MinSVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -707,11 +708,10 @@ loop:
 	VMOVAPS Z4, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -748,8 +748,9 @@ TEXT ·MinSSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (SI), Z0
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Z1
@@ -761,11 +762,10 @@ loop:
 	VMOVAPS Z4, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -801,8 +801,9 @@ TEXT ·MinSVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (DX), Z1
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -814,11 +815,10 @@ loop:
 	VMOVAPS Z4, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -854,7 +854,8 @@ TEXT ·EqualSVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -863,11 +864,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -900,8 +900,9 @@ TEXT ·EqualSSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (SI), Z0
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Z1
@@ -909,11 +910,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -945,8 +945,9 @@ TEXT ·EqualSVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (DX), Z1
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -954,11 +955,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -990,7 +990,8 @@ TEXT ·NotEqualSVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -999,11 +1000,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1036,8 +1036,9 @@ TEXT ·NotEqualSSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (SI), Z0
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Z1
@@ -1045,11 +1046,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1081,8 +1081,9 @@ TEXT ·NotEqualSVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (DX), Z1
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -1090,11 +1091,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1126,7 +1126,8 @@ TEXT ·LessThanSVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -1135,11 +1136,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1172,8 +1172,9 @@ TEXT ·LessThanSSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (SI), Z0
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Z1
@@ -1181,11 +1182,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1217,8 +1217,9 @@ TEXT ·LessThanSVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (DX), Z1
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -1226,11 +1227,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1262,7 +1262,8 @@ TEXT ·LessOrEqualSVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -1271,11 +1272,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1308,8 +1308,9 @@ TEXT ·LessOrEqualSSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (SI), Z0
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Z1
@@ -1317,11 +1318,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1353,8 +1353,9 @@ TEXT ·LessOrEqualSVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (DX), Z1
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -1362,11 +1363,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1398,7 +1398,8 @@ TEXT ·GreaterOrEqualSVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -1407,11 +1408,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1444,8 +1444,9 @@ TEXT ·GreaterOrEqualSSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (SI), Z0
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Z1
@@ -1453,11 +1454,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1489,8 +1489,9 @@ TEXT ·GreaterOrEqualSVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (DX), Z1
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -1498,11 +1499,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1534,7 +1534,8 @@ TEXT ·GreaterThanSVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -1543,11 +1544,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1580,8 +1580,9 @@ TEXT ·GreaterThanSSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (SI), Z0
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Z1
@@ -1589,11 +1590,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1625,8 +1625,9 @@ TEXT ·GreaterThanSVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (DX), Z1
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -1634,11 +1635,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1669,18 +1669,18 @@ TEXT ·NegS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VXORPS ·constants+64(SB), Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1709,7 +1709,8 @@ TEXT ·AbsS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
@@ -1719,11 +1720,10 @@ loop:
 	VXORPS ·constants+64(SB), Z0, K1, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1755,18 +1755,18 @@ TEXT ·SqrtS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VSQRTPS Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1774,6 +1774,174 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VSQRTPS Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func RoundS512(x *Args)
+TEXT ·RoundS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VRNDSCALEPS $8, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VRNDSCALEPS $8, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func FloorS512(x *Args)
+TEXT ·FloorS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VRNDSCALEPS $9, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VRNDSCALEPS $9, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func CeilS512(x *Args)
+TEXT ·CeilS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VRNDSCALEPS $10, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VRNDSCALEPS $10, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SignS512(x *Args)
+TEXT ·SignS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VXORPS Z4, Z4, Z4
+	VCMPPS $30, Z4, Z0, K1
+	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VCMPPS $17, Z4, Z0, K1
+	VMOVUPS ·constants+192(SB), K1, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VXORPS Z4, Z4, Z4
+	VCMPPS $30, Z4, Z0, K1
+	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VCMPPS $17, Z4, Z0, K1
+	VMOVUPS ·constants+192(SB), K1, Z3
 	VMOVUPS Z3, K7, (DI)(BX*4)
 next:
 	ADDQ 32(AX), DI
@@ -1797,7 +1965,8 @@ TEXT ·Where4VV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVDQU (SI)(BX*1), X0
@@ -1807,11 +1976,10 @@ loop:
 	VBLENDMPS Z1, Z2, K1, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1847,8 +2015,9 @@ TEXT ·Where4SV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (DX), Z1
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVDQU (SI)(BX*1), X0
@@ -1857,11 +2026,10 @@ loop:
 	VBLENDMPS Z1, Z2, K1, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1896,8 +2064,9 @@ TEXT ·Where4VS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (R8), Z2
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVDQU (SI)(BX*1), X0
@@ -1906,11 +2075,10 @@ loop:
 	VBLENDMPS Z1, Z2, K1, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1945,9 +2113,10 @@ TEXT ·Where4SS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -16(CX), R10
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS (R8), Z2
-	CMPQ CX, $16
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVDQU (SI)(BX*1), X0
@@ -1955,11 +2124,10 @@ loop:
 	VBLENDMPS Z1, Z2, K1, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -1993,17 +2161,16 @@ row:
 	MOVQ SI, DX
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
-	CMPQ CX, $32
+	SUBQ $32, CX
 	JLT tail
 loop:
 	VADDPS 0(DX), Z0, Z0
 	VADDPS 64(DX), Z1, Z1
 	ADDQ $128, DX
 	SUBQ $32, CX
-	CMPQ CX, $32
 	JGE loop
 tail:
-	TESTQ CX, CX
+	ADDQ $32, CX
 	JZ join
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2014,8 +2181,8 @@ tail:
 	VADDPS Z8, Z0, K1, Z0
 	KMOVQ R9, K1
 	SHRQ $16, R9
-	VMOVUPS.Z 64(DX), K1, Z8
-	VADDPS Z8, Z1, K1, Z1
+	VMOVUPS.Z 64(DX), K1, Z9
+	VADDPS Z9, Z1, K1, Z1
 join:
 	VADDPS Z1, Z0, Z0
 	VEXTRACTF64X4 $1, Z0, Y1
@@ -2026,6 +2193,148 @@ join:
 	VADDPS X1, X0, X0
 	VMOVSHDUP X0, X1
 	VADDPS X1, X0, X0
+	VMOVSS X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxRowS512(x *Args)
+TEXT ·MaxRowS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VMOVUPS ·constants+256(SB), Z0
+	VMOVUPS ·constants+256(SB), Z1
+	KXORW K3, K3, K3
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VMOVUPS 0(DX), Z8
+	VRANGEPS $5, Z8, Z0, Z0
+	VMOVUPS 64(DX), Z9
+	VRANGEPS $5, Z9, Z1, Z1
+	VCMPPS $3, Z8, Z9, K2
+	KORW K2, K3, K3
+	ADDQ $128, DX
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JZ join
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VMOVUPS.Z 0(DX), K1, Z8
+	VMOVUPS ·constants+256(SB), Z12
+	VMOVAPS Z8, K1, Z12
+	VMOVAPS Z12, Z8
+	VRANGEPS $5, Z8, Z0, Z0
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VMOVUPS.Z 64(DX), K1, Z9
+	VMOVUPS ·constants+256(SB), Z12
+	VMOVAPS Z9, K1, Z12
+	VMOVAPS Z12, Z9
+	VRANGEPS $5, Z9, Z1, Z1
+	VCMPPS $3, Z8, Z9, K2
+	KORW K2, K3, K3
+join:
+	VRANGEPS $5, Z1, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y1
+	VRANGEPS $5, Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VRANGEPS $5, X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VRANGEPS $5, X1, X0, X0
+	VMOVSHDUP X0, X1
+	VRANGEPS $5, X1, X0, X0
+	KORTESTW K3, K3
+	JZ store
+	VMOVUPS ·constants+384(SB), X0
+store:
+	VMOVSS X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinRowS512(x *Args)
+TEXT ·MinRowS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VMOVUPS ·constants+320(SB), Z0
+	VMOVUPS ·constants+320(SB), Z1
+	KXORW K3, K3, K3
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VMOVUPS 0(DX), Z8
+	VRANGEPS $4, Z8, Z0, Z0
+	VMOVUPS 64(DX), Z9
+	VRANGEPS $4, Z9, Z1, Z1
+	VCMPPS $3, Z8, Z9, K2
+	KORW K2, K3, K3
+	ADDQ $128, DX
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JZ join
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VMOVUPS.Z 0(DX), K1, Z8
+	VMOVUPS ·constants+320(SB), Z12
+	VMOVAPS Z8, K1, Z12
+	VMOVAPS Z12, Z8
+	VRANGEPS $4, Z8, Z0, Z0
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VMOVUPS.Z 64(DX), K1, Z9
+	VMOVUPS ·constants+320(SB), Z12
+	VMOVAPS Z9, K1, Z12
+	VMOVAPS Z12, Z9
+	VRANGEPS $4, Z9, Z1, Z1
+	VCMPPS $3, Z8, Z9, K2
+	KORW K2, K3, K3
+join:
+	VRANGEPS $4, Z1, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y1
+	VRANGEPS $4, Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VRANGEPS $4, X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VRANGEPS $4, X1, X0, X0
+	VMOVSHDUP X0, X1
+	VRANGEPS $4, X1, X0, X0
+	KORTESTW K3, K3
+	JZ store
+	VMOVUPS ·constants+384(SB), X0
+store:
 	VMOVSS X0, (DI)
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -2046,18 +2355,18 @@ TEXT ·SumColumnsS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $16
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DI)(BX*4), Z0
 	VADDPS (SI)(BX*4), Z0, Z0
 	VMOVUPS Z0, (DI)(BX*4)
 	ADDQ $16, BX
-	SUBQ $16, CX
-	CMPQ CX, $16
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2087,7 +2396,8 @@ TEXT ·AddDVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -2095,11 +2405,10 @@ loop:
 	VADDPD Z1, Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2131,19 +2440,19 @@ TEXT ·AddDSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (SI), Z0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VADDPD Z1, Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2174,19 +2483,19 @@ TEXT ·AddDVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (DX), Z1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VADDPD Z1, Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2217,7 +2526,8 @@ TEXT ·SubDVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -2225,11 +2535,10 @@ loop:
 	VSUBPD Z1, Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2261,19 +2570,19 @@ TEXT ·SubDSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (SI), Z0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VSUBPD Z1, Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2304,19 +2613,19 @@ TEXT ·SubDVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (DX), Z1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VSUBPD Z1, Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2347,7 +2656,8 @@ TEXT ·MulDVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -2355,11 +2665,10 @@ loop:
 	VMULPD Z1, Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2391,19 +2700,19 @@ TEXT ·MulDSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (SI), Z0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VMULPD Z1, Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2434,19 +2743,19 @@ TEXT ·MulDVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (DX), Z1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMULPD Z1, Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2477,7 +2786,8 @@ TEXT ·DivDVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -2485,11 +2795,10 @@ loop:
 	VDIVPD Z1, Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2521,19 +2830,19 @@ TEXT ·DivDSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (SI), Z0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VDIVPD Z1, Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2564,19 +2873,19 @@ TEXT ·DivDVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (DX), Z1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VDIVPD Z1, Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2607,7 +2916,8 @@ TEXT ·MaxDVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -2620,11 +2930,10 @@ loop:
 	VMOVAPS Z4, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2661,8 +2970,9 @@ TEXT ·MaxDSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (SI), Z0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Z1
@@ -2674,11 +2984,10 @@ loop:
 	VMOVAPS Z4, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2714,8 +3023,9 @@ TEXT ·MaxDVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (DX), Z1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -2727,11 +3037,10 @@ loop:
 	VMOVAPS Z4, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2767,7 +3076,8 @@ TEXT ·MinDVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -2780,11 +3090,10 @@ loop:
 	VMOVAPS Z4, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2821,8 +3130,9 @@ TEXT ·MinDSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (SI), Z0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Z1
@@ -2834,11 +3144,10 @@ loop:
 	VMOVAPS Z4, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2874,8 +3183,9 @@ TEXT ·MinDVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (DX), Z1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -2887,11 +3197,10 @@ loop:
 	VMOVAPS Z4, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2927,7 +3236,8 @@ TEXT ·EqualDVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -2936,11 +3246,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -2973,8 +3282,9 @@ TEXT ·EqualDSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (SI), Z0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Z1
@@ -2982,11 +3292,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3018,8 +3327,9 @@ TEXT ·EqualDVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (DX), Z1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -3027,11 +3337,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3063,7 +3372,8 @@ TEXT ·NotEqualDVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -3072,11 +3382,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3109,8 +3418,9 @@ TEXT ·NotEqualDSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (SI), Z0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Z1
@@ -3118,11 +3428,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3154,8 +3463,9 @@ TEXT ·NotEqualDVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (DX), Z1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -3163,11 +3473,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3199,7 +3508,8 @@ TEXT ·LessThanDVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -3208,11 +3518,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3245,8 +3554,9 @@ TEXT ·LessThanDSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (SI), Z0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Z1
@@ -3254,11 +3564,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3290,8 +3599,9 @@ TEXT ·LessThanDVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (DX), Z1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -3299,11 +3609,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3335,7 +3644,8 @@ TEXT ·LessOrEqualDVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -3344,11 +3654,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3381,8 +3690,9 @@ TEXT ·LessOrEqualDSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (SI), Z0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Z1
@@ -3390,11 +3700,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3426,8 +3735,9 @@ TEXT ·LessOrEqualDVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (DX), Z1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -3435,11 +3745,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3471,7 +3780,8 @@ TEXT ·GreaterOrEqualDVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -3480,11 +3790,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3517,8 +3826,9 @@ TEXT ·GreaterOrEqualDSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (SI), Z0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Z1
@@ -3526,11 +3836,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3562,8 +3871,9 @@ TEXT ·GreaterOrEqualDVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (DX), Z1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -3571,11 +3881,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3607,7 +3916,8 @@ TEXT ·GreaterThanDVV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -3616,11 +3926,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3653,8 +3962,9 @@ TEXT ·GreaterThanDSV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (SI), Z0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Z1
@@ -3662,11 +3972,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3698,8 +4007,9 @@ TEXT ·GreaterThanDVS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (DX), Z1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
@@ -3707,11 +4017,10 @@ loop:
 	VMOVDQU8.Z ·constants+0(SB), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3742,25 +4051,25 @@ TEXT ·NegD512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
-	VXORPD ·constants+128(SB), Z0, Z3
+	VXORPD ·constants+448(SB), Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
 	DECQ R9
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
-	VXORPD ·constants+128(SB), Z0, Z3
+	VXORPD ·constants+448(SB), Z0, Z3
 	VMOVUPD Z3, K7, (DI)(BX*8)
 next:
 	ADDQ 32(AX), DI
@@ -3782,21 +4091,21 @@ TEXT ·AbsD512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VXORPS Z4, Z4, Z4
 	VCMPPD $17, Z4, Z0, K1
 	VMOVAPS Z0, Z3
-	VXORPD ·constants+128(SB), Z0, K1, Z3
+	VXORPD ·constants+448(SB), Z0, K1, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3806,7 +4115,7 @@ tail:
 	VXORPS Z4, Z4, Z4
 	VCMPPD $17, Z4, Z0, K1
 	VMOVAPS Z0, Z3
-	VXORPD ·constants+128(SB), Z0, K1, Z3
+	VXORPD ·constants+448(SB), Z0, K1, Z3
 	VMOVUPD Z3, K7, (DI)(BX*8)
 next:
 	ADDQ 32(AX), DI
@@ -3828,18 +4137,18 @@ TEXT ·SqrtD512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VSQRTPD Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3847,6 +4156,174 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VSQRTPD Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func RoundD512(x *Args)
+TEXT ·RoundD512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VRNDSCALEPD $8, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VRNDSCALEPD $8, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func FloorD512(x *Args)
+TEXT ·FloorD512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VRNDSCALEPD $9, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VRNDSCALEPD $9, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func CeilD512(x *Args)
+TEXT ·CeilD512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VRNDSCALEPD $10, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VRNDSCALEPD $10, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SignD512(x *Args)
+TEXT ·SignD512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VXORPS Z4, Z4, Z4
+	VCMPPD $30, Z4, Z0, K1
+	VMOVUPD.Z ·constants+512(SB), K1, Z3
+	VCMPPD $17, Z4, Z0, K1
+	VMOVUPD ·constants+576(SB), K1, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VXORPS Z4, Z4, Z4
+	VCMPPD $30, Z4, Z0, K1
+	VMOVUPD.Z ·constants+512(SB), K1, Z3
+	VCMPPD $17, Z4, Z0, K1
+	VMOVUPD ·constants+576(SB), K1, Z3
 	VMOVUPD Z3, K7, (DI)(BX*8)
 next:
 	ADDQ 32(AX), DI
@@ -3870,7 +4347,8 @@ TEXT ·Where8VV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVQ (SI)(BX*1), X0
@@ -3880,11 +4358,10 @@ loop:
 	VBLENDMPD Z1, Z2, K1, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3920,8 +4397,9 @@ TEXT ·Where8SV512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (DX), Z1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVQ (SI)(BX*1), X0
@@ -3930,11 +4408,10 @@ loop:
 	VBLENDMPD Z1, Z2, K1, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -3969,8 +4446,9 @@ TEXT ·Where8VS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (R8), Z2
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVQ (SI)(BX*1), X0
@@ -3979,11 +4457,10 @@ loop:
 	VBLENDMPD Z1, Z2, K1, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -4018,9 +4495,10 @@ TEXT ·Where8SS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSD (DX), Z1
 	VBROADCASTSD (R8), Z2
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVQ (SI)(BX*1), X0
@@ -4028,11 +4506,10 @@ loop:
 	VBLENDMPD Z1, Z2, K1, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -4068,7 +4545,7 @@ row:
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	CMPQ CX, $32
+	SUBQ $32, CX
 	JLT tail
 loop:
 	VADDPD 0(DX), Z0, Z0
@@ -4077,10 +4554,9 @@ loop:
 	VADDPD 192(DX), Z3, Z3
 	ADDQ $256, DX
 	SUBQ $32, CX
-	CMPQ CX, $32
 	JGE loop
 tail:
-	TESTQ CX, CX
+	ADDQ $32, CX
 	JZ join
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -4091,16 +4567,16 @@ tail:
 	VADDPD Z8, Z0, K1, Z0
 	KMOVQ R9, K1
 	SHRQ $8, R9
-	VMOVUPD.Z 64(DX), K1, Z8
-	VADDPD Z8, Z1, K1, Z1
+	VMOVUPD.Z 64(DX), K1, Z9
+	VADDPD Z9, Z1, K1, Z1
 	KMOVQ R9, K1
 	SHRQ $8, R9
-	VMOVUPD.Z 128(DX), K1, Z8
-	VADDPD Z8, Z2, K1, Z2
+	VMOVUPD.Z 128(DX), K1, Z10
+	VADDPD Z10, Z2, K1, Z2
 	KMOVQ R9, K1
 	SHRQ $8, R9
-	VMOVUPD.Z 192(DX), K1, Z8
-	VADDPD Z8, Z3, K1, Z3
+	VMOVUPD.Z 192(DX), K1, Z11
+	VADDPD Z11, Z3, K1, Z3
 join:
 	VADDPD Z2, Z0, Z0
 	VADDPD Z3, Z1, Z1
@@ -4111,6 +4587,196 @@ join:
 	VADDPD X1, X0, X0
 	VPERMILPD $1, X0, X1
 	VADDPD X1, X0, X0
+	VMOVSD X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxRowD512(x *Args)
+TEXT ·MaxRowD512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VMOVUPD ·constants+640(SB), Z0
+	VMOVUPD ·constants+640(SB), Z1
+	VMOVUPD ·constants+640(SB), Z2
+	VMOVUPD ·constants+640(SB), Z3
+	KXORW K3, K3, K3
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VMOVUPD 0(DX), Z8
+	VRANGEPD $5, Z8, Z0, Z0
+	VMOVUPD 64(DX), Z9
+	VRANGEPD $5, Z9, Z1, Z1
+	VMOVUPD 128(DX), Z10
+	VRANGEPD $5, Z10, Z2, Z2
+	VMOVUPD 192(DX), Z11
+	VRANGEPD $5, Z11, Z3, Z3
+	VCMPPD $3, Z8, Z9, K2
+	KORW K2, K3, K3
+	VCMPPD $3, Z10, Z11, K2
+	KORW K2, K3, K3
+	ADDQ $256, DX
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JZ join
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K1
+	SHRQ $8, R9
+	VMOVUPD.Z 0(DX), K1, Z8
+	VMOVUPD ·constants+640(SB), Z12
+	VMOVAPD Z8, K1, Z12
+	VMOVAPS Z12, Z8
+	VRANGEPD $5, Z8, Z0, Z0
+	KMOVQ R9, K1
+	SHRQ $8, R9
+	VMOVUPD.Z 64(DX), K1, Z9
+	VMOVUPD ·constants+640(SB), Z12
+	VMOVAPD Z9, K1, Z12
+	VMOVAPS Z12, Z9
+	VRANGEPD $5, Z9, Z1, Z1
+	KMOVQ R9, K1
+	SHRQ $8, R9
+	VMOVUPD.Z 128(DX), K1, Z10
+	VMOVUPD ·constants+640(SB), Z12
+	VMOVAPD Z10, K1, Z12
+	VMOVAPS Z12, Z10
+	VRANGEPD $5, Z10, Z2, Z2
+	KMOVQ R9, K1
+	SHRQ $8, R9
+	VMOVUPD.Z 192(DX), K1, Z11
+	VMOVUPD ·constants+640(SB), Z12
+	VMOVAPD Z11, K1, Z12
+	VMOVAPS Z12, Z11
+	VRANGEPD $5, Z11, Z3, Z3
+	VCMPPD $3, Z8, Z9, K2
+	KORW K2, K3, K3
+	VCMPPD $3, Z10, Z11, K2
+	KORW K2, K3, K3
+join:
+	VRANGEPD $5, Z2, Z0, Z0
+	VRANGEPD $5, Z3, Z1, Z1
+	VRANGEPD $5, Z1, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y1
+	VRANGEPD $5, Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VRANGEPD $5, X1, X0, X0
+	VPERMILPD $1, X0, X1
+	VRANGEPD $5, X1, X0, X0
+	KORTESTW K3, K3
+	JZ store
+	VMOVUPS ·constants+768(SB), X0
+store:
+	VMOVSD X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinRowD512(x *Args)
+TEXT ·MinRowD512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VMOVUPD ·constants+704(SB), Z0
+	VMOVUPD ·constants+704(SB), Z1
+	VMOVUPD ·constants+704(SB), Z2
+	VMOVUPD ·constants+704(SB), Z3
+	KXORW K3, K3, K3
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VMOVUPD 0(DX), Z8
+	VRANGEPD $4, Z8, Z0, Z0
+	VMOVUPD 64(DX), Z9
+	VRANGEPD $4, Z9, Z1, Z1
+	VMOVUPD 128(DX), Z10
+	VRANGEPD $4, Z10, Z2, Z2
+	VMOVUPD 192(DX), Z11
+	VRANGEPD $4, Z11, Z3, Z3
+	VCMPPD $3, Z8, Z9, K2
+	KORW K2, K3, K3
+	VCMPPD $3, Z10, Z11, K2
+	KORW K2, K3, K3
+	ADDQ $256, DX
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JZ join
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K1
+	SHRQ $8, R9
+	VMOVUPD.Z 0(DX), K1, Z8
+	VMOVUPD ·constants+704(SB), Z12
+	VMOVAPD Z8, K1, Z12
+	VMOVAPS Z12, Z8
+	VRANGEPD $4, Z8, Z0, Z0
+	KMOVQ R9, K1
+	SHRQ $8, R9
+	VMOVUPD.Z 64(DX), K1, Z9
+	VMOVUPD ·constants+704(SB), Z12
+	VMOVAPD Z9, K1, Z12
+	VMOVAPS Z12, Z9
+	VRANGEPD $4, Z9, Z1, Z1
+	KMOVQ R9, K1
+	SHRQ $8, R9
+	VMOVUPD.Z 128(DX), K1, Z10
+	VMOVUPD ·constants+704(SB), Z12
+	VMOVAPD Z10, K1, Z12
+	VMOVAPS Z12, Z10
+	VRANGEPD $4, Z10, Z2, Z2
+	KMOVQ R9, K1
+	SHRQ $8, R9
+	VMOVUPD.Z 192(DX), K1, Z11
+	VMOVUPD ·constants+704(SB), Z12
+	VMOVAPD Z11, K1, Z12
+	VMOVAPS Z12, Z11
+	VRANGEPD $4, Z11, Z3, Z3
+	VCMPPD $3, Z8, Z9, K2
+	KORW K2, K3, K3
+	VCMPPD $3, Z10, Z11, K2
+	KORW K2, K3, K3
+join:
+	VRANGEPD $4, Z2, Z0, Z0
+	VRANGEPD $4, Z3, Z1, Z1
+	VRANGEPD $4, Z1, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y1
+	VRANGEPD $4, Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VRANGEPD $4, X1, X0, X0
+	VPERMILPD $1, X0, X1
+	VRANGEPD $4, X1, X0, X0
+	KORTESTW K3, K3
+	JZ store
+	VMOVUPS ·constants+768(SB), X0
+store:
 	VMOVSD X0, (DI)
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -4131,18 +4797,18 @@ TEXT ·SumColumnsD512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DI)(BX*8), Z0
 	VADDPD (SI)(BX*8), Z0, Z0
 	VMOVUPD Z0, (DI)(BX*8)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -4153,6 +4819,16146 @@ tail:
 	VADDPD Z1, Z0, Z0
 	VMOVUPD Z0, K7, (DI)(BX*8)
 next:
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Where1VV512(x *Args)
+TEXT ·Where1VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), R8
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -64(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU8 (SI)(BX*1), Z0
+	VMOVDQU8 (DX)(BX*1), Z1
+	VMOVDQU8 (R8)(BX*1), Z2
+	VPTESTMB Z0, Z0, K1
+	VPBLENDMB Z1, Z2, K1, Z3
+	VMOVDQU8 Z3, (DI)(BX*1)
+	ADDQ $64, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVDQU8.Z (SI)(BX*1), K7, Z0
+	VMOVDQU8.Z (DX)(BX*1), K7, Z1
+	VMOVDQU8.Z (R8)(BX*1), K7, Z2
+	VPTESTMB Z0, Z0, K1
+	VPBLENDMB Z1, Z2, K1, Z3
+	VMOVDQU8 Z3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	ADDQ 56(AX), R8
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Where1SV512(x *Args)
+TEXT ·Where1SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), R8
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -64(CX), R10
+	VPBROADCASTB (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU8 (SI)(BX*1), Z0
+	VMOVDQU8 (R8)(BX*1), Z2
+	VPTESTMB Z0, Z0, K1
+	VPBLENDMB Z1, Z2, K1, Z3
+	VMOVDQU8 Z3, (DI)(BX*1)
+	ADDQ $64, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVDQU8.Z (SI)(BX*1), K7, Z0
+	VMOVDQU8.Z (R8)(BX*1), K7, Z2
+	VPTESTMB Z0, Z0, K1
+	VPBLENDMB Z1, Z2, K1, Z3
+	VMOVDQU8 Z3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	ADDQ 56(AX), R8
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Where1VS512(x *Args)
+TEXT ·Where1VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), R8
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -64(CX), R10
+	VPBROADCASTB (R8), Z2
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU8 (SI)(BX*1), Z0
+	VMOVDQU8 (DX)(BX*1), Z1
+	VPTESTMB Z0, Z0, K1
+	VPBLENDMB Z1, Z2, K1, Z3
+	VMOVDQU8 Z3, (DI)(BX*1)
+	ADDQ $64, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVDQU8.Z (SI)(BX*1), K7, Z0
+	VMOVDQU8.Z (DX)(BX*1), K7, Z1
+	VPTESTMB Z0, Z0, K1
+	VPBLENDMB Z1, Z2, K1, Z3
+	VMOVDQU8 Z3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	ADDQ 56(AX), R8
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Where1SS512(x *Args)
+TEXT ·Where1SS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), R8
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -64(CX), R10
+	VPBROADCASTB (DX), Z1
+	VPBROADCASTB (R8), Z2
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU8 (SI)(BX*1), Z0
+	VPTESTMB Z0, Z0, K1
+	VPBLENDMB Z1, Z2, K1, Z3
+	VMOVDQU8 Z3, (DI)(BX*1)
+	ADDQ $64, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVDQU8.Z (SI)(BX*1), K7, Z0
+	VPTESTMB Z0, Z0, K1
+	VPBLENDMB Z1, Z2, K1, Z3
+	VMOVDQU8 Z3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	ADDQ 56(AX), R8
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Where2VV512(x *Args)
+TEXT ·Where2VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), R8
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -32(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU8 (SI)(BX*1), Y0
+	VMOVDQU16 (DX)(BX*2), Z1
+	VMOVDQU16 (R8)(BX*2), Z2
+	VPTESTMB Y0, Y0, K1
+	VPBLENDMW Z1, Z2, K1, Z3
+	VMOVDQU16 Z3, (DI)(BX*2)
+	ADDQ $32, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVDQU8.Z (SI)(BX*1), K7, Y0
+	VMOVDQU16.Z (DX)(BX*2), K7, Z1
+	VMOVDQU16.Z (R8)(BX*2), K7, Z2
+	VPTESTMB Y0, Y0, K1
+	VPBLENDMW Z1, Z2, K1, Z3
+	VMOVDQU16 Z3, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	ADDQ 56(AX), R8
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Where2SV512(x *Args)
+TEXT ·Where2SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), R8
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -32(CX), R10
+	VPBROADCASTW (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU8 (SI)(BX*1), Y0
+	VMOVDQU16 (R8)(BX*2), Z2
+	VPTESTMB Y0, Y0, K1
+	VPBLENDMW Z1, Z2, K1, Z3
+	VMOVDQU16 Z3, (DI)(BX*2)
+	ADDQ $32, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVDQU8.Z (SI)(BX*1), K7, Y0
+	VMOVDQU16.Z (R8)(BX*2), K7, Z2
+	VPTESTMB Y0, Y0, K1
+	VPBLENDMW Z1, Z2, K1, Z3
+	VMOVDQU16 Z3, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	ADDQ 56(AX), R8
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Where2VS512(x *Args)
+TEXT ·Where2VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), R8
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -32(CX), R10
+	VPBROADCASTW (R8), Z2
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU8 (SI)(BX*1), Y0
+	VMOVDQU16 (DX)(BX*2), Z1
+	VPTESTMB Y0, Y0, K1
+	VPBLENDMW Z1, Z2, K1, Z3
+	VMOVDQU16 Z3, (DI)(BX*2)
+	ADDQ $32, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVDQU8.Z (SI)(BX*1), K7, Y0
+	VMOVDQU16.Z (DX)(BX*2), K7, Z1
+	VPTESTMB Y0, Y0, K1
+	VPBLENDMW Z1, Z2, K1, Z3
+	VMOVDQU16 Z3, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	ADDQ 56(AX), R8
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Where2SS512(x *Args)
+TEXT ·Where2SS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 24(AX), R8
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -32(CX), R10
+	VPBROADCASTW (DX), Z1
+	VPBROADCASTW (R8), Z2
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU8 (SI)(BX*1), Y0
+	VPTESTMB Y0, Y0, K1
+	VPBLENDMW Z1, Z2, K1, Z3
+	VMOVDQU16 Z3, (DI)(BX*2)
+	ADDQ $32, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVDQU8.Z (SI)(BX*1), K7, Y0
+	VPTESTMB Y0, Y0, K1
+	VPBLENDMW Z1, Z2, K1, Z3
+	VMOVDQU16 Z3, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	ADDQ 56(AX), R8
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddBF16VV512(x *Args)
+TEXT ·AddBF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VADDPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VADDPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddBF16SV512(x *Args)
+TEXT ·AddBF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VADDPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VADDPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddBF16VS512(x *Args)
+TEXT ·AddBF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VADDPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VADDPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubBF16VV512(x *Args)
+TEXT ·SubBF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VSUBPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VSUBPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubBF16SV512(x *Args)
+TEXT ·SubBF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VSUBPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VSUBPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubBF16VS512(x *Args)
+TEXT ·SubBF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VSUBPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VSUBPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulBF16VV512(x *Args)
+TEXT ·MulBF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VMULPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VMULPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulBF16SV512(x *Args)
+TEXT ·MulBF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VMULPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VMULPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulBF16VS512(x *Args)
+TEXT ·MulBF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VMULPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VMULPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func DivBF16VV512(x *Args)
+TEXT ·DivBF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VDIVPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VDIVPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func DivBF16SV512(x *Args)
+TEXT ·DivBF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VDIVPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VDIVPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func DivBF16VS512(x *Args)
+TEXT ·DivBF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VDIVPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VDIVPS Z1, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxBF16VV512(x *Args)
+TEXT ·MaxBF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxBF16SV512(x *Args)
+TEXT ·MaxBF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxBF16VS512(x *Args)
+TEXT ·MaxBF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinBF16VV512(x *Args)
+TEXT ·MinBF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinBF16SV512(x *Args)
+TEXT ·MinBF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinBF16VS512(x *Args)
+TEXT ·MinBF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualBF16VV512(x *Args)
+TEXT ·EqualBF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualBF16SV512(x *Args)
+TEXT ·EqualBF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualBF16VS512(x *Args)
+TEXT ·EqualBF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VCMPPS $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VCMPPS $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualBF16VV512(x *Args)
+TEXT ·NotEqualBF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualBF16SV512(x *Args)
+TEXT ·NotEqualBF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualBF16VS512(x *Args)
+TEXT ·NotEqualBF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VCMPPS $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VCMPPS $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanBF16VV512(x *Args)
+TEXT ·LessThanBF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $17, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $17, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanBF16SV512(x *Args)
+TEXT ·LessThanBF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $17, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $17, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanBF16VS512(x *Args)
+TEXT ·LessThanBF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VCMPPS $17, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VCMPPS $17, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualBF16VV512(x *Args)
+TEXT ·LessOrEqualBF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $18, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $18, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualBF16SV512(x *Args)
+TEXT ·LessOrEqualBF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $18, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $18, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualBF16VS512(x *Args)
+TEXT ·LessOrEqualBF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VCMPPS $18, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VCMPPS $18, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualBF16VV512(x *Args)
+TEXT ·GreaterOrEqualBF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $29, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $29, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualBF16SV512(x *Args)
+TEXT ·GreaterOrEqualBF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $29, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $29, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualBF16VS512(x *Args)
+TEXT ·GreaterOrEqualBF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VCMPPS $29, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VCMPPS $29, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanBF16VV512(x *Args)
+TEXT ·GreaterThanBF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $30, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $30, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanBF16SV512(x *Args)
+TEXT ·GreaterThanBF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $30, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VCMPPS $30, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanBF16VS512(x *Args)
+TEXT ·GreaterThanBF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VCMPPS $30, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VCMPPS $30, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NegBF16512(x *Args)
+TEXT ·NegBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VXORPS ·constants+64(SB), Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VXORPS ·constants+64(SB), Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AbsBF16512(x *Args)
+TEXT ·AbsBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VXORPS Z4, Z4, Z4
+	VCMPPS $17, Z4, Z0, K1
+	VMOVAPS Z0, Z3
+	VXORPS ·constants+64(SB), Z0, K1, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VXORPS Z4, Z4, Z4
+	VCMPPS $17, Z4, Z0, K1
+	VMOVAPS Z0, Z3
+	VXORPS ·constants+64(SB), Z0, K1, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SqrtBF16512(x *Args)
+TEXT ·SqrtBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VSQRTPS Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VSQRTPS Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func RoundBF16512(x *Args)
+TEXT ·RoundBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VRNDSCALEPS $8, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VRNDSCALEPS $8, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func FloorBF16512(x *Args)
+TEXT ·FloorBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VRNDSCALEPS $9, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VRNDSCALEPS $9, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func CeilBF16512(x *Args)
+TEXT ·CeilBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VRNDSCALEPS $10, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VRNDSCALEPS $10, Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SignBF16512(x *Args)
+TEXT ·SignBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VXORPS Z4, Z4, Z4
+	VCMPPS $30, Z4, Z0, K1
+	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VCMPPS $17, Z4, Z0, K1
+	VMOVUPS ·constants+192(SB), K1, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VXORPS Z4, Z4, Z4
+	VCMPPS $30, Z4, Z0, K1
+	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VCMPPS $17, Z4, Z0, K1
+	VMOVUPS ·constants+192(SB), K1, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SumRowBF16512(x *Args)
+TEXT ·SumRowBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VPMOVZXWD 0(DX), Z8
+	VPSLLD $16, Z8, Z8
+	VADDPS Z8, Z0, Z0
+	VPMOVZXWD 32(DX), Z9
+	VPSLLD $16, Z9, Z9
+	VADDPS Z9, Z1, Z1
+	ADDQ $64, DX
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JZ join
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VPMOVZXWD.Z 0(DX), K1, Z8
+	VPSLLD $16, Z8, Z8
+	VADDPS Z8, Z0, K1, Z0
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VPMOVZXWD.Z 32(DX), K1, Z9
+	VPSLLD $16, Z9, Z9
+	VADDPS Z9, Z1, K1, Z1
+join:
+	VADDPS Z1, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y1
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VMOVSS X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SumIntoBF16512(x *Args)
+TEXT ·SumIntoBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VADDPS Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VADDPS Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxRowBF16512(x *Args)
+TEXT ·MaxRowBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VMOVUPS ·constants+256(SB), Z0
+	VMOVUPS ·constants+256(SB), Z1
+	KXORW K3, K3, K3
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VPMOVZXWD 0(DX), Z8
+	VPSLLD $16, Z8, Z8
+	VRANGEPS $5, Z8, Z0, Z0
+	VPMOVZXWD 32(DX), Z9
+	VPSLLD $16, Z9, Z9
+	VRANGEPS $5, Z9, Z1, Z1
+	VCMPPS $3, Z8, Z9, K2
+	KORW K2, K3, K3
+	ADDQ $64, DX
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JZ join
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VPMOVZXWD.Z 0(DX), K1, Z8
+	VPSLLD $16, Z8, Z8
+	VMOVUPS ·constants+256(SB), Z12
+	VMOVAPS Z8, K1, Z12
+	VMOVAPS Z12, Z8
+	VRANGEPS $5, Z8, Z0, Z0
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VPMOVZXWD.Z 32(DX), K1, Z9
+	VPSLLD $16, Z9, Z9
+	VMOVUPS ·constants+256(SB), Z12
+	VMOVAPS Z9, K1, Z12
+	VMOVAPS Z12, Z9
+	VRANGEPS $5, Z9, Z1, Z1
+	VCMPPS $3, Z8, Z9, K2
+	KORW K2, K3, K3
+join:
+	VRANGEPS $5, Z1, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y1
+	VRANGEPS $5, Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VRANGEPS $5, X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VRANGEPS $5, X1, X0, X0
+	VMOVSHDUP X0, X1
+	VRANGEPS $5, X1, X0, X0
+	KORTESTW K3, K3
+	JZ store
+	VMOVUPS ·constants+384(SB), X0
+store:
+	VMOVSS X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxIntoBF16512(x *Args)
+TEXT ·MaxIntoBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinRowBF16512(x *Args)
+TEXT ·MinRowBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VMOVUPS ·constants+320(SB), Z0
+	VMOVUPS ·constants+320(SB), Z1
+	KXORW K3, K3, K3
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VPMOVZXWD 0(DX), Z8
+	VPSLLD $16, Z8, Z8
+	VRANGEPS $4, Z8, Z0, Z0
+	VPMOVZXWD 32(DX), Z9
+	VPSLLD $16, Z9, Z9
+	VRANGEPS $4, Z9, Z1, Z1
+	VCMPPS $3, Z8, Z9, K2
+	KORW K2, K3, K3
+	ADDQ $64, DX
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JZ join
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VPMOVZXWD.Z 0(DX), K1, Z8
+	VPSLLD $16, Z8, Z8
+	VMOVUPS ·constants+320(SB), Z12
+	VMOVAPS Z8, K1, Z12
+	VMOVAPS Z12, Z8
+	VRANGEPS $4, Z8, Z0, Z0
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VPMOVZXWD.Z 32(DX), K1, Z9
+	VPSLLD $16, Z9, Z9
+	VMOVUPS ·constants+320(SB), Z12
+	VMOVAPS Z9, K1, Z12
+	VMOVAPS Z12, Z9
+	VRANGEPS $4, Z9, Z1, Z1
+	VCMPPS $3, Z8, Z9, K2
+	KORW K2, K3, K3
+join:
+	VRANGEPS $4, Z1, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y1
+	VRANGEPS $4, Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VRANGEPS $4, X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VRANGEPS $4, X1, X0, X0
+	VMOVSHDUP X0, X1
+	VRANGEPS $4, X1, X0, X0
+	KORTESTW K3, K3
+	JZ store
+	VMOVUPS ·constants+384(SB), X0
+store:
+	VMOVSS X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinIntoBF16512(x *Args)
+TEXT ·MinIntoBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPMOVZXWD (DX)(BX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddF16VV512(x *Args)
+TEXT ·AddF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VADDPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VADDPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddF16SV512(x *Args)
+TEXT ·AddF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	VMOVD R9, X0
+	VCVTPH2PS X0, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (DX)(BX*2), Z1
+	VADDPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VADDPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddF16VS512(x *Args)
+TEXT ·AddF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	VMOVD R9, X1
+	VCVTPH2PS X1, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VADDPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VADDPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubF16VV512(x *Args)
+TEXT ·SubF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VSUBPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VSUBPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubF16SV512(x *Args)
+TEXT ·SubF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	VMOVD R9, X0
+	VCVTPH2PS X0, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (DX)(BX*2), Z1
+	VSUBPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VSUBPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubF16VS512(x *Args)
+TEXT ·SubF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	VMOVD R9, X1
+	VCVTPH2PS X1, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VSUBPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VSUBPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulF16VV512(x *Args)
+TEXT ·MulF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VMULPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VMULPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulF16SV512(x *Args)
+TEXT ·MulF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	VMOVD R9, X0
+	VCVTPH2PS X0, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (DX)(BX*2), Z1
+	VMULPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VMULPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulF16VS512(x *Args)
+TEXT ·MulF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	VMOVD R9, X1
+	VCVTPH2PS X1, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VMULPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VMULPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func DivF16VV512(x *Args)
+TEXT ·DivF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VDIVPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VDIVPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func DivF16SV512(x *Args)
+TEXT ·DivF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	VMOVD R9, X0
+	VCVTPH2PS X0, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (DX)(BX*2), Z1
+	VDIVPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VDIVPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func DivF16VS512(x *Args)
+TEXT ·DivF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	VMOVD R9, X1
+	VCVTPH2PS X1, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VDIVPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VDIVPS Z1, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxF16VV512(x *Args)
+TEXT ·MaxF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxF16SV512(x *Args)
+TEXT ·MaxF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	VMOVD R9, X0
+	VCVTPH2PS X0, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (DX)(BX*2), Z1
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxF16VS512(x *Args)
+TEXT ·MaxF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	VMOVD R9, X1
+	VCVTPH2PS X1, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinF16VV512(x *Args)
+TEXT ·MinF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinF16SV512(x *Args)
+TEXT ·MinF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	VMOVD R9, X0
+	VCVTPH2PS X0, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (DX)(BX*2), Z1
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinF16VS512(x *Args)
+TEXT ·MinF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	VMOVD R9, X1
+	VCVTPH2PS X1, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualF16VV512(x *Args)
+TEXT ·EqualF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VCMPPS $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VCMPPS $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualF16SV512(x *Args)
+TEXT ·EqualF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	VMOVD R9, X0
+	VCVTPH2PS X0, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (DX)(BX*2), Z1
+	VCMPPS $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VCMPPS $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualF16VS512(x *Args)
+TEXT ·EqualF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	VMOVD R9, X1
+	VCVTPH2PS X1, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCMPPS $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCMPPS $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualF16VV512(x *Args)
+TEXT ·NotEqualF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VCMPPS $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VCMPPS $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualF16SV512(x *Args)
+TEXT ·NotEqualF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	VMOVD R9, X0
+	VCVTPH2PS X0, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (DX)(BX*2), Z1
+	VCMPPS $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VCMPPS $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualF16VS512(x *Args)
+TEXT ·NotEqualF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	VMOVD R9, X1
+	VCVTPH2PS X1, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCMPPS $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCMPPS $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanF16VV512(x *Args)
+TEXT ·LessThanF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VCMPPS $17, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VCMPPS $17, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanF16SV512(x *Args)
+TEXT ·LessThanF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	VMOVD R9, X0
+	VCVTPH2PS X0, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (DX)(BX*2), Z1
+	VCMPPS $17, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VCMPPS $17, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanF16VS512(x *Args)
+TEXT ·LessThanF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	VMOVD R9, X1
+	VCVTPH2PS X1, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCMPPS $17, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCMPPS $17, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualF16VV512(x *Args)
+TEXT ·LessOrEqualF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VCMPPS $18, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VCMPPS $18, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualF16SV512(x *Args)
+TEXT ·LessOrEqualF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	VMOVD R9, X0
+	VCVTPH2PS X0, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (DX)(BX*2), Z1
+	VCMPPS $18, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VCMPPS $18, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualF16VS512(x *Args)
+TEXT ·LessOrEqualF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	VMOVD R9, X1
+	VCVTPH2PS X1, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCMPPS $18, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCMPPS $18, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualF16VV512(x *Args)
+TEXT ·GreaterOrEqualF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VCMPPS $29, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VCMPPS $29, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualF16SV512(x *Args)
+TEXT ·GreaterOrEqualF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	VMOVD R9, X0
+	VCVTPH2PS X0, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (DX)(BX*2), Z1
+	VCMPPS $29, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VCMPPS $29, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualF16VS512(x *Args)
+TEXT ·GreaterOrEqualF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	VMOVD R9, X1
+	VCVTPH2PS X1, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCMPPS $29, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCMPPS $29, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanF16VV512(x *Args)
+TEXT ·GreaterThanF16VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VCMPPS $30, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VCMPPS $30, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanF16SV512(x *Args)
+TEXT ·GreaterThanF16SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (SI), R9
+	VMOVD R9, X0
+	VCVTPH2PS X0, X0
+	VBROADCASTSS X0, Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (DX)(BX*2), Z1
+	VCMPPS $30, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VCMPPS $30, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanF16VS512(x *Args)
+TEXT ·GreaterThanF16VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	MOVWLZX (DX), R9
+	VMOVD R9, X1
+	VCVTPH2PS X1, X1
+	VBROADCASTSS X1, Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VCMPPS $30, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VCMPPS $30, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NegF16512(x *Args)
+TEXT ·NegF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VXORPS ·constants+64(SB), Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VXORPS ·constants+64(SB), Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AbsF16512(x *Args)
+TEXT ·AbsF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VXORPS Z4, Z4, Z4
+	VCMPPS $17, Z4, Z0, K1
+	VMOVAPS Z0, Z3
+	VXORPS ·constants+64(SB), Z0, K1, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VXORPS Z4, Z4, Z4
+	VCMPPS $17, Z4, Z0, K1
+	VMOVAPS Z0, Z3
+	VXORPS ·constants+64(SB), Z0, K1, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SqrtF16512(x *Args)
+TEXT ·SqrtF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VSQRTPS Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VSQRTPS Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func RoundF16512(x *Args)
+TEXT ·RoundF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VRNDSCALEPS $8, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VRNDSCALEPS $8, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func FloorF16512(x *Args)
+TEXT ·FloorF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VRNDSCALEPS $9, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VRNDSCALEPS $9, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func CeilF16512(x *Args)
+TEXT ·CeilF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VRNDSCALEPS $10, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VRNDSCALEPS $10, Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SignF16512(x *Args)
+TEXT ·SignF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VXORPS Z4, Z4, Z4
+	VCMPPS $30, Z4, Z0, K1
+	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VCMPPS $17, Z4, Z0, K1
+	VMOVUPS ·constants+192(SB), K1, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VXORPS Z4, Z4, Z4
+	VCMPPS $30, Z4, Z0, K1
+	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VCMPPS $17, Z4, Z0, K1
+	VMOVUPS ·constants+192(SB), K1, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SumRowF16512(x *Args)
+TEXT ·SumRowF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VCVTPH2PS 0(DX), Z8
+	VADDPS Z8, Z0, Z0
+	VCVTPH2PS 32(DX), Z9
+	VADDPS Z9, Z1, Z1
+	ADDQ $64, DX
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JZ join
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VCVTPH2PS.Z 0(DX), K1, Z8
+	VADDPS Z8, Z0, K1, Z0
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VCVTPH2PS.Z 32(DX), K1, Z9
+	VADDPS Z9, Z1, K1, Z1
+join:
+	VADDPS Z1, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y1
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VMOVSS X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SumIntoF16512(x *Args)
+TEXT ·SumIntoF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VADDPS Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VADDPS Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxRowF16512(x *Args)
+TEXT ·MaxRowF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VMOVUPS ·constants+256(SB), Z0
+	VMOVUPS ·constants+256(SB), Z1
+	KXORW K3, K3, K3
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VCVTPH2PS 0(DX), Z8
+	VRANGEPS $5, Z8, Z0, Z0
+	VCVTPH2PS 32(DX), Z9
+	VRANGEPS $5, Z9, Z1, Z1
+	VCMPPS $3, Z8, Z9, K2
+	KORW K2, K3, K3
+	ADDQ $64, DX
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JZ join
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VCVTPH2PS.Z 0(DX), K1, Z8
+	VMOVUPS ·constants+256(SB), Z12
+	VMOVAPS Z8, K1, Z12
+	VMOVAPS Z12, Z8
+	VRANGEPS $5, Z8, Z0, Z0
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VCVTPH2PS.Z 32(DX), K1, Z9
+	VMOVUPS ·constants+256(SB), Z12
+	VMOVAPS Z9, K1, Z12
+	VMOVAPS Z12, Z9
+	VRANGEPS $5, Z9, Z1, Z1
+	VCMPPS $3, Z8, Z9, K2
+	KORW K2, K3, K3
+join:
+	VRANGEPS $5, Z1, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y1
+	VRANGEPS $5, Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VRANGEPS $5, X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VRANGEPS $5, X1, X0, X0
+	VMOVSHDUP X0, X1
+	VRANGEPS $5, X1, X0, X0
+	KORTESTW K3, K3
+	JZ store
+	VMOVUPS ·constants+384(SB), X0
+store:
+	VMOVSS X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxIntoF16512(x *Args)
+TEXT ·MaxIntoF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VMAXPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VANDPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinRowF16512(x *Args)
+TEXT ·MinRowF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VMOVUPS ·constants+320(SB), Z0
+	VMOVUPS ·constants+320(SB), Z1
+	KXORW K3, K3, K3
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VCVTPH2PS 0(DX), Z8
+	VRANGEPS $4, Z8, Z0, Z0
+	VCVTPH2PS 32(DX), Z9
+	VRANGEPS $4, Z9, Z1, Z1
+	VCMPPS $3, Z8, Z9, K2
+	KORW K2, K3, K3
+	ADDQ $64, DX
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JZ join
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VCVTPH2PS.Z 0(DX), K1, Z8
+	VMOVUPS ·constants+320(SB), Z12
+	VMOVAPS Z8, K1, Z12
+	VMOVAPS Z12, Z8
+	VRANGEPS $4, Z8, Z0, Z0
+	KMOVQ R9, K1
+	SHRQ $16, R9
+	VCVTPH2PS.Z 32(DX), K1, Z9
+	VMOVUPS ·constants+320(SB), Z12
+	VMOVAPS Z9, K1, Z12
+	VMOVAPS Z12, Z9
+	VRANGEPS $4, Z9, Z1, Z1
+	VCMPPS $3, Z8, Z9, K2
+	KORW K2, K3, K3
+join:
+	VRANGEPS $4, Z1, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y1
+	VRANGEPS $4, Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VRANGEPS $4, X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VRANGEPS $4, X1, X0, X0
+	VMOVSHDUP X0, X1
+	VRANGEPS $4, X1, X0, X0
+	KORTESTW K3, K3
+	JZ store
+	VMOVUPS ·constants+384(SB), X0
+store:
+	VMOVSS X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinIntoF16512(x *Args)
+TEXT ·MinIntoF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VCVTPH2PS (DX)(BX*2), Z1
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
+	VMINPS Z1, Z0, Z4
+	VCMPPS $0, Z1, Z0, K1
+	VORPS Z1, Z0, K1, Z4
+	VCMPPS $3, Z1, Z0, K1
+	VADDPS Z1, Z0, K1, Z4
+	VMOVAPS Z4, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddI32VV512(x *Args)
+TEXT ·AddI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddI32SV512(x *Args)
+TEXT ·AddI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddI32VS512(x *Args)
+TEXT ·AddI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubI32VV512(x *Args)
+TEXT ·SubI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubI32SV512(x *Args)
+TEXT ·SubI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubI32VS512(x *Args)
+TEXT ·SubI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulI32VV512(x *Args)
+TEXT ·MulI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPMULLD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPMULLD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulI32SV512(x *Args)
+TEXT ·MulI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPMULLD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPMULLD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulI32VS512(x *Args)
+TEXT ·MulI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPMULLD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPMULLD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxI32VV512(x *Args)
+TEXT ·MaxI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPMAXSD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPMAXSD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxI32SV512(x *Args)
+TEXT ·MaxI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPMAXSD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPMAXSD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxI32VS512(x *Args)
+TEXT ·MaxI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPMAXSD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPMAXSD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinI32VV512(x *Args)
+TEXT ·MinI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPMINSD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPMINSD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinI32SV512(x *Args)
+TEXT ·MinI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPMINSD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPMINSD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinI32VS512(x *Args)
+TEXT ·MinI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPMINSD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPMINSD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndI32VV512(x *Args)
+TEXT ·BitwiseAndI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPANDD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPANDD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndI32SV512(x *Args)
+TEXT ·BitwiseAndI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPANDD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPANDD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndI32VS512(x *Args)
+TEXT ·BitwiseAndI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPANDD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPANDD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrI32VV512(x *Args)
+TEXT ·BitwiseOrI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPORD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPORD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrI32SV512(x *Args)
+TEXT ·BitwiseOrI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPORD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPORD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrI32VS512(x *Args)
+TEXT ·BitwiseOrI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPORD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPORD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorI32VV512(x *Args)
+TEXT ·BitwiseXorI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPXORD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPXORD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorI32SV512(x *Args)
+TEXT ·BitwiseXorI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPXORD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPXORD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorI32VS512(x *Args)
+TEXT ·BitwiseXorI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPXORD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPXORD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftI32VV512(x *Args)
+TEXT ·ShiftLeftI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPSLLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSLLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftI32SV512(x *Args)
+TEXT ·ShiftLeftI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPSLLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSLLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftI32VS512(x *Args)
+TEXT ·ShiftLeftI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPSLLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPSLLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalI32VV512(x *Args)
+TEXT ·ShiftRightLogicalI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalI32SV512(x *Args)
+TEXT ·ShiftRightLogicalI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalI32VS512(x *Args)
+TEXT ·ShiftRightLogicalI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticI32VV512(x *Args)
+TEXT ·ShiftRightArithmeticI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPSRAVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSRAVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticI32SV512(x *Args)
+TEXT ·ShiftRightArithmeticI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPSRAVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSRAVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticI32VS512(x *Args)
+TEXT ·ShiftRightArithmeticI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPSRAVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPSRAVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualI32VV512(x *Args)
+TEXT ·EqualI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPD $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPD $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualI32SV512(x *Args)
+TEXT ·EqualI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPD $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPD $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualI32VS512(x *Args)
+TEXT ·EqualI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPCMPD $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPCMPD $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanI32VV512(x *Args)
+TEXT ·LessThanI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPD $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPD $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanI32SV512(x *Args)
+TEXT ·LessThanI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPD $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPD $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanI32VS512(x *Args)
+TEXT ·LessThanI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPCMPD $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPCMPD $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualI32VV512(x *Args)
+TEXT ·LessOrEqualI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPD $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPD $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualI32SV512(x *Args)
+TEXT ·LessOrEqualI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPD $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPD $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualI32VS512(x *Args)
+TEXT ·LessOrEqualI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPCMPD $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPCMPD $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualI32VV512(x *Args)
+TEXT ·NotEqualI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPD $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPD $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualI32SV512(x *Args)
+TEXT ·NotEqualI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPD $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPD $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualI32VS512(x *Args)
+TEXT ·NotEqualI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPCMPD $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPCMPD $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualI32VV512(x *Args)
+TEXT ·GreaterOrEqualI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPD $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPD $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualI32SV512(x *Args)
+TEXT ·GreaterOrEqualI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPD $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPD $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualI32VS512(x *Args)
+TEXT ·GreaterOrEqualI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPCMPD $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPCMPD $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanI32VV512(x *Args)
+TEXT ·GreaterThanI32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPD $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPD $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanI32SV512(x *Args)
+TEXT ·GreaterThanI32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPD $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPD $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanI32VS512(x *Args)
+TEXT ·GreaterThanI32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPCMPD $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPCMPD $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddU32VV512(x *Args)
+TEXT ·AddU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddU32SV512(x *Args)
+TEXT ·AddU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddU32VS512(x *Args)
+TEXT ·AddU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubU32VV512(x *Args)
+TEXT ·SubU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubU32SV512(x *Args)
+TEXT ·SubU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubU32VS512(x *Args)
+TEXT ·SubU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulU32VV512(x *Args)
+TEXT ·MulU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPMULLD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPMULLD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulU32SV512(x *Args)
+TEXT ·MulU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPMULLD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPMULLD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulU32VS512(x *Args)
+TEXT ·MulU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPMULLD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPMULLD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxU32VV512(x *Args)
+TEXT ·MaxU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPMAXUD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPMAXUD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxU32SV512(x *Args)
+TEXT ·MaxU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPMAXUD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPMAXUD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxU32VS512(x *Args)
+TEXT ·MaxU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPMAXUD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPMAXUD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinU32VV512(x *Args)
+TEXT ·MinU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPMINUD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPMINUD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinU32SV512(x *Args)
+TEXT ·MinU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPMINUD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPMINUD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinU32VS512(x *Args)
+TEXT ·MinU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPMINUD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPMINUD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndU32VV512(x *Args)
+TEXT ·BitwiseAndU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPANDD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPANDD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndU32SV512(x *Args)
+TEXT ·BitwiseAndU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPANDD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPANDD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndU32VS512(x *Args)
+TEXT ·BitwiseAndU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPANDD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPANDD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrU32VV512(x *Args)
+TEXT ·BitwiseOrU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPORD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPORD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrU32SV512(x *Args)
+TEXT ·BitwiseOrU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPORD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPORD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrU32VS512(x *Args)
+TEXT ·BitwiseOrU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPORD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPORD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorU32VV512(x *Args)
+TEXT ·BitwiseXorU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPXORD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPXORD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorU32SV512(x *Args)
+TEXT ·BitwiseXorU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPXORD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPXORD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorU32VS512(x *Args)
+TEXT ·BitwiseXorU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPXORD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPXORD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftU32VV512(x *Args)
+TEXT ·ShiftLeftU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPSLLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSLLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftU32SV512(x *Args)
+TEXT ·ShiftLeftU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPSLLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSLLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftU32VS512(x *Args)
+TEXT ·ShiftLeftU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPSLLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPSLLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalU32VV512(x *Args)
+TEXT ·ShiftRightLogicalU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalU32SV512(x *Args)
+TEXT ·ShiftRightLogicalU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalU32VS512(x *Args)
+TEXT ·ShiftRightLogicalU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticU32VV512(x *Args)
+TEXT ·ShiftRightArithmeticU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticU32SV512(x *Args)
+TEXT ·ShiftRightArithmeticU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticU32VS512(x *Args)
+TEXT ·ShiftRightArithmeticU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPSRLVD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualU32VV512(x *Args)
+TEXT ·EqualU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPUD $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPUD $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualU32SV512(x *Args)
+TEXT ·EqualU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPUD $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPUD $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualU32VS512(x *Args)
+TEXT ·EqualU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPCMPUD $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPCMPUD $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanU32VV512(x *Args)
+TEXT ·LessThanU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPUD $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPUD $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanU32SV512(x *Args)
+TEXT ·LessThanU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPUD $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPUD $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanU32VS512(x *Args)
+TEXT ·LessThanU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPCMPUD $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPCMPUD $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualU32VV512(x *Args)
+TEXT ·LessOrEqualU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPUD $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPUD $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualU32SV512(x *Args)
+TEXT ·LessOrEqualU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPUD $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPUD $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualU32VS512(x *Args)
+TEXT ·LessOrEqualU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPCMPUD $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPCMPUD $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualU32VV512(x *Args)
+TEXT ·NotEqualU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPUD $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPUD $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualU32SV512(x *Args)
+TEXT ·NotEqualU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPUD $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPUD $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualU32VS512(x *Args)
+TEXT ·NotEqualU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPCMPUD $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPCMPUD $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualU32VV512(x *Args)
+TEXT ·GreaterOrEqualU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPUD $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPUD $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualU32SV512(x *Args)
+TEXT ·GreaterOrEqualU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPUD $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPUD $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualU32VS512(x *Args)
+TEXT ·GreaterOrEqualU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPCMPUD $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPCMPUD $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanU32VV512(x *Args)
+TEXT ·GreaterThanU32VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPUD $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPUD $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanU32SV512(x *Args)
+TEXT ·GreaterThanU32SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Z1
+	VPCMPUD $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (DX)(BX*4), K7, Z1
+	VPCMPUD $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanU32VS512(x *Args)
+TEXT ·GreaterThanU32VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	VBROADCASTSS (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VPCMPUD $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VPCMPUD $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddI64VV512(x *Args)
+TEXT ·AddI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPADDQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPADDQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddI64SV512(x *Args)
+TEXT ·AddI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPADDQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPADDQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddI64VS512(x *Args)
+TEXT ·AddI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPADDQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPADDQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubI64VV512(x *Args)
+TEXT ·SubI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPSUBQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSUBQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubI64SV512(x *Args)
+TEXT ·SubI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPSUBQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSUBQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubI64VS512(x *Args)
+TEXT ·SubI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPSUBQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPSUBQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulI64VV512(x *Args)
+TEXT ·MulI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPMULLQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPMULLQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulI64SV512(x *Args)
+TEXT ·MulI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPMULLQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPMULLQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulI64VS512(x *Args)
+TEXT ·MulI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPMULLQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPMULLQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxI64VV512(x *Args)
+TEXT ·MaxI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPMAXSQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPMAXSQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxI64SV512(x *Args)
+TEXT ·MaxI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPMAXSQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPMAXSQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxI64VS512(x *Args)
+TEXT ·MaxI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPMAXSQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPMAXSQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinI64VV512(x *Args)
+TEXT ·MinI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPMINSQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPMINSQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinI64SV512(x *Args)
+TEXT ·MinI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPMINSQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPMINSQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinI64VS512(x *Args)
+TEXT ·MinI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPMINSQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPMINSQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndI64VV512(x *Args)
+TEXT ·BitwiseAndI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPANDQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPANDQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndI64SV512(x *Args)
+TEXT ·BitwiseAndI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPANDQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPANDQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndI64VS512(x *Args)
+TEXT ·BitwiseAndI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPANDQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPANDQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrI64VV512(x *Args)
+TEXT ·BitwiseOrI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPORQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPORQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrI64SV512(x *Args)
+TEXT ·BitwiseOrI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPORQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPORQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrI64VS512(x *Args)
+TEXT ·BitwiseOrI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPORQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPORQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorI64VV512(x *Args)
+TEXT ·BitwiseXorI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPXORQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPXORQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorI64SV512(x *Args)
+TEXT ·BitwiseXorI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPXORQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPXORQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorI64VS512(x *Args)
+TEXT ·BitwiseXorI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPXORQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPXORQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftI64VV512(x *Args)
+TEXT ·ShiftLeftI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPSLLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSLLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftI64SV512(x *Args)
+TEXT ·ShiftLeftI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPSLLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSLLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftI64VS512(x *Args)
+TEXT ·ShiftLeftI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPSLLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPSLLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalI64VV512(x *Args)
+TEXT ·ShiftRightLogicalI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalI64SV512(x *Args)
+TEXT ·ShiftRightLogicalI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalI64VS512(x *Args)
+TEXT ·ShiftRightLogicalI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticI64VV512(x *Args)
+TEXT ·ShiftRightArithmeticI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPSRAVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSRAVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticI64SV512(x *Args)
+TEXT ·ShiftRightArithmeticI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPSRAVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSRAVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticI64VS512(x *Args)
+TEXT ·ShiftRightArithmeticI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPSRAVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPSRAVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualI64VV512(x *Args)
+TEXT ·EqualI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPQ $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPQ $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualI64SV512(x *Args)
+TEXT ·EqualI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPQ $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPQ $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualI64VS512(x *Args)
+TEXT ·EqualI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPCMPQ $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPCMPQ $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanI64VV512(x *Args)
+TEXT ·LessThanI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPQ $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPQ $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanI64SV512(x *Args)
+TEXT ·LessThanI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPQ $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPQ $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanI64VS512(x *Args)
+TEXT ·LessThanI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPCMPQ $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPCMPQ $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualI64VV512(x *Args)
+TEXT ·LessOrEqualI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPQ $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPQ $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualI64SV512(x *Args)
+TEXT ·LessOrEqualI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPQ $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPQ $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualI64VS512(x *Args)
+TEXT ·LessOrEqualI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPCMPQ $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPCMPQ $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualI64VV512(x *Args)
+TEXT ·NotEqualI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPQ $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPQ $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualI64SV512(x *Args)
+TEXT ·NotEqualI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPQ $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPQ $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualI64VS512(x *Args)
+TEXT ·NotEqualI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPCMPQ $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPCMPQ $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualI64VV512(x *Args)
+TEXT ·GreaterOrEqualI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPQ $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPQ $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualI64SV512(x *Args)
+TEXT ·GreaterOrEqualI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPQ $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPQ $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualI64VS512(x *Args)
+TEXT ·GreaterOrEqualI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPCMPQ $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPCMPQ $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanI64VV512(x *Args)
+TEXT ·GreaterThanI64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPQ $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPQ $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanI64SV512(x *Args)
+TEXT ·GreaterThanI64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPQ $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPQ $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanI64VS512(x *Args)
+TEXT ·GreaterThanI64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPCMPQ $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPCMPQ $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddU64VV512(x *Args)
+TEXT ·AddU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPADDQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPADDQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddU64SV512(x *Args)
+TEXT ·AddU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPADDQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPADDQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddU64VS512(x *Args)
+TEXT ·AddU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPADDQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPADDQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubU64VV512(x *Args)
+TEXT ·SubU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPSUBQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSUBQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubU64SV512(x *Args)
+TEXT ·SubU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPSUBQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSUBQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubU64VS512(x *Args)
+TEXT ·SubU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPSUBQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPSUBQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulU64VV512(x *Args)
+TEXT ·MulU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPMULLQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPMULLQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulU64SV512(x *Args)
+TEXT ·MulU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPMULLQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPMULLQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulU64VS512(x *Args)
+TEXT ·MulU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPMULLQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPMULLQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxU64VV512(x *Args)
+TEXT ·MaxU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPMAXUQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPMAXUQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxU64SV512(x *Args)
+TEXT ·MaxU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPMAXUQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPMAXUQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxU64VS512(x *Args)
+TEXT ·MaxU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPMAXUQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPMAXUQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinU64VV512(x *Args)
+TEXT ·MinU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPMINUQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPMINUQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinU64SV512(x *Args)
+TEXT ·MinU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPMINUQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPMINUQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinU64VS512(x *Args)
+TEXT ·MinU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPMINUQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPMINUQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndU64VV512(x *Args)
+TEXT ·BitwiseAndU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPANDQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPANDQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndU64SV512(x *Args)
+TEXT ·BitwiseAndU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPANDQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPANDQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndU64VS512(x *Args)
+TEXT ·BitwiseAndU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPANDQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPANDQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrU64VV512(x *Args)
+TEXT ·BitwiseOrU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPORQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPORQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrU64SV512(x *Args)
+TEXT ·BitwiseOrU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPORQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPORQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrU64VS512(x *Args)
+TEXT ·BitwiseOrU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPORQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPORQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorU64VV512(x *Args)
+TEXT ·BitwiseXorU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPXORQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPXORQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorU64SV512(x *Args)
+TEXT ·BitwiseXorU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPXORQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPXORQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorU64VS512(x *Args)
+TEXT ·BitwiseXorU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPXORQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPXORQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftU64VV512(x *Args)
+TEXT ·ShiftLeftU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPSLLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSLLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftU64SV512(x *Args)
+TEXT ·ShiftLeftU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPSLLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSLLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftU64VS512(x *Args)
+TEXT ·ShiftLeftU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPSLLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPSLLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalU64VV512(x *Args)
+TEXT ·ShiftRightLogicalU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalU64SV512(x *Args)
+TEXT ·ShiftRightLogicalU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalU64VS512(x *Args)
+TEXT ·ShiftRightLogicalU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticU64VV512(x *Args)
+TEXT ·ShiftRightArithmeticU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticU64SV512(x *Args)
+TEXT ·ShiftRightArithmeticU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticU64VS512(x *Args)
+TEXT ·ShiftRightArithmeticU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPSRLVQ Z1, Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualU64VV512(x *Args)
+TEXT ·EqualU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPUQ $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPUQ $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualU64SV512(x *Args)
+TEXT ·EqualU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPUQ $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPUQ $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualU64VS512(x *Args)
+TEXT ·EqualU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPCMPUQ $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPCMPUQ $0, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanU64VV512(x *Args)
+TEXT ·LessThanU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPUQ $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPUQ $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanU64SV512(x *Args)
+TEXT ·LessThanU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPUQ $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPUQ $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanU64VS512(x *Args)
+TEXT ·LessThanU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPCMPUQ $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPCMPUQ $1, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualU64VV512(x *Args)
+TEXT ·LessOrEqualU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPUQ $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPUQ $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualU64SV512(x *Args)
+TEXT ·LessOrEqualU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPUQ $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPUQ $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualU64VS512(x *Args)
+TEXT ·LessOrEqualU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPCMPUQ $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPCMPUQ $2, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualU64VV512(x *Args)
+TEXT ·NotEqualU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPUQ $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPUQ $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualU64SV512(x *Args)
+TEXT ·NotEqualU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPUQ $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPUQ $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualU64VS512(x *Args)
+TEXT ·NotEqualU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPCMPUQ $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPCMPUQ $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualU64VV512(x *Args)
+TEXT ·GreaterOrEqualU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPUQ $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPUQ $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualU64SV512(x *Args)
+TEXT ·GreaterOrEqualU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPUQ $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPUQ $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualU64VS512(x *Args)
+TEXT ·GreaterOrEqualU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPCMPUQ $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPCMPUQ $5, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanU64VV512(x *Args)
+TEXT ·GreaterThanU64VV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPUQ $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPUQ $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanU64SV512(x *Args)
+TEXT ·GreaterThanU64SV512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (SI), Z0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (DX)(BX*8), Z1
+	VPCMPUQ $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (DX)(BX*8), K7, Z1
+	VPCMPUQ $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanU64VS512(x *Args)
+TEXT ·GreaterThanU64VS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSD (DX), Z1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPCMPUQ $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPCMPUQ $6, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogicalAnd512(x *Args)
+TEXT ·LogicalAnd512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -64(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU8 (SI)(BX*1), Z0
+	VMOVDQU8 (DX)(BX*1), Z1
+	VPANDD Z1, Z0, Z3
+	VMOVDQU8 Z3, (DI)(BX*1)
+	ADDQ $64, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVDQU8.Z (SI)(BX*1), K7, Z0
+	VMOVDQU8.Z (DX)(BX*1), K7, Z1
+	VPANDD Z1, Z0, Z3
+	VMOVDQU8 Z3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogicalOr512(x *Args)
+TEXT ·LogicalOr512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -64(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU8 (SI)(BX*1), Z0
+	VMOVDQU8 (DX)(BX*1), Z1
+	VPORD Z1, Z0, Z3
+	VMOVDQU8 Z3, (DI)(BX*1)
+	ADDQ $64, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVDQU8.Z (SI)(BX*1), K7, Z0
+	VMOVDQU8.Z (DX)(BX*1), K7, Z1
+	VPORD Z1, Z0, Z3
+	VMOVDQU8 Z3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogicalXor512(x *Args)
+TEXT ·LogicalXor512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -64(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU8 (SI)(BX*1), Z0
+	VMOVDQU8 (DX)(BX*1), Z1
+	VPXORD Z1, Z0, Z3
+	VMOVDQU8 Z3, (DI)(BX*1)
+	ADDQ $64, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVDQU8.Z (SI)(BX*1), K7, Z0
+	VMOVDQU8.Z (DX)(BX*1), K7, Z1
+	VPXORD Z1, Z0, Z3
+	VMOVDQU8 Z3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogicalNot512(x *Args)
+TEXT ·LogicalNot512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -64(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU8 (SI)(BX*1), Z0
+	VPXORD ·constants+0(SB), Z0, Z3
+	VMOVDQU8 Z3, (DI)(BX*1)
+	ADDQ $64, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVDQU8.Z (SI)(BX*1), K7, Z0
+	VPXORD ·constants+0(SB), Z0, Z3
+	VMOVDQU8 Z3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SToD512(x *Args)
+TEXT ·SToD512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPS2PD (SI)(BX*4), Z0
+	VMOVAPS Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
+	VMOVAPS Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func DToS512(x *Args)
+TEXT ·DToS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VMOVAPS Z0, Z3
+	VCVTPD2PS Z3, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VMOVAPS Z0, Z3
+	VCVTPD2PS Z3, Y3
+	VMOVUPS Y3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func I32ToS512(x *Args)
+TEXT ·I32ToS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VCVTDQ2PS Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VCVTDQ2PS Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func I32ToD512(x *Args)
+TEXT ·I32ToD512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTDQ2PD (SI)(BX*4), Z0
+	VMOVAPS Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTDQ2PD.Z (SI)(BX*4), K7, Z0
+	VMOVAPS Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func I32ToI64512(x *Args)
+TEXT ·I32ToI64512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVSXDQ (SI)(BX*4), Z0
+	VMOVAPS Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVSXDQ.Z (SI)(BX*4), K7, Z0
+	VMOVAPS Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SToI32512(x *Args)
+TEXT ·SToI32512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VCVTTPS2DQ Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VCVTTPS2DQ Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BoolToS512(x *Args)
+TEXT ·BoolToS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXBD (SI)(BX*1), Z0
+	VPTESTMD Z0, Z0, K1
+	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXBD.Z (SI)(BX*1), K7, Z0
+	VPTESTMD Z0, Z0, K1
+	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BoolToI32512(x *Args)
+TEXT ·BoolToI32512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXBD (SI)(BX*1), Z0
+	VPTESTMD Z0, Z0, K1
+	VMOVUPS.Z ·constants+832(SB), K1, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXBD.Z (SI)(BX*1), K7, Z0
+	VPTESTMD Z0, Z0, K1
+	VMOVUPS.Z ·constants+832(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SToBool512(x *Args)
+TEXT ·SToBool512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VXORPS Z1, Z1, Z1
+	VCMPPS $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VXORPS Z1, Z1, Z1
+	VCMPPS $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func I32ToBool512(x *Args)
+TEXT ·I32ToBool512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VXORPS Z1, Z1, Z1
+	VPCMPD $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU X3, (DI)(BX*1)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VXORPS Z1, Z1, Z1
+	VPCMPD $4, Z1, Z0, K1
+	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8 X3, K7, (DI)(BX*1)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BF16ToS512(x *Args)
+TEXT ·BF16ToS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Z0
+	VPSLLD $16, Z0, Z0
+	VMOVAPS Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
+	VPSLLD $16, Z0, Z0
+	VMOVAPS Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SToBF16512(x *Args)
+TEXT ·SToBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVAPS Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVAPS Z0, Z3
+	VPSRLD $16, Z3, Z4
+	VPANDD ·constants+832(SB), Z4, Z4
+	VPADDD ·constants+896(SB), Z4, Z4
+	VPADDD Z3, Z4, Z4
+	VPANDD ·constants+320(SB), Z3, Z5
+	VPCMPEQD ·constants+320(SB), Z5, K2
+	VMOVDQA32 Z3, K2, Z4
+	VPSRLD $16, Z4, Z4
+	VPMOVDW Z4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func F16ToS512(x *Args)
+TEXT ·F16ToS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Z0
+	VMOVAPS Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
+	VMOVAPS Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SToF16512(x *Args)
+TEXT ·SToF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VMOVAPS Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, (DI)(BX*2)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VMOVAPS Z0, Z3
+	VCVTPS2PH $0, Z3, Y4
+	VANDPS ·constants+960(SB), Z3, Z5
+	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VPSRLD $16, Z3, Z5
+	VPANDD ·constants+1088(SB), Z5, Z5
+	VPMOVDW Z5, Y5
+	VMOVDQU16 Y5, K2, Y4
+	VMOVDQU16 Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func U32ToS512(x *Args)
+TEXT ·U32ToS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -16(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Z0
+	VCVTUDQ2PS Z0, Z3
+	VMOVUPS Z3, (DI)(BX*4)
+	ADDQ $16, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI)(BX*4), K7, Z0
+	VCVTUDQ2PS Z0, Z3
+	VMOVUPS Z3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func U32ToD512(x *Args)
+TEXT ·U32ToD512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTUDQ2PD (SI)(BX*4), Z0
+	VMOVAPS Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTUDQ2PD.Z (SI)(BX*4), K7, Z0
+	VMOVAPS Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func I64ToS512(x *Args)
+TEXT ·I64ToS512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VCVTQQ2PS Z0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VCVTQQ2PS Z0, Y3
+	VMOVUPS Y3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func I64ToD512(x *Args)
+TEXT ·I64ToD512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VCVTQQ2PD Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VCVTQQ2PD Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func U64ToD512(x *Args)
+TEXT ·U64ToD512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VCVTUQQ2PD Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VCVTUQQ2PD Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func I64ToI32512(x *Args)
+TEXT ·I64ToI32512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Z0
+	VPMOVQD Z0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VMOVUPD.Z (SI)(BX*8), K7, Z0
+	VPMOVQD Z0, Y3
+	VMOVUPS Y3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SToI64512(x *Args)
+TEXT ·SToI64512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTTPS2QQ (SI)(BX*4), Z0
+	VMOVAPS Z0, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTTPS2QQ.Z (SI)(BX*4), K7, Z0
+	VMOVAPS Z0, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BoolToD512(x *Args)
+TEXT ·BoolToD512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXBQ (SI)(BX*1), Z0
+	VPTESTMQ Z0, Z0, K1
+	VMOVUPD.Z ·constants+512(SB), K1, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXBQ.Z (SI)(BX*1), K7, Z0
+	VPTESTMQ Z0, Z0, K1
+	VMOVUPD.Z ·constants+512(SB), K1, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BoolToI64512(x *Args)
+TEXT ·BoolToI64512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXBQ (SI)(BX*1), Z0
+	VPTESTMQ Z0, Z0, K1
+	VMOVUPD.Z ·constants+1152(SB), K1, Z3
+	VMOVUPD Z3, (DI)(BX*8)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXBQ.Z (SI)(BX*1), K7, Z0
+	VPTESTMQ Z0, Z0, K1
+	VMOVUPD.Z ·constants+1152(SB), K1, Z3
+	VMOVUPD Z3, K7, (DI)(BX*8)
+next:
+	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
 	DECQ R12
 	JNZ row
@@ -4171,70 +20977,168 @@ TEXT ·ExpWide512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Z0
-	VMINPD ·constants+192(SB), Z0, Z7
-	VMAXPD ·constants+256(SB), Z7, Z7
-	VMULPD ·constants+320(SB), Z7, Z4
+	VMINPD ·constants+1216(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VMULPD ·constants+1344(SB), Z7, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z7, Z5
-	VFMADD231PD ·constants+384(SB), Z4, Z5
-	VFMADD231PD ·constants+448(SB), Z4, Z5
-	VMOVUPD ·constants+512(SB), Z6
-	VFMADD213PD ·constants+576(SB), Z5, Z6
-	VFMADD213PD ·constants+640(SB), Z5, Z6
-	VFMADD213PD ·constants+704(SB), Z5, Z6
-	VFMADD213PD ·constants+768(SB), Z5, Z6
-	VFMADD213PD ·constants+832(SB), Z5, Z6
-	VFMADD213PD ·constants+896(SB), Z5, Z6
-	VFMADD213PD ·constants+960(SB), Z5, Z6
-	VFMADD213PD ·constants+1024(SB), Z5, Z6
-	VFMADD213PD ·constants+1088(SB), Z5, Z6
-	VFMADD213PD ·constants+1152(SB), Z5, Z6
-	VFMADD213PD ·constants+1216(SB), Z5, Z6
-	VFMADD213PD ·constants+1280(SB), Z5, Z6
-	VFMADD213PD ·constants+1280(SB), Z5, Z6
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
 	VSCALEFPD Z4, Z6, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
 	DECQ R9
 	KMOVQ R9, K7
 	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
-	VMINPD ·constants+192(SB), Z0, Z7
-	VMAXPD ·constants+256(SB), Z7, Z7
-	VMULPD ·constants+320(SB), Z7, Z4
+	VMINPD ·constants+1216(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VMULPD ·constants+1344(SB), Z7, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z7, Z5
-	VFMADD231PD ·constants+384(SB), Z4, Z5
-	VFMADD231PD ·constants+448(SB), Z4, Z5
-	VMOVUPD ·constants+512(SB), Z6
-	VFMADD213PD ·constants+576(SB), Z5, Z6
-	VFMADD213PD ·constants+640(SB), Z5, Z6
-	VFMADD213PD ·constants+704(SB), Z5, Z6
-	VFMADD213PD ·constants+768(SB), Z5, Z6
-	VFMADD213PD ·constants+832(SB), Z5, Z6
-	VFMADD213PD ·constants+896(SB), Z5, Z6
-	VFMADD213PD ·constants+960(SB), Z5, Z6
-	VFMADD213PD ·constants+1024(SB), Z5, Z6
-	VFMADD213PD ·constants+1088(SB), Z5, Z6
-	VFMADD213PD ·constants+1152(SB), Z5, Z6
-	VFMADD213PD ·constants+1216(SB), Z5, Z6
-	VFMADD213PD ·constants+1280(SB), Z5, Z6
-	VFMADD213PD ·constants+1280(SB), Z5, Z6
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
 	VSCALEFPD Z4, Z6, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VMOVUPS Y3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Expm1Wide512(x *Args)
+TEXT ·Expm1Wide512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPS2PD (SI)(BX*4), Z0
+	VMINPD ·constants+1216(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VMULPD ·constants+1344(SB), Z7, Z4
+	VRNDSCALEPD $0, Z4, Z4
+	VMOVAPD Z7, Z5
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VMULPD Z5, Z6, Z6
+	VMOVUPD ·constants+512(SB), Z8
+	VSCALEFPD Z4, Z8, Z9
+	VSUBPD Z8, Z9, Z3
+	VFMADD231PD Z6, Z9, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
+	VORPD Z5, Z3, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
+	VMINPD ·constants+1216(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VMULPD ·constants+1344(SB), Z7, Z4
+	VRNDSCALEPD $0, Z4, Z4
+	VMOVAPD Z7, Z5
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VMULPD Z5, Z6, Z6
+	VMOVUPD ·constants+512(SB), Z8
+	VSCALEFPD Z4, Z8, Z9
+	VSUBPD Z8, Z9, Z3
+	VFMADD231PD Z6, Z9, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
+	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
@@ -4259,88 +21163,210 @@ TEXT ·LogWide512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Z0
-	VMOVDQU64 ·constants+1344(SB), Z4
+	VMOVDQU64 ·constants+2304(SB), Z4
 	VPSUBQ Z4, Z0, Z4
 	VPSRAQ $52, Z4, Z4
 	VPSLLQ $52, Z4, Z5
 	VPSUBQ Z5, Z0, Z5
-	VSUBPD ·constants+1280(SB), Z5, Z6
-	VADDPD ·constants+1280(SB), Z5, Z7
+	VSUBPD ·constants+512(SB), Z5, Z6
+	VADDPD ·constants+512(SB), Z5, Z7
 	VDIVPD Z7, Z6, Z6
 	VMULPD Z6, Z6, Z7
-	VMOVUPD ·constants+1408(SB), Z8
-	VFMADD213PD ·constants+1472(SB), Z7, Z8
-	VFMADD213PD ·constants+1536(SB), Z7, Z8
-	VFMADD213PD ·constants+1600(SB), Z7, Z8
-	VFMADD213PD ·constants+1664(SB), Z7, Z8
-	VFMADD213PD ·constants+1728(SB), Z7, Z8
-	VFMADD213PD ·constants+1792(SB), Z7, Z8
-	VFMADD213PD ·constants+1856(SB), Z7, Z8
-	VFMADD213PD ·constants+1920(SB), Z7, Z8
-	VFMADD213PD ·constants+1984(SB), Z7, Z8
-	VFMADD213PD ·constants+2048(SB), Z7, Z8
-	VFMADD213PD ·constants+2112(SB), Z7, Z8
+	VMOVUPD ·constants+2368(SB), Z8
+	VFMADD213PD ·constants+2432(SB), Z7, Z8
+	VFMADD213PD ·constants+2496(SB), Z7, Z8
+	VFMADD213PD ·constants+2560(SB), Z7, Z8
+	VFMADD213PD ·constants+2624(SB), Z7, Z8
+	VFMADD213PD ·constants+2688(SB), Z7, Z8
+	VFMADD213PD ·constants+2752(SB), Z7, Z8
+	VFMADD213PD ·constants+2816(SB), Z7, Z8
+	VFMADD213PD ·constants+2880(SB), Z7, Z8
+	VFMADD213PD ·constants+2944(SB), Z7, Z8
+	VFMADD213PD ·constants+3008(SB), Z7, Z8
+	VFMADD213PD ·constants+3072(SB), Z7, Z8
 	VMULPD Z6, Z8, Z3
 	VCVTQQ2PD Z4, Z4
-	VFMADD231PD ·constants+2176(SB), Z4, Z3
+	VFMADD231PD ·constants+3136(SB), Z4, Z3
 	VXORPS Z5, Z5, Z5
 	VCMPPD $0, Z5, Z0, K1
-	VMOVUPD ·constants+2240(SB), K1, Z3
+	VMOVUPD ·constants+640(SB), K1, Z3
 	VCMPPD $17, Z5, Z0, K1
-	VMOVUPD ·constants+2304(SB), K1, Z3
-	VCMPPD $0, ·constants+2368(SB), Z0, K1
-	VMOVAPD Z0, K1, Z3
+	VMOVUPD ·constants+3200(SB), K1, Z3
+	VMOVUPD ·constants+704(SB), Z5
+	VCMPPD $0, Z5, Z0, K1
+	VMOVUPD ·constants+704(SB), K1, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
 	DECQ R9
 	KMOVQ R9, K7
 	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
-	VMOVDQU64 ·constants+1344(SB), Z4
+	VMOVDQU64 ·constants+2304(SB), Z4
 	VPSUBQ Z4, Z0, Z4
 	VPSRAQ $52, Z4, Z4
 	VPSLLQ $52, Z4, Z5
 	VPSUBQ Z5, Z0, Z5
-	VSUBPD ·constants+1280(SB), Z5, Z6
-	VADDPD ·constants+1280(SB), Z5, Z7
+	VSUBPD ·constants+512(SB), Z5, Z6
+	VADDPD ·constants+512(SB), Z5, Z7
 	VDIVPD Z7, Z6, Z6
 	VMULPD Z6, Z6, Z7
-	VMOVUPD ·constants+1408(SB), Z8
-	VFMADD213PD ·constants+1472(SB), Z7, Z8
-	VFMADD213PD ·constants+1536(SB), Z7, Z8
-	VFMADD213PD ·constants+1600(SB), Z7, Z8
-	VFMADD213PD ·constants+1664(SB), Z7, Z8
-	VFMADD213PD ·constants+1728(SB), Z7, Z8
-	VFMADD213PD ·constants+1792(SB), Z7, Z8
-	VFMADD213PD ·constants+1856(SB), Z7, Z8
-	VFMADD213PD ·constants+1920(SB), Z7, Z8
-	VFMADD213PD ·constants+1984(SB), Z7, Z8
-	VFMADD213PD ·constants+2048(SB), Z7, Z8
-	VFMADD213PD ·constants+2112(SB), Z7, Z8
+	VMOVUPD ·constants+2368(SB), Z8
+	VFMADD213PD ·constants+2432(SB), Z7, Z8
+	VFMADD213PD ·constants+2496(SB), Z7, Z8
+	VFMADD213PD ·constants+2560(SB), Z7, Z8
+	VFMADD213PD ·constants+2624(SB), Z7, Z8
+	VFMADD213PD ·constants+2688(SB), Z7, Z8
+	VFMADD213PD ·constants+2752(SB), Z7, Z8
+	VFMADD213PD ·constants+2816(SB), Z7, Z8
+	VFMADD213PD ·constants+2880(SB), Z7, Z8
+	VFMADD213PD ·constants+2944(SB), Z7, Z8
+	VFMADD213PD ·constants+3008(SB), Z7, Z8
+	VFMADD213PD ·constants+3072(SB), Z7, Z8
 	VMULPD Z6, Z8, Z3
 	VCVTQQ2PD Z4, Z4
-	VFMADD231PD ·constants+2176(SB), Z4, Z3
+	VFMADD231PD ·constants+3136(SB), Z4, Z3
 	VXORPS Z5, Z5, Z5
 	VCMPPD $0, Z5, Z0, K1
-	VMOVUPD ·constants+2240(SB), K1, Z3
+	VMOVUPD ·constants+640(SB), K1, Z3
 	VCMPPD $17, Z5, Z0, K1
-	VMOVUPD ·constants+2304(SB), K1, Z3
-	VCMPPD $0, ·constants+2368(SB), Z0, K1
+	VMOVUPD ·constants+3200(SB), K1, Z3
+	VMOVUPD ·constants+704(SB), Z5
+	VCMPPD $0, Z5, Z0, K1
+	VMOVUPD ·constants+704(SB), K1, Z3
+	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VMOVUPS Y3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Log1pWide512(x *Args)
+TEXT ·Log1pWide512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPS2PD (SI)(BX*4), Z0
+	VADDPD ·constants+512(SB), Z0, Z9
+	VMOVDQU64 ·constants+2304(SB), Z4
+	VPSUBQ Z4, Z9, Z4
+	VPSRAQ $52, Z4, Z4
+	VPSLLQ $52, Z4, Z5
+	VPSUBQ Z5, Z9, Z5
+	VSUBPD ·constants+512(SB), Z5, Z6
+	VADDPD ·constants+512(SB), Z5, Z7
+	VDIVPD Z7, Z6, Z6
+	VMULPD Z6, Z6, Z7
+	VMOVUPD ·constants+2368(SB), Z8
+	VFMADD213PD ·constants+2432(SB), Z7, Z8
+	VFMADD213PD ·constants+2496(SB), Z7, Z8
+	VFMADD213PD ·constants+2560(SB), Z7, Z8
+	VFMADD213PD ·constants+2624(SB), Z7, Z8
+	VFMADD213PD ·constants+2688(SB), Z7, Z8
+	VFMADD213PD ·constants+2752(SB), Z7, Z8
+	VFMADD213PD ·constants+2816(SB), Z7, Z8
+	VFMADD213PD ·constants+2880(SB), Z7, Z8
+	VFMADD213PD ·constants+2944(SB), Z7, Z8
+	VFMADD213PD ·constants+3008(SB), Z7, Z8
+	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMULPD Z6, Z8, Z3
+	VCVTQQ2PD Z4, Z4
+	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VXORPS Z5, Z5, Z5
+	VCMPPD $0, Z5, Z9, K1
+	VMOVUPD ·constants+640(SB), K1, Z3
+	VCMPPD $17, Z5, Z9, K1
+	VMOVUPD ·constants+3200(SB), K1, Z3
+	VMOVUPD ·constants+704(SB), Z5
+	VCMPPD $0, Z5, Z9, K1
+	VMOVUPD ·constants+704(SB), K1, Z3
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMULPD ·constants+3328(SB), Z0, Z5
+	VFMADD213PD Z0, Z0, Z5
+	VCMPPD $17, ·constants+3392(SB), Z4, K1
+	VMOVAPD Z5, K1, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
+	VADDPD ·constants+512(SB), Z0, Z9
+	VMOVDQU64 ·constants+2304(SB), Z4
+	VPSUBQ Z4, Z9, Z4
+	VPSRAQ $52, Z4, Z4
+	VPSLLQ $52, Z4, Z5
+	VPSUBQ Z5, Z9, Z5
+	VSUBPD ·constants+512(SB), Z5, Z6
+	VADDPD ·constants+512(SB), Z5, Z7
+	VDIVPD Z7, Z6, Z6
+	VMULPD Z6, Z6, Z7
+	VMOVUPD ·constants+2368(SB), Z8
+	VFMADD213PD ·constants+2432(SB), Z7, Z8
+	VFMADD213PD ·constants+2496(SB), Z7, Z8
+	VFMADD213PD ·constants+2560(SB), Z7, Z8
+	VFMADD213PD ·constants+2624(SB), Z7, Z8
+	VFMADD213PD ·constants+2688(SB), Z7, Z8
+	VFMADD213PD ·constants+2752(SB), Z7, Z8
+	VFMADD213PD ·constants+2816(SB), Z7, Z8
+	VFMADD213PD ·constants+2880(SB), Z7, Z8
+	VFMADD213PD ·constants+2944(SB), Z7, Z8
+	VFMADD213PD ·constants+3008(SB), Z7, Z8
+	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMULPD Z6, Z8, Z3
+	VCVTQQ2PD Z4, Z4
+	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VXORPS Z5, Z5, Z5
+	VCMPPD $0, Z5, Z9, K1
+	VMOVUPD ·constants+640(SB), K1, Z3
+	VCMPPD $17, Z5, Z9, K1
+	VMOVUPD ·constants+3200(SB), K1, Z3
+	VMOVUPD ·constants+704(SB), Z5
+	VCMPPD $0, Z5, Z9, K1
+	VMOVUPD ·constants+704(SB), K1, Z3
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMULPD ·constants+3328(SB), Z0, Z5
+	VFMADD213PD Z0, Z0, Z5
+	VCMPPD $17, ·constants+3392(SB), Z4, K1
+	VMOVAPD Z5, K1, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
@@ -4365,37 +21391,38 @@ TEXT ·LogisticWide512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Z0
-	VMINPD ·constants+2432(SB), Z0, Z7
-	VMAXPD ·constants+256(SB), Z7, Z7
-	VORPD ·constants+128(SB), Z7, Z8
-	VMULPD ·constants+320(SB), Z8, Z4
+	VMINPD ·constants+3456(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VORPD ·constants+448(SB), Z7, Z8
+	VMULPD ·constants+1344(SB), Z8, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z8, Z5
-	VFMADD231PD ·constants+384(SB), Z4, Z5
-	VFMADD231PD ·constants+448(SB), Z4, Z5
-	VMOVUPD ·constants+512(SB), Z6
-	VFMADD213PD ·constants+576(SB), Z5, Z6
-	VFMADD213PD ·constants+640(SB), Z5, Z6
-	VFMADD213PD ·constants+704(SB), Z5, Z6
-	VFMADD213PD ·constants+768(SB), Z5, Z6
-	VFMADD213PD ·constants+832(SB), Z5, Z6
-	VFMADD213PD ·constants+896(SB), Z5, Z6
-	VFMADD213PD ·constants+960(SB), Z5, Z6
-	VFMADD213PD ·constants+1024(SB), Z5, Z6
-	VFMADD213PD ·constants+1088(SB), Z5, Z6
-	VFMADD213PD ·constants+1152(SB), Z5, Z6
-	VFMADD213PD ·constants+1216(SB), Z5, Z6
-	VFMADD213PD ·constants+1280(SB), Z5, Z6
-	VFMADD213PD ·constants+1280(SB), Z5, Z6
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
 	VSCALEFPD Z4, Z6, Z9
-	VADDPD ·constants+1280(SB), Z9, Z10
+	VADDPD ·constants+512(SB), Z9, Z10
 	VXORPS Z11, Z11, Z11
 	VCMPPD $17, Z11, Z7, K1
-	VMOVUPD ·constants+1280(SB), Z12
+	VMOVUPD ·constants+512(SB), Z12
 	VMOVAPD Z9, K1, Z12
 	VDIVPD Z10, Z12, Z3
 	VCMPPD $3, Z0, Z0, K1
@@ -4403,44 +21430,43 @@ loop:
 	VCVTPD2PS Z3, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
 	DECQ R9
 	KMOVQ R9, K7
 	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
-	VMINPD ·constants+2432(SB), Z0, Z7
-	VMAXPD ·constants+256(SB), Z7, Z7
-	VORPD ·constants+128(SB), Z7, Z8
-	VMULPD ·constants+320(SB), Z8, Z4
+	VMINPD ·constants+3456(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VORPD ·constants+448(SB), Z7, Z8
+	VMULPD ·constants+1344(SB), Z8, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z8, Z5
-	VFMADD231PD ·constants+384(SB), Z4, Z5
-	VFMADD231PD ·constants+448(SB), Z4, Z5
-	VMOVUPD ·constants+512(SB), Z6
-	VFMADD213PD ·constants+576(SB), Z5, Z6
-	VFMADD213PD ·constants+640(SB), Z5, Z6
-	VFMADD213PD ·constants+704(SB), Z5, Z6
-	VFMADD213PD ·constants+768(SB), Z5, Z6
-	VFMADD213PD ·constants+832(SB), Z5, Z6
-	VFMADD213PD ·constants+896(SB), Z5, Z6
-	VFMADD213PD ·constants+960(SB), Z5, Z6
-	VFMADD213PD ·constants+1024(SB), Z5, Z6
-	VFMADD213PD ·constants+1088(SB), Z5, Z6
-	VFMADD213PD ·constants+1152(SB), Z5, Z6
-	VFMADD213PD ·constants+1216(SB), Z5, Z6
-	VFMADD213PD ·constants+1280(SB), Z5, Z6
-	VFMADD213PD ·constants+1280(SB), Z5, Z6
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
 	VSCALEFPD Z4, Z6, Z9
-	VADDPD ·constants+1280(SB), Z9, Z10
+	VADDPD ·constants+512(SB), Z9, Z10
 	VXORPS Z11, Z11, Z11
 	VCMPPD $17, Z11, Z7, K1
-	VMOVUPD ·constants+1280(SB), Z12
+	VMOVUPD ·constants+512(SB), Z12
 	VMOVAPD Z9, K1, Z12
 	VDIVPD Z10, Z12, Z3
 	VCMPPD $3, Z0, Z0, K1
@@ -4467,21 +21493,21 @@ TEXT ·RsqrtWide512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Z0
 	VSQRTPD Z0, Z4
-	VMOVUPD ·constants+1280(SB), Z5
+	VMOVUPD ·constants+512(SB), Z5
 	VDIVPD Z4, Z5, Z3
 	VCVTPD2PS Z3, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
@@ -4489,7 +21515,7 @@ tail:
 	KMOVQ R9, K7
 	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
 	VSQRTPD Z0, Z4
-	VMOVUPD ·constants+1280(SB), Z5
+	VMOVUPD ·constants+512(SB), Z5
 	VDIVPD Z4, Z5, Z3
 	VCVTPD2PS Z3, Y3
 	VMOVUPS Y3, K7, (DI)(BX*4)
@@ -4513,18 +21539,19 @@ TEXT ·ErfWide512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Z0
-	VANDPD ·constants+2496(SB), Z0, Z4
-	VMINPD ·constants+2560(SB), Z4, Z4
-	VMULPD ·constants+2624(SB), Z4, Z5
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMINPD ·constants+3520(SB), Z4, Z4
+	VMULPD ·constants+3584(SB), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+1216(SB), Z6, Z6
+	VADDPD ·constants+2240(SB), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+2688(SB), Z6, Z7
+	VFMADD231PD ·constants+3648(SB), Z6, Z7
 	VMOVDQA64 Z5, Z9
 	VMOVUPD ·erfTable+1280(SB), Z10
 	VPERMI2PD ·erfTable+1344(SB), Z10, Z9
@@ -4570,33 +21597,32 @@ loop:
 	VPERMI2PD ·erfTable+64(SB), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+1280(SB), Z3, Z3
-	VANDPD ·constants+128(SB), Z0, Z5
+	VMINPD ·constants+512(SB), Z3, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
 	DECQ R9
 	KMOVQ R9, K7
 	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
-	VANDPD ·constants+2496(SB), Z0, Z4
-	VMINPD ·constants+2560(SB), Z4, Z4
-	VMULPD ·constants+2624(SB), Z4, Z5
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMINPD ·constants+3520(SB), Z4, Z4
+	VMULPD ·constants+3584(SB), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+1216(SB), Z6, Z6
+	VADDPD ·constants+2240(SB), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+2688(SB), Z6, Z7
+	VFMADD231PD ·constants+3648(SB), Z6, Z7
 	VMOVDQA64 Z5, Z9
 	VMOVUPD ·erfTable+1280(SB), Z10
 	VPERMI2PD ·erfTable+1344(SB), Z10, Z9
@@ -4642,8 +21668,8 @@ tail:
 	VPERMI2PD ·erfTable+64(SB), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+1280(SB), Z3, Z3
-	VANDPD ·constants+128(SB), Z0, Z5
+	VMINPD ·constants+512(SB), Z3, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
@@ -4669,18 +21695,19 @@ TEXT ·TanhWide512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Z0
-	VANDPD ·constants+2496(SB), Z0, Z4
-	VMINPD ·constants+2752(SB), Z4, Z4
-	VMULPD ·constants+2816(SB), Z4, Z5
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMINPD ·constants+3712(SB), Z4, Z4
+	VMULPD ·constants+3776(SB), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+1216(SB), Z6, Z6
+	VADDPD ·constants+2240(SB), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+2880(SB), Z6, Z7
+	VFMADD231PD ·constants+3840(SB), Z6, Z7
 	VMOVDQA64 Z5, Z9
 	VMOVUPD ·tanhTable+1792(SB), Z10
 	VPERMI2PD ·tanhTable+1856(SB), Z10, Z9
@@ -4742,33 +21769,32 @@ loop:
 	VPERMI2PD ·tanhTable+64(SB), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+1280(SB), Z3, Z3
-	VANDPD ·constants+128(SB), Z0, Z5
+	VMINPD ·constants+512(SB), Z3, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
-	TESTQ CX, CX
+	SUBQ BX, CX
 	JZ next
 	MOVQ $1, R9
 	SHLQ CX, R9
 	DECQ R9
 	KMOVQ R9, K7
 	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
-	VANDPD ·constants+2496(SB), Z0, Z4
-	VMINPD ·constants+2752(SB), Z4, Z4
-	VMULPD ·constants+2816(SB), Z4, Z5
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMINPD ·constants+3712(SB), Z4, Z4
+	VMULPD ·constants+3776(SB), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+1216(SB), Z6, Z6
+	VADDPD ·constants+2240(SB), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+2880(SB), Z6, Z7
+	VFMADD231PD ·constants+3840(SB), Z6, Z7
 	VMOVDQA64 Z5, Z9
 	VMOVUPD ·tanhTable+1792(SB), Z10
 	VPERMI2PD ·tanhTable+1856(SB), Z10, Z9
@@ -4830,13 +21856,2113 @@ tail:
 	VPERMI2PD ·tanhTable+64(SB), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+1280(SB), Z3, Z3
-	VANDPD ·constants+128(SB), Z0, Z5
+	VMINPD ·constants+512(SB), Z3, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VMOVUPS Y3, K7, (DI)(BX*4)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ExpWideBF16512(x *Args)
+TEXT ·ExpWideBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VMINPD ·constants+1216(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VMULPD ·constants+1344(SB), Z7, Z4
+	VRNDSCALEPD $0, Z4, Z4
+	VMOVAPD Z7, Z5
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VSCALEFPD Z4, Z6, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VMINPD ·constants+1216(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VMULPD ·constants+1344(SB), Z7, Z4
+	VRNDSCALEPD $0, Z4, Z4
+	VMOVAPD Z7, Z5
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VSCALEFPD Z4, Z6, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Expm1WideBF16512(x *Args)
+TEXT ·Expm1WideBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VMINPD ·constants+1216(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VMULPD ·constants+1344(SB), Z7, Z4
+	VRNDSCALEPD $0, Z4, Z4
+	VMOVAPD Z7, Z5
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VMULPD Z5, Z6, Z6
+	VMOVUPD ·constants+512(SB), Z8
+	VSCALEFPD Z4, Z8, Z9
+	VSUBPD Z8, Z9, Z3
+	VFMADD231PD Z6, Z9, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
+	VORPD Z5, Z3, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VMINPD ·constants+1216(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VMULPD ·constants+1344(SB), Z7, Z4
+	VRNDSCALEPD $0, Z4, Z4
+	VMOVAPD Z7, Z5
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VMULPD Z5, Z6, Z6
+	VMOVUPD ·constants+512(SB), Z8
+	VSCALEFPD Z4, Z8, Z9
+	VSUBPD Z8, Z9, Z3
+	VFMADD231PD Z6, Z9, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
+	VORPD Z5, Z3, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogWideBF16512(x *Args)
+TEXT ·LogWideBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VMOVDQU64 ·constants+2304(SB), Z4
+	VPSUBQ Z4, Z0, Z4
+	VPSRAQ $52, Z4, Z4
+	VPSLLQ $52, Z4, Z5
+	VPSUBQ Z5, Z0, Z5
+	VSUBPD ·constants+512(SB), Z5, Z6
+	VADDPD ·constants+512(SB), Z5, Z7
+	VDIVPD Z7, Z6, Z6
+	VMULPD Z6, Z6, Z7
+	VMOVUPD ·constants+2368(SB), Z8
+	VFMADD213PD ·constants+2432(SB), Z7, Z8
+	VFMADD213PD ·constants+2496(SB), Z7, Z8
+	VFMADD213PD ·constants+2560(SB), Z7, Z8
+	VFMADD213PD ·constants+2624(SB), Z7, Z8
+	VFMADD213PD ·constants+2688(SB), Z7, Z8
+	VFMADD213PD ·constants+2752(SB), Z7, Z8
+	VFMADD213PD ·constants+2816(SB), Z7, Z8
+	VFMADD213PD ·constants+2880(SB), Z7, Z8
+	VFMADD213PD ·constants+2944(SB), Z7, Z8
+	VFMADD213PD ·constants+3008(SB), Z7, Z8
+	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMULPD Z6, Z8, Z3
+	VCVTQQ2PD Z4, Z4
+	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VXORPS Z5, Z5, Z5
+	VCMPPD $0, Z5, Z0, K1
+	VMOVUPD ·constants+640(SB), K1, Z3
+	VCMPPD $17, Z5, Z0, K1
+	VMOVUPD ·constants+3200(SB), K1, Z3
+	VMOVUPD ·constants+704(SB), Z5
+	VCMPPD $0, Z5, Z0, K1
+	VMOVUPD ·constants+704(SB), K1, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VMOVDQU64 ·constants+2304(SB), Z4
+	VPSUBQ Z4, Z0, Z4
+	VPSRAQ $52, Z4, Z4
+	VPSLLQ $52, Z4, Z5
+	VPSUBQ Z5, Z0, Z5
+	VSUBPD ·constants+512(SB), Z5, Z6
+	VADDPD ·constants+512(SB), Z5, Z7
+	VDIVPD Z7, Z6, Z6
+	VMULPD Z6, Z6, Z7
+	VMOVUPD ·constants+2368(SB), Z8
+	VFMADD213PD ·constants+2432(SB), Z7, Z8
+	VFMADD213PD ·constants+2496(SB), Z7, Z8
+	VFMADD213PD ·constants+2560(SB), Z7, Z8
+	VFMADD213PD ·constants+2624(SB), Z7, Z8
+	VFMADD213PD ·constants+2688(SB), Z7, Z8
+	VFMADD213PD ·constants+2752(SB), Z7, Z8
+	VFMADD213PD ·constants+2816(SB), Z7, Z8
+	VFMADD213PD ·constants+2880(SB), Z7, Z8
+	VFMADD213PD ·constants+2944(SB), Z7, Z8
+	VFMADD213PD ·constants+3008(SB), Z7, Z8
+	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMULPD Z6, Z8, Z3
+	VCVTQQ2PD Z4, Z4
+	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VXORPS Z5, Z5, Z5
+	VCMPPD $0, Z5, Z0, K1
+	VMOVUPD ·constants+640(SB), K1, Z3
+	VCMPPD $17, Z5, Z0, K1
+	VMOVUPD ·constants+3200(SB), K1, Z3
+	VMOVUPD ·constants+704(SB), Z5
+	VCMPPD $0, Z5, Z0, K1
+	VMOVUPD ·constants+704(SB), K1, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Log1pWideBF16512(x *Args)
+TEXT ·Log1pWideBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VADDPD ·constants+512(SB), Z0, Z9
+	VMOVDQU64 ·constants+2304(SB), Z4
+	VPSUBQ Z4, Z9, Z4
+	VPSRAQ $52, Z4, Z4
+	VPSLLQ $52, Z4, Z5
+	VPSUBQ Z5, Z9, Z5
+	VSUBPD ·constants+512(SB), Z5, Z6
+	VADDPD ·constants+512(SB), Z5, Z7
+	VDIVPD Z7, Z6, Z6
+	VMULPD Z6, Z6, Z7
+	VMOVUPD ·constants+2368(SB), Z8
+	VFMADD213PD ·constants+2432(SB), Z7, Z8
+	VFMADD213PD ·constants+2496(SB), Z7, Z8
+	VFMADD213PD ·constants+2560(SB), Z7, Z8
+	VFMADD213PD ·constants+2624(SB), Z7, Z8
+	VFMADD213PD ·constants+2688(SB), Z7, Z8
+	VFMADD213PD ·constants+2752(SB), Z7, Z8
+	VFMADD213PD ·constants+2816(SB), Z7, Z8
+	VFMADD213PD ·constants+2880(SB), Z7, Z8
+	VFMADD213PD ·constants+2944(SB), Z7, Z8
+	VFMADD213PD ·constants+3008(SB), Z7, Z8
+	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMULPD Z6, Z8, Z3
+	VCVTQQ2PD Z4, Z4
+	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VXORPS Z5, Z5, Z5
+	VCMPPD $0, Z5, Z9, K1
+	VMOVUPD ·constants+640(SB), K1, Z3
+	VCMPPD $17, Z5, Z9, K1
+	VMOVUPD ·constants+3200(SB), K1, Z3
+	VMOVUPD ·constants+704(SB), Z5
+	VCMPPD $0, Z5, Z9, K1
+	VMOVUPD ·constants+704(SB), K1, Z3
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMULPD ·constants+3328(SB), Z0, Z5
+	VFMADD213PD Z0, Z0, Z5
+	VCMPPD $17, ·constants+3392(SB), Z4, K1
+	VMOVAPD Z5, K1, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VADDPD ·constants+512(SB), Z0, Z9
+	VMOVDQU64 ·constants+2304(SB), Z4
+	VPSUBQ Z4, Z9, Z4
+	VPSRAQ $52, Z4, Z4
+	VPSLLQ $52, Z4, Z5
+	VPSUBQ Z5, Z9, Z5
+	VSUBPD ·constants+512(SB), Z5, Z6
+	VADDPD ·constants+512(SB), Z5, Z7
+	VDIVPD Z7, Z6, Z6
+	VMULPD Z6, Z6, Z7
+	VMOVUPD ·constants+2368(SB), Z8
+	VFMADD213PD ·constants+2432(SB), Z7, Z8
+	VFMADD213PD ·constants+2496(SB), Z7, Z8
+	VFMADD213PD ·constants+2560(SB), Z7, Z8
+	VFMADD213PD ·constants+2624(SB), Z7, Z8
+	VFMADD213PD ·constants+2688(SB), Z7, Z8
+	VFMADD213PD ·constants+2752(SB), Z7, Z8
+	VFMADD213PD ·constants+2816(SB), Z7, Z8
+	VFMADD213PD ·constants+2880(SB), Z7, Z8
+	VFMADD213PD ·constants+2944(SB), Z7, Z8
+	VFMADD213PD ·constants+3008(SB), Z7, Z8
+	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMULPD Z6, Z8, Z3
+	VCVTQQ2PD Z4, Z4
+	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VXORPS Z5, Z5, Z5
+	VCMPPD $0, Z5, Z9, K1
+	VMOVUPD ·constants+640(SB), K1, Z3
+	VCMPPD $17, Z5, Z9, K1
+	VMOVUPD ·constants+3200(SB), K1, Z3
+	VMOVUPD ·constants+704(SB), Z5
+	VCMPPD $0, Z5, Z9, K1
+	VMOVUPD ·constants+704(SB), K1, Z3
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMULPD ·constants+3328(SB), Z0, Z5
+	VFMADD213PD Z0, Z0, Z5
+	VCMPPD $17, ·constants+3392(SB), Z4, K1
+	VMOVAPD Z5, K1, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogisticWideBF16512(x *Args)
+TEXT ·LogisticWideBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VMINPD ·constants+3456(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VORPD ·constants+448(SB), Z7, Z8
+	VMULPD ·constants+1344(SB), Z8, Z4
+	VRNDSCALEPD $0, Z4, Z4
+	VMOVAPD Z8, Z5
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VSCALEFPD Z4, Z6, Z9
+	VADDPD ·constants+512(SB), Z9, Z10
+	VXORPS Z11, Z11, Z11
+	VCMPPD $17, Z11, Z7, K1
+	VMOVUPD ·constants+512(SB), Z12
+	VMOVAPD Z9, K1, Z12
+	VDIVPD Z10, Z12, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VMINPD ·constants+3456(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VORPD ·constants+448(SB), Z7, Z8
+	VMULPD ·constants+1344(SB), Z8, Z4
+	VRNDSCALEPD $0, Z4, Z4
+	VMOVAPD Z8, Z5
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VSCALEFPD Z4, Z6, Z9
+	VADDPD ·constants+512(SB), Z9, Z10
+	VXORPS Z11, Z11, Z11
+	VCMPPD $17, Z11, Z7, K1
+	VMOVUPD ·constants+512(SB), Z12
+	VMOVAPD Z9, K1, Z12
+	VDIVPD Z10, Z12, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func RsqrtWideBF16512(x *Args)
+TEXT ·RsqrtWideBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VSQRTPD Z0, Z4
+	VMOVUPD ·constants+512(SB), Z5
+	VDIVPD Z4, Z5, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VSQRTPD Z0, Z4
+	VMOVUPD ·constants+512(SB), Z5
+	VDIVPD Z4, Z5, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ErfWideBF16512(x *Args)
+TEXT ·ErfWideBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMINPD ·constants+3520(SB), Z4, Z4
+	VMULPD ·constants+3584(SB), Z4, Z5
+	VCVTTPD2QQ Z5, Z5
+	VCVTQQ2PD Z5, Z6
+	VADDPD ·constants+2240(SB), Z6, Z6
+	VMOVAPD Z4, Z7
+	VFMADD231PD ·constants+3648(SB), Z6, Z7
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+1280(SB), Z10
+	VPERMI2PD ·erfTable+1344(SB), Z10, Z9
+	VMOVAPD Z9, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+1152(SB), Z10
+	VPERMI2PD ·erfTable+1216(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+1024(SB), Z10
+	VPERMI2PD ·erfTable+1088(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+896(SB), Z10
+	VPERMI2PD ·erfTable+960(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+768(SB), Z10
+	VPERMI2PD ·erfTable+832(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+640(SB), Z10
+	VPERMI2PD ·erfTable+704(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+512(SB), Z10
+	VPERMI2PD ·erfTable+576(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+384(SB), Z10
+	VPERMI2PD ·erfTable+448(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+256(SB), Z10
+	VPERMI2PD ·erfTable+320(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+128(SB), Z10
+	VPERMI2PD ·erfTable+192(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+0(SB), Z10
+	VPERMI2PD ·erfTable+64(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMULPD Z4, Z8, Z3
+	VMINPD ·constants+512(SB), Z3, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
+	VORPD Z5, Z3, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMINPD ·constants+3520(SB), Z4, Z4
+	VMULPD ·constants+3584(SB), Z4, Z5
+	VCVTTPD2QQ Z5, Z5
+	VCVTQQ2PD Z5, Z6
+	VADDPD ·constants+2240(SB), Z6, Z6
+	VMOVAPD Z4, Z7
+	VFMADD231PD ·constants+3648(SB), Z6, Z7
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+1280(SB), Z10
+	VPERMI2PD ·erfTable+1344(SB), Z10, Z9
+	VMOVAPD Z9, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+1152(SB), Z10
+	VPERMI2PD ·erfTable+1216(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+1024(SB), Z10
+	VPERMI2PD ·erfTable+1088(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+896(SB), Z10
+	VPERMI2PD ·erfTable+960(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+768(SB), Z10
+	VPERMI2PD ·erfTable+832(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+640(SB), Z10
+	VPERMI2PD ·erfTable+704(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+512(SB), Z10
+	VPERMI2PD ·erfTable+576(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+384(SB), Z10
+	VPERMI2PD ·erfTable+448(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+256(SB), Z10
+	VPERMI2PD ·erfTable+320(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+128(SB), Z10
+	VPERMI2PD ·erfTable+192(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+0(SB), Z10
+	VPERMI2PD ·erfTable+64(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMULPD Z4, Z8, Z3
+	VMINPD ·constants+512(SB), Z3, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
+	VORPD Z5, Z3, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func TanhWideBF16512(x *Args)
+TEXT ·TanhWideBF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMINPD ·constants+3712(SB), Z4, Z4
+	VMULPD ·constants+3776(SB), Z4, Z5
+	VCVTTPD2QQ Z5, Z5
+	VCVTQQ2PD Z5, Z6
+	VADDPD ·constants+2240(SB), Z6, Z6
+	VMOVAPD Z4, Z7
+	VFMADD231PD ·constants+3840(SB), Z6, Z7
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1792(SB), Z10
+	VPERMI2PD ·tanhTable+1856(SB), Z10, Z9
+	VMOVAPD Z9, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1664(SB), Z10
+	VPERMI2PD ·tanhTable+1728(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1536(SB), Z10
+	VPERMI2PD ·tanhTable+1600(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1408(SB), Z10
+	VPERMI2PD ·tanhTable+1472(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1280(SB), Z10
+	VPERMI2PD ·tanhTable+1344(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1152(SB), Z10
+	VPERMI2PD ·tanhTable+1216(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1024(SB), Z10
+	VPERMI2PD ·tanhTable+1088(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+896(SB), Z10
+	VPERMI2PD ·tanhTable+960(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+768(SB), Z10
+	VPERMI2PD ·tanhTable+832(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+640(SB), Z10
+	VPERMI2PD ·tanhTable+704(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+512(SB), Z10
+	VPERMI2PD ·tanhTable+576(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+384(SB), Z10
+	VPERMI2PD ·tanhTable+448(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+256(SB), Z10
+	VPERMI2PD ·tanhTable+320(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+128(SB), Z10
+	VPERMI2PD ·tanhTable+192(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+0(SB), Z10
+	VPERMI2PD ·tanhTable+64(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMULPD Z4, Z8, Z3
+	VMINPD ·constants+512(SB), Z3, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
+	VORPD Z5, Z3, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
+	VPSLLD $16, Y0, Y0
+	VCVTPS2PD Y0, Z0
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMINPD ·constants+3712(SB), Z4, Z4
+	VMULPD ·constants+3776(SB), Z4, Z5
+	VCVTTPD2QQ Z5, Z5
+	VCVTQQ2PD Z5, Z6
+	VADDPD ·constants+2240(SB), Z6, Z6
+	VMOVAPD Z4, Z7
+	VFMADD231PD ·constants+3840(SB), Z6, Z7
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1792(SB), Z10
+	VPERMI2PD ·tanhTable+1856(SB), Z10, Z9
+	VMOVAPD Z9, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1664(SB), Z10
+	VPERMI2PD ·tanhTable+1728(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1536(SB), Z10
+	VPERMI2PD ·tanhTable+1600(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1408(SB), Z10
+	VPERMI2PD ·tanhTable+1472(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1280(SB), Z10
+	VPERMI2PD ·tanhTable+1344(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1152(SB), Z10
+	VPERMI2PD ·tanhTable+1216(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1024(SB), Z10
+	VPERMI2PD ·tanhTable+1088(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+896(SB), Z10
+	VPERMI2PD ·tanhTable+960(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+768(SB), Z10
+	VPERMI2PD ·tanhTable+832(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+640(SB), Z10
+	VPERMI2PD ·tanhTable+704(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+512(SB), Z10
+	VPERMI2PD ·tanhTable+576(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+384(SB), Z10
+	VPERMI2PD ·tanhTable+448(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+256(SB), Z10
+	VPERMI2PD ·tanhTable+320(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+128(SB), Z10
+	VPERMI2PD ·tanhTable+192(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+0(SB), Z10
+	VPERMI2PD ·tanhTable+64(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMULPD Z4, Z8, Z3
+	VMINPD ·constants+512(SB), Z3, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
+	VORPD Z5, Z3, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VPSRLD $16, Y3, Y4
+	VPANDD ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPANDD ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, K2
+	VMOVDQA32 Y3, K2, Y4
+	VPSRLD $16, Y4, Y4
+	VPMOVDW Y4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ExpWideF16512(x *Args)
+TEXT ·ExpWideF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Y0
+	VCVTPS2PD Y0, Z0
+	VMINPD ·constants+1216(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VMULPD ·constants+1344(SB), Z7, Z4
+	VRNDSCALEPD $0, Z4, Z4
+	VMOVAPD Z7, Z5
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VSCALEFPD Z4, Z6, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
+	VCVTPS2PD Y0, Z0
+	VMINPD ·constants+1216(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VMULPD ·constants+1344(SB), Z7, Z4
+	VRNDSCALEPD $0, Z4, Z4
+	VMOVAPD Z7, Z5
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VSCALEFPD Z4, Z6, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Expm1WideF16512(x *Args)
+TEXT ·Expm1WideF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Y0
+	VCVTPS2PD Y0, Z0
+	VMINPD ·constants+1216(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VMULPD ·constants+1344(SB), Z7, Z4
+	VRNDSCALEPD $0, Z4, Z4
+	VMOVAPD Z7, Z5
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VMULPD Z5, Z6, Z6
+	VMOVUPD ·constants+512(SB), Z8
+	VSCALEFPD Z4, Z8, Z9
+	VSUBPD Z8, Z9, Z3
+	VFMADD231PD Z6, Z9, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
+	VORPD Z5, Z3, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
+	VCVTPS2PD Y0, Z0
+	VMINPD ·constants+1216(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VMULPD ·constants+1344(SB), Z7, Z4
+	VRNDSCALEPD $0, Z4, Z4
+	VMOVAPD Z7, Z5
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VMULPD Z5, Z6, Z6
+	VMOVUPD ·constants+512(SB), Z8
+	VSCALEFPD Z4, Z8, Z9
+	VSUBPD Z8, Z9, Z3
+	VFMADD231PD Z6, Z9, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
+	VORPD Z5, Z3, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogWideF16512(x *Args)
+TEXT ·LogWideF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Y0
+	VCVTPS2PD Y0, Z0
+	VMOVDQU64 ·constants+2304(SB), Z4
+	VPSUBQ Z4, Z0, Z4
+	VPSRAQ $52, Z4, Z4
+	VPSLLQ $52, Z4, Z5
+	VPSUBQ Z5, Z0, Z5
+	VSUBPD ·constants+512(SB), Z5, Z6
+	VADDPD ·constants+512(SB), Z5, Z7
+	VDIVPD Z7, Z6, Z6
+	VMULPD Z6, Z6, Z7
+	VMOVUPD ·constants+2368(SB), Z8
+	VFMADD213PD ·constants+2432(SB), Z7, Z8
+	VFMADD213PD ·constants+2496(SB), Z7, Z8
+	VFMADD213PD ·constants+2560(SB), Z7, Z8
+	VFMADD213PD ·constants+2624(SB), Z7, Z8
+	VFMADD213PD ·constants+2688(SB), Z7, Z8
+	VFMADD213PD ·constants+2752(SB), Z7, Z8
+	VFMADD213PD ·constants+2816(SB), Z7, Z8
+	VFMADD213PD ·constants+2880(SB), Z7, Z8
+	VFMADD213PD ·constants+2944(SB), Z7, Z8
+	VFMADD213PD ·constants+3008(SB), Z7, Z8
+	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMULPD Z6, Z8, Z3
+	VCVTQQ2PD Z4, Z4
+	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VXORPS Z5, Z5, Z5
+	VCMPPD $0, Z5, Z0, K1
+	VMOVUPD ·constants+640(SB), K1, Z3
+	VCMPPD $17, Z5, Z0, K1
+	VMOVUPD ·constants+3200(SB), K1, Z3
+	VMOVUPD ·constants+704(SB), Z5
+	VCMPPD $0, Z5, Z0, K1
+	VMOVUPD ·constants+704(SB), K1, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
+	VCVTPS2PD Y0, Z0
+	VMOVDQU64 ·constants+2304(SB), Z4
+	VPSUBQ Z4, Z0, Z4
+	VPSRAQ $52, Z4, Z4
+	VPSLLQ $52, Z4, Z5
+	VPSUBQ Z5, Z0, Z5
+	VSUBPD ·constants+512(SB), Z5, Z6
+	VADDPD ·constants+512(SB), Z5, Z7
+	VDIVPD Z7, Z6, Z6
+	VMULPD Z6, Z6, Z7
+	VMOVUPD ·constants+2368(SB), Z8
+	VFMADD213PD ·constants+2432(SB), Z7, Z8
+	VFMADD213PD ·constants+2496(SB), Z7, Z8
+	VFMADD213PD ·constants+2560(SB), Z7, Z8
+	VFMADD213PD ·constants+2624(SB), Z7, Z8
+	VFMADD213PD ·constants+2688(SB), Z7, Z8
+	VFMADD213PD ·constants+2752(SB), Z7, Z8
+	VFMADD213PD ·constants+2816(SB), Z7, Z8
+	VFMADD213PD ·constants+2880(SB), Z7, Z8
+	VFMADD213PD ·constants+2944(SB), Z7, Z8
+	VFMADD213PD ·constants+3008(SB), Z7, Z8
+	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMULPD Z6, Z8, Z3
+	VCVTQQ2PD Z4, Z4
+	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VXORPS Z5, Z5, Z5
+	VCMPPD $0, Z5, Z0, K1
+	VMOVUPD ·constants+640(SB), K1, Z3
+	VCMPPD $17, Z5, Z0, K1
+	VMOVUPD ·constants+3200(SB), K1, Z3
+	VMOVUPD ·constants+704(SB), Z5
+	VCMPPD $0, Z5, Z0, K1
+	VMOVUPD ·constants+704(SB), K1, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Log1pWideF16512(x *Args)
+TEXT ·Log1pWideF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Y0
+	VCVTPS2PD Y0, Z0
+	VADDPD ·constants+512(SB), Z0, Z9
+	VMOVDQU64 ·constants+2304(SB), Z4
+	VPSUBQ Z4, Z9, Z4
+	VPSRAQ $52, Z4, Z4
+	VPSLLQ $52, Z4, Z5
+	VPSUBQ Z5, Z9, Z5
+	VSUBPD ·constants+512(SB), Z5, Z6
+	VADDPD ·constants+512(SB), Z5, Z7
+	VDIVPD Z7, Z6, Z6
+	VMULPD Z6, Z6, Z7
+	VMOVUPD ·constants+2368(SB), Z8
+	VFMADD213PD ·constants+2432(SB), Z7, Z8
+	VFMADD213PD ·constants+2496(SB), Z7, Z8
+	VFMADD213PD ·constants+2560(SB), Z7, Z8
+	VFMADD213PD ·constants+2624(SB), Z7, Z8
+	VFMADD213PD ·constants+2688(SB), Z7, Z8
+	VFMADD213PD ·constants+2752(SB), Z7, Z8
+	VFMADD213PD ·constants+2816(SB), Z7, Z8
+	VFMADD213PD ·constants+2880(SB), Z7, Z8
+	VFMADD213PD ·constants+2944(SB), Z7, Z8
+	VFMADD213PD ·constants+3008(SB), Z7, Z8
+	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMULPD Z6, Z8, Z3
+	VCVTQQ2PD Z4, Z4
+	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VXORPS Z5, Z5, Z5
+	VCMPPD $0, Z5, Z9, K1
+	VMOVUPD ·constants+640(SB), K1, Z3
+	VCMPPD $17, Z5, Z9, K1
+	VMOVUPD ·constants+3200(SB), K1, Z3
+	VMOVUPD ·constants+704(SB), Z5
+	VCMPPD $0, Z5, Z9, K1
+	VMOVUPD ·constants+704(SB), K1, Z3
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMULPD ·constants+3328(SB), Z0, Z5
+	VFMADD213PD Z0, Z0, Z5
+	VCMPPD $17, ·constants+3392(SB), Z4, K1
+	VMOVAPD Z5, K1, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
+	VCVTPS2PD Y0, Z0
+	VADDPD ·constants+512(SB), Z0, Z9
+	VMOVDQU64 ·constants+2304(SB), Z4
+	VPSUBQ Z4, Z9, Z4
+	VPSRAQ $52, Z4, Z4
+	VPSLLQ $52, Z4, Z5
+	VPSUBQ Z5, Z9, Z5
+	VSUBPD ·constants+512(SB), Z5, Z6
+	VADDPD ·constants+512(SB), Z5, Z7
+	VDIVPD Z7, Z6, Z6
+	VMULPD Z6, Z6, Z7
+	VMOVUPD ·constants+2368(SB), Z8
+	VFMADD213PD ·constants+2432(SB), Z7, Z8
+	VFMADD213PD ·constants+2496(SB), Z7, Z8
+	VFMADD213PD ·constants+2560(SB), Z7, Z8
+	VFMADD213PD ·constants+2624(SB), Z7, Z8
+	VFMADD213PD ·constants+2688(SB), Z7, Z8
+	VFMADD213PD ·constants+2752(SB), Z7, Z8
+	VFMADD213PD ·constants+2816(SB), Z7, Z8
+	VFMADD213PD ·constants+2880(SB), Z7, Z8
+	VFMADD213PD ·constants+2944(SB), Z7, Z8
+	VFMADD213PD ·constants+3008(SB), Z7, Z8
+	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMULPD Z6, Z8, Z3
+	VCVTQQ2PD Z4, Z4
+	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VXORPS Z5, Z5, Z5
+	VCMPPD $0, Z5, Z9, K1
+	VMOVUPD ·constants+640(SB), K1, Z3
+	VCMPPD $17, Z5, Z9, K1
+	VMOVUPD ·constants+3200(SB), K1, Z3
+	VMOVUPD ·constants+704(SB), Z5
+	VCMPPD $0, Z5, Z9, K1
+	VMOVUPD ·constants+704(SB), K1, Z3
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMULPD ·constants+3328(SB), Z0, Z5
+	VFMADD213PD Z0, Z0, Z5
+	VCMPPD $17, ·constants+3392(SB), Z4, K1
+	VMOVAPD Z5, K1, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogisticWideF16512(x *Args)
+TEXT ·LogisticWideF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Y0
+	VCVTPS2PD Y0, Z0
+	VMINPD ·constants+3456(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VORPD ·constants+448(SB), Z7, Z8
+	VMULPD ·constants+1344(SB), Z8, Z4
+	VRNDSCALEPD $0, Z4, Z4
+	VMOVAPD Z8, Z5
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VSCALEFPD Z4, Z6, Z9
+	VADDPD ·constants+512(SB), Z9, Z10
+	VXORPS Z11, Z11, Z11
+	VCMPPD $17, Z11, Z7, K1
+	VMOVUPD ·constants+512(SB), Z12
+	VMOVAPD Z9, K1, Z12
+	VDIVPD Z10, Z12, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
+	VCVTPS2PD Y0, Z0
+	VMINPD ·constants+3456(SB), Z0, Z7
+	VMAXPD ·constants+1280(SB), Z7, Z7
+	VORPD ·constants+448(SB), Z7, Z8
+	VMULPD ·constants+1344(SB), Z8, Z4
+	VRNDSCALEPD $0, Z4, Z4
+	VMOVAPD Z8, Z5
+	VFMADD231PD ·constants+1408(SB), Z4, Z5
+	VFMADD231PD ·constants+1472(SB), Z4, Z5
+	VMOVUPD ·constants+1536(SB), Z6
+	VFMADD213PD ·constants+1600(SB), Z5, Z6
+	VFMADD213PD ·constants+1664(SB), Z5, Z6
+	VFMADD213PD ·constants+1728(SB), Z5, Z6
+	VFMADD213PD ·constants+1792(SB), Z5, Z6
+	VFMADD213PD ·constants+1856(SB), Z5, Z6
+	VFMADD213PD ·constants+1920(SB), Z5, Z6
+	VFMADD213PD ·constants+1984(SB), Z5, Z6
+	VFMADD213PD ·constants+2048(SB), Z5, Z6
+	VFMADD213PD ·constants+2112(SB), Z5, Z6
+	VFMADD213PD ·constants+2176(SB), Z5, Z6
+	VFMADD213PD ·constants+2240(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VSCALEFPD Z4, Z6, Z9
+	VADDPD ·constants+512(SB), Z9, Z10
+	VXORPS Z11, Z11, Z11
+	VCMPPD $17, Z11, Z7, K1
+	VMOVUPD ·constants+512(SB), Z12
+	VMOVAPD Z9, K1, Z12
+	VDIVPD Z10, Z12, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func RsqrtWideF16512(x *Args)
+TEXT ·RsqrtWideF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Y0
+	VCVTPS2PD Y0, Z0
+	VSQRTPD Z0, Z4
+	VMOVUPD ·constants+512(SB), Z5
+	VDIVPD Z4, Z5, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
+	VCVTPS2PD Y0, Z0
+	VSQRTPD Z0, Z4
+	VMOVUPD ·constants+512(SB), Z5
+	VDIVPD Z4, Z5, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ErfWideF16512(x *Args)
+TEXT ·ErfWideF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Y0
+	VCVTPS2PD Y0, Z0
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMINPD ·constants+3520(SB), Z4, Z4
+	VMULPD ·constants+3584(SB), Z4, Z5
+	VCVTTPD2QQ Z5, Z5
+	VCVTQQ2PD Z5, Z6
+	VADDPD ·constants+2240(SB), Z6, Z6
+	VMOVAPD Z4, Z7
+	VFMADD231PD ·constants+3648(SB), Z6, Z7
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+1280(SB), Z10
+	VPERMI2PD ·erfTable+1344(SB), Z10, Z9
+	VMOVAPD Z9, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+1152(SB), Z10
+	VPERMI2PD ·erfTable+1216(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+1024(SB), Z10
+	VPERMI2PD ·erfTable+1088(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+896(SB), Z10
+	VPERMI2PD ·erfTable+960(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+768(SB), Z10
+	VPERMI2PD ·erfTable+832(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+640(SB), Z10
+	VPERMI2PD ·erfTable+704(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+512(SB), Z10
+	VPERMI2PD ·erfTable+576(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+384(SB), Z10
+	VPERMI2PD ·erfTable+448(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+256(SB), Z10
+	VPERMI2PD ·erfTable+320(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+128(SB), Z10
+	VPERMI2PD ·erfTable+192(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+0(SB), Z10
+	VPERMI2PD ·erfTable+64(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMULPD Z4, Z8, Z3
+	VMINPD ·constants+512(SB), Z3, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
+	VORPD Z5, Z3, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
+	VCVTPS2PD Y0, Z0
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMINPD ·constants+3520(SB), Z4, Z4
+	VMULPD ·constants+3584(SB), Z4, Z5
+	VCVTTPD2QQ Z5, Z5
+	VCVTQQ2PD Z5, Z6
+	VADDPD ·constants+2240(SB), Z6, Z6
+	VMOVAPD Z4, Z7
+	VFMADD231PD ·constants+3648(SB), Z6, Z7
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+1280(SB), Z10
+	VPERMI2PD ·erfTable+1344(SB), Z10, Z9
+	VMOVAPD Z9, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+1152(SB), Z10
+	VPERMI2PD ·erfTable+1216(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+1024(SB), Z10
+	VPERMI2PD ·erfTable+1088(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+896(SB), Z10
+	VPERMI2PD ·erfTable+960(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+768(SB), Z10
+	VPERMI2PD ·erfTable+832(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+640(SB), Z10
+	VPERMI2PD ·erfTable+704(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+512(SB), Z10
+	VPERMI2PD ·erfTable+576(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+384(SB), Z10
+	VPERMI2PD ·erfTable+448(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+256(SB), Z10
+	VPERMI2PD ·erfTable+320(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+128(SB), Z10
+	VPERMI2PD ·erfTable+192(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·erfTable+0(SB), Z10
+	VPERMI2PD ·erfTable+64(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMULPD Z4, Z8, Z3
+	VMINPD ·constants+512(SB), Z3, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
+	VORPD Z5, Z3, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, K7, (DI)(BX*2)
+next:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func TanhWideF16512(x *Args)
+TEXT ·TanhWideF16512(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPH2PS (SI)(BX*2), Y0
+	VCVTPS2PD Y0, Z0
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMINPD ·constants+3712(SB), Z4, Z4
+	VMULPD ·constants+3776(SB), Z4, Z5
+	VCVTTPD2QQ Z5, Z5
+	VCVTQQ2PD Z5, Z6
+	VADDPD ·constants+2240(SB), Z6, Z6
+	VMOVAPD Z4, Z7
+	VFMADD231PD ·constants+3840(SB), Z6, Z7
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1792(SB), Z10
+	VPERMI2PD ·tanhTable+1856(SB), Z10, Z9
+	VMOVAPD Z9, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1664(SB), Z10
+	VPERMI2PD ·tanhTable+1728(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1536(SB), Z10
+	VPERMI2PD ·tanhTable+1600(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1408(SB), Z10
+	VPERMI2PD ·tanhTable+1472(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1280(SB), Z10
+	VPERMI2PD ·tanhTable+1344(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1152(SB), Z10
+	VPERMI2PD ·tanhTable+1216(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1024(SB), Z10
+	VPERMI2PD ·tanhTable+1088(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+896(SB), Z10
+	VPERMI2PD ·tanhTable+960(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+768(SB), Z10
+	VPERMI2PD ·tanhTable+832(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+640(SB), Z10
+	VPERMI2PD ·tanhTable+704(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+512(SB), Z10
+	VPERMI2PD ·tanhTable+576(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+384(SB), Z10
+	VPERMI2PD ·tanhTable+448(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+256(SB), Z10
+	VPERMI2PD ·tanhTable+320(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+128(SB), Z10
+	VPERMI2PD ·tanhTable+192(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+0(SB), Z10
+	VPERMI2PD ·tanhTable+64(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMULPD Z4, Z8, Z3
+	VMINPD ·constants+512(SB), Z3, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
+	VORPD Z5, Z3, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	SUBQ BX, CX
+	JZ next
+	MOVQ $1, R9
+	SHLQ CX, R9
+	DECQ R9
+	KMOVQ R9, K7
+	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
+	VCVTPS2PD Y0, Z0
+	VANDPD ·constants+3264(SB), Z0, Z4
+	VMINPD ·constants+3712(SB), Z4, Z4
+	VMULPD ·constants+3776(SB), Z4, Z5
+	VCVTTPD2QQ Z5, Z5
+	VCVTQQ2PD Z5, Z6
+	VADDPD ·constants+2240(SB), Z6, Z6
+	VMOVAPD Z4, Z7
+	VFMADD231PD ·constants+3840(SB), Z6, Z7
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1792(SB), Z10
+	VPERMI2PD ·tanhTable+1856(SB), Z10, Z9
+	VMOVAPD Z9, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1664(SB), Z10
+	VPERMI2PD ·tanhTable+1728(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1536(SB), Z10
+	VPERMI2PD ·tanhTable+1600(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1408(SB), Z10
+	VPERMI2PD ·tanhTable+1472(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1280(SB), Z10
+	VPERMI2PD ·tanhTable+1344(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1152(SB), Z10
+	VPERMI2PD ·tanhTable+1216(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+1024(SB), Z10
+	VPERMI2PD ·tanhTable+1088(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+896(SB), Z10
+	VPERMI2PD ·tanhTable+960(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+768(SB), Z10
+	VPERMI2PD ·tanhTable+832(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+640(SB), Z10
+	VPERMI2PD ·tanhTable+704(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+512(SB), Z10
+	VPERMI2PD ·tanhTable+576(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+384(SB), Z10
+	VPERMI2PD ·tanhTable+448(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+256(SB), Z10
+	VPERMI2PD ·tanhTable+320(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+128(SB), Z10
+	VPERMI2PD ·tanhTable+192(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMOVDQA64 Z5, Z9
+	VMOVUPD ·tanhTable+0(SB), Z10
+	VPERMI2PD ·tanhTable+64(SB), Z10, Z9
+	VFMADD213PD Z9, Z7, Z8
+	VMULPD Z4, Z8, Z3
+	VMINPD ·constants+512(SB), Z3, Z3
+	VANDPD ·constants+448(SB), Z0, Z5
+	VORPD Z5, Z3, Z3
+	VCMPPD $3, Z0, Z0, K1
+	VMOVAPD Z0, K1, Z3
+	VCVTPD2PS Z3, Y3
+	VCVTPS2PH $0, Y3, X4
+	VANDPS ·constants+960(SB), Y3, Y5
+	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VPSRLD $16, Y3, Y5
+	VPANDD ·constants+1088(SB), Y5, Y5
+	VPMOVDW Y5, X5
+	VMOVDQU16 X5, K2, X4
+	VMOVDQU16 X4, K7, (DI)(BX*2)
 next:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -4858,7 +23984,8 @@ TEXT ·AddSVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -4866,9 +23993,8 @@ loop:
 	VADDPS Y1, Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -4891,17 +24017,17 @@ TEXT ·AddSSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (SI), Y0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Y1
 	VADDPS Y1, Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -4924,17 +24050,17 @@ TEXT ·AddSVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (DX), Y1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
 	VADDPS Y1, Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -4957,7 +24083,8 @@ TEXT ·SubSVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -4965,9 +24092,8 @@ loop:
 	VSUBPS Y1, Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -4990,17 +24116,17 @@ TEXT ·SubSSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (SI), Y0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Y1
 	VSUBPS Y1, Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5023,17 +24149,17 @@ TEXT ·SubSVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (DX), Y1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
 	VSUBPS Y1, Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5056,7 +24182,8 @@ TEXT ·MulSVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5064,9 +24191,8 @@ loop:
 	VMULPS Y1, Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5089,17 +24215,17 @@ TEXT ·MulSSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (SI), Y0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Y1
 	VMULPS Y1, Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5122,17 +24248,17 @@ TEXT ·MulSVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (DX), Y1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
 	VMULPS Y1, Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5155,7 +24281,8 @@ TEXT ·DivSVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5163,9 +24290,8 @@ loop:
 	VDIVPS Y1, Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5188,17 +24314,17 @@ TEXT ·DivSSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (SI), Y0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Y1
 	VDIVPS Y1, Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5221,17 +24347,17 @@ TEXT ·DivSVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (DX), Y1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
 	VDIVPS Y1, Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5254,7 +24380,8 @@ TEXT ·MaxSVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5268,9 +24395,8 @@ loop:
 	VBLENDVPS Y5, Y6, Y4, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5293,8 +24419,9 @@ TEXT ·MaxSSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (SI), Y0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Y1
@@ -5307,9 +24434,8 @@ loop:
 	VBLENDVPS Y5, Y6, Y4, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5332,8 +24458,9 @@ TEXT ·MaxSVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (DX), Y1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5346,9 +24473,8 @@ loop:
 	VBLENDVPS Y5, Y6, Y4, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5371,7 +24497,8 @@ TEXT ·MinSVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5385,9 +24512,8 @@ loop:
 	VBLENDVPS Y5, Y6, Y4, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5410,8 +24536,9 @@ TEXT ·MinSSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (SI), Y0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Y1
@@ -5424,9 +24551,8 @@ loop:
 	VBLENDVPS Y5, Y6, Y4, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5449,8 +24575,9 @@ TEXT ·MinSVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (DX), Y1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5463,9 +24590,8 @@ loop:
 	VBLENDVPS Y5, Y6, Y4, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5488,7 +24614,8 @@ TEXT ·EqualSVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5500,9 +24627,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5525,8 +24651,9 @@ TEXT ·EqualSSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (SI), Y0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Y1
@@ -5537,9 +24664,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5562,8 +24688,9 @@ TEXT ·EqualSVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (DX), Y1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5574,9 +24701,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5599,7 +24725,8 @@ TEXT ·NotEqualSVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5611,9 +24738,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5636,8 +24762,9 @@ TEXT ·NotEqualSSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (SI), Y0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Y1
@@ -5648,9 +24775,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5673,8 +24799,9 @@ TEXT ·NotEqualSVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (DX), Y1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5685,9 +24812,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5710,7 +24836,8 @@ TEXT ·LessThanSVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5722,9 +24849,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5747,8 +24873,9 @@ TEXT ·LessThanSSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (SI), Y0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Y1
@@ -5759,9 +24886,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5784,8 +24910,9 @@ TEXT ·LessThanSVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (DX), Y1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5796,9 +24923,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5821,7 +24947,8 @@ TEXT ·LessOrEqualSVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5833,9 +24960,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5858,8 +24984,9 @@ TEXT ·LessOrEqualSSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (SI), Y0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Y1
@@ -5870,9 +24997,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5895,8 +25021,9 @@ TEXT ·LessOrEqualSVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (DX), Y1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5907,9 +25034,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5932,7 +25058,8 @@ TEXT ·GreaterOrEqualSVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -5944,9 +25071,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -5969,8 +25095,9 @@ TEXT ·GreaterOrEqualSSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (SI), Y0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Y1
@@ -5981,9 +25108,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6006,8 +25132,9 @@ TEXT ·GreaterOrEqualSVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (DX), Y1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -6018,9 +25145,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6043,7 +25169,8 @@ TEXT ·GreaterThanSVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -6055,9 +25182,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6080,8 +25206,9 @@ TEXT ·GreaterThanSSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (SI), Y0
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DX)(BX*4), Y1
@@ -6092,9 +25219,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6117,8 +25243,9 @@ TEXT ·GreaterThanSVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (DX), Y1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -6129,9 +25256,8 @@ loop:
 	VPAND ·constants+0(SB), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6153,16 +25279,16 @@ TEXT ·NegS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
 	VXORPS ·constants+64(SB), Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6183,7 +25309,8 @@ TEXT ·AbsS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
@@ -6193,9 +25320,8 @@ loop:
 	VXORPS Y4, Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6216,16 +25342,141 @@ TEXT ·SqrtS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
 	VSQRTPS Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func RoundS256(x *Args)
+TEXT ·RoundS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VROUNDPS $8, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func FloorS256(x *Args)
+TEXT ·FloorS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VROUNDPS $9, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func CeilS256(x *Args)
+TEXT ·CeilS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VROUNDPS $10, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SignS256(x *Args)
+TEXT ·SignS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VXORPS Y4, Y4, Y4
+	VCMPPS $30, Y4, Y0, Y3
+	VANDPS ·constants+128(SB), Y3, Y3
+	VCMPPS $17, Y4, Y0, Y5
+	VANDPS ·constants+192(SB), Y5, Y5
+	VORPS Y5, Y3, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6248,7 +25499,8 @@ TEXT ·Where4VV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVQ (SI)(BX*1), X0
@@ -6260,9 +25512,8 @@ loop:
 	VBLENDVPS Y0, Y2, Y1, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6287,8 +25538,9 @@ TEXT ·Where4SV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (DX), Y1
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVQ (SI)(BX*1), X0
@@ -6299,9 +25551,8 @@ loop:
 	VBLENDVPS Y0, Y2, Y1, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6326,8 +25577,9 @@ TEXT ·Where4VS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (R8), Y2
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVQ (SI)(BX*1), X0
@@ -6338,9 +25590,8 @@ loop:
 	VBLENDVPS Y0, Y2, Y1, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6365,9 +25616,10 @@ TEXT ·Where4SS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -8(CX), R10
 	VBROADCASTSS (DX), Y1
 	VBROADCASTSS (R8), Y2
-	CMPQ CX, $8
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVQ (SI)(BX*1), X0
@@ -6377,9 +25629,8 @@ loop:
 	VBLENDVPS Y0, Y2, Y1, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6406,7 +25657,7 @@ row:
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	CMPQ CX, $32
+	SUBQ $32, CX
 	JLT tail
 loop:
 	VADDPS 0(DX), Y0, Y0
@@ -6415,9 +25666,26 @@ loop:
 	VADDPS 96(DX), Y3, Y3
 	ADDQ $128, DX
 	SUBQ $32, CX
-	CMPQ CX, $32
 	JGE loop
 tail:
+	ADDQ $32, CX
+	JZ join
+	LEAQ ·masks32+128(SB), R9
+	SHLQ $2, CX
+	SUBQ CX, R9
+	VMOVUPS 0(R9), Y14
+	VMASKMOVPS 0(DX), Y14, Y15
+	VADDPS Y15, Y0, Y0
+	VMOVUPS 32(R9), Y14
+	VMASKMOVPS 32(DX), Y14, Y15
+	VADDPS Y15, Y1, Y1
+	VMOVUPS 64(R9), Y14
+	VMASKMOVPS 64(DX), Y14, Y15
+	VADDPS Y15, Y2, Y2
+	VMOVUPS 96(R9), Y14
+	VMASKMOVPS 96(DX), Y14, Y15
+	VADDPS Y15, Y3, Y3
+join:
 	VADDPS Y2, Y0, Y0
 	VADDPS Y3, Y1, Y1
 	VADDPS Y1, Y0, Y0
@@ -6427,6 +25695,322 @@ tail:
 	VADDPS X1, X0, X0
 	VMOVSHDUP X0, X1
 	VADDPS X1, X0, X0
+	VMOVSS X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxRowS256(x *Args)
+TEXT ·MaxRowS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VMOVUPS ·constants+256(SB), Y0
+	VMOVUPS ·constants+256(SB), Y1
+	VMOVUPS ·constants+256(SB), Y2
+	VMOVUPS ·constants+256(SB), Y3
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VMOVUPS 0(DX), Y8
+	VMAXPS Y8, Y0, Y4
+	VCMPPS $0, Y8, Y0, Y5
+	VANDPS Y8, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y8, Y0, Y5
+	VADDPS Y8, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVUPS 32(DX), Y9
+	VMAXPS Y9, Y1, Y4
+	VCMPPS $0, Y9, Y1, Y5
+	VANDPS Y9, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y9, Y1, Y5
+	VADDPS Y9, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y1
+	VMOVUPS 64(DX), Y10
+	VMAXPS Y10, Y2, Y4
+	VCMPPS $0, Y10, Y2, Y5
+	VANDPS Y10, Y2, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y10, Y2, Y5
+	VADDPS Y10, Y2, Y6
+	VBLENDVPS Y5, Y6, Y4, Y2
+	VMOVUPS 96(DX), Y11
+	VMAXPS Y11, Y3, Y4
+	VCMPPS $0, Y11, Y3, Y5
+	VANDPS Y11, Y3, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y11, Y3, Y5
+	VADDPS Y11, Y3, Y6
+	VBLENDVPS Y5, Y6, Y4, Y3
+	ADDQ $128, DX
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JZ join
+	LEAQ ·masks32+128(SB), R9
+	SHLQ $2, CX
+	SUBQ CX, R9
+	VMOVUPS 0(R9), Y14
+	VMASKMOVPS 0(DX), Y14, Y15
+	VMOVUPS ·constants+256(SB), Y13
+	VBLENDVPS Y14, Y15, Y13, Y15
+	VMAXPS Y15, Y0, Y4
+	VCMPPS $0, Y15, Y0, Y5
+	VANDPS Y15, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y15, Y0, Y5
+	VADDPS Y15, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVUPS 32(R9), Y14
+	VMASKMOVPS 32(DX), Y14, Y15
+	VMOVUPS ·constants+256(SB), Y13
+	VBLENDVPS Y14, Y15, Y13, Y15
+	VMAXPS Y15, Y1, Y4
+	VCMPPS $0, Y15, Y1, Y5
+	VANDPS Y15, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y15, Y1, Y5
+	VADDPS Y15, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y1
+	VMOVUPS 64(R9), Y14
+	VMASKMOVPS 64(DX), Y14, Y15
+	VMOVUPS ·constants+256(SB), Y13
+	VBLENDVPS Y14, Y15, Y13, Y15
+	VMAXPS Y15, Y2, Y4
+	VCMPPS $0, Y15, Y2, Y5
+	VANDPS Y15, Y2, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y15, Y2, Y5
+	VADDPS Y15, Y2, Y6
+	VBLENDVPS Y5, Y6, Y4, Y2
+	VMOVUPS 96(R9), Y14
+	VMASKMOVPS 96(DX), Y14, Y15
+	VMOVUPS ·constants+256(SB), Y13
+	VBLENDVPS Y14, Y15, Y13, Y15
+	VMAXPS Y15, Y3, Y4
+	VCMPPS $0, Y15, Y3, Y5
+	VANDPS Y15, Y3, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y15, Y3, Y5
+	VADDPS Y15, Y3, Y6
+	VBLENDVPS Y5, Y6, Y4, Y3
+join:
+	VMAXPS Y2, Y0, Y4
+	VCMPPS $0, Y2, Y0, Y5
+	VANDPS Y2, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y2, Y0, Y5
+	VADDPS Y2, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMAXPS Y3, Y1, Y4
+	VCMPPS $0, Y3, Y1, Y5
+	VANDPS Y3, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y3, Y1, Y5
+	VADDPS Y3, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y1
+	VMAXPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VANDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VMAXPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VANDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVHLPS X0, X0, X1
+	VMAXPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VANDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVSHDUP X0, X1
+	VMAXPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VANDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVSS X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinRowS256(x *Args)
+TEXT ·MinRowS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VMOVUPS ·constants+320(SB), Y0
+	VMOVUPS ·constants+320(SB), Y1
+	VMOVUPS ·constants+320(SB), Y2
+	VMOVUPS ·constants+320(SB), Y3
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VMOVUPS 0(DX), Y8
+	VMINPS Y8, Y0, Y4
+	VCMPPS $0, Y8, Y0, Y5
+	VORPS Y8, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y8, Y0, Y5
+	VADDPS Y8, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVUPS 32(DX), Y9
+	VMINPS Y9, Y1, Y4
+	VCMPPS $0, Y9, Y1, Y5
+	VORPS Y9, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y9, Y1, Y5
+	VADDPS Y9, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y1
+	VMOVUPS 64(DX), Y10
+	VMINPS Y10, Y2, Y4
+	VCMPPS $0, Y10, Y2, Y5
+	VORPS Y10, Y2, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y10, Y2, Y5
+	VADDPS Y10, Y2, Y6
+	VBLENDVPS Y5, Y6, Y4, Y2
+	VMOVUPS 96(DX), Y11
+	VMINPS Y11, Y3, Y4
+	VCMPPS $0, Y11, Y3, Y5
+	VORPS Y11, Y3, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y11, Y3, Y5
+	VADDPS Y11, Y3, Y6
+	VBLENDVPS Y5, Y6, Y4, Y3
+	ADDQ $128, DX
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JZ join
+	LEAQ ·masks32+128(SB), R9
+	SHLQ $2, CX
+	SUBQ CX, R9
+	VMOVUPS 0(R9), Y14
+	VMASKMOVPS 0(DX), Y14, Y15
+	VMOVUPS ·constants+320(SB), Y13
+	VBLENDVPS Y14, Y15, Y13, Y15
+	VMINPS Y15, Y0, Y4
+	VCMPPS $0, Y15, Y0, Y5
+	VORPS Y15, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y15, Y0, Y5
+	VADDPS Y15, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVUPS 32(R9), Y14
+	VMASKMOVPS 32(DX), Y14, Y15
+	VMOVUPS ·constants+320(SB), Y13
+	VBLENDVPS Y14, Y15, Y13, Y15
+	VMINPS Y15, Y1, Y4
+	VCMPPS $0, Y15, Y1, Y5
+	VORPS Y15, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y15, Y1, Y5
+	VADDPS Y15, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y1
+	VMOVUPS 64(R9), Y14
+	VMASKMOVPS 64(DX), Y14, Y15
+	VMOVUPS ·constants+320(SB), Y13
+	VBLENDVPS Y14, Y15, Y13, Y15
+	VMINPS Y15, Y2, Y4
+	VCMPPS $0, Y15, Y2, Y5
+	VORPS Y15, Y2, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y15, Y2, Y5
+	VADDPS Y15, Y2, Y6
+	VBLENDVPS Y5, Y6, Y4, Y2
+	VMOVUPS 96(R9), Y14
+	VMASKMOVPS 96(DX), Y14, Y15
+	VMOVUPS ·constants+320(SB), Y13
+	VBLENDVPS Y14, Y15, Y13, Y15
+	VMINPS Y15, Y3, Y4
+	VCMPPS $0, Y15, Y3, Y5
+	VORPS Y15, Y3, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y15, Y3, Y5
+	VADDPS Y15, Y3, Y6
+	VBLENDVPS Y5, Y6, Y4, Y3
+join:
+	VMINPS Y2, Y0, Y4
+	VCMPPS $0, Y2, Y0, Y5
+	VORPS Y2, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y2, Y0, Y5
+	VADDPS Y2, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMINPS Y3, Y1, Y4
+	VCMPPS $0, Y3, Y1, Y5
+	VORPS Y3, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y3, Y1, Y5
+	VADDPS Y3, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y1
+	VMINPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VORPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VMINPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VORPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVHLPS X0, X0, X1
+	VMINPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VORPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVSHDUP X0, X1
+	VMINPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VORPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
 	VMOVSS X0, (DI)
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6447,16 +26031,16 @@ TEXT ·SumColumnsS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $8
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPS (DI)(BX*4), Y0
 	VADDPS (SI)(BX*4), Y0, Y0
 	VMOVUPS Y0, (DI)(BX*4)
 	ADDQ $8, BX
-	SUBQ $8, CX
-	CMPQ CX, $8
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 40(AX), SI
 	DECQ R12
@@ -6477,7 +26061,8 @@ TEXT ·AddDVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $4
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
@@ -6485,9 +26070,8 @@ loop:
 	VADDPD Y1, Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6510,17 +26094,17 @@ TEXT ·AddDSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -4(CX), R10
 	VBROADCASTSD (SI), Y0
-	CMPQ CX, $4
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Y1
 	VADDPD Y1, Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6543,17 +26127,17 @@ TEXT ·AddDVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -4(CX), R10
 	VBROADCASTSD (DX), Y1
-	CMPQ CX, $4
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
 	VADDPD Y1, Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6576,7 +26160,8 @@ TEXT ·SubDVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $4
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
@@ -6584,9 +26169,8 @@ loop:
 	VSUBPD Y1, Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6609,17 +26193,17 @@ TEXT ·SubDSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -4(CX), R10
 	VBROADCASTSD (SI), Y0
-	CMPQ CX, $4
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Y1
 	VSUBPD Y1, Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6642,17 +26226,17 @@ TEXT ·SubDVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -4(CX), R10
 	VBROADCASTSD (DX), Y1
-	CMPQ CX, $4
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
 	VSUBPD Y1, Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6675,7 +26259,8 @@ TEXT ·MulDVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $4
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
@@ -6683,9 +26268,8 @@ loop:
 	VMULPD Y1, Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6708,17 +26292,17 @@ TEXT ·MulDSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -4(CX), R10
 	VBROADCASTSD (SI), Y0
-	CMPQ CX, $4
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Y1
 	VMULPD Y1, Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6741,17 +26325,17 @@ TEXT ·MulDVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -4(CX), R10
 	VBROADCASTSD (DX), Y1
-	CMPQ CX, $4
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
 	VMULPD Y1, Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6774,7 +26358,8 @@ TEXT ·DivDVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $4
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
@@ -6782,9 +26367,8 @@ loop:
 	VDIVPD Y1, Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6807,17 +26391,17 @@ TEXT ·DivDSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -4(CX), R10
 	VBROADCASTSD (SI), Y0
-	CMPQ CX, $4
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Y1
 	VDIVPD Y1, Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6840,17 +26424,17 @@ TEXT ·DivDVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -4(CX), R10
 	VBROADCASTSD (DX), Y1
-	CMPQ CX, $4
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
 	VDIVPD Y1, Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6873,7 +26457,8 @@ TEXT ·MaxDVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $4
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
@@ -6887,9 +26472,8 @@ loop:
 	VBLENDVPD Y5, Y6, Y4, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6912,8 +26496,9 @@ TEXT ·MaxDSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -4(CX), R10
 	VBROADCASTSD (SI), Y0
-	CMPQ CX, $4
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Y1
@@ -6926,9 +26511,8 @@ loop:
 	VBLENDVPD Y5, Y6, Y4, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6951,8 +26535,9 @@ TEXT ·MaxDVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -4(CX), R10
 	VBROADCASTSD (DX), Y1
-	CMPQ CX, $4
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
@@ -6965,9 +26550,8 @@ loop:
 	VBLENDVPD Y5, Y6, Y4, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -6990,7 +26574,8 @@ TEXT ·MinDVV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $4
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
@@ -7004,9 +26589,8 @@ loop:
 	VBLENDVPD Y5, Y6, Y4, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -7029,8 +26613,9 @@ TEXT ·MinDSV256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -4(CX), R10
 	VBROADCASTSD (SI), Y0
-	CMPQ CX, $4
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DX)(BX*8), Y1
@@ -7043,9 +26628,8 @@ loop:
 	VBLENDVPD Y5, Y6, Y4, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -7068,8 +26652,9 @@ TEXT ·MinDVS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
+	LEAQ -4(CX), R10
 	VBROADCASTSD (DX), Y1
-	CMPQ CX, $4
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
@@ -7082,9 +26667,8 @@ loop:
 	VBLENDVPD Y5, Y6, Y4, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -7106,16 +26690,16 @@ TEXT ·NegD256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $4
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
-	VXORPD ·constants+128(SB), Y0, Y3
+	VXORPD ·constants+448(SB), Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -7136,19 +26720,19 @@ TEXT ·AbsD256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $4
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
 	VXORPS Y4, Y4, Y4
 	VCMPPD $17, Y4, Y0, Y4
-	VANDPD ·constants+128(SB), Y4, Y4
+	VANDPD ·constants+448(SB), Y4, Y4
 	VXORPD Y4, Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -7169,16 +26753,141 @@ TEXT ·SqrtD256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $4
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
 	VSQRTPD Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func RoundD256(x *Args)
+TEXT ·RoundD256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Y0
+	VROUNDPD $8, Y0, Y3
+	VMOVUPD Y3, (DI)(BX*8)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func FloorD256(x *Args)
+TEXT ·FloorD256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Y0
+	VROUNDPD $9, Y0, Y3
+	VMOVUPD Y3, (DI)(BX*8)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func CeilD256(x *Args)
+TEXT ·CeilD256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Y0
+	VROUNDPD $10, Y0, Y3
+	VMOVUPD Y3, (DI)(BX*8)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SignD256(x *Args)
+TEXT ·SignD256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Y0
+	VXORPS Y4, Y4, Y4
+	VCMPPD $30, Y4, Y0, Y3
+	VANDPD ·constants+512(SB), Y3, Y3
+	VCMPPD $17, Y4, Y0, Y5
+	VANDPD ·constants+576(SB), Y5, Y5
+	VORPD Y5, Y3, Y3
+	VMOVUPD Y3, (DI)(BX*8)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -7207,7 +26916,7 @@ row:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	CMPQ CX, $32
+	SUBQ $32, CX
 	JLT tail
 loop:
 	VADDPD 0(DX), Y0, Y0
@@ -7220,9 +26929,38 @@ loop:
 	VADDPD 224(DX), Y7, Y7
 	ADDQ $256, DX
 	SUBQ $32, CX
-	CMPQ CX, $32
 	JGE loop
 tail:
+	ADDQ $32, CX
+	JZ join
+	LEAQ ·masks64+256(SB), R9
+	SHLQ $3, CX
+	SUBQ CX, R9
+	VMOVUPS 0(R9), Y14
+	VMASKMOVPD 0(DX), Y14, Y15
+	VADDPD Y15, Y0, Y0
+	VMOVUPS 32(R9), Y14
+	VMASKMOVPD 32(DX), Y14, Y15
+	VADDPD Y15, Y1, Y1
+	VMOVUPS 64(R9), Y14
+	VMASKMOVPD 64(DX), Y14, Y15
+	VADDPD Y15, Y2, Y2
+	VMOVUPS 96(R9), Y14
+	VMASKMOVPD 96(DX), Y14, Y15
+	VADDPD Y15, Y3, Y3
+	VMOVUPS 128(R9), Y14
+	VMASKMOVPD 128(DX), Y14, Y15
+	VADDPD Y15, Y4, Y4
+	VMOVUPS 160(R9), Y14
+	VMASKMOVPD 160(DX), Y14, Y15
+	VADDPD Y15, Y5, Y5
+	VMOVUPS 192(R9), Y14
+	VMASKMOVPD 192(DX), Y14, Y15
+	VADDPD Y15, Y6, Y6
+	VMOVUPS 224(R9), Y14
+	VMASKMOVPD 224(DX), Y14, Y15
+	VADDPD Y15, Y7, Y7
+join:
 	VADDPD Y4, Y0, Y0
 	VADDPD Y5, Y1, Y1
 	VADDPD Y6, Y2, Y2
@@ -7254,17 +26992,5686 @@ TEXT ·SumColumnsD256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $4
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VMOVUPD (DI)(BX*8), Y0
 	VADDPD (SI)(BX*8), Y0, Y0
 	VMOVUPD Y0, (DI)(BX*8)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddBF16VV256(x *Args)
+TEXT ·AddBF16VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VADDPS Y1, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddBF16SV256(x *Args)
+TEXT ·AddBF16SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VADDPS Y1, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddBF16VS256(x *Args)
+TEXT ·AddBF16VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VADDPS Y1, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubBF16VV256(x *Args)
+TEXT ·SubBF16VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VSUBPS Y1, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubBF16SV256(x *Args)
+TEXT ·SubBF16SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VSUBPS Y1, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubBF16VS256(x *Args)
+TEXT ·SubBF16VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VSUBPS Y1, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulBF16VV256(x *Args)
+TEXT ·MulBF16VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VMULPS Y1, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulBF16SV256(x *Args)
+TEXT ·MulBF16SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VMULPS Y1, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulBF16VS256(x *Args)
+TEXT ·MulBF16VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VMULPS Y1, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func DivBF16VV256(x *Args)
+TEXT ·DivBF16VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VDIVPS Y1, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func DivBF16SV256(x *Args)
+TEXT ·DivBF16SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VDIVPS Y1, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func DivBF16VS256(x *Args)
+TEXT ·DivBF16VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VDIVPS Y1, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxBF16VV256(x *Args)
+TEXT ·MaxBF16VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VMAXPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VANDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxBF16SV256(x *Args)
+TEXT ·MaxBF16SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VMAXPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VANDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxBF16VS256(x *Args)
+TEXT ·MaxBF16VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VMAXPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VANDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinBF16VV256(x *Args)
+TEXT ·MinBF16VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VMINPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VORPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinBF16SV256(x *Args)
+TEXT ·MinBF16SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VMINPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VORPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinBF16VS256(x *Args)
+TEXT ·MinBF16VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VMINPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VORPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualBF16VV256(x *Args)
+TEXT ·EqualBF16VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VCMPPS $0, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualBF16SV256(x *Args)
+TEXT ·EqualBF16SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VCMPPS $0, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualBF16VS256(x *Args)
+TEXT ·EqualBF16VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VCMPPS $0, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualBF16VV256(x *Args)
+TEXT ·NotEqualBF16VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VCMPPS $4, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualBF16SV256(x *Args)
+TEXT ·NotEqualBF16SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VCMPPS $4, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualBF16VS256(x *Args)
+TEXT ·NotEqualBF16VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VCMPPS $4, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanBF16VV256(x *Args)
+TEXT ·LessThanBF16VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VCMPPS $17, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanBF16SV256(x *Args)
+TEXT ·LessThanBF16SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VCMPPS $17, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanBF16VS256(x *Args)
+TEXT ·LessThanBF16VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VCMPPS $17, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualBF16VV256(x *Args)
+TEXT ·LessOrEqualBF16VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VCMPPS $18, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualBF16SV256(x *Args)
+TEXT ·LessOrEqualBF16SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VCMPPS $18, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualBF16VS256(x *Args)
+TEXT ·LessOrEqualBF16VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VCMPPS $18, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualBF16VV256(x *Args)
+TEXT ·GreaterOrEqualBF16VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VCMPPS $29, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualBF16SV256(x *Args)
+TEXT ·GreaterOrEqualBF16SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VCMPPS $29, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualBF16VS256(x *Args)
+TEXT ·GreaterOrEqualBF16VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VCMPPS $29, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanBF16VV256(x *Args)
+TEXT ·GreaterThanBF16VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VCMPPS $30, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanBF16SV256(x *Args)
+TEXT ·GreaterThanBF16SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (SI), R9
+	SHLL $16, R9
+	VMOVD R9, X0
+	VBROADCASTSS X0, Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VCMPPS $30, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanBF16VS256(x *Args)
+TEXT ·GreaterThanBF16VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	MOVWLZX (DX), R9
+	SHLL $16, R9
+	VMOVD R9, X1
+	VBROADCASTSS X1, Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VCMPPS $30, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NegBF16256(x *Args)
+TEXT ·NegBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VXORPS ·constants+64(SB), Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AbsBF16256(x *Args)
+TEXT ·AbsBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VXORPS Y4, Y4, Y4
+	VCMPPS $17, Y4, Y0, Y4
+	VANDPS ·constants+64(SB), Y4, Y4
+	VXORPS Y4, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SqrtBF16256(x *Args)
+TEXT ·SqrtBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VSQRTPS Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func RoundBF16256(x *Args)
+TEXT ·RoundBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VROUNDPS $8, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func FloorBF16256(x *Args)
+TEXT ·FloorBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VROUNDPS $9, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func CeilBF16256(x *Args)
+TEXT ·CeilBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VROUNDPS $10, Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SignBF16256(x *Args)
+TEXT ·SignBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VXORPS Y4, Y4, Y4
+	VCMPPS $30, Y4, Y0, Y3
+	VANDPS ·constants+128(SB), Y3, Y3
+	VCMPPS $17, Y4, Y0, Y5
+	VANDPS ·constants+192(SB), Y5, Y5
+	VORPS Y5, Y3, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SumRowBF16256(x *Args)
+TEXT ·SumRowBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VPMOVZXWD 0(DX), Y8
+	VPSLLD $16, Y8, Y8
+	VADDPS Y8, Y0, Y0
+	VPMOVZXWD 16(DX), Y9
+	VPSLLD $16, Y9, Y9
+	VADDPS Y9, Y1, Y1
+	VPMOVZXWD 32(DX), Y10
+	VPSLLD $16, Y10, Y10
+	VADDPS Y10, Y2, Y2
+	VPMOVZXWD 48(DX), Y11
+	VPSLLD $16, Y11, Y11
+	VADDPS Y11, Y3, Y3
+	ADDQ $64, DX
+	SUBQ $32, CX
 	JGE loop
 tail:
+	ADDQ $32, CX
+	JZ join
+join:
+	VADDPS Y2, Y0, Y0
+	VADDPS Y3, Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VMOVSS X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SumIntoBF16256(x *Args)
+TEXT ·SumIntoBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VADDPS Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxRowBF16256(x *Args)
+TEXT ·MaxRowBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VMOVUPS ·constants+256(SB), Y0
+	VMOVUPS ·constants+256(SB), Y1
+	VMOVUPS ·constants+256(SB), Y2
+	VMOVUPS ·constants+256(SB), Y3
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VPMOVZXWD 0(DX), Y8
+	VPSLLD $16, Y8, Y8
+	VMAXPS Y8, Y0, Y4
+	VCMPPS $0, Y8, Y0, Y5
+	VANDPS Y8, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y8, Y0, Y5
+	VADDPS Y8, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VPMOVZXWD 16(DX), Y9
+	VPSLLD $16, Y9, Y9
+	VMAXPS Y9, Y1, Y4
+	VCMPPS $0, Y9, Y1, Y5
+	VANDPS Y9, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y9, Y1, Y5
+	VADDPS Y9, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y1
+	VPMOVZXWD 32(DX), Y10
+	VPSLLD $16, Y10, Y10
+	VMAXPS Y10, Y2, Y4
+	VCMPPS $0, Y10, Y2, Y5
+	VANDPS Y10, Y2, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y10, Y2, Y5
+	VADDPS Y10, Y2, Y6
+	VBLENDVPS Y5, Y6, Y4, Y2
+	VPMOVZXWD 48(DX), Y11
+	VPSLLD $16, Y11, Y11
+	VMAXPS Y11, Y3, Y4
+	VCMPPS $0, Y11, Y3, Y5
+	VANDPS Y11, Y3, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y11, Y3, Y5
+	VADDPS Y11, Y3, Y6
+	VBLENDVPS Y5, Y6, Y4, Y3
+	ADDQ $64, DX
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JZ join
+join:
+	VMAXPS Y2, Y0, Y4
+	VCMPPS $0, Y2, Y0, Y5
+	VANDPS Y2, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y2, Y0, Y5
+	VADDPS Y2, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMAXPS Y3, Y1, Y4
+	VCMPPS $0, Y3, Y1, Y5
+	VANDPS Y3, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y3, Y1, Y5
+	VADDPS Y3, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y1
+	VMAXPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VANDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VMAXPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VANDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVHLPS X0, X0, X1
+	VMAXPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VANDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVSHDUP X0, X1
+	VMAXPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VANDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVSS X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxIntoBF16256(x *Args)
+TEXT ·MaxIntoBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VMAXPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VANDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinRowBF16256(x *Args)
+TEXT ·MinRowBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	MOVQ SI, DX
+	VMOVUPS ·constants+320(SB), Y0
+	VMOVUPS ·constants+320(SB), Y1
+	VMOVUPS ·constants+320(SB), Y2
+	VMOVUPS ·constants+320(SB), Y3
+	SUBQ $32, CX
+	JLT tail
+loop:
+	VPMOVZXWD 0(DX), Y8
+	VPSLLD $16, Y8, Y8
+	VMINPS Y8, Y0, Y4
+	VCMPPS $0, Y8, Y0, Y5
+	VORPS Y8, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y8, Y0, Y5
+	VADDPS Y8, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VPMOVZXWD 16(DX), Y9
+	VPSLLD $16, Y9, Y9
+	VMINPS Y9, Y1, Y4
+	VCMPPS $0, Y9, Y1, Y5
+	VORPS Y9, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y9, Y1, Y5
+	VADDPS Y9, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y1
+	VPMOVZXWD 32(DX), Y10
+	VPSLLD $16, Y10, Y10
+	VMINPS Y10, Y2, Y4
+	VCMPPS $0, Y10, Y2, Y5
+	VORPS Y10, Y2, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y10, Y2, Y5
+	VADDPS Y10, Y2, Y6
+	VBLENDVPS Y5, Y6, Y4, Y2
+	VPMOVZXWD 48(DX), Y11
+	VPSLLD $16, Y11, Y11
+	VMINPS Y11, Y3, Y4
+	VCMPPS $0, Y11, Y3, Y5
+	VORPS Y11, Y3, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y11, Y3, Y5
+	VADDPS Y11, Y3, Y6
+	VBLENDVPS Y5, Y6, Y4, Y3
+	ADDQ $64, DX
+	SUBQ $32, CX
+	JGE loop
+tail:
+	ADDQ $32, CX
+	JZ join
+join:
+	VMINPS Y2, Y0, Y4
+	VCMPPS $0, Y2, Y0, Y5
+	VORPS Y2, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y2, Y0, Y5
+	VADDPS Y2, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMINPS Y3, Y1, Y4
+	VCMPPS $0, Y3, Y1, Y5
+	VORPS Y3, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y3, Y1, Y5
+	VADDPS Y3, Y1, Y6
+	VBLENDVPS Y5, Y6, Y4, Y1
+	VMINPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VORPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VMINPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VORPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVHLPS X0, X0, X1
+	VMINPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VORPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVSHDUP X0, X1
+	VMINPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VORPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y0
+	VMOVSS X0, (DI)
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinIntoBF16256(x *Args)
+TEXT ·MinIntoBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPMOVZXWD (DX)(BX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VMINPS Y1, Y0, Y4
+	VCMPPS $0, Y1, Y0, Y5
+	VORPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y4
+	VCMPPS $3, Y1, Y0, Y5
+	VADDPS Y1, Y0, Y6
+	VBLENDVPS Y5, Y6, Y4, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddI32VV256(x *Args)
+TEXT ·AddI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPADDD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddI32SV256(x *Args)
+TEXT ·AddI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPADDD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddI32VS256(x *Args)
+TEXT ·AddI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPADDD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubI32VV256(x *Args)
+TEXT ·SubI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPSUBD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubI32SV256(x *Args)
+TEXT ·SubI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPSUBD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubI32VS256(x *Args)
+TEXT ·SubI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPSUBD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulI32VV256(x *Args)
+TEXT ·MulI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPMULLD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulI32SV256(x *Args)
+TEXT ·MulI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPMULLD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulI32VS256(x *Args)
+TEXT ·MulI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPMULLD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxI32VV256(x *Args)
+TEXT ·MaxI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPMAXSD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxI32SV256(x *Args)
+TEXT ·MaxI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPMAXSD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxI32VS256(x *Args)
+TEXT ·MaxI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPMAXSD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinI32VV256(x *Args)
+TEXT ·MinI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPMINSD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinI32SV256(x *Args)
+TEXT ·MinI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPMINSD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinI32VS256(x *Args)
+TEXT ·MinI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPMINSD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndI32VV256(x *Args)
+TEXT ·BitwiseAndI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPAND Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndI32SV256(x *Args)
+TEXT ·BitwiseAndI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPAND Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndI32VS256(x *Args)
+TEXT ·BitwiseAndI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPAND Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrI32VV256(x *Args)
+TEXT ·BitwiseOrI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPOR Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrI32SV256(x *Args)
+TEXT ·BitwiseOrI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPOR Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrI32VS256(x *Args)
+TEXT ·BitwiseOrI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPOR Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorI32VV256(x *Args)
+TEXT ·BitwiseXorI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPXOR Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorI32SV256(x *Args)
+TEXT ·BitwiseXorI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPXOR Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorI32VS256(x *Args)
+TEXT ·BitwiseXorI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPXOR Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftI32VV256(x *Args)
+TEXT ·ShiftLeftI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPSLLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftI32SV256(x *Args)
+TEXT ·ShiftLeftI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPSLLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftI32VS256(x *Args)
+TEXT ·ShiftLeftI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPSLLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalI32VV256(x *Args)
+TEXT ·ShiftRightLogicalI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPSRLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalI32SV256(x *Args)
+TEXT ·ShiftRightLogicalI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPSRLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalI32VS256(x *Args)
+TEXT ·ShiftRightLogicalI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPSRLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticI32VV256(x *Args)
+TEXT ·ShiftRightArithmeticI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPSRAVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticI32SV256(x *Args)
+TEXT ·ShiftRightArithmeticI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPSRAVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticI32VS256(x *Args)
+TEXT ·ShiftRightArithmeticI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPSRAVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualI32VV256(x *Args)
+TEXT ·EqualI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPCMPEQD Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualI32SV256(x *Args)
+TEXT ·EqualI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPCMPEQD Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func EqualI32VS256(x *Args)
+TEXT ·EqualI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPCMPEQD Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanI32VV256(x *Args)
+TEXT ·LessThanI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPCMPGTD Y0, Y1, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanI32SV256(x *Args)
+TEXT ·LessThanI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPCMPGTD Y0, Y1, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessThanI32VS256(x *Args)
+TEXT ·LessThanI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPCMPGTD Y0, Y1, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualI32VV256(x *Args)
+TEXT ·LessOrEqualI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPCMPGTD Y1, Y0, Y3
+	VPCMPEQD Y4, Y4, Y4
+	VPXOR Y4, Y3, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualI32SV256(x *Args)
+TEXT ·LessOrEqualI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPCMPGTD Y1, Y0, Y3
+	VPCMPEQD Y4, Y4, Y4
+	VPXOR Y4, Y3, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LessOrEqualI32VS256(x *Args)
+TEXT ·LessOrEqualI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPCMPGTD Y1, Y0, Y3
+	VPCMPEQD Y4, Y4, Y4
+	VPXOR Y4, Y3, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualI32VV256(x *Args)
+TEXT ·NotEqualI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPCMPEQD Y1, Y0, Y3
+	VPCMPEQD Y4, Y4, Y4
+	VPXOR Y4, Y3, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualI32SV256(x *Args)
+TEXT ·NotEqualI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPCMPEQD Y1, Y0, Y3
+	VPCMPEQD Y4, Y4, Y4
+	VPXOR Y4, Y3, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func NotEqualI32VS256(x *Args)
+TEXT ·NotEqualI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPCMPEQD Y1, Y0, Y3
+	VPCMPEQD Y4, Y4, Y4
+	VPXOR Y4, Y3, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualI32VV256(x *Args)
+TEXT ·GreaterOrEqualI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPCMPGTD Y0, Y1, Y3
+	VPCMPEQD Y4, Y4, Y4
+	VPXOR Y4, Y3, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualI32SV256(x *Args)
+TEXT ·GreaterOrEqualI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPCMPGTD Y0, Y1, Y3
+	VPCMPEQD Y4, Y4, Y4
+	VPXOR Y4, Y3, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterOrEqualI32VS256(x *Args)
+TEXT ·GreaterOrEqualI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPCMPGTD Y0, Y1, Y3
+	VPCMPEQD Y4, Y4, Y4
+	VPXOR Y4, Y3, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanI32VV256(x *Args)
+TEXT ·GreaterThanI32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPCMPGTD Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanI32SV256(x *Args)
+TEXT ·GreaterThanI32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPCMPGTD Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func GreaterThanI32VS256(x *Args)
+TEXT ·GreaterThanI32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPCMPGTD Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddU32VV256(x *Args)
+TEXT ·AddU32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPADDD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddU32SV256(x *Args)
+TEXT ·AddU32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPADDD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func AddU32VS256(x *Args)
+TEXT ·AddU32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPADDD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubU32VV256(x *Args)
+TEXT ·SubU32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPSUBD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubU32SV256(x *Args)
+TEXT ·SubU32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPSUBD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SubU32VS256(x *Args)
+TEXT ·SubU32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPSUBD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulU32VV256(x *Args)
+TEXT ·MulU32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPMULLD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulU32SV256(x *Args)
+TEXT ·MulU32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPMULLD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MulU32VS256(x *Args)
+TEXT ·MulU32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPMULLD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxU32VV256(x *Args)
+TEXT ·MaxU32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPMAXUD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxU32SV256(x *Args)
+TEXT ·MaxU32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPMAXUD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MaxU32VS256(x *Args)
+TEXT ·MaxU32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPMAXUD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinU32VV256(x *Args)
+TEXT ·MinU32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPMINUD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinU32SV256(x *Args)
+TEXT ·MinU32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPMINUD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func MinU32VS256(x *Args)
+TEXT ·MinU32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPMINUD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndU32VV256(x *Args)
+TEXT ·BitwiseAndU32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPAND Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndU32SV256(x *Args)
+TEXT ·BitwiseAndU32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPAND Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseAndU32VS256(x *Args)
+TEXT ·BitwiseAndU32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPAND Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrU32VV256(x *Args)
+TEXT ·BitwiseOrU32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPOR Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrU32SV256(x *Args)
+TEXT ·BitwiseOrU32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPOR Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseOrU32VS256(x *Args)
+TEXT ·BitwiseOrU32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPOR Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorU32VV256(x *Args)
+TEXT ·BitwiseXorU32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPXOR Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorU32SV256(x *Args)
+TEXT ·BitwiseXorU32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPXOR Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BitwiseXorU32VS256(x *Args)
+TEXT ·BitwiseXorU32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPXOR Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftU32VV256(x *Args)
+TEXT ·ShiftLeftU32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPSLLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftU32SV256(x *Args)
+TEXT ·ShiftLeftU32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPSLLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftLeftU32VS256(x *Args)
+TEXT ·ShiftLeftU32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPSLLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalU32VV256(x *Args)
+TEXT ·ShiftRightLogicalU32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPSRLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalU32SV256(x *Args)
+TEXT ·ShiftRightLogicalU32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPSRLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightLogicalU32VS256(x *Args)
+TEXT ·ShiftRightLogicalU32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPSRLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticU32VV256(x *Args)
+TEXT ·ShiftRightArithmeticU32VV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVUPS (DX)(BX*4), Y1
+	VPSRLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticU32SV256(x *Args)
+TEXT ·ShiftRightArithmeticU32SV256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (SI), Y0
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (DX)(BX*4), Y1
+	VPSRLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ShiftRightArithmeticU32VS256(x *Args)
+TEXT ·ShiftRightArithmeticU32VS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	VBROADCASTSS (DX), Y1
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VPSRLVD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogicalAnd256(x *Args)
+TEXT ·LogicalAnd256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -32(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU (SI)(BX*1), Y0
+	VMOVDQU (DX)(BX*1), Y1
+	VPAND Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*1)
+	ADDQ $32, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogicalOr256(x *Args)
+TEXT ·LogicalOr256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -32(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU (SI)(BX*1), Y0
+	VMOVDQU (DX)(BX*1), Y1
+	VPOR Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*1)
+	ADDQ $32, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogicalXor256(x *Args)
+TEXT ·LogicalXor256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), DX
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -32(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU (SI)(BX*1), Y0
+	VMOVDQU (DX)(BX*1), Y1
+	VPXOR Y1, Y0, Y3
+	VMOVUPS Y3, (DI)(BX*1)
+	ADDQ $32, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	ADDQ 48(AX), DX
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogicalNot256(x *Args)
+TEXT ·LogicalNot256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -32(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVDQU (SI)(BX*1), Y0
+	VPXOR ·constants+0(SB), Y0, Y3
+	VMOVUPS Y3, (DI)(BX*1)
+	ADDQ $32, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SToD256(x *Args)
+TEXT ·SToD256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPS2PD (SI)(BX*4), Y0
+	VMOVAPS Y0, Y3
+	VMOVUPD Y3, (DI)(BX*8)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func DToS256(x *Args)
+TEXT ·DToS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPD (SI)(BX*8), Y0
+	VMOVAPS Y0, Y3
+	VCVTPD2PSY Y3, X3
+	VMOVUPS X3, (DI)(BX*4)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func I32ToS256(x *Args)
+TEXT ·I32ToS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VCVTDQ2PS Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func I32ToD256(x *Args)
+TEXT ·I32ToD256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTDQ2PD (SI)(BX*4), Y0
+	VMOVAPS Y0, Y3
+	VMOVUPD Y3, (DI)(BX*8)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func I32ToI64256(x *Args)
+TEXT ·I32ToI64256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVSXDQ (SI)(BX*4), Y0
+	VMOVAPS Y0, Y3
+	VMOVUPD Y3, (DI)(BX*8)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SToI32256(x *Args)
+TEXT ·SToI32256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VCVTTPS2DQ Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BoolToS256(x *Args)
+TEXT ·BoolToS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXBD (SI)(BX*1), Y0
+	VPXOR Y3, Y3, Y3
+	VPCMPGTD Y3, Y0, Y3
+	VPAND ·constants+128(SB), Y3, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BoolToI32256(x *Args)
+TEXT ·BoolToI32256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXBD (SI)(BX*1), Y0
+	VPXOR Y3, Y3, Y3
+	VPCMPGTD Y3, Y0, Y3
+	VPAND ·constants+832(SB), Y3, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SToBool256(x *Args)
+TEXT ·SToBool256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VXORPS Y1, Y1, Y1
+	VCMPPS $4, Y1, Y0, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func I32ToBool256(x *Args)
+TEXT ·I32ToBool256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VXORPS Y1, Y1, Y1
+	VPCMPEQD Y1, Y0, Y3
+	VPCMPEQD Y4, Y4, Y4
+	VPXOR Y4, Y3, Y3
+	VEXTRACTF128 $1, Y3, X4
+	VPACKSSDW X4, X3, X3
+	VPACKSSWB X3, X3, X3
+	VPAND ·constants+0(SB), X3, X3
+	VMOVQ X3, (DI)(BX*1)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func BF16ToS256(x *Args)
+TEXT ·BF16ToS256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VMOVAPS Y0, Y3
+	VMOVUPS Y3, (DI)(BX*4)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func SToBF16256(x *Args)
+TEXT ·SToBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -8(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VMOVUPS (SI)(BX*4), Y0
+	VMOVAPS Y0, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND ·constants+832(SB), Y4, Y4
+	VPADDD ·constants+896(SB), Y4, Y4
+	VPADDD Y3, Y4, Y4
+	VPAND ·constants+320(SB), Y3, Y5
+	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VBLENDVPS Y5, Y3, Y4, Y4
+	VPSRLD $16, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPACKUSDW X5, X4, X4
+	VMOVDQU X4, (DI)(BX*2)
+	ADDQ $8, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
 	DECQ R12
 	JNZ row
@@ -7283,34 +32690,35 @@ TEXT ·ExpWide256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $4
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Y0
-	VMINPD ·constants+192(SB), Y0, Y7
-	VMAXPD ·constants+256(SB), Y7, Y7
-	VMULPD ·constants+320(SB), Y7, Y4
+	VMINPD ·constants+1216(SB), Y0, Y7
+	VMAXPD ·constants+1280(SB), Y7, Y7
+	VMULPD ·constants+1344(SB), Y7, Y4
 	VROUNDPD $0, Y4, Y4
 	VMOVAPD Y7, Y5
-	VFMADD231PD ·constants+384(SB), Y4, Y5
-	VFMADD231PD ·constants+448(SB), Y4, Y5
-	VMOVUPD ·constants+512(SB), Y6
-	VFMADD213PD ·constants+576(SB), Y5, Y6
-	VFMADD213PD ·constants+640(SB), Y5, Y6
-	VFMADD213PD ·constants+704(SB), Y5, Y6
-	VFMADD213PD ·constants+768(SB), Y5, Y6
-	VFMADD213PD ·constants+832(SB), Y5, Y6
-	VFMADD213PD ·constants+896(SB), Y5, Y6
-	VFMADD213PD ·constants+960(SB), Y5, Y6
-	VFMADD213PD ·constants+1024(SB), Y5, Y6
-	VFMADD213PD ·constants+1088(SB), Y5, Y6
-	VFMADD213PD ·constants+1152(SB), Y5, Y6
-	VFMADD213PD ·constants+1216(SB), Y5, Y6
-	VFMADD213PD ·constants+1280(SB), Y5, Y6
-	VFMADD213PD ·constants+1280(SB), Y5, Y6
+	VFMADD231PD ·constants+1408(SB), Y4, Y5
+	VFMADD231PD ·constants+1472(SB), Y4, Y5
+	VMOVUPD ·constants+1536(SB), Y6
+	VFMADD213PD ·constants+1600(SB), Y5, Y6
+	VFMADD213PD ·constants+1664(SB), Y5, Y6
+	VFMADD213PD ·constants+1728(SB), Y5, Y6
+	VFMADD213PD ·constants+1792(SB), Y5, Y6
+	VFMADD213PD ·constants+1856(SB), Y5, Y6
+	VFMADD213PD ·constants+1920(SB), Y5, Y6
+	VFMADD213PD ·constants+1984(SB), Y5, Y6
+	VFMADD213PD ·constants+2048(SB), Y5, Y6
+	VFMADD213PD ·constants+2112(SB), Y5, Y6
+	VFMADD213PD ·constants+2176(SB), Y5, Y6
+	VFMADD213PD ·constants+2240(SB), Y5, Y6
+	VFMADD213PD ·constants+512(SB), Y5, Y6
+	VFMADD213PD ·constants+512(SB), Y5, Y6
 	VCVTPD2DQY Y4, X4
 	VPMOVSXDQ X4, Y4
-	VPADDQ ·constants+2944(SB), Y4, Y4
+	VPADDQ ·constants+3904(SB), Y4, Y4
 	VPSLLQ $52, Y4, Y4
 	VMULPD Y4, Y6, Y3
 	VCMPPD $3, Y0, Y0, Y4
@@ -7318,9 +32726,217 @@ loop:
 	VCVTPD2PSY Y3, X3
 	VMOVUPS X3, (DI)(BX*4)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Expm1Wide256(x *Args)
+TEXT ·Expm1Wide256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPS2PD (SI)(BX*4), Y0
+	VMINPD ·constants+1216(SB), Y0, Y7
+	VMAXPD ·constants+1280(SB), Y7, Y7
+	VMULPD ·constants+1344(SB), Y7, Y4
+	VROUNDPD $0, Y4, Y4
+	VMOVAPD Y7, Y5
+	VFMADD231PD ·constants+1408(SB), Y4, Y5
+	VFMADD231PD ·constants+1472(SB), Y4, Y5
+	VMOVUPD ·constants+1536(SB), Y6
+	VFMADD213PD ·constants+1600(SB), Y5, Y6
+	VFMADD213PD ·constants+1664(SB), Y5, Y6
+	VFMADD213PD ·constants+1728(SB), Y5, Y6
+	VFMADD213PD ·constants+1792(SB), Y5, Y6
+	VFMADD213PD ·constants+1856(SB), Y5, Y6
+	VFMADD213PD ·constants+1920(SB), Y5, Y6
+	VFMADD213PD ·constants+1984(SB), Y5, Y6
+	VFMADD213PD ·constants+2048(SB), Y5, Y6
+	VFMADD213PD ·constants+2112(SB), Y5, Y6
+	VFMADD213PD ·constants+2176(SB), Y5, Y6
+	VFMADD213PD ·constants+2240(SB), Y5, Y6
+	VFMADD213PD ·constants+512(SB), Y5, Y6
+	VMULPD Y5, Y6, Y6
+	VMOVUPD ·constants+512(SB), Y8
+	VCVTPD2DQY Y4, X4
+	VPMOVSXDQ X4, Y4
+	VPADDQ ·constants+3904(SB), Y4, Y4
+	VPSLLQ $52, Y4, Y4
+	VMULPD Y4, Y8, Y9
+	VSUBPD Y8, Y9, Y3
+	VFMADD231PD Y6, Y9, Y3
+	VANDPD ·constants+448(SB), Y0, Y5
+	VORPD Y5, Y3, Y3
+	VCMPPD $3, Y0, Y0, Y4
+	VBLENDVPD Y4, Y0, Y3, Y3
+	VCVTPD2PSY Y3, X3
+	VMOVUPS X3, (DI)(BX*4)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogWide256(x *Args)
+TEXT ·LogWide256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPS2PD (SI)(BX*4), Y0
+	VMOVDQU ·constants+2304(SB), Y4
+	VPSUBQ Y4, Y0, Y4
+	VPSRAD $20, Y4, Y4
+	VPSRLQ $32, Y4, Y5
+	VPSLLQ $52, Y5, Y5
+	VPSUBQ Y5, Y0, Y5
+	VSUBPD ·constants+512(SB), Y5, Y6
+	VADDPD ·constants+512(SB), Y5, Y7
+	VDIVPD Y7, Y6, Y6
+	VMULPD Y6, Y6, Y7
+	VMOVUPD ·constants+2368(SB), Y8
+	VFMADD213PD ·constants+2432(SB), Y7, Y8
+	VFMADD213PD ·constants+2496(SB), Y7, Y8
+	VFMADD213PD ·constants+2560(SB), Y7, Y8
+	VFMADD213PD ·constants+2624(SB), Y7, Y8
+	VFMADD213PD ·constants+2688(SB), Y7, Y8
+	VFMADD213PD ·constants+2752(SB), Y7, Y8
+	VFMADD213PD ·constants+2816(SB), Y7, Y8
+	VFMADD213PD ·constants+2880(SB), Y7, Y8
+	VFMADD213PD ·constants+2944(SB), Y7, Y8
+	VFMADD213PD ·constants+3008(SB), Y7, Y8
+	VFMADD213PD ·constants+3072(SB), Y7, Y8
+	VMULPD Y6, Y8, Y3
+	VEXTRACTI128 $1, Y4, X5
+	VSHUFPS $0xdd, X5, X4, X4
+	VCVTDQ2PD X4, Y4
+	VFMADD231PD ·constants+3136(SB), Y4, Y3
+	VXORPS Y5, Y5, Y5
+	VCMPPD $0, Y5, Y0, Y7
+	VMOVUPD ·constants+640(SB), Y8
+	VBLENDVPD Y7, Y8, Y3, Y3
+	VCMPPD $17, Y5, Y0, Y7
+	VMOVUPD ·constants+3200(SB), Y8
+	VBLENDVPD Y7, Y8, Y3, Y3
+	VMOVUPD ·constants+704(SB), Y5
+	VCMPPD $0, Y5, Y0, Y7
+	VMOVUPD ·constants+704(SB), Y8
+	VBLENDVPD Y7, Y8, Y3, Y3
+	VCMPPD $3, Y0, Y0, Y4
+	VBLENDVPD Y4, Y0, Y3, Y3
+	VCVTPD2PSY Y3, X3
+	VMOVUPS X3, (DI)(BX*4)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Log1pWide256(x *Args)
+TEXT ·Log1pWide256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPS2PD (SI)(BX*4), Y0
+	VADDPD ·constants+512(SB), Y0, Y9
+	VMOVDQU ·constants+2304(SB), Y4
+	VPSUBQ Y4, Y9, Y4
+	VPSRAD $20, Y4, Y4
+	VPSRLQ $32, Y4, Y5
+	VPSLLQ $52, Y5, Y5
+	VPSUBQ Y5, Y9, Y5
+	VSUBPD ·constants+512(SB), Y5, Y6
+	VADDPD ·constants+512(SB), Y5, Y7
+	VDIVPD Y7, Y6, Y6
+	VMULPD Y6, Y6, Y7
+	VMOVUPD ·constants+2368(SB), Y8
+	VFMADD213PD ·constants+2432(SB), Y7, Y8
+	VFMADD213PD ·constants+2496(SB), Y7, Y8
+	VFMADD213PD ·constants+2560(SB), Y7, Y8
+	VFMADD213PD ·constants+2624(SB), Y7, Y8
+	VFMADD213PD ·constants+2688(SB), Y7, Y8
+	VFMADD213PD ·constants+2752(SB), Y7, Y8
+	VFMADD213PD ·constants+2816(SB), Y7, Y8
+	VFMADD213PD ·constants+2880(SB), Y7, Y8
+	VFMADD213PD ·constants+2944(SB), Y7, Y8
+	VFMADD213PD ·constants+3008(SB), Y7, Y8
+	VFMADD213PD ·constants+3072(SB), Y7, Y8
+	VMULPD Y6, Y8, Y3
+	VEXTRACTI128 $1, Y4, X5
+	VSHUFPS $0xdd, X5, X4, X4
+	VCVTDQ2PD X4, Y4
+	VFMADD231PD ·constants+3136(SB), Y4, Y3
+	VXORPS Y5, Y5, Y5
+	VCMPPD $0, Y5, Y9, Y7
+	VMOVUPD ·constants+640(SB), Y8
+	VBLENDVPD Y7, Y8, Y3, Y3
+	VCMPPD $17, Y5, Y9, Y7
+	VMOVUPD ·constants+3200(SB), Y8
+	VBLENDVPD Y7, Y8, Y3, Y3
+	VMOVUPD ·constants+704(SB), Y5
+	VCMPPD $0, Y5, Y9, Y7
+	VMOVUPD ·constants+704(SB), Y8
+	VBLENDVPD Y7, Y8, Y3, Y3
+	VANDPD ·constants+3264(SB), Y0, Y4
+	VMULPD ·constants+3328(SB), Y0, Y5
+	VFMADD213PD Y0, Y0, Y5
+	VCMPPD $17, ·constants+3392(SB), Y4, Y4
+	VBLENDVPD Y4, Y5, Y3, Y3
+	VCMPPD $3, Y0, Y0, Y4
+	VBLENDVPD Y4, Y0, Y3, Y3
+	VCVTPD2PSY Y3, X3
+	VMOVUPS X3, (DI)(BX*4)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -7341,41 +32957,42 @@ TEXT ·LogisticWide256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $4
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Y0
-	VMINPD ·constants+2432(SB), Y0, Y7
-	VMAXPD ·constants+256(SB), Y7, Y7
-	VORPD ·constants+128(SB), Y7, Y8
-	VMULPD ·constants+320(SB), Y8, Y4
+	VMINPD ·constants+3456(SB), Y0, Y7
+	VMAXPD ·constants+1280(SB), Y7, Y7
+	VORPD ·constants+448(SB), Y7, Y8
+	VMULPD ·constants+1344(SB), Y8, Y4
 	VROUNDPD $0, Y4, Y4
 	VMOVAPD Y8, Y5
-	VFMADD231PD ·constants+384(SB), Y4, Y5
-	VFMADD231PD ·constants+448(SB), Y4, Y5
-	VMOVUPD ·constants+512(SB), Y6
-	VFMADD213PD ·constants+576(SB), Y5, Y6
-	VFMADD213PD ·constants+640(SB), Y5, Y6
-	VFMADD213PD ·constants+704(SB), Y5, Y6
-	VFMADD213PD ·constants+768(SB), Y5, Y6
-	VFMADD213PD ·constants+832(SB), Y5, Y6
-	VFMADD213PD ·constants+896(SB), Y5, Y6
-	VFMADD213PD ·constants+960(SB), Y5, Y6
-	VFMADD213PD ·constants+1024(SB), Y5, Y6
-	VFMADD213PD ·constants+1088(SB), Y5, Y6
-	VFMADD213PD ·constants+1152(SB), Y5, Y6
-	VFMADD213PD ·constants+1216(SB), Y5, Y6
-	VFMADD213PD ·constants+1280(SB), Y5, Y6
-	VFMADD213PD ·constants+1280(SB), Y5, Y6
+	VFMADD231PD ·constants+1408(SB), Y4, Y5
+	VFMADD231PD ·constants+1472(SB), Y4, Y5
+	VMOVUPD ·constants+1536(SB), Y6
+	VFMADD213PD ·constants+1600(SB), Y5, Y6
+	VFMADD213PD ·constants+1664(SB), Y5, Y6
+	VFMADD213PD ·constants+1728(SB), Y5, Y6
+	VFMADD213PD ·constants+1792(SB), Y5, Y6
+	VFMADD213PD ·constants+1856(SB), Y5, Y6
+	VFMADD213PD ·constants+1920(SB), Y5, Y6
+	VFMADD213PD ·constants+1984(SB), Y5, Y6
+	VFMADD213PD ·constants+2048(SB), Y5, Y6
+	VFMADD213PD ·constants+2112(SB), Y5, Y6
+	VFMADD213PD ·constants+2176(SB), Y5, Y6
+	VFMADD213PD ·constants+2240(SB), Y5, Y6
+	VFMADD213PD ·constants+512(SB), Y5, Y6
+	VFMADD213PD ·constants+512(SB), Y5, Y6
 	VCVTPD2DQY Y4, X4
 	VPMOVSXDQ X4, Y4
-	VPADDQ ·constants+2944(SB), Y4, Y4
+	VPADDQ ·constants+3904(SB), Y4, Y4
 	VPSLLQ $52, Y4, Y4
 	VMULPD Y4, Y6, Y9
-	VADDPD ·constants+1280(SB), Y9, Y10
+	VADDPD ·constants+512(SB), Y9, Y10
 	VXORPS Y11, Y11, Y11
 	VCMPPD $17, Y11, Y7, Y11
-	VMOVUPD ·constants+1280(SB), Y12
+	VMOVUPD ·constants+512(SB), Y12
 	VBLENDVPD Y11, Y9, Y12, Y12
 	VDIVPD Y10, Y12, Y3
 	VCMPPD $3, Y0, Y0, Y4
@@ -7383,9 +33000,8 @@ loop:
 	VCVTPD2PSY Y3, X3
 	VMOVUPS X3, (DI)(BX*4)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI
@@ -7406,19 +33022,808 @@ TEXT ·RsqrtWide256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	XORQ BX, BX
-	CMPQ CX, $4
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Y0
 	VSQRTPD Y0, Y4
-	VMOVUPD ·constants+1280(SB), Y5
+	VMOVUPD ·constants+512(SB), Y5
 	VDIVPD Y4, Y5, Y3
 	VCVTPD2PSY Y3, X3
 	VMOVUPS X3, (DI)(BX*4)
 	ADDQ $4, BX
-	SUBQ $4, CX
-	CMPQ CX, $4
-	JGE loop
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ErfWide256(x *Args)
+TEXT ·ErfWide256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPS2PD (SI)(BX*4), Y0
+	VANDPD ·constants+3264(SB), Y0, Y4
+	VMINPD ·constants+3520(SB), Y4, Y4
+	VMULPD ·constants+3584(SB), Y4, Y5
+	VCVTTPD2DQY Y5, X5
+	VCVTDQ2PD X5, Y6
+	LEAQ ·erfTable(SB), R11
+	VADDPD ·constants+2240(SB), Y6, Y6
+	VMOVAPD Y4, Y7
+	VFMADD231PD ·constants+3648(SB), Y6, Y7
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1280(R11)(X5*8), Y9
+	VMOVAPD Y9, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1152(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1024(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 896(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 768(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 640(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 512(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 384(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 256(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 128(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 0(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VMULPD Y4, Y8, Y3
+	VMINPD ·constants+512(SB), Y3, Y3
+	VANDPD ·constants+448(SB), Y0, Y5
+	VORPD Y5, Y3, Y3
+	VCMPPD $3, Y0, Y0, Y4
+	VBLENDVPD Y4, Y0, Y3, Y3
+	VCVTPD2PSY Y3, X3
+	VMOVUPS X3, (DI)(BX*4)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func TanhWide256(x *Args)
+TEXT ·TanhWide256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VCVTPS2PD (SI)(BX*4), Y0
+	VANDPD ·constants+3264(SB), Y0, Y4
+	VMINPD ·constants+3712(SB), Y4, Y4
+	VMULPD ·constants+3776(SB), Y4, Y5
+	VCVTTPD2DQY Y5, X5
+	VCVTDQ2PD X5, Y6
+	LEAQ ·tanhTable(SB), R11
+	VADDPD ·constants+2240(SB), Y6, Y6
+	VMOVAPD Y4, Y7
+	VFMADD231PD ·constants+3840(SB), Y6, Y7
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1792(R11)(X5*8), Y9
+	VMOVAPD Y9, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1664(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1536(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1408(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1280(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1152(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1024(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 896(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 768(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 640(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 512(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 384(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 256(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 128(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 0(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VMULPD Y4, Y8, Y3
+	VMINPD ·constants+512(SB), Y3, Y3
+	VANDPD ·constants+448(SB), Y0, Y5
+	VORPD Y5, Y3, Y3
+	VCMPPD $3, Y0, Y0, Y4
+	VBLENDVPD Y4, Y0, Y3, Y3
+	VCVTPD2PSY Y3, X3
+	VMOVUPS X3, (DI)(BX*4)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ExpWideBF16256(x *Args)
+TEXT ·ExpWideBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), X0
+	VPSLLD $16, X0, X0
+	VCVTPS2PD X0, Y0
+	VMINPD ·constants+1216(SB), Y0, Y7
+	VMAXPD ·constants+1280(SB), Y7, Y7
+	VMULPD ·constants+1344(SB), Y7, Y4
+	VROUNDPD $0, Y4, Y4
+	VMOVAPD Y7, Y5
+	VFMADD231PD ·constants+1408(SB), Y4, Y5
+	VFMADD231PD ·constants+1472(SB), Y4, Y5
+	VMOVUPD ·constants+1536(SB), Y6
+	VFMADD213PD ·constants+1600(SB), Y5, Y6
+	VFMADD213PD ·constants+1664(SB), Y5, Y6
+	VFMADD213PD ·constants+1728(SB), Y5, Y6
+	VFMADD213PD ·constants+1792(SB), Y5, Y6
+	VFMADD213PD ·constants+1856(SB), Y5, Y6
+	VFMADD213PD ·constants+1920(SB), Y5, Y6
+	VFMADD213PD ·constants+1984(SB), Y5, Y6
+	VFMADD213PD ·constants+2048(SB), Y5, Y6
+	VFMADD213PD ·constants+2112(SB), Y5, Y6
+	VFMADD213PD ·constants+2176(SB), Y5, Y6
+	VFMADD213PD ·constants+2240(SB), Y5, Y6
+	VFMADD213PD ·constants+512(SB), Y5, Y6
+	VFMADD213PD ·constants+512(SB), Y5, Y6
+	VCVTPD2DQY Y4, X4
+	VPMOVSXDQ X4, Y4
+	VPADDQ ·constants+3904(SB), Y4, Y4
+	VPSLLQ $52, Y4, Y4
+	VMULPD Y4, Y6, Y3
+	VCMPPD $3, Y0, Y0, Y4
+	VBLENDVPD Y4, Y0, Y3, Y3
+	VCVTPD2PSY Y3, X3
+	VPSRLD $16, X3, X4
+	VPAND ·constants+832(SB), X4, X4
+	VPADDD ·constants+896(SB), X4, X4
+	VPADDD X3, X4, X4
+	VPAND ·constants+320(SB), X3, X5
+	VPCMPEQD ·constants+320(SB), X5, X5
+	VBLENDVPS X5, X3, X4, X4
+	VPSRLD $16, X4, X4
+	VPACKUSDW X4, X4, X4
+	VMOVQ X4, (DI)(BX*2)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Expm1WideBF16256(x *Args)
+TEXT ·Expm1WideBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), X0
+	VPSLLD $16, X0, X0
+	VCVTPS2PD X0, Y0
+	VMINPD ·constants+1216(SB), Y0, Y7
+	VMAXPD ·constants+1280(SB), Y7, Y7
+	VMULPD ·constants+1344(SB), Y7, Y4
+	VROUNDPD $0, Y4, Y4
+	VMOVAPD Y7, Y5
+	VFMADD231PD ·constants+1408(SB), Y4, Y5
+	VFMADD231PD ·constants+1472(SB), Y4, Y5
+	VMOVUPD ·constants+1536(SB), Y6
+	VFMADD213PD ·constants+1600(SB), Y5, Y6
+	VFMADD213PD ·constants+1664(SB), Y5, Y6
+	VFMADD213PD ·constants+1728(SB), Y5, Y6
+	VFMADD213PD ·constants+1792(SB), Y5, Y6
+	VFMADD213PD ·constants+1856(SB), Y5, Y6
+	VFMADD213PD ·constants+1920(SB), Y5, Y6
+	VFMADD213PD ·constants+1984(SB), Y5, Y6
+	VFMADD213PD ·constants+2048(SB), Y5, Y6
+	VFMADD213PD ·constants+2112(SB), Y5, Y6
+	VFMADD213PD ·constants+2176(SB), Y5, Y6
+	VFMADD213PD ·constants+2240(SB), Y5, Y6
+	VFMADD213PD ·constants+512(SB), Y5, Y6
+	VMULPD Y5, Y6, Y6
+	VMOVUPD ·constants+512(SB), Y8
+	VCVTPD2DQY Y4, X4
+	VPMOVSXDQ X4, Y4
+	VPADDQ ·constants+3904(SB), Y4, Y4
+	VPSLLQ $52, Y4, Y4
+	VMULPD Y4, Y8, Y9
+	VSUBPD Y8, Y9, Y3
+	VFMADD231PD Y6, Y9, Y3
+	VANDPD ·constants+448(SB), Y0, Y5
+	VORPD Y5, Y3, Y3
+	VCMPPD $3, Y0, Y0, Y4
+	VBLENDVPD Y4, Y0, Y3, Y3
+	VCVTPD2PSY Y3, X3
+	VPSRLD $16, X3, X4
+	VPAND ·constants+832(SB), X4, X4
+	VPADDD ·constants+896(SB), X4, X4
+	VPADDD X3, X4, X4
+	VPAND ·constants+320(SB), X3, X5
+	VPCMPEQD ·constants+320(SB), X5, X5
+	VBLENDVPS X5, X3, X4, X4
+	VPSRLD $16, X4, X4
+	VPACKUSDW X4, X4, X4
+	VMOVQ X4, (DI)(BX*2)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogWideBF16256(x *Args)
+TEXT ·LogWideBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), X0
+	VPSLLD $16, X0, X0
+	VCVTPS2PD X0, Y0
+	VMOVDQU ·constants+2304(SB), Y4
+	VPSUBQ Y4, Y0, Y4
+	VPSRAD $20, Y4, Y4
+	VPSRLQ $32, Y4, Y5
+	VPSLLQ $52, Y5, Y5
+	VPSUBQ Y5, Y0, Y5
+	VSUBPD ·constants+512(SB), Y5, Y6
+	VADDPD ·constants+512(SB), Y5, Y7
+	VDIVPD Y7, Y6, Y6
+	VMULPD Y6, Y6, Y7
+	VMOVUPD ·constants+2368(SB), Y8
+	VFMADD213PD ·constants+2432(SB), Y7, Y8
+	VFMADD213PD ·constants+2496(SB), Y7, Y8
+	VFMADD213PD ·constants+2560(SB), Y7, Y8
+	VFMADD213PD ·constants+2624(SB), Y7, Y8
+	VFMADD213PD ·constants+2688(SB), Y7, Y8
+	VFMADD213PD ·constants+2752(SB), Y7, Y8
+	VFMADD213PD ·constants+2816(SB), Y7, Y8
+	VFMADD213PD ·constants+2880(SB), Y7, Y8
+	VFMADD213PD ·constants+2944(SB), Y7, Y8
+	VFMADD213PD ·constants+3008(SB), Y7, Y8
+	VFMADD213PD ·constants+3072(SB), Y7, Y8
+	VMULPD Y6, Y8, Y3
+	VEXTRACTI128 $1, Y4, X5
+	VSHUFPS $0xdd, X5, X4, X4
+	VCVTDQ2PD X4, Y4
+	VFMADD231PD ·constants+3136(SB), Y4, Y3
+	VXORPS Y5, Y5, Y5
+	VCMPPD $0, Y5, Y0, Y7
+	VMOVUPD ·constants+640(SB), Y8
+	VBLENDVPD Y7, Y8, Y3, Y3
+	VCMPPD $17, Y5, Y0, Y7
+	VMOVUPD ·constants+3200(SB), Y8
+	VBLENDVPD Y7, Y8, Y3, Y3
+	VMOVUPD ·constants+704(SB), Y5
+	VCMPPD $0, Y5, Y0, Y7
+	VMOVUPD ·constants+704(SB), Y8
+	VBLENDVPD Y7, Y8, Y3, Y3
+	VCMPPD $3, Y0, Y0, Y4
+	VBLENDVPD Y4, Y0, Y3, Y3
+	VCVTPD2PSY Y3, X3
+	VPSRLD $16, X3, X4
+	VPAND ·constants+832(SB), X4, X4
+	VPADDD ·constants+896(SB), X4, X4
+	VPADDD X3, X4, X4
+	VPAND ·constants+320(SB), X3, X5
+	VPCMPEQD ·constants+320(SB), X5, X5
+	VBLENDVPS X5, X3, X4, X4
+	VPSRLD $16, X4, X4
+	VPACKUSDW X4, X4, X4
+	VMOVQ X4, (DI)(BX*2)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func Log1pWideBF16256(x *Args)
+TEXT ·Log1pWideBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), X0
+	VPSLLD $16, X0, X0
+	VCVTPS2PD X0, Y0
+	VADDPD ·constants+512(SB), Y0, Y9
+	VMOVDQU ·constants+2304(SB), Y4
+	VPSUBQ Y4, Y9, Y4
+	VPSRAD $20, Y4, Y4
+	VPSRLQ $32, Y4, Y5
+	VPSLLQ $52, Y5, Y5
+	VPSUBQ Y5, Y9, Y5
+	VSUBPD ·constants+512(SB), Y5, Y6
+	VADDPD ·constants+512(SB), Y5, Y7
+	VDIVPD Y7, Y6, Y6
+	VMULPD Y6, Y6, Y7
+	VMOVUPD ·constants+2368(SB), Y8
+	VFMADD213PD ·constants+2432(SB), Y7, Y8
+	VFMADD213PD ·constants+2496(SB), Y7, Y8
+	VFMADD213PD ·constants+2560(SB), Y7, Y8
+	VFMADD213PD ·constants+2624(SB), Y7, Y8
+	VFMADD213PD ·constants+2688(SB), Y7, Y8
+	VFMADD213PD ·constants+2752(SB), Y7, Y8
+	VFMADD213PD ·constants+2816(SB), Y7, Y8
+	VFMADD213PD ·constants+2880(SB), Y7, Y8
+	VFMADD213PD ·constants+2944(SB), Y7, Y8
+	VFMADD213PD ·constants+3008(SB), Y7, Y8
+	VFMADD213PD ·constants+3072(SB), Y7, Y8
+	VMULPD Y6, Y8, Y3
+	VEXTRACTI128 $1, Y4, X5
+	VSHUFPS $0xdd, X5, X4, X4
+	VCVTDQ2PD X4, Y4
+	VFMADD231PD ·constants+3136(SB), Y4, Y3
+	VXORPS Y5, Y5, Y5
+	VCMPPD $0, Y5, Y9, Y7
+	VMOVUPD ·constants+640(SB), Y8
+	VBLENDVPD Y7, Y8, Y3, Y3
+	VCMPPD $17, Y5, Y9, Y7
+	VMOVUPD ·constants+3200(SB), Y8
+	VBLENDVPD Y7, Y8, Y3, Y3
+	VMOVUPD ·constants+704(SB), Y5
+	VCMPPD $0, Y5, Y9, Y7
+	VMOVUPD ·constants+704(SB), Y8
+	VBLENDVPD Y7, Y8, Y3, Y3
+	VANDPD ·constants+3264(SB), Y0, Y4
+	VMULPD ·constants+3328(SB), Y0, Y5
+	VFMADD213PD Y0, Y0, Y5
+	VCMPPD $17, ·constants+3392(SB), Y4, Y4
+	VBLENDVPD Y4, Y5, Y3, Y3
+	VCMPPD $3, Y0, Y0, Y4
+	VBLENDVPD Y4, Y0, Y3, Y3
+	VCVTPD2PSY Y3, X3
+	VPSRLD $16, X3, X4
+	VPAND ·constants+832(SB), X4, X4
+	VPADDD ·constants+896(SB), X4, X4
+	VPADDD X3, X4, X4
+	VPAND ·constants+320(SB), X3, X5
+	VPCMPEQD ·constants+320(SB), X5, X5
+	VBLENDVPS X5, X3, X4, X4
+	VPSRLD $16, X4, X4
+	VPACKUSDW X4, X4, X4
+	VMOVQ X4, (DI)(BX*2)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func LogisticWideBF16256(x *Args)
+TEXT ·LogisticWideBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), X0
+	VPSLLD $16, X0, X0
+	VCVTPS2PD X0, Y0
+	VMINPD ·constants+3456(SB), Y0, Y7
+	VMAXPD ·constants+1280(SB), Y7, Y7
+	VORPD ·constants+448(SB), Y7, Y8
+	VMULPD ·constants+1344(SB), Y8, Y4
+	VROUNDPD $0, Y4, Y4
+	VMOVAPD Y8, Y5
+	VFMADD231PD ·constants+1408(SB), Y4, Y5
+	VFMADD231PD ·constants+1472(SB), Y4, Y5
+	VMOVUPD ·constants+1536(SB), Y6
+	VFMADD213PD ·constants+1600(SB), Y5, Y6
+	VFMADD213PD ·constants+1664(SB), Y5, Y6
+	VFMADD213PD ·constants+1728(SB), Y5, Y6
+	VFMADD213PD ·constants+1792(SB), Y5, Y6
+	VFMADD213PD ·constants+1856(SB), Y5, Y6
+	VFMADD213PD ·constants+1920(SB), Y5, Y6
+	VFMADD213PD ·constants+1984(SB), Y5, Y6
+	VFMADD213PD ·constants+2048(SB), Y5, Y6
+	VFMADD213PD ·constants+2112(SB), Y5, Y6
+	VFMADD213PD ·constants+2176(SB), Y5, Y6
+	VFMADD213PD ·constants+2240(SB), Y5, Y6
+	VFMADD213PD ·constants+512(SB), Y5, Y6
+	VFMADD213PD ·constants+512(SB), Y5, Y6
+	VCVTPD2DQY Y4, X4
+	VPMOVSXDQ X4, Y4
+	VPADDQ ·constants+3904(SB), Y4, Y4
+	VPSLLQ $52, Y4, Y4
+	VMULPD Y4, Y6, Y9
+	VADDPD ·constants+512(SB), Y9, Y10
+	VXORPS Y11, Y11, Y11
+	VCMPPD $17, Y11, Y7, Y11
+	VMOVUPD ·constants+512(SB), Y12
+	VBLENDVPD Y11, Y9, Y12, Y12
+	VDIVPD Y10, Y12, Y3
+	VCMPPD $3, Y0, Y0, Y4
+	VBLENDVPD Y4, Y0, Y3, Y3
+	VCVTPD2PSY Y3, X3
+	VPSRLD $16, X3, X4
+	VPAND ·constants+832(SB), X4, X4
+	VPADDD ·constants+896(SB), X4, X4
+	VPADDD X3, X4, X4
+	VPAND ·constants+320(SB), X3, X5
+	VPCMPEQD ·constants+320(SB), X5, X5
+	VBLENDVPS X5, X3, X4, X4
+	VPSRLD $16, X4, X4
+	VPACKUSDW X4, X4, X4
+	VMOVQ X4, (DI)(BX*2)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func RsqrtWideBF16256(x *Args)
+TEXT ·RsqrtWideBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), X0
+	VPSLLD $16, X0, X0
+	VCVTPS2PD X0, Y0
+	VSQRTPD Y0, Y4
+	VMOVUPD ·constants+512(SB), Y5
+	VDIVPD Y4, Y5, Y3
+	VCVTPD2PSY Y3, X3
+	VPSRLD $16, X3, X4
+	VPAND ·constants+832(SB), X4, X4
+	VPADDD ·constants+896(SB), X4, X4
+	VPADDD X3, X4, X4
+	VPAND ·constants+320(SB), X3, X5
+	VPCMPEQD ·constants+320(SB), X5, X5
+	VBLENDVPS X5, X3, X4, X4
+	VPSRLD $16, X4, X4
+	VPACKUSDW X4, X4, X4
+	VMOVQ X4, (DI)(BX*2)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func ErfWideBF16256(x *Args)
+TEXT ·ErfWideBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), X0
+	VPSLLD $16, X0, X0
+	VCVTPS2PD X0, Y0
+	VANDPD ·constants+3264(SB), Y0, Y4
+	VMINPD ·constants+3520(SB), Y4, Y4
+	VMULPD ·constants+3584(SB), Y4, Y5
+	VCVTTPD2DQY Y5, X5
+	VCVTDQ2PD X5, Y6
+	LEAQ ·erfTable(SB), R11
+	VADDPD ·constants+2240(SB), Y6, Y6
+	VMOVAPD Y4, Y7
+	VFMADD231PD ·constants+3648(SB), Y6, Y7
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1280(R11)(X5*8), Y9
+	VMOVAPD Y9, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1152(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1024(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 896(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 768(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 640(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 512(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 384(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 256(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 128(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 0(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VMULPD Y4, Y8, Y3
+	VMINPD ·constants+512(SB), Y3, Y3
+	VANDPD ·constants+448(SB), Y0, Y5
+	VORPD Y5, Y3, Y3
+	VCMPPD $3, Y0, Y0, Y4
+	VBLENDVPD Y4, Y0, Y3, Y3
+	VCVTPD2PSY Y3, X3
+	VPSRLD $16, X3, X4
+	VPAND ·constants+832(SB), X4, X4
+	VPADDD ·constants+896(SB), X4, X4
+	VPADDD X3, X4, X4
+	VPAND ·constants+320(SB), X3, X5
+	VPCMPEQD ·constants+320(SB), X5, X5
+	VBLENDVPS X5, X3, X4, X4
+	VPSRLD $16, X4, X4
+	VPACKUSDW X4, X4, X4
+	VMOVQ X4, (DI)(BX*2)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
+tail:
+	ADDQ 32(AX), DI
+	ADDQ 40(AX), SI
+	DECQ R12
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func TanhWideBF16256(x *Args)
+TEXT ·TanhWideBF16256(SB), NOSPLIT, $0-8
+	MOVQ x+0(FP), AX
+	MOVQ 0(AX), DI
+	MOVQ 8(AX), SI
+	MOVQ 64(AX), R12
+	TESTQ R12, R12
+	JZ done
+row:
+	MOVQ 72(AX), CX
+	XORQ BX, BX
+	LEAQ -4(CX), R10
+	TESTQ R10, R10
+	JLT tail
+loop:
+	VPMOVZXWD (SI)(BX*2), X0
+	VPSLLD $16, X0, X0
+	VCVTPS2PD X0, Y0
+	VANDPD ·constants+3264(SB), Y0, Y4
+	VMINPD ·constants+3712(SB), Y4, Y4
+	VMULPD ·constants+3776(SB), Y4, Y5
+	VCVTTPD2DQY Y5, X5
+	VCVTDQ2PD X5, Y6
+	LEAQ ·tanhTable(SB), R11
+	VADDPD ·constants+2240(SB), Y6, Y6
+	VMOVAPD Y4, Y7
+	VFMADD231PD ·constants+3840(SB), Y6, Y7
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1792(R11)(X5*8), Y9
+	VMOVAPD Y9, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1664(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1536(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1408(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1280(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1152(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 1024(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 896(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 768(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 640(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 512(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 384(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 256(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 128(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VPCMPEQD Y10, Y10, Y10
+	VGATHERDPD Y10, 0(R11)(X5*8), Y9
+	VFMADD213PD Y9, Y7, Y8
+	VMULPD Y4, Y8, Y3
+	VMINPD ·constants+512(SB), Y3, Y3
+	VANDPD ·constants+448(SB), Y0, Y5
+	VORPD Y5, Y3, Y3
+	VCMPPD $3, Y0, Y0, Y4
+	VBLENDVPD Y4, Y0, Y3, Y3
+	VCVTPD2PSY Y3, X3
+	VPSRLD $16, X3, X4
+	VPAND ·constants+832(SB), X4, X4
+	VPADDD ·constants+896(SB), X4, X4
+	VPADDD X3, X4, X4
+	VPAND ·constants+320(SB), X3, X5
+	VPCMPEQD ·constants+320(SB), X5, X5
+	VBLENDVPS X5, X3, X4, X4
+	VPSRLD $16, X4, X4
+	VPACKUSDW X4, X4, X4
+	VMOVQ X4, (DI)(BX*2)
+	ADDQ $4, BX
+	CMPQ BX, R10
+	JLE loop
 tail:
 	ADDQ 32(AX), DI
 	ADDQ 40(AX), SI

@@ -36,9 +36,9 @@ func Reduce(op Op, d dtypes.DType) *Reduction {
 	case dtypes.Int64:
 		return reduction[int64](op, d, math.MinInt64, math.MaxInt64)
 	case dtypes.BFloat16:
-		return halfReduction[bfloat16.BFloat16](op)
+		return halfReduction[bfloat16.BFloat16](op, d)
 	case dtypes.Float16:
-		return halfReduction[float16.Float16](op)
+		return halfReduction[float16.Float16](op, d)
 	case dtypes.Bool:
 		return boolReduction(op)
 	}
@@ -49,29 +49,27 @@ func reduction[T number](op Op, d dtypes.DType, lowest, highest T) *Reduction {
 	same := func(x T) T { return x }
 	switch op {
 	case "ReduceSum":
-		r := newReduction(d, 0, func(a, b T) T { return a + b }, same, same)
-		sums(r, d)
-		return r
+		return newReduction(op, d, d, 0, func(a, b T) T { return a + b }, same, same)
 	case "ReduceProduct":
-		return newReduction(d, 1, func(a, b T) T { return a * b }, same, same)
+		return newReduction(op, d, d, 1, func(a, b T) T { return a * b }, same, same)
 	case "ReduceMax":
-		return newReduction(d, lowest, func(a, b T) T { return max(a, b) }, same, same)
+		return newReduction(op, d, d, lowest, func(a, b T) T { return max(a, b) }, same, same)
 	case "ReduceMin":
-		return newReduction(d, highest, func(a, b T) T { return min(a, b) }, same, same)
+		return newReduction(op, d, d, highest, func(a, b T) T { return min(a, b) }, same, same)
 	}
 	return nil
 }
 
-func halfReduction[T half](op Op) *Reduction {
+func halfReduction[T half](op Op, d dtypes.DType) *Reduction {
 	from, to := func(x T) float32 { return x.Float32() }, toHalf[T]
 	inf := float32(math.Inf(1))
 	switch op {
 	case "ReduceSum":
-		return newReduction(dtypes.Float32, 0, func(a, b float32) float32 { return a + b }, from, to)
+		return newReduction(op, d, dtypes.Float32, 0, func(a, b float32) float32 { return a + b }, from, to)
 	case "ReduceMax":
-		return newReduction(dtypes.Float32, -inf, func(a, b float32) float32 { return max(a, b) }, from, to)
+		return newReduction(op, d, dtypes.Float32, -inf, func(a, b float32) float32 { return max(a, b) }, from, to)
 	case "ReduceMin":
-		return newReduction(dtypes.Float32, inf, func(a, b float32) float32 { return min(a, b) }, from, to)
+		return newReduction(op, d, dtypes.Float32, inf, func(a, b float32) float32 { return min(a, b) }, from, to)
 	}
 	return nil
 }
@@ -80,25 +78,82 @@ func boolReduction(op Op) *Reduction {
 	same := func(x bool) bool { return x }
 	switch op {
 	case "ReduceLogicalAnd":
-		return newReduction(dtypes.Bool, true, func(a, b bool) bool { return a && b }, same, same)
+		return newReduction(op, dtypes.Bool, dtypes.Bool, true, func(a, b bool) bool { return a && b }, same, same)
 	case "ReduceLogicalOr":
-		return newReduction(dtypes.Bool, false, func(a, b bool) bool { return a || b }, same, same)
+		return newReduction(op, dtypes.Bool, dtypes.Bool, false, func(a, b bool) bool { return a || b }, same, same)
 	case "ReduceLogicalXor":
-		return newReduction(dtypes.Bool, false, func(a, b bool) bool { return a != b }, same, same)
+		return newReduction(op, dtypes.Bool, dtypes.Bool, false, func(a, b bool) bool { return a != b }, same, same)
 	}
 	return nil
 }
 
-// newReduction makes the kernels of a reduction of T with partial results of type S.
-func newReduction[T, S any](partial dtypes.DType, init S, f func(S, S) S, from func(T) S, to func(S) T) *Reduction {
+// newReduction makes the kernels of a reduction of T with partial results of type S, d and partial in GoMLX's words. Kernels
+// of the tables take the place of the general ones.
+func newReduction[T, S any](op Op, d, partial dtypes.DType, init S, f func(S, S) S, from func(T) S, to func(S) T) *Reduction {
 	same := func(x S) S { return x }
-	return &Reduction{
+	r := &Reduction{
 		Partial: partial, Init: init,
-		Row:     reduceRow(init, f, from),
-		Columns: reduceColumns(f, from),
-		JoinRow: reduceRow(init, f, same),
-		Join:    reduceColumns(f, same),
-		Finish:  unary(to)[0],
+		Row:     rowReductions[key{op, d}],
+		Columns: columnReductions[key{op, d}],
+		JoinRow: rowReductions[key{op, partial}],
+		Join:    columnReductions[key{op, partial}],
+	}
+	if d == partial {
+		r.Finish = Copy(d.Size(), 0)
+	} else {
+		r.Finish = Convert(partial, d, 0)
+	}
+	if r.Row == nil {
+		r.Row = reduceRow(init, f, from)
+	}
+	if r.JoinRow == nil {
+		r.JoinRow = reduceRow(init, f, same)
+	}
+	if r.Join == nil {
+		r.Join = reduceColumns(f, same)
+		if two := Binary(columnOps[op], partial, 0); two != nil {
+			r.Join = taking(two)
+		}
+	}
+	if r.Columns == nil {
+		r.Columns = reduceColumns(f, from)
+		if d == partial {
+			r.Columns = r.Join
+		}
+	}
+	return r
+}
+
+// columnOps are the operations that take one row into another.
+var columnOps = map[Op]Op{"ReduceSum": "Add", "ReduceMax": "Max", "ReduceMin": "Min", "ReduceProduct": "Mul"}
+
+// fillReductions enters the portable kernels of reductions that others take the place of.
+func fillReductions() {
+	clear(rowReductions)
+	clear(columnReductions)
+	rowReductions[key{"ReduceSum", dtypes.Float32}], rowReductions[key{"ReduceSum", dtypes.Float64}] = sumRow[float32], sumRow[float64]
+	columnReductions[key{"ReduceSum", dtypes.Float32}], columnReductions[key{"ReduceSum", dtypes.Float64}] = sumColumns[float32], sumColumns[float64]
+	halfReductions[bfloat16.BFloat16](dtypes.BFloat16)
+	halfReductions[float16.Float16](dtypes.Float16)
+}
+
+func halfReductions[T half](d dtypes.DType) {
+	from := func(x T) float32 { return x.Float32() }
+	enter := func(op Op, init float32, f func(a, b float32) float32) {
+		rowReductions[key{op, d}], columnReductions[key{op, d}] = reduceRow(init, f, from), reduceColumns(f, from)
+	}
+	enter("ReduceSum", 0, func(a, b float32) float32 { return a + b })
+	enter("ReduceMax", float32(math.Inf(-1)), func(a, b float32) float32 { return max(a, b) })
+	enter("ReduceMin", float32(math.Inf(1)), func(a, b float32) float32 { return min(a, b) })
+}
+
+// taking makes a kernel that takes rows into one row of one that computes D of rows of A and B.
+func taking(f Func) Func {
+	return func(x *Args) {
+		before := *x
+		x.B, x.SB, x.A, x.SA, x.SD = x.A, x.SA, x.D, 0, 0
+		f(x)
+		*x = before
 	}
 }
 
@@ -143,13 +198,7 @@ func reduceColumns[T, S any](f func(S, S) S, from func(T) S) Func {
 	}
 }
 
-// sums replaces the loops of a sum by those that call no function for every element.
-func sums(r *Reduction, d dtypes.DType) {
-	if f := sumRows[d]; f != nil {
-		r.Row, r.JoinRow = f, f
-		r.Columns, r.Join = sumColumnsOf[d], sumColumnsOf[d]
-	}
-}
+// The loops of sums, which call no function for every element.
 
 func sumRow[T float](x *Args) {
 	for r := range x.Rows {

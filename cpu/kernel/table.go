@@ -22,8 +22,8 @@ var (
 	binaries = map[key]map[Form]Func{}
 	converts = map[[2]dtypes.DType]map[Form]Func{}
 	wheres   = map[whereKey]Func{}
-	// The sums of rows and columns, by type.
-	sumRows, sumColumnsOf = map[dtypes.DType]Func{}, map[dtypes.DType]Func{}
+	// The reductions of rows and columns that are more than a loop around a function.
+	rowReductions, columnReductions = map[key]Func{}, map[key]Func{}
 )
 
 // whereKey finds a kernel that chooses, by the bytes of an element.
@@ -82,8 +82,7 @@ func fillTables() {
 		wheres[whereKey{4, form}] = where[uint32](form)
 		wheres[whereKey{8, form}] = where[uint64](form)
 	}
-	sumRows[dtypes.Float32], sumColumnsOf[dtypes.Float32] = sumRow[float32], sumColumns[float32]
-	sumRows[dtypes.Float64], sumColumnsOf[dtypes.Float64] = sumRow[float64], sumColumns[float64]
+	fillReductions()
 	floats[float32](dtypes.Float32)
 	floats[float64](dtypes.Float64)
 	halves[bfloat16.BFloat16](dtypes.BFloat16)
