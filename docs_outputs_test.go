@@ -26,7 +26,7 @@ import (
 // outputs makes what documents show between <!-- output: NAME --> and <!-- end -->, by name.
 func outputs(t *testing.T) map[string]string {
 	t.Helper()
-	made := map[string]string{"passes": passTable(), "placements": placements()}
+	made := map[string]string{"passes": passTable(), "switches": switchTable(), "placements": placements()}
 	tour(t, made)
 	orders(t, made)
 	memoryTable(t, made)
@@ -58,6 +58,20 @@ func passTable() string {
 			off = "no"
 		}
 		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s |\n", p.Name, p.Name, p.Why, results, off)
+	}
+	return b.String()
+}
+
+// switchTable lists the switches of the engine for CPUs as Markdown.
+func switchTable() string {
+	var b strings.Builder
+	b.WriteString("| switch | what it is for | results |\n|---|---|---|\n")
+	for _, x := range passes.Switches {
+		results := "within rounding"
+		if x.Exact {
+			results = "the same bits"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", x.Name, x.Why, results)
 	}
 	return b.String()
 }

@@ -63,8 +63,8 @@ var mayImport = map[string][]string{
 	"passes":   {"ir", "cost", "repeat", "shard"},
 	"emit":     {"ir"},
 	"schedule": {"ir"},
-	"cpu":      {"ir", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/pool"}, // compiles what emit would
-	"runtime":  {"ir", "schedule", "emit", "comm", "trace"},             // the end of it: it executes what the others made
+	"cpu":      {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/pool"}, // compiles what emit would
+	"runtime":  {"ir", "schedule", "emit", "comm", "trace"},                     // the end of it: it executes what the others made
 	"data":     {"runtime"},
 
 	// Who puts the pipeline together, and the face of it.

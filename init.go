@@ -160,6 +160,9 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if err != nil {
 		return nil, err
 	}
+	if name == "cpu" && !set[passes.Engine] {
+		name = opByOp
+	}
 	traced, steps, err := timeline()
 	if err != nil {
 		return nil, err
@@ -173,7 +176,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	var devices []compute.Backend
 	for range local {
-		d, err := newInner(name, asked, max(1, goruntime.GOMAXPROCS(0)/local))
+		d, err := newInner(name, asked, max(1, goruntime.GOMAXPROCS(0)/local), set)
 		if err != nil {
 			return nil, err
 		}
@@ -318,14 +321,23 @@ func innerName(option string) (name, asked string, asWritten bool, err error) {
 	return name, asked, kind == "go" || kind == "cpu", nil
 }
 
-// newInner makes an inner backend: every device has one of its own. Our engine gets so many threads.
-func newInner(name, asked string, threads int) (inner compute.Backend, err error) {
+// opByOp is GoMLX's backend, with ops one after the other in the order of the program.
+const opByOp = "go:ops_sequential,creation_order"
+
+// newInner makes an inner backend: every device has one of its own. Our engine gets so many threads, and does what is on.
+func newInner(name, asked string, threads int, on passes.Set) (inner compute.Backend, err error) {
 	if name == "cpu" {
-		ops, err := newInner("go:ops_sequential,creation_order", asked, threads)
+		ops, err := newInner(opByOp, asked, threads, on)
 		if err != nil {
 			return nil, err
 		}
-		return cpu.New(ops, threads), nil
+		var off []string
+		for _, x := range passes.Switches {
+			if x.Name != passes.Engine && !on[x.Name] {
+				off = append(off, x.Name)
+			}
+		}
+		return cpu.New(ops, threads, cpu.Without(off...)), nil
 	}
 	if panicked := exceptions.TryCatch[error](func() { inner, err = compute.NewWithConfig(name) }); panicked != nil {
 		err = panicked

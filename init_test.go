@@ -170,6 +170,20 @@ func TestABackendOfCommunicationThatIsMissingIsRefusedWithThoseThereAre(t *testi
 	wantError(t, err, `epl: communication.backend "nccl" is not supported yet by this version; use "auto" or "mpi"`)
 }
 
+// Without the engine, or without anything, programs run on GoMLX's backend as they are.
+func TestPassesSwitchTheEngineForCPUs(t *testing.T) {
+	const engine = "EPL's engine for CPUs"
+	for spec, want := range map[string]bool{"": true, "none,engine": true, "-views,-in-place": true, "none": false, "-engine": false} {
+		env := newEnv(t, nil, epl.WithInner("cpu"), epl.WithPasses(spec))
+		if got := env.Backend().Description(); strings.Contains(got, engine) != want {
+			t.Errorf("%q: %s", spec, got)
+		}
+		if err := build(env.Backend(), func(x *Node) *Node { return Add(Sin(x), Sin(x)) }); err != nil {
+			t.Errorf("%q: %v", spec, err)
+		}
+	}
+}
+
 func TestPassesOfTheEnvironmentAndOfCodeAddUp(t *testing.T) {
 	t.Setenv(epl.EnvPasses, "none,common")
 	dir := filepath.Join(dumpDir(t), "made", "by", "EPL")

@@ -42,16 +42,13 @@ type Backend struct {
 // Option changes a device.
 type Option func(*Backend)
 
-// Unfused makes every op a step of its own.
-func Unfused() Option { return func(b *Backend) { b.opts.fuse = false } }
-
 // New makes a device of so many threads; 0: as many as there are cores. op is the backend that runs what the engine
 // does not know: GoMLX's pure-Go one.
 func New(op compute.Backend, threads int, opts ...Option) *Backend {
 	if threads <= 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
-	b := &Backend{Backend: op, team: pool.New(threads), opts: options{fuse: true}}
+	b := &Backend{Backend: op, team: pool.New(threads), opts: everything}
 	for _, set := range opts {
 		set(b)
 	}

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"time"
 	"unsafe"
 
 	"github.com/gomlx/compute"
@@ -107,6 +108,11 @@ func (x *executable) prepare() {
 
 // Execute implements compute.Executable.
 func (x *executable) Execute(inputs []compute.Buffer, donate []bool, _ compute.DeviceNum) ([]compute.Buffer, error) {
+	return x.execute(inputs, donate, nil)
+}
+
+// execute runs the segment. did, if it is not nil, is called after every step, with the time when it began.
+func (x *executable) execute(inputs []compute.Buffer, donate []bool, did func(step int, start time.Time)) ([]compute.Buffer, error) {
 	b, p := x.backend, x.plan
 	if len(inputs) != len(p.segment.Inputs) {
 		return nil, errors.Errorf("epl: segment %q has %d inputs, %d were given", p.segment.Name, len(p.segment.Inputs), len(inputs))
@@ -156,8 +162,15 @@ func (x *executable) Execute(inputs []compute.Buffer, donate []bool, _ compute.D
 	}
 	defer x.release()
 	for s, step := range p.steps {
+		var start time.Time
+		if did != nil {
+			start = time.Now()
+		}
 		if err := x.step(step, x.jobs[s], arena); err != nil {
 			return nil, errors.WithMessagef(err, "epl: segment %q: %s", p.segment.Name, step[0].node.ops[0])
+		}
+		if did != nil {
+			did(s, start)
 		}
 	}
 	all := make([]compute.Buffer, len(outs))

@@ -18,14 +18,14 @@ type fuser struct {
 	users map[*ir.Value][]*node
 	nodes []*node
 	next  int
-	limit int // ops of a group; 1: nothing is fused
+	opts  options
 }
 
 // maxGroup is how many ops a group may have: its blocks must stay in the fastest caches.
 const maxGroup = 150
 
-func newFuser(vs views, limit int) *fuser {
-	return &fuser{views: vs, wrote: map[*ir.Value]*node{}, users: map[*ir.Value][]*node{}, limit: limit}
+func newFuser(vs views, o options) *fuser {
+	return &fuser{views: vs, wrote: map[*ir.Value]*node{}, users: map[*ir.Value][]*node{}, opts: o}
 }
 
 // made is the node that writes a root; nil for inputs and constants.
@@ -76,11 +76,9 @@ func (f *fuser) reader(n *node, root *ir.Value) {
 }
 
 func (f *fuser) place(op *ir.Op) *node {
-	if f.limit > 1 {
-		for _, n := range f.candidates(op) {
-			if f.join(n, op) {
-				return n
-			}
+	for _, n := range f.candidates(op) {
+		if f.join(n, op) {
+			return n
 		}
 	}
 	g := &group{n: product(domain(op)), ops: map[*ir.Op]class{}}
@@ -117,7 +115,7 @@ func (f *fuser) candidates(op *ir.Op) (list []*node) {
 func (f *fuser) join(n *node, op *ir.Op) bool {
 	g := n.group
 	c, cols, ok := f.classIn(g, op)
-	if !ok || len(n.ops) >= f.limit || !f.reads(n, op, c, cols) {
+	if !ok || len(n.ops) >= maxGroup || !f.opts.fuses(c.reduces(), g) || !f.reads(n, op, c, cols) {
 		return false
 	}
 	// Other groups that write what the op reads come along where they can.
@@ -154,7 +152,8 @@ func (f *fuser) moveToEnd(n *node) {
 // merge takes the ops of a into n, which comes later, if the two have the same domain and nothing between them needs a.
 func (f *fuser) merge(a, n *node) bool {
 	ga, gn := a.group, n.group
-	if ga.n != gn.n || ga.cols != 0 && gn.cols != 0 && ga.cols != gn.cols || len(a.ops)+len(n.ops) > f.limit || a.firstUser < n.pos {
+	if ga.n != gn.n || ga.cols != 0 && gn.cols != 0 && ga.cols != gn.cols || len(a.ops)+len(n.ops) > maxGroup || a.firstUser < n.pos ||
+		!f.opts.fuses(false, ga, gn) {
 		return false
 	}
 	cols := max(ga.cols, gn.cols)
@@ -226,7 +225,7 @@ func (f *fuser) reads(n *node, op *ir.Op, c class, cols int) bool {
 // inGroup tells whether an op of class to can read a value that an op of class from computes in the same group, through
 // a view over the op's domain: what it needs must be there when its block runs.
 func inGroup(v view, from, to class, n, cols int) bool {
-	if to == reduceRow || to == reduceCol || to == reduceAll {
+	if to.reduces() {
 		to = full
 	}
 	switch {

@@ -29,7 +29,7 @@ func (b *builder) memory() {
 	}
 	for at, step := range b.steps {
 		for _, t := range step {
-			if t.code != nil {
+			if t.code != nil && b.opts.inPlace {
 				b.overwrite(at, t, output, reader)
 			}
 		}

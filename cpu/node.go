@@ -42,6 +42,9 @@ const (
 	reduceAll              // reads every element, gives one result, at the end
 )
 
+// reduces tells whether ops of the class are reductions.
+func (c class) reduces() bool { return c == reduceRow || c == reduceCol || c == reduceAll }
+
 // group is a set of ops that run together, block by block, over a domain of n elements in rows of cols.
 type group struct {
 	n    int
@@ -60,6 +63,16 @@ func (g *group) rows() int {
 func (g *group) hasRows() bool {
 	for _, c := range g.ops {
 		if c == perRow || c == reduceRow {
+			return true
+		}
+	}
+	return false
+}
+
+// reduces tells whether some op of the group is a reduction.
+func (g *group) reduces() bool {
+	for _, c := range g.ops {
+		if c.reduces() {
 			return true
 		}
 	}

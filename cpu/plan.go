@@ -65,23 +65,14 @@ type tensor struct {
 	over int
 }
 
-// options choose what a plan does.
-type options struct {
-	fuse bool // ops become groups
-}
-
 // newPlan compiles a segment.
 func newPlan(s *ir.Segment, o options, other fallbackCompiler) (*plan, error) {
 	p := &plan{segment: s, views: views{}, number: map[*ir.Value]int{}}
-	limit := 1
-	if o.fuse {
-		limit = maxGroup
-	}
-	b := &builder{plan: p, fuser: newFuser(p.views, limit), tasks: map[*ir.Op]*task{}, uses: map[*ir.Value]int{}, contiguous: map[*ir.Value]*ir.Value{},
+	b := &builder{plan: p, opts: o, fuser: newFuser(p.views, o), tasks: map[*ir.Op]*task{}, uses: map[*ir.Value]int{}, contiguous: map[*ir.Value]*ir.Value{},
 		onlyTranspose: map[*ir.Value]*ir.Op{}}
 	for _, op := range s.Ops {
 		op.Uses(func(v *ir.Value) { b.uses[v]++ })
-		if _, ok := op.Attrs.(*ir.Transpose); ok {
+		if _, ok := op.Attrs.(*ir.Transpose); ok && o.views {
 			b.onlyTranspose[op.Inputs[0]] = op
 		}
 	}
@@ -108,6 +99,7 @@ func newPlan(s *ir.Segment, o options, other fallbackCompiler) (*plan, error) {
 // builder makes a plan.
 type builder struct {
 	*plan
+	opts       options
 	fuser      *fuser
 	tasks      map[*ir.Op]*task // of nodes that are no groups
 	uses       map[*ir.Value]int
@@ -141,6 +133,9 @@ func (b *builder) op(op *ir.Op, other fallbackCompiler) error {
 		return nil // a transpose whose product has written it
 	}
 	if b.views.add(op) {
+		if !b.opts.views {
+			b.moved(op)
+		}
 		return nil
 	}
 	if a, ok := op.Attrs.(*ir.DotGeneral); ok && b.dot(op, a) {
@@ -219,6 +214,14 @@ func (b *builder) copyOf(v *ir.Value) *ir.Value {
 	op := synthetic(&ir.Identity{}, v.Shape, v)
 	b.fuser.add(op)
 	return op.Outputs[0]
+}
+
+// moved adds a copy of what an op that is a view would read, for all who read the op.
+func (b *builder) moved(op *ir.Op) {
+	out := op.Outputs[0]
+	v := synthetic(op.Attrs, out.Shape, op.Inputs...).Outputs[0]
+	b.views[v] = b.views.of(out)
+	b.views[out] = b.views.of(b.copyOf(v))
 }
 
 // synthetic makes an op that is not of the program.

@@ -37,6 +37,9 @@ func engines(t testing.TB) map[string]compute.Backend {
 		"fused":           cpu.New(opByOp(t), 1),
 		"fused 3 threads": cpu.New(opByOp(t), 3),
 		"unfused":         cpu.New(opByOp(t), 1, cpu.Unfused()),
+		"no views":        cpu.New(opByOp(t), 1, cpu.Without("views")),
+		"not in place":    cpu.New(opByOp(t), 1, cpu.Without("in-place", "fuse-elementwise")),
+		"no reductions":   cpu.New(opByOp(t), 1, cpu.Without("fuse-reduce", "fuse-dot")),
 	}
 	for _, b := range list {
 		t.Cleanup(b.Finalize)

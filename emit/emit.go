@@ -21,13 +21,7 @@ type Compiler interface {
 // Program compiles the whole program: its parameters are the inputs of the executable, in order.
 func Program(backend compute.Backend, p *ir.Program) (compute.Executable, error) {
 	if c, ok := backend.(Compiler); ok {
-		s := &ir.Segment{Name: p.Name, Inputs: p.Main.Params, Outputs: p.Main.Outputs}
-		for _, op := range p.Main.Ops {
-			if _, ok := op.Attrs.(*ir.Parameter); !ok {
-				s.Ops = append(s.Ops, op)
-			}
-		}
-		return c.Compile(s, func(s *ir.Segment) (compute.Executable, error) { return segment(backend, s) })
+		return c.Compile(Whole(p), func(s *ir.Segment) (compute.Executable, error) { return segment(backend, s) })
 	}
 	b := backend.Builder(p.Name)
 	e := newEmitter(b)
@@ -35,6 +29,17 @@ func Program(backend compute.Backend, p *ir.Program) (compute.Executable, error)
 		return nil, errors.WithMessagef(err, "epl: program %q", p.Name)
 	}
 	return b.Compile()
+}
+
+// Whole is all of a program as a segment: its parameters are the inputs.
+func Whole(p *ir.Program) *ir.Segment {
+	s := &ir.Segment{Name: p.Name, Inputs: p.Main.Params, Outputs: p.Main.Outputs}
+	for _, op := range p.Main.Ops {
+		if _, ok := op.Attrs.(*ir.Parameter); !ok {
+			s.Ops = append(s.Ops, op)
+		}
+	}
+	return s
 }
 
 // Segment compiles a segment: the executable takes its inputs and returns its outputs, both in order.

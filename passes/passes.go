@@ -2,7 +2,7 @@
 // values: bit for bit, or within rounding where the pass says so.
 //
 // [Table] lists every pass in the order in which they run, with the reason why it exists. [Run] runs those that are
-// switched on, and verifies the program after each.
+// switched on, and verifies the program after each. [Switches] are of the engine for CPUs, which runs what passes leave.
 package passes
 
 import (
@@ -135,12 +135,12 @@ func always(rewrite func(*ir.Program) int) func(*ir.Program, Options) (int, erro
 	return func(p *ir.Program, _ Options) (int, error) { return rewrite(p), nil }
 }
 
-// Set says which passes run.
+// Set says which passes run, and which switches are on.
 type Set map[string]bool
 
-// String lists the passes that run, in order.
+// String lists the passes that run, in order, then the switches that are on.
 func (s Set) String() string {
-	return strings.Join(slices.DeleteFunc(Names(), func(name string) bool { return !s[name] }), ",")
+	return strings.Join(slices.DeleteFunc(words(), func(name string) bool { return !s[name] }), ",")
 }
 
 // gone holds passes of earlier versions, with what became of them: lists of users still name them.
@@ -158,6 +158,9 @@ func Parse(spec string, warn func(line string)) (Set, error) {
 		for _, p := range Table {
 			s[p.Name] = p.Needed || on
 		}
+		for _, x := range Switches {
+			s[x.Name] = on
+		}
 	}
 	all(true)
 	for word := range strings.SplitSeq(spec, ",") {
@@ -174,7 +177,7 @@ func Parse(spec string, warn func(line string)) (Set, error) {
 			}
 		case isGone:
 			return nil, errors.Errorf("epl: pass %q (in %q) is gone: %s; leave it out", name, spec, why)
-		case !slices.ContainsFunc(Table, func(p Pass) bool { return p.Name == name && !p.Needed }):
+		case !slices.Contains(optional(), name):
 			return nil, errors.Errorf("epl: there is no pass %q (in %q); write all, none, or names, with - in front to switch off: %s",
 				name, spec, strings.Join(optional(), ", "))
 		default:
@@ -193,15 +196,20 @@ func Names() []string {
 	return names
 }
 
-// optional lists the passes that can be switched off.
-func optional() []string {
-	var names []string
-	for _, p := range Table {
-		if !p.Needed {
-			names = append(names, p.Name)
-		}
+// words lists the passes in order, then the switches.
+func words() []string {
+	names := Names()
+	for _, x := range Switches {
+		names = append(names, x.Name)
 	}
 	return names
+}
+
+// optional lists what can be switched off.
+func optional() []string {
+	return slices.DeleteFunc(words(), func(name string) bool {
+		return slices.ContainsFunc(Table, func(p Pass) bool { return p.Name == name && p.Needed })
+	})
 }
 
 // Step is what one pass did.

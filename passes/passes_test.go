@@ -169,12 +169,13 @@ func TestPassesAreSwitchedByName(t *testing.T) {
 		want   string
 		warned int
 	}{
-		{"", "fused empty dead-code common transpose", 0},
+		{"", "fused empty dead-code common transpose engine fuse-elementwise fuse-reduce fuse-dot views in-place", 0},
 		{"none", "", 0},
 		{"none,common", "common", 0},
-		{"-fused, -COMMON", "empty dead-code transpose", 0},
-		{"none,all,-common", "fused empty dead-code transpose", 0},
-		{"all,-swap-dot,-sum-dot,-fused", "empty dead-code common transpose", 2},
+		{"-fused, -COMMON", "empty dead-code transpose engine fuse-elementwise fuse-reduce fuse-dot views in-place", 0},
+		{"none,all,-common", "fused empty dead-code transpose engine fuse-elementwise fuse-reduce fuse-dot views in-place", 0},
+		{"all,-swap-dot,-sum-dot,-fused", "empty dead-code common transpose engine fuse-elementwise fuse-reduce fuse-dot views in-place", 2},
+		{"none,engine,-views,in-place", "engine in-place", 0},
 	} {
 		warned := 0
 		set, err := passes.Parse(c.spec, func(line string) {
@@ -198,6 +199,11 @@ func TestPassesAreSwitchedByName(t *testing.T) {
 				on = append(on, p.Name)
 			}
 		}
+		for _, x := range passes.Switches {
+			if set[x.Name] {
+				on = append(on, x.Name)
+			}
+		}
 		if got := strings.Join(on, " "); got != c.want {
 			t.Errorf("%q: %q, want %q", c.spec, got, c.want)
 		}
@@ -212,10 +218,14 @@ func TestPassesAreSwitchedByName(t *testing.T) {
 	}
 }
 
-// Names are unique, reasons are given: the table is documentation, too.
-func TestTheTableNamesAndExplainsEveryPass(t *testing.T) {
+// Names are unique, reasons are given: the tables are documentation, too.
+func TestTheTablesNameAndExplainEveryPassAndSwitch(t *testing.T) {
 	seen := map[string]bool{}
-	for _, p := range passes.Table {
+	all := passes.Table
+	for _, x := range passes.Switches {
+		all = append(all, passes.Pass{Name: x.Name, Why: x.Why})
+	}
+	for _, p := range all {
 		if seen[p.Name] || p.Name == "all" || p.Name == "none" || p.Name != strings.ToLower(p.Name) {
 			t.Errorf("%q is no good name", p.Name)
 		}

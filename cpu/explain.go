@@ -1,0 +1,161 @@
+package cpu
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gomlx/compute"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/cpu/gemm"
+	"github.com/easyparallel/epl/cpu/isa"
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/ir"
+)
+
+var (
+	_ emit.Compiler = (*Backend)(nil)
+	_ emit.Planner  = (*Backend)(nil)
+	_ emit.Watched  = (*executable)(nil)
+)
+
+// Plan tells what Compile makes of a segment. Nothing has to be released.
+func (b *Backend) Plan(s *ir.Segment) (*emit.Listing, error) {
+	if isDynamic(s) {
+		return &emit.Listing{Segment: s.Name, Ops: len(s.Ops), Level: isa.Current().String(), Over: noneOf(s.Outputs), Steps: []emit.Step{
+			{Kind: emit.Fallback, What: "all of it", Ops: len(s.Ops), Why: "its shapes are known only when it runs"}}}, nil
+	}
+	p, err := newPlan(s, b.opts, func(*ir.Segment) (compute.Executable, error) { return nil, nil })
+	if err != nil {
+		return nil, errors.WithMessagef(err, "epl: segment %q", s.Name)
+	}
+	return p.listing(), nil
+}
+
+func noneOf(outputs []*ir.Value) []int {
+	over := make([]int, len(outputs))
+	for i := range over {
+		over[i] = -1
+	}
+	return over
+}
+
+// listing describes the plan.
+func (p *plan) listing() *emit.Listing {
+	l := &emit.Listing{Segment: p.segment.Name, Ops: len(p.segment.Ops), Level: isa.Current().String(), Arena: int64(p.arena), Over: noneOf(p.segment.Outputs)}
+	for i, n := range p.outputs {
+		if t := &p.tensors[n]; t.place == isOutput && t.over >= 0 && p.tensors[t.over].place == isInput {
+			l.Over[i] = p.tensors[t.over].index
+		}
+	}
+	most := int64(0) // copies of one step
+	for number, step := range p.steps {
+		for _, t := range step {
+			s := p.step(t)
+			s.Number = number
+			l.Steps = append(l.Steps, s)
+			most = max(most, s.Copied)
+		}
+	}
+	for n := range p.tensors {
+		if t := &p.tensors[n]; t.place == isResult {
+			l.Outside += int64(t.bytes)
+		}
+	}
+	for _, n := range p.outputs { // the runtime counts them with the other outputs
+		if t := &p.tensors[n]; t.place == isResult {
+			l.Outside -= int64(t.bytes)
+		}
+	}
+	l.Outside += most
+	return l
+}
+
+// step describes a task.
+func (p *plan) step(t *task) emit.Step {
+	s := emit.Step{Ops: len(t.node.ops), What: opNames(t.node.ops), Together: 1}
+	for i, n := range t.mems {
+		if x := &p.tensors[n]; t.writes(i, x) {
+			s.Written += int64(x.bytes)
+		} else {
+			s.Read += int64(x.bytes)
+		}
+	}
+	op := t.node.ops[0]
+	switch {
+	case t.code != nil:
+		s.Kind = emit.Group
+		s.Size = fmt.Sprintf("%d×%d", t.code.rows, t.code.cols)
+	case t.dot != nil:
+		s.Kind, s.Flops, s.Kernel = emit.Product, t.dot.Flops(), gemm.Kernel(t.dot.DType)
+		s.Size = fmt.Sprintf("%d×%d×%d", t.dot.M, t.dot.N, t.dot.K)
+		if n := t.dot.Entries(); n > 1 {
+			s.Size = fmt.Sprintf("%d of %s", n, s.Size)
+		}
+	case t.native != nil:
+		s.Kind = emit.Native
+		s.Size = times(dimsOf(op.Outputs[0]))
+		if a, ok := op.Attrs.(*ir.ConvGeneral); ok {
+			kernel := dimsOf(op.Inputs[1])
+			s.Kind, s.Kernel = emit.Convolution, gemm.Kernel(op.Outputs[0].Shape.DType)
+			s.Flops = 2 * int64(op.Outputs[0].Shape.Size()) * int64(product(kernel)/kernel[a.Axes.KernelOutputChannels])
+		}
+	default:
+		s.Kind, s.Copied = emit.Fallback, s.Read
+		s.Size = "-"
+		if plain(op.Outputs[0]) {
+			s.Size = times(dimsOf(op.Outputs[0]))
+		}
+		s.Why = "the engine does not have it"
+		if natives[op.Type()] != nil {
+			s.Why = "the engine has it for other types or attributes"
+		}
+	}
+	return s
+}
+
+func times(dims []int) string {
+	if len(dims) == 0 {
+		return "1"
+	}
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(dims), "[]"), " ", "×")
+}
+
+// opNames are the types of ops in order, with how many there are of each.
+func opNames(ops []*ir.Op) string {
+	var order []string
+	number := map[string]int{}
+	for _, op := range ops {
+		name := string(op.Type())
+		if number[name]++; number[name] == 1 {
+			order = append(order, name)
+		}
+	}
+	for i, name := range order {
+		if n := number[name]; n > 1 {
+			order[i] = fmt.Sprintf("%s×%d", name, n)
+		}
+	}
+	return strings.Join(order, " ")
+}
+
+// ExecuteWatched implements emit.Watched.
+func (x *executable) ExecuteWatched(inputs []compute.Buffer, donate []bool, _ compute.DeviceNum, did func(emit.Step, time.Time)) ([]compute.Buffer, error) {
+	return x.execute(inputs, donate, func(number int, start time.Time) {
+		var all emit.Step
+		for i, t := range x.plan.steps[number] {
+			s := x.plan.step(t)
+			if i == 0 {
+				all = s
+				continue
+			}
+			all.Together++
+			all.Ops += s.Ops
+			all.Read += s.Read
+			all.Written += s.Written
+		}
+		all.Number = number
+		did(all, start)
+	})
+}

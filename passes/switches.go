@@ -1,0 +1,29 @@
+package passes
+
+// Switch is something that the engine for CPUs does where the inner backend is "cpu", and can be told not to. Switches are
+// words of the same lists as passes.
+type Switch struct {
+	Name string
+	Why  string // one sentence
+	// Exact tells whether results stay the same bit for bit.
+	Exact bool
+}
+
+// Engine is the switch that leaves everything to GoMLX's backend.
+const Engine = "engine"
+
+// Switches holds them all, the coarsest first.
+var Switches = []Switch{
+	{Name: Engine,
+		Why: "EPL's engine runs segments on CPUs; off: GoMLX's backend runs them, op by op"},
+	{Name: "fuse-elementwise", Exact: true,
+		Why: "elementwise ops on the same elements run together, block by block, so that values in between stay in caches"},
+	{Name: "fuse-reduce", Exact: true,
+		Why: "sums, maxima and other reductions run together with what computes their operands and reads their results"},
+	{Name: "fuse-dot", Exact: true,
+		Why: "elementwise ops on the result of a product run on each of its blocks while that is in the cache"},
+	{Name: "views", Exact: true,
+		Why: "reshape, transpose, broadcast, slice and reverse are strides of those who read them; off: each is a copy"},
+	{Name: "in-place", Exact: true,
+		Why: "results take the memory of what is read for the last time, and new values that of donated variables"},
+}
