@@ -27,10 +27,11 @@ var mayImport = map[string][]string{
 	"ir":               {},
 	"config":           {"internal/near"},
 	"cluster":          {},
-	"comm":             {"internal/checked"},
+	"comm":             {"internal/checked", "internal/cores"},
 	"trace":            {},
 	"internal/version": {},
 	"internal/checked": {},
+	"internal/cores":   {},
 	"internal/gen":     {},
 	"internal/near":    {},
 	"internal/chrome":  {}, // checks timelines, in tests
@@ -48,7 +49,7 @@ var mayImport = map[string][]string{
 
 	// How workers find each other and stay in step.
 	"rendezvous":   {"wire", "internal/version"},
-	"launch":       {"cluster", "rendezvous", "wire", "internal/version"},
+	"launch":       {"cluster", "rendezvous", "wire", "internal/cores", "internal/version"},
 	"serve":        {"wire", "internal/checked"},
 	"internal/job": {"cluster", "config", "comm", "rendezvous", "runtime", "serve", "internal/checked", "internal/version"},
 
@@ -69,7 +70,7 @@ var mayImport = map[string][]string{
 
 	// Who puts the pipeline together, and the face of it.
 	"internal/engine": {"config", "cluster", "ir", "record", "cost", "plan", "passes", "emit", "schedule", "trace", "runtime", "internal/job"},
-	"":                {"config", "cluster", "cpu", "cpu/isa", "ir", "record", "passes", "trace", "runtime", "data", "rendezvous", "internal/engine", "internal/job"},
+	"":                {"config", "cluster", "cpu", "cpu/isa", "ir", "record", "passes", "trace", "runtime", "data", "rendezvous", "internal/cores", "internal/engine", "internal/job"},
 
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "emit", "runtime", "internal/engine"}, // the test of the whole

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log"
 	"os"
-	goruntime "runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
-	"github.com/easyparallel/epl/cpu"
 	"github.com/easyparallel/epl/cpu/isa"
 	"github.com/easyparallel/epl/internal/engine"
 	"github.com/easyparallel/epl/internal/job"
@@ -160,6 +158,10 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if err != nil {
 		return nil, err
 	}
+	if n := cfg.Cluster.CoresPerDevice; n > 0 && name != "cpu" {
+		return nil, errors.Errorf("epl: cluster.cores_per_device is %d, but is of the inner backend \"cpu\", and this program runs on %q; "+
+			"leave it unset, or choose that backend", n, name)
+	}
 	if name == "cpu" && !set[passes.Engine] {
 		name = opByOp
 	}
@@ -176,7 +178,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	var devices []compute.Backend
 	for range local {
-		d, err := newInner(name, asked, max(1, goruntime.GOMAXPROCS(0)/local), set)
+		d, err := newInner(name, asked)
 		if err != nil {
 			return nil, err
 		}
@@ -201,6 +203,15 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			return nil, err
 		}
 		if cl, err = newCluster(cfg, o.localDevices, with(lookup, cluster.EnvWorkerIndex, strconv.Itoa(j.Worker))); err != nil {
+			return nil, err
+		}
+	}
+	if name == "cpu" {
+		if err := ownEngine(devices, set, cfg, cl, j, plan != ""); err != nil {
+			if j != nil {
+				j.Fail(err)
+				_ = j.Leave()
+			}
 			return nil, err
 		}
 	}
@@ -324,20 +335,11 @@ func innerName(option string) (name, asked string, asWritten bool, err error) {
 // opByOp is GoMLX's backend, with ops one after the other in the order of the program.
 const opByOp = "go:ops_sequential,creation_order"
 
-// newInner makes an inner backend: every device has one of its own. Our engine gets so many threads, and does what is on.
-func newInner(name, asked string, threads int, on passes.Set) (inner compute.Backend, err error) {
+// newInner makes an inner backend: every device has one of its own. For our engine it is the backend that runs what the engine
+// does not know.
+func newInner(name, asked string) (inner compute.Backend, err error) {
 	if name == "cpu" {
-		ops, err := newInner(opByOp, asked, threads, on)
-		if err != nil {
-			return nil, err
-		}
-		var off []string
-		for _, x := range passes.Switches {
-			if x.Name != passes.Engine && !on[x.Name] {
-				off = append(off, x.Name)
-			}
-		}
-		return cpu.New(ops, threads, cpu.Without(off...)), nil
+		name = opByOp
 	}
 	if panicked := exceptions.TryCatch[error](func() { inner, err = compute.NewWithConfig(name) }); panicked != nil {
 		err = panicked

@@ -119,6 +119,10 @@ type Cluster struct {
 	// DeviceMemory is the memory of a virtual device in bytes. A plan that needs more is an error with its account.
 	// 0 means not limited.
 	DeviceMemory int64
+
+	// CoresPerDevice is how many threads a virtual CPU device has. 0 divides the machine's cores by the devices that the job
+	// has on it; every device has one thread at least. It is of EPL's own engine for CPUs.
+	CoresPerDevice int
 }
 
 // Communication configures collectives, above all the reduction of gradients.

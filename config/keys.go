@@ -134,6 +134,11 @@ var keys = []key{
 		field: func(c *Config) any { return &c.Cluster.DeviceMemory },
 		doc:   "Memory of a virtual device; a plan that needs more is an error with its account. 0: not limited.",
 	},
+	{
+		name: "cluster.cores_per_device", typ: intType{}, def: 0, ours: true,
+		field: func(c *Config) any { return &c.Cluster.CoresPerDevice },
+		doc:   "Threads of a virtual CPU device. 0: this machine's cores divided by the devices of the job on it.",
+	},
 
 	{
 		name: "communication.num_communicators", typ: intType{min: 1}, def: 2,

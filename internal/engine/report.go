@@ -229,6 +229,9 @@ func placementSentences(p *cluster.Placement, cfg *config.Config) []string {
 		}
 		s = append(s, "TaskGraphs share devices ("+setting+")")
 	}
+	if cfg != nil && cfg.Cluster.CoresPerDevice > 0 {
+		s = append(s, fmt.Sprintf("each device has %s (cluster.cores_per_device)", count(cfg.Cluster.CoresPerDevice, "thread")))
+	}
 	return append(s, devicesText(p))
 }
 

@@ -146,6 +146,17 @@ func (j *Job) connect(o Options) error {
 	return nil
 }
 
+// Here counts the workers and the devices of the job on this worker's machine, its own included.
+func (j *Job) Here(c *cluster.Cluster) (workers, devices int) {
+	all := j.member.Workers()
+	for i, w := range all {
+		if w.HostID == all[j.member.Index()].HostID {
+			workers, devices = workers+1, devices+len(c.Workers()[i].Devices)
+		}
+	}
+	return workers, devices
+}
+
 // report tells the others now and then what can be told late: progress, and what happens too often to be told each time.
 func (j *Job) report() {
 	tick := time.NewTicker(time.Second)
