@@ -1,6 +1,8 @@
 package cpu_test
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -22,8 +24,8 @@ func TestRandomProgramsGiveTheResultsOfTheBackendAtEveryLevel(t *testing.T) {
 		oracle, list := opByOp(t), engines(t)
 		defer oracle.Finalize()
 		for seed := range uint64(60) {
-			w, inputs := program(1000 + seed)
-			checkProgram(t, w, inputs, list, oracle)
+			w := program(rand.New(rand.NewPCG(1000+seed, 7)), fmt.Sprint("random ", 1000+seed))
+			checkProgram(t, w, list, oracle)
 		}
 	})
 }

@@ -5,6 +5,9 @@ import (
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/dtypes/bfloat16"
+	"github.com/gomlx/compute/dtypes/float16"
+	"github.com/gomlx/compute/shapes"
 
 	"github.com/easyparallel/epl/cpu/kernel"
 	"github.com/easyparallel/epl/cpu/pool"
@@ -15,18 +18,22 @@ func init() {
 	natives[ir.OpReduceWindow] = reduceWindow
 	natives[ir.OpSelectAndScatterMax] = func(op *ir.Op) nativeFunc {
 		a := op.Attrs.(*ir.SelectAndScatterMax)
-		return selectAndScatter(op, a.WindowDimensions, a.WindowStrides, a.Paddings, func(v, best float64) bool { return v > best })
+		return selectAndScatter(op, a.WindowDimensions, a.WindowStrides, a.Paddings, false)
 	}
 	natives[ir.OpSelectAndScatterMin] = func(op *ir.Op) nativeFunc {
 		a := op.Attrs.(*ir.SelectAndScatterMin)
-		return selectAndScatter(op, a.WindowDimensions, a.WindowStrides, a.Paddings, func(v, best float64) bool { return v < best })
+		return selectAndScatter(op, a.WindowDimensions, a.WindowStrides, a.Paddings, true)
 	}
 }
 
-// windowOps are the kernels of pooling: what a window does with its elements.
-var windowOps = map[compute.ReduceOpType][2]kernel.Op{
-	compute.ReduceOpMax: {"Max", "ReduceMax"}, compute.ReduceOpMin: {"Min", "ReduceMin"},
-	compute.ReduceOpSum: {"Add", "ReduceSum"}, compute.ReduceOpProduct: {"Mul", "ReduceProduct"},
+// windowOps are what a window does with its elements, and what it gives if it has none.
+var windowOps = map[compute.ReduceOpType]struct {
+	kernel kernel.Op
+	init   func(dtypes.DType) any
+}{
+	compute.ReduceOpMax: {"Max", dtypes.DType.LowestValue}, compute.ReduceOpMin: {"Min", dtypes.DType.HighestValue},
+	compute.ReduceOpSum:     {"Add", func(d dtypes.DType) any { return shapes.CastAsDType(0, d) }},
+	compute.ReduceOpProduct: {"Mul", func(d dtypes.DType) any { return shapes.CastAsDType(1, d) }},
 }
 
 // or gives one number for every axis: those given, else the same for all.
@@ -47,11 +54,11 @@ func reduceWindow(op *ir.Op) nativeFunc {
 	a := op.Attrs.(*ir.ReduceWindow)
 	x, out := op.Inputs[0], op.Outputs[0]
 	d, rank := out.Shape.DType, out.Shape.Rank()
-	names, ok := windowOps[a.ReductionType]
-	if !ok || rank == 0 || d != dtypes.Float32 && d != dtypes.Float64 {
+	does, ok := windowOps[a.ReductionType]
+	f := kernel.Binary(does.kernel, d, 0)
+	if !ok || rank == 0 || f == nil {
 		return nil
 	}
-	f, red := kernel.Binary(names[0], d, 0), kernel.Reduce(names[1], d)
 	window := or(a.WindowDimensions, rank, 1)
 	strides := a.Strides
 	if len(strides) == 0 {
@@ -94,7 +101,7 @@ func reduceWindow(op *ir.Op) nativeFunc {
 	})
 	border := padder(dimsOf(x), padded, config, size)
 	init := make([]byte, size)
-	fill(d, unsafe.Pointer(unsafe.SliceData(init)), 1, red.Init)
+	fill(d, unsafe.Pointer(unsafe.SliceData(init)), 1, does.init(d))
 	tasks := max(1, min(len(rows), len(rows)*length*len(taps)/(1<<14)))
 	return func(team *pool.Pool, in, out []unsafe.Pointer) error {
 		img, nothing := in[0], unsafe.Pointer(unsafe.SliceData(init))
@@ -126,18 +133,86 @@ func reduceWindow(op *ir.Op) nativeFunc {
 }
 
 // selectAndScatter is the gradient of maximum or minimum pooling: each element of the source is added to the first of the
-// largest elements of its window.
-func selectAndScatter(op *ir.Op, window, strides []int, paddings [][2]int, better func(v, best float64) bool) nativeFunc {
+// largest elements of its window, or to the last that is not a number.
+func selectAndScatter(op *ir.Op, window, strides []int, paddings [][2]int, isMin bool) nativeFunc {
 	switch op.Outputs[0].Shape.DType {
 	case dtypes.Float32:
-		return scatterSelected[float32](op, window, strides, paddings, better)
+		return scatterSelected(op, window, strides, paddings, chooser[float32](isMin), addTo[float32])
 	case dtypes.Float64:
-		return scatterSelected[float64](op, window, strides, paddings, better)
+		return scatterSelected(op, window, strides, paddings, chooser[float64](isMin), addTo[float64])
+	case dtypes.Int8:
+		return scatterSelected(op, window, strides, paddings, chooser[int8](isMin), addTo[int8])
+	case dtypes.Int16:
+		return scatterSelected(op, window, strides, paddings, chooser[int16](isMin), addTo[int16])
+	case dtypes.Int32:
+		return scatterSelected(op, window, strides, paddings, chooser[int32](isMin), addTo[int32])
+	case dtypes.Int64:
+		return scatterSelected(op, window, strides, paddings, chooser[int64](isMin), addTo[int64])
+	case dtypes.Uint8:
+		return scatterSelected(op, window, strides, paddings, chooser[uint8](isMin), addTo[uint8])
+	case dtypes.Uint16:
+		return scatterSelected(op, window, strides, paddings, chooser[uint16](isMin), addTo[uint16])
+	case dtypes.Uint32:
+		return scatterSelected(op, window, strides, paddings, chooser[uint32](isMin), addTo[uint32])
+	case dtypes.Uint64:
+		return scatterSelected(op, window, strides, paddings, chooser[uint64](isMin), addTo[uint64])
+	case dtypes.BFloat16:
+		return scatterSelected(op, window, strides, paddings, halfChooser[bfloat16.BFloat16](isMin), addHalf(bfloat16.FromFloat32))
+	case dtypes.Float16:
+		return scatterSelected(op, window, strides, paddings, halfChooser[float16.Float16](isMin), addHalf(float16.FromFloat32))
 	}
 	return nil
 }
 
-func scatterSelected[T float32 | float64](op *ir.Op, window, strides []int, paddings [][2]int, better func(v, best float64) bool) nativeFunc {
+// choice compares a row of elements, which begins at an index, with the best so far.
+type choice[T any] func(row, best []T, where []int, index int)
+
+func chooser[T number](isMin bool) choice[T] {
+	if isMin {
+		return func(row, best []T, where []int, index int) {
+			for c, v := range row {
+				if v < best[c] || v != v {
+					best[c], where[c] = v, index+c
+				}
+			}
+		}
+	}
+	return func(row, best []T, where []int, index int) {
+		for c, v := range row {
+			if v > best[c] || v != v {
+				best[c], where[c] = v, index+c
+			}
+		}
+	}
+}
+
+func halfChooser[T half](isMin bool) choice[T] {
+	return func(row, best []T, where []int, index int) {
+		for c, v := range row {
+			a, b := v.Float32(), best[c].Float32()
+			if isMin && a < b || !isMin && a > b || a != a {
+				best[c], where[c] = v, index+c
+			}
+		}
+	}
+}
+
+// addTo adds a row to the elements that were chosen.
+func addTo[T number](to []T, where []int, row []T) {
+	for c, o := range where {
+		to[o] += row[c]
+	}
+}
+
+func addHalf[T half](of func(float32) T) func(to []T, where []int, row []T) {
+	return func(to []T, where []int, row []T) {
+		for c, o := range where {
+			to[o] = of(to[o].Float32() + row[c].Float32())
+		}
+	}
+}
+
+func scatterSelected[T any](op *ir.Op, window, strides []int, paddings [][2]int, choose choice[T], add func(to []T, where []int, row []T)) nativeFunc {
 	x, source := op.Inputs[0], op.Inputs[1]
 	rank := x.Shape.Rank()
 	if rank == 0 {
@@ -185,13 +260,16 @@ func scatterSelected[T float32 | float64](op *ir.Op, window, strides []int, padd
 						inside = inside && y >= 0 && y < dims[i]
 						o += y * xs[i]
 					}
-					if inside {
-						for c, v := range values[o : o+length] {
-							if !found || better(float64(v), float64(best[c])) || v != v {
-								best[c], where[c] = v, o+c
-							}
+					switch {
+					case !inside:
+					case !found:
+						copy(best, values[o:o+length])
+						for c := range where {
+							where[c] = o + c
 						}
 						found = true
+					default:
+						choose(values[o:o+length], best, where, o)
 					}
 					for i := axes - 1; i >= 0; i-- {
 						if tap[i]++; tap[i] < window[i] {
@@ -201,9 +279,7 @@ func scatterSelected[T float32 | float64](op *ir.Op, window, strides []int, padd
 					}
 				}
 				if found {
-					for c, o := range where {
-						to[o] += from[s*length+c]
-					}
+					add(to, where, from[s*length:(s+1)*length])
 				}
 			}
 		})

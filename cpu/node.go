@@ -96,6 +96,12 @@ func axesOf(op *ir.Op) (axes []int, ok bool) {
 		axes = a.Axes
 	case *ir.ReduceLogicalXor:
 		axes = a.Axes
+	case *ir.ReduceBitwiseAnd:
+		axes = a.Axes
+	case *ir.ReduceBitwiseOr:
+		axes = a.Axes
+	case *ir.ReduceBitwiseXor:
+		axes = a.Axes
 	default:
 		return nil, false
 	}
@@ -148,6 +154,12 @@ func withAxes(a ir.Attrs, axes []int) ir.Attrs {
 		return &ir.ReduceLogicalAnd{Axes: axes}
 	case *ir.ReduceLogicalOr:
 		return &ir.ReduceLogicalOr{Axes: axes}
+	case *ir.ReduceBitwiseAnd:
+		return &ir.ReduceBitwiseAnd{Axes: axes}
+	case *ir.ReduceBitwiseOr:
+		return &ir.ReduceBitwiseOr{Axes: axes}
+	case *ir.ReduceBitwiseXor:
+		return &ir.ReduceBitwiseXor{Axes: axes}
 	}
 	return &ir.ReduceLogicalXor{Axes: axes}
 }

@@ -31,10 +31,22 @@ func Reduce(op Op, d dtypes.DType) *Reduction {
 		return reduction[float32](op, d, float32(math.Inf(-1)), float32(math.Inf(1)))
 	case dtypes.Float64:
 		return reduction[float64](op, d, math.Inf(-1), math.Inf(1))
+	case dtypes.Int8:
+		return integerReduction[int8](op, d, math.MinInt8, math.MaxInt8)
+	case dtypes.Int16:
+		return integerReduction[int16](op, d, math.MinInt16, math.MaxInt16)
 	case dtypes.Int32:
-		return reduction[int32](op, d, math.MinInt32, math.MaxInt32)
+		return integerReduction[int32](op, d, math.MinInt32, math.MaxInt32)
 	case dtypes.Int64:
-		return reduction[int64](op, d, math.MinInt64, math.MaxInt64)
+		return integerReduction[int64](op, d, math.MinInt64, math.MaxInt64)
+	case dtypes.Uint8:
+		return integerReduction[uint8](op, d, 0, math.MaxUint8)
+	case dtypes.Uint16:
+		return integerReduction[uint16](op, d, 0, math.MaxUint16)
+	case dtypes.Uint32:
+		return integerReduction[uint32](op, d, 0, math.MaxUint32)
+	case dtypes.Uint64:
+		return integerReduction[uint64](op, d, 0, math.MaxUint64)
 	case dtypes.BFloat16:
 		return halfReduction[bfloat16.BFloat16](op, d)
 	case dtypes.Float16:
@@ -60,12 +72,27 @@ func reduction[T number](op Op, d dtypes.DType, lowest, highest T) *Reduction {
 	return nil
 }
 
+func integerReduction[T integer](op Op, d dtypes.DType, lowest, highest T) *Reduction {
+	same := func(x T) T { return x }
+	switch op {
+	case "ReduceBitwiseAnd":
+		return newReduction(op, d, d, ^T(0), func(a, b T) T { return a & b }, same, same)
+	case "ReduceBitwiseOr":
+		return newReduction(op, d, d, 0, func(a, b T) T { return a | b }, same, same)
+	case "ReduceBitwiseXor":
+		return newReduction(op, d, d, 0, func(a, b T) T { return a ^ b }, same, same)
+	}
+	return reduction(op, d, lowest, highest)
+}
+
 func halfReduction[T half](op Op, d dtypes.DType) *Reduction {
 	from, to := func(x T) float32 { return x.Float32() }, toHalf[T]
 	inf := float32(math.Inf(1))
 	switch op {
 	case "ReduceSum":
 		return newReduction(op, d, dtypes.Float32, 0, func(a, b float32) float32 { return a + b }, from, to)
+	case "ReduceProduct":
+		return newReduction(op, d, dtypes.Float32, 1, func(a, b float32) float32 { return a * b }, from, to)
 	case "ReduceMax":
 		return newReduction(op, d, dtypes.Float32, -inf, func(a, b float32) float32 { return max(a, b) }, from, to)
 	case "ReduceMin":

@@ -108,3 +108,16 @@ func shiftRightLogical[T integer](x, by T) T {
 	}
 	return x >> uint(by)
 }
+
+// positive are the bits of an integer, with zeros above them.
+func positive[T integer](x T) uint64 {
+	switch x := any(x).(type) {
+	case int8:
+		return uint64(uint8(x))
+	case int16:
+		return uint64(uint16(x))
+	case int32:
+		return uint64(uint32(x))
+	}
+	return uint64(x)
+}

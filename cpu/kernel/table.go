@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/dtypes/bfloat16"
@@ -172,6 +173,9 @@ func integers[T integer](d dtypes.DType) {
 	binaries[key{"ShiftRightArithmetic", d}] = binary(func(a, b T) T { return a >> uint(b) })
 	binaries[key{"ShiftRightLogical", d}] = binary(shiftRightLogical[T])
 	unaries[key{"BitwiseNot", d}] = unary(func(x T) T { return ^x })
+	unaries[key{"BitCount", d}] = unary(func(x T) T { return T(bits.OnesCount64(positive(x))) })
+	unaries[key{"Clz", d}] = unary(func(x T) T { return T(bits.LeadingZeros64(positive(x)) - 64 + d.Bits()) })
+	unaries[key{"Abs", d}] = unary(func(x T) T { return x })
 	if minusOne[T]() < 0 {
 		unaries[key{"Neg", d}] = unary(func(x T) T { return -x })
 		unaries[key{"Abs", d}] = unary(func(x T) T {
@@ -227,8 +231,14 @@ func from[T number](d dtypes.DType) {
 func fromHalf[T half](d dtypes.DType) {
 	to(d, dtypes.Float32, T.Float32)
 	to(d, dtypes.Float64, func(x T) float64 { return float64(x.Float32()) })
+	to(d, dtypes.Int8, func(x T) int8 { return int8(x.Float32()) })
+	to(d, dtypes.Int16, func(x T) int16 { return int16(x.Float32()) })
 	to(d, dtypes.Int32, func(x T) int32 { return int32(x.Float32()) })
 	to(d, dtypes.Int64, func(x T) int64 { return int64(x.Float32()) })
+	to(d, dtypes.Uint8, func(x T) uint8 { return uint8(x.Float32()) })
+	to(d, dtypes.Uint16, func(x T) uint16 { return uint16(x.Float32()) })
+	to(d, dtypes.Uint32, func(x T) uint32 { return uint32(x.Float32()) })
+	to(d, dtypes.Uint64, func(x T) uint64 { return uint64(x.Float32()) })
 	to(d, dtypes.BFloat16, func(x T) bfloat16.BFloat16 { return bfloat16.FromFloat32(x.Float32()) })
 	to(d, dtypes.Float16, func(x T) float16.Float16 { return float16.FromFloat32(x.Float32()) })
 	to(d, dtypes.Bool, func(x T) bool { return x.Float32() != 0 })
@@ -245,9 +255,14 @@ func fromBool() {
 	}
 	to(d, dtypes.Float32, func(x bool) float32 { return float32(number(x)) })
 	to(d, dtypes.Float64, func(x bool) float64 { return float64(number(x)) })
+	to(d, dtypes.Int8, func(x bool) int8 { return int8(number(x)) })
+	to(d, dtypes.Int16, func(x bool) int16 { return int16(number(x)) })
 	to(d, dtypes.Int32, func(x bool) int32 { return int32(number(x)) })
 	to(d, dtypes.Int64, func(x bool) int64 { return int64(number(x)) })
 	to(d, dtypes.Uint8, number)
+	to(d, dtypes.Uint16, func(x bool) uint16 { return uint16(number(x)) })
+	to(d, dtypes.Uint32, func(x bool) uint32 { return uint32(number(x)) })
+	to(d, dtypes.Uint64, func(x bool) uint64 { return uint64(number(x)) })
 	to(d, dtypes.BFloat16, func(x bool) bfloat16.BFloat16 { return bfloat16.FromFloat32(float32(number(x))) })
 	to(d, dtypes.Float16, func(x bool) float16.Float16 { return float16.FromFloat32(float32(number(x))) })
 }
