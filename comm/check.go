@@ -22,7 +22,8 @@ type call struct {
 	began               time.Duration // when its turn came, in world time
 	inquiry             *inquiry      // into who holds it up, the last one
 	found               *inquiry      // the last one that is over
-	inquired            time.Duration // when that began
+	inquired            time.Duration // when the last one began
+	again               bool          // an inquiry found that all wait for each other, so there was another
 	left                time.Duration // when it was first seen waiting for a worker that has ended; 0: it does not
 }
 

@@ -47,6 +47,11 @@ func (w *World) overdue(k *call, g *Group, missing []int, began time.Duration) e
 	if !slices.Equal(k.found.ranks, missing) || w.busy(f.causes) || f.unsure && now < began+w.timeout+aliveTime {
 		return nil
 	}
+	if len(f.causes) == 0 && !k.again {
+		// They wait for each other, or one of them has gone on since it last said for whom it waits: ask again.
+		k.again, k.found, k.inquiry = true, nil, nil
+		return nil
+	}
 	return w.timeoutError(k, g, missing, *f)
 }
 
