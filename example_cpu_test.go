@@ -9,9 +9,9 @@ import (
 	"github.com/easyparallel/epl"
 )
 
-// EPL's own engine runs programs on CPUs: ops are fused, and vectorised.
-func ExampleWithInner_cpu() {
-	env, err := epl.Init(nil, epl.WithInner("cpu"))
+// GoMLX's pure-Go backend runs programs op by op: compare with it when in doubt about EPL's engine for CPUs, the default.
+func ExampleWithInner_pureGo() {
+	env, err := epl.Init(nil, epl.WithInner("go"))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func newRegistered(text string) (compute.Backend, error) {
 
 // registeredOptions reads what follows "epl:".
 func registeredOptions(text string) ([]Option, error) {
-	inner := "go" // not GOMLX_BACKEND, which is EPL here
+	inner := "cpu" // not GOMLX_BACKEND, which is EPL here
 	var opts []Option
 	for rest := text; rest != ""; {
 		if name, ok := strings.CutPrefix(rest, "inner="); ok {

@@ -63,8 +63,9 @@ func WithLocalDevices(n int) Option {
 	}
 }
 
-// WithInner chooses the backend that programs run on, as GOMLX_BACKEND would: "go", "xla:cuda", or "cpu", EPL's own engine for
-// CPUs. The default is $GOMLX_BACKEND, else "go". Backends other than "go" and "cpu" must be imported by the program.
+// WithInner chooses what programs run on, as GOMLX_BACKEND would: "cpu", EPL's own engine for CPUs; "go", GoMLX's pure-Go
+// backend, op by op; or another backend of GoMLX, such as "xla:cuda", which the program must import. The default is
+// $GOMLX_BACKEND, else "cpu".
 //
 //	env, err := epl.Init(nil, epl.WithInner("go"))
 func WithInner(backend string) Option {
@@ -303,7 +304,7 @@ func innerName(option string) (name, asked string, asWritten bool, err error) {
 		asked = compute.ConfigEnvVar + "=" + name
 	}
 	if name == "" {
-		name = "go"
+		name = "cpu"
 	}
 	kind, options, _ := strings.Cut(name, ":")
 	switch known := compute.List(); {

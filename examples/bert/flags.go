@@ -79,7 +79,7 @@ func parseFlags(args []string, help io.Writer) (flags, error) {
 	set.IntVar(&f.stages, "stages", 0, "`stages` of the pipeline, annotated; 0: no annotation")
 	set.IntVar(&f.autoStages, "auto_stages", 0, "`stages` of the pipeline, cut by EPL")
 	set.StringVar(&f.strategy, "strategy", "", "`schedule` of the pipeline, as pipeline.strategy has it: PreferBackward, PreferForward, …")
-	set.StringVar(&f.backend, "backend", "", "GoMLX `backend` that runs the program (default $GOMLX_BACKEND, else go)")
+	set.StringVar(&f.backend, "backend", "", "GoMLX `backend` that runs the program (default $GOMLX_BACKEND, else cpu)")
 	set.BoolVar(&f.explain, "explain", false, "print how EPL understood the program")
 	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
 		set.SetOutput(help)

@@ -45,7 +45,7 @@ func parseFlags(args []string, help io.Writer) (flags, error) {
 	set.Int64Var(&f.seed, "seed", 1, "`number` from which initial weights and the order of images follow")
 	set.BoolVar(&f.split, "split", true, "split the head over all devices; else every device has a model replica of its own")
 	set.BoolVar(&f.compare, "compare", false, "also train on one device, on the same images, and compare the losses")
-	set.StringVar(&f.backend, "backend", "", "GoMLX `backend` that runs the program (default $GOMLX_BACKEND, else go)")
+	set.StringVar(&f.backend, "backend", "", "GoMLX `backend` that runs the program (default $GOMLX_BACKEND, else cpu)")
 	set.BoolVar(&f.explain, "explain", false, "print how EPL understood the program")
 	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
 		set.SetOutput(help)

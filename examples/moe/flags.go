@@ -55,7 +55,7 @@ func parseFlags(args []string, help io.Writer) (flags, error) {
 	set.Float64Var(&f.rate, "learning_rate", 0.003, "learning `rate` of Adam")
 	set.Int64Var(&f.seed, "seed", 1, "`seed` of weights and order")
 	set.IntVar(&f.devices, "devices", 0, "`devices` of this worker (default: those of the launcher, else 1)")
-	set.StringVar(&f.backend, "backend", "", "GoMLX `backend` that runs the program (default $GOMLX_BACKEND, else go)")
+	set.StringVar(&f.backend, "backend", "", "GoMLX `backend` that runs the program (default $GOMLX_BACKEND, else cpu)")
 	set.BoolVar(&f.compare, "compare", false, "train again on one device without EPL, and compare the losses")
 	set.BoolVar(&f.explain, "explain", false, "print how EPL understood the program")
 	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {

@@ -26,7 +26,7 @@ func parseFlags(args []string, help io.Writer) (flags, error) {
 	set.IntVar(&f.steps, "steps", 500, "train for this many `steps`")
 	set.IntVar(&f.batch, "batch", 10, fmt.Sprintf("`samples` of a batch, from 1 to %d", samples))
 	set.BoolVar(&f.explain, "explain", false, "print how EPL understood the program")
-	set.StringVar(&f.backend, "backend", "", "GoMLX `backend` that runs the program (default $GOMLX_BACKEND, else go)")
+	set.StringVar(&f.backend, "backend", "", "GoMLX `backend` that runs the program (default $GOMLX_BACKEND, else cpu)")
 	set.BoolVar(&f.plain, "plain", false, "train without EPL, on the backend itself")
 	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
 		set.SetOutput(help)

@@ -34,7 +34,7 @@ func parseFlags(args []string, help io.Writer) (flags, error) {
 	set.IntVar(&f.classes, "classes", 8, fmt.Sprintf("classes of generated images, from 2 to %d", pictures.MaxGenerated))
 	set.IntVar(&f.eval, "eval", 20, "evaluate every so many `steps`, and at the end")
 	set.Float64Var(&f.rate, "lr", 0.003, "learning `rate` of Adam")
-	set.StringVar(&f.backend, "backend", "", "GoMLX `backend` that runs the program (default $GOMLX_BACKEND, else go)")
+	set.StringVar(&f.backend, "backend", "", "GoMLX `backend` that runs the program (default $GOMLX_BACKEND, else cpu)")
 	set.BoolVar(&f.explain, "explain", false, "print how EPL understood the program")
 	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
 		set.SetOutput(help)

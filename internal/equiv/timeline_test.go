@@ -43,7 +43,7 @@ func timelineCases() []timelineCase {
 		{inStages(stagedMLP(), pipelinePlan{stages: 2, replicas: 2, micro: 3, strategy: "PreferForward"}), map[string]any{"zero.level": "v1"}, []string{"send", "reduce-scatter"}},
 		{inStages(stagedMLP(), pipelinePlan{stages: 4, replicas: 1, micro: 3, strategy: "Interleaved", perDevice: 2}), nil, []string{"send"}},
 		{inStages(stagedMLP(), pipelinePlan{stages: 2, replicas: 2, micro: 3, strategy: "ZeroBubble"}), nil, []string{"send", "all-reduce"}},
-		{inParts(parted, parted.whole(2, 1, 2)), nil, []string{"all-gather"}},
+		{inParts(parted, parted.whole(2, 1, 2)), nil, []string{"all-reduce"}},
 		{inParts(parted, parted.whole(2, 2, 1)), map[string]any{"zero.level": "v0"}, []string{"all-reduce"}},
 		{inParts(parted, splitPlan{parts: []int{2, 2}, replicas: 1, micro: 3}), nil, []string{"send"}},
 	}

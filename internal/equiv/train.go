@@ -96,11 +96,16 @@ func SameBits(a, b *Run) error {
 	})
 }
 
-// CloseLosses compares the losses of two runs, relative to their size.
+// CloseLosses compares the losses of two runs, relative to their size, but at least to a twentieth of the largest: the
+// smaller a loss of squares, the more it is a difference of numbers that are nearly equal.
 func CloseLosses(a, b *Run, tolerance float64) error {
+	least := 1e-3
+	for _, x := range a.Losses {
+		least = max(least, math.Abs(float64(x))/20)
+	}
 	for i := range a.Losses {
 		x, y := float64(a.Losses[i]), float64(b.Losses[i])
-		if !(math.Abs(x-y) <= tolerance*(math.Abs(x)+1e-3)) {
+		if !(math.Abs(x-y) <= tolerance*(math.Abs(x)+least)) {
 			return fmt.Errorf("losses differ at step %d: %v and %v", i, x, y)
 		}
 	}
