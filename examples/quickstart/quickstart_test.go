@@ -137,7 +137,7 @@ func TestWithoutPassesEveryBitIsThatOfPlainGoMLX(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
-	env := newEnv(t, epl.WithPasses("none"), epl.WithInner("go"))
+	env := newEnv(t, epl.WithPasses("none"))
 	got, err := fit(env.Backend(), env.Dataset, f)
 	if err != nil {
 		t.Fatalf("%+v", err)
