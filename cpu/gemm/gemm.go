@@ -2,7 +2,8 @@
 // them, as attention needs.
 //
 // A product is cut into blocks of the result, which the threads of a pool share out. Whoever computes a block packs the
-// panels of A and B that it needs into the order in which the microkernel reads them, and so absorbs their strides. Every
+// panels of A and B that it needs into the order in which the microkernel reads them, and so absorbs their strides; panels
+// that are used only a few times are read where they lie, if the microkernel can. Every
 // element of the result is added up along K in the same order, whatever the blocks and threads.
 package gemm
 
@@ -59,6 +60,13 @@ func (p *Product) Flops() int64 {
 
 // depth is how many steps along K are packed at a time: panels of A and B then stay in the fastest caches.
 const depth = 256
+
+// A panel of A that is used at most directPanels times, and one of B that is used for at most directRows rows, is read where
+// it lies: packing it would take longer than it saves.
+const (
+	directPanels = 2
+	directRows   = 64
+)
 
 // small is the work, in multiplications, below which a product is not worth sharing out.
 const small = 1 << 16
@@ -125,20 +133,32 @@ func cut(n, parts, i, unit int) (from, to int) {
 // block computes m×n elements of the result on one thread.
 func block[T element](p *Product, k *micro[T], w *pool.Worker, a, b, c unsafe.Pointer, m, n int) {
 	size := int(unsafe.Sizeof(*new(T)))
-	steps := min(p.K, depth)
+	steps := depthOf(p.K)
 	panels := (n + k.cols - 1) / k.cols
+	directA := k.direct && panels <= directPanels
+	directB := k.direct && p.B.Col == 1 && m <= directRows
 	pa := w.Scratch((k.rows + panels*k.cols) * steps * size)
 	pb := unsafe.Add(pa, k.rows*steps*size)
 	for k0 := 0; k0 < p.K; k0 += steps {
 		kl := min(steps, p.K-k0)
-		for j := range panels {
-			k.pack(unsafe.Add(pb, j*k.cols*kl*size), unsafe.Add(b, (k0*p.B.Row+j*k.cols*p.B.Col)*size), p.B.Col, p.B.Row, min(k.cols, n-j*k.cols), k.cols, kl)
+		if !directB {
+			for j := range panels {
+				k.pack(unsafe.Add(pb, j*k.cols*kl*size), unsafe.Add(b, (k0*p.B.Row+j*k.cols*p.B.Col)*size), p.B.Col, p.B.Row, min(k.cols, n-j*k.cols), k.cols, kl)
+			}
 		}
 		for i := 0; i < m; i += k.rows {
 			rows := min(k.rows, m-i)
-			k.pack(pa, unsafe.Add(a, (i*p.A.Row+k0*p.A.Col)*size), p.A.Row, p.A.Col, rows, k.rows, kl)
+			panelA := panel{unsafe.Add(a, (i*p.A.Row+k0*p.A.Col)*size), p.A.Row, p.A.Col}
+			if !directA {
+				k.pack(pa, panelA.at, p.A.Row, p.A.Col, rows, k.rows, kl)
+				panelA = panel{pa, 1, k.rows}
+			}
 			for j := range panels {
-				k.tile(kl, pa, unsafe.Add(pb, j*k.cols*kl*size), unsafe.Add(c, (i*p.CRow+j*k.cols)*size), p.CRow, rows, min(k.cols, n-j*k.cols), k0 > 0)
+				panelB := panel{unsafe.Add(pb, j*k.cols*kl*size), 1, k.cols}
+				if directB {
+					panelB = panel{unsafe.Add(b, (k0*p.B.Row+j*k.cols)*size), 1, p.B.Row}
+				}
+				k.tile(kl, panelA, panelB, unsafe.Add(c, (i*p.CRow+j*k.cols)*size), p.CRow, rows, min(k.cols, n-j*k.cols), k0 > 0)
 			}
 		}
 	}
@@ -147,4 +167,10 @@ func block[T element](p *Product, k *micro[T], w *pool.Worker, a, b, c unsafe.Po
 			clear(unsafe.Slice((*T)(unsafe.Add(c, i*p.CRow*size)), n))
 		}
 	}
+}
+
+// depthOf is how many steps of k are packed at a time: as equal parts as can be.
+func depthOf(k int) int {
+	parts := max((k+depth-1)/depth, 1)
+	return (k + parts - 1) / parts
 }

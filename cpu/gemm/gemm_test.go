@@ -1,7 +1,6 @@
 package gemm
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -104,26 +103,5 @@ func TestProductsOfAnyStridesAndSizes(t *testing.T) {
 			check[float32](t, dtypes.Float32, 1e-5)
 			check[float64](t, dtypes.Float64, 1e-13)
 		})
-	}
-}
-
-func BenchmarkProducts(b *testing.B) {
-	team := pool.New(1)
-	defer team.Close()
-	r := rand.New(rand.NewPCG(1, 2))
-	for _, s := range [][3]int{{512, 768, 256}, {256, 256, 512}, {1024, 1024, 1024}, {64, 64, 32}} {
-		p := &Product{DType: dtypes.Float32, M: s[0], N: s[1], K: s[2], CRow: s[1]}
-		x, y, z := numbers[float32](r, p.M*p.K), numbers[float32](r, p.K*p.N), numbers[float32](r, p.M*p.N)
-		for name, l := range map[string][2]Matrix{"plain": {{p.K, 1}, {p.N, 1}}, "transposed": {{1, p.M}, {1, p.K}}} {
-			p.A, p.B = l[0], l[1]
-			b.Run(fmt.Sprintf("%dx%dx%d/%s", p.M, p.N, p.K, name), func(b *testing.B) {
-				for b.Loop() {
-					if err := p.Run(team, ptr(x), ptr(y), ptr(z)); err != nil {
-						b.Fatal(err)
-					}
-				}
-				b.ReportMetric(float64(p.Flops())*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
-			})
-		}
 	}
 }

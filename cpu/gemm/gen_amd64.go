@@ -22,16 +22,19 @@ func main() {
 	p(`#include "textflag.h"`)
 	tile512("tile12x32", "S", 4, 12)
 	tile512("tile12x16d", "D", 8, 12)
+	copy512()
 	tile256("tile6x16", "S", 4, 6)
 	tile256("tile6x8d", "D", 8, 6)
 	transpose512()
 	transpose256()
 }
 
-// tile512 writes a microkernel of rows × two registers of 64 bytes: C = A·B or C += A·B, the columns of C under a mask.
+// tile512 writes the microkernels of 1 to rows rows × one or two registers of 64 bytes: C = A·B or C += A·B. Strides of A and
+// B are arguments, so both packed panels and operands as they lie in memory can be read; the columns of B and C are under a
+// mask.
 //
 // The accumulators of row i are Z(2i) and Z(2i+1). A step loads a row of B into Z24 and Z25, and broadcasts each element of
-// the column of A into one of Z26 to Z31.
+// the column of A into one of Z26 to Z31. SI, R10, R11 and R12 are rows 0, 3, 6 and 9 of A.
 func tile512(name, t string, size, rows int) {
 	p("\n// func %s(x *tileArgs)", name)
 	p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
@@ -42,83 +45,115 @@ func tile512(name, t string, size, rows int) {
 	p("\tMOVQ 24(AX), DX // c")
 	p("\tMOVQ 32(AX), R8 // bytes from row to row of c")
 	p("\tMOVQ 40(AX), R9 // rows")
-	p("\tMOVQ 48(AX), BX // mask of columns")
-	lanes := 64 / size
-	if lanes == 16 {
-		p("\tKMOVW BX, K1")
-		p("\tSHRQ $16, BX")
-		p("\tKMOVW BX, K2")
-	} else {
-		p("\tKMOVB BX, K1")
-		p("\tSHRQ $8, BX")
-		p("\tKMOVB BX, K2")
-	}
-	for i := range 2 * rows {
-		p("\tVPXORQ Z%d, Z%d, Z%d", i, i, i)
-	}
-	p("\tTESTQ CX, CX")
-	p("\tJZ store")
-	step := func(n int) {
-		p("\tVMOVUP%s %d(DI), Z24", t, n*128)
-		p("\tVMOVUP%s %d(DI), Z25", t, n*128+64)
-		for i := range rows {
-			z := 26 + i%6
-			p("\tVBROADCASTS%s %d(SI), Z%d", t, (n*rows+i)*size, z)
-			p("\tVFMADD231P%s Z%d, Z24, Z%d", t, z, 2*i)
-			p("\tVFMADD231P%s Z%d, Z25, Z%d", t, z, 2*i+1)
-		}
-	}
-	p("\tSHRQ $1, CX")
-	p("\tJNC pairs")
-	step(0)
-	p("\tADDQ $%d, SI", rows*size)
-	p("\tADDQ $128, DI")
-	p("pairs:")
-	p("\tTESTQ CX, CX")
-	p("\tJZ store")
-	p("loop:")
-	p("\tPREFETCHT0 1024(DI)")
-	p("\tPREFETCHT0 1088(DI)")
-	step(0)
-	p("\tPREFETCHT0 1152(DI)")
-	p("\tPREFETCHT0 1216(DI)")
-	step(1)
-	p("\tADDQ $%d, SI", 2*rows*size)
-	p("\tADDQ $256, DI")
-	p("\tDECQ CX")
-	p("\tJNZ loop")
-	p("store:")
-	p("\tCMPQ 56(AX), $0 // add")
-	p("\tJNE add")
-	for i := range rows {
-		p("\tVMOVUP%s Z%d, K1, (DX)", t, 2*i)
-		p("\tVMOVUP%s Z%d, K2, 64(DX)", t, 2*i+1)
-		end(i, rows)
-	}
-	p("add:")
-	for i := range rows {
-		p("\tVMOVUP%s.Z (DX), K1, Z24", t)
-		p("\tVMOVUP%s.Z 64(DX), K2, Z25", t)
-		p("\tVADDP%s Z24, Z%d, Z%d", t, 2*i, 2*i)
-		p("\tVADDP%s Z25, Z%d, Z%d", t, 2*i+1, 2*i+1)
-		p("\tVMOVUP%s Z%d, K1, (DX)", t, 2*i)
-		p("\tVMOVUP%s Z%d, K2, 64(DX)", t, 2*i+1)
-		end(i, rows)
+	p("\tMOVQ 48(AX), R13 // mask of columns")
+	p("\tKMOVW R13, K1")
+	p("\tSHRQ $%d, R13", 64/size)
+	p("\tKMOVW R13, K2")
+	p("\tMOVQ 64(AX), BX // bytes from row to row of a")
+	p("\tMOVQ 72(AX), R14 // bytes from step to step of a")
+	p("\tMOVQ 80(AX), R15 // and of b")
+	p("\tLEAQ (BX)(BX*2), R11")
+	p("\tLEAQ (SI)(R11*1), R10")
+	p("\tLEAQ (R10)(R11*2), R12")
+	p("\tADDQ R10, R11")
+	p("\tTESTQ R13, R13")
+	p("\tJZ one")
+	choose("two", 1, rows)
+	p("one:")
+	choose("one", 1, rows)
+	for i := 1; i <= rows; i++ {
+		tileRows(t, size, i, 2)
+		tileRows(t, size, i, 1)
 	}
 	p("done:")
 	p("\tVZEROUPPER")
 	p("\tRET")
 }
 
-// end goes on to the next row of C, or ends after the last.
-func end(i, rows int) {
-	if i == rows-1 {
-		p("\tJMP done")
+// choose jumps to the microkernel for R9 rows, of which there are from to to.
+func choose(registers string, from, to int) {
+	if from == to {
+		p("\tJMP %s%d", registers, from)
 		return
 	}
-	p("\tDECQ R9")
-	p("\tJZ done")
-	p("\tADDQ R8, DX")
+	mid := (from + to) / 2
+	p("\tCMPQ R9, $%d", mid)
+	p("\tJHI %sover%d", registers, mid)
+	choose(registers, from, mid)
+	p("%sover%d:", registers, mid)
+	choose(registers, mid+1, to)
+}
+
+// tileRows writes the microkernel of so many rows and registers.
+func tileRows(t string, size, rows, registers int) {
+	name := fmt.Sprintf("%s%d", map[int]string{1: "one", 2: "two"}[registers], rows)
+	acc := func(i, j int) int { return 2*i + j }
+	p("%s:", name)
+	p("\tMOVQ DX, R9 // C is on its way while the product is computed")
+	for i := range rows {
+		p("\tBYTE $0x41; BYTE $0x0f; BYTE $0x0d; BYTE $0x09 // PREFETCHW (R9)")
+		if registers == 2 {
+			p("\tBYTE $0x41; BYTE $0x0f; BYTE $0x0d; BYTE $0x49; BYTE $0x40 // PREFETCHW 64(R9)")
+		}
+		if i < rows-1 {
+			p("\tADDQ R8, R9")
+		}
+	}
+	for i := range rows {
+		for j := range registers {
+			p("\tVPXORQ Z%d, Z%d, Z%d", acc(i, j), acc(i, j), acc(i, j))
+		}
+	}
+	p("\tTESTQ CX, CX")
+	p("\tJZ %sstore", name)
+	if rows == 12 && registers == 2 {
+		packedLoop(t, size, rows, name)
+	}
+	p("%sloop:", name)
+	for j := range registers {
+		p("\tPREFETCHT0 %d(DI)(R15*8)", j*64)
+	}
+	for j := range registers {
+		p("\tVMOVUP%s.Z %d(DI), K%d, Z%d", t, j*64, j+1, 24+j)
+	}
+	for i := range rows {
+		from := []string{"(SI)", "(R10)", "(R11)", "(R12)"}[i/3] + []string{"", "(BX*1)", "(BX*2)"}[i%3]
+		z := 26 + i%6
+		p("\tVBROADCASTS%s %s, Z%d", t, from, z)
+		for j := range registers {
+			p("\tVFMADD231P%s Z%d, Z%d, Z%d", t, z, 24+j, acc(i, j))
+		}
+	}
+	for _, r := range []string{"SI", "R10", "R11", "R12"}[:(rows+2)/3] {
+		p("\tADDQ R14, %s", r)
+	}
+	p("\tADDQ R15, DI")
+	p("\tDECQ CX")
+	p("\tJNZ %sloop", name)
+	p("%sstore:", name)
+	p("\tCMPQ 56(AX), $0 // add")
+	p("\tJNE %sadd", name)
+	next := func(i int) {
+		if i < rows-1 {
+			p("\tADDQ R8, DX")
+		}
+	}
+	for i := range rows {
+		for j := range registers {
+			p("\tVMOVUP%s Z%d, K%d, %d(DX)", t, acc(i, j), j+1, j*64)
+		}
+		next(i)
+	}
+	p("\tJMP done")
+	p("%sadd:", name)
+	for i := range rows {
+		for j := range registers {
+			p("\tVADDP%s %d(DX), Z%d, K%d, Z%d", t, j*64, acc(i, j), j+1, acc(i, j))
+			p("\tVMOVUP%s Z%d, K%d, %d(DX)", t, acc(i, j), j+1, j*64)
+		}
+		next(i)
+	}
+	p("\tJMP done")
 }
 
 // tile256 writes a microkernel of rows × two registers of 32 bytes, for whole tiles only.
@@ -249,6 +284,85 @@ func transpose256() {
 	p("\tADDQ $32, SI")
 	p("\tDECQ CX")
 	p("\tJNZ loop")
+	p("\tVZEROUPPER")
+	p("\tRET")
+}
+
+// packedLoop writes the loop of whole tiles of packed panels, which are most: with constant strides it is a little faster.
+func packedLoop(t string, size, rows int, name string) {
+	p("\tCMPQ BX, $%d", size)
+	p("\tJNE %sloop", name)
+	p("\tCMPQ R14, $%d", rows*size)
+	p("\tJNE %sloop", name)
+	p("\tCMPQ R15, $128")
+	p("\tJNE %sloop", name)
+	p("\tCMPQ R13, $%d", 1<<(64/size)-1)
+	p("\tJNE %sloop", name)
+	step := func(n int) {
+		p("\tPREFETCHT0 %d(DI)", 1024+n*128)
+		p("\tPREFETCHT0 %d(DI)", 1024+n*128+64)
+		p("\tVMOVUP%s %d(DI), Z24", t, n*128)
+		p("\tVMOVUP%s %d(DI), Z25", t, n*128+64)
+		for i := range rows {
+			z := 26 + i%6
+			p("\tVBROADCASTS%s %d(SI), Z%d", t, (n*rows+i)*size, z)
+			p("\tVFMADD231P%s Z%d, Z24, Z%d", t, z, 2*i)
+			p("\tVFMADD231P%s Z%d, Z25, Z%d", t, z, 2*i+1)
+		}
+	}
+	p("\tSHRQ $1, CX")
+	p("\tJNC %spairs", name)
+	step(0)
+	p("\tADDQ $%d, SI", rows*size)
+	p("\tADDQ $128, DI")
+	p("\tTESTQ CX, CX")
+	p("\tJZ %sstore", name)
+	p("%spairs:", name)
+	step(0)
+	step(1)
+	p("\tADDQ $%d, SI", 2*rows*size)
+	p("\tADDQ $256, DI")
+	p("\tDECQ CX")
+	p("\tJNZ %spairs", name)
+	p("\tJMP %sstore", name)
+}
+
+// copy512 writes the copying of rows of at most 128 bytes, in units of 4, under masks.
+func copy512() {
+	p("\n// func copyRows(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int, low, high uint64)")
+	p("TEXT ·copyRows(SB), NOSPLIT, $0-56")
+	p("\tMOVQ dst+0(FP), DI")
+	p("\tMOVQ dstRow+8(FP), R8")
+	p("\tMOVQ src+16(FP), SI")
+	p("\tMOVQ srcRow+24(FP), R9")
+	p("\tMOVQ times+32(FP), CX")
+	p("\tMOVQ low+40(FP), AX")
+	p("\tMOVQ high+48(FP), BX")
+	p("\tKMOVW AX, K1")
+	p("\tKMOVW BX, K2")
+	p("\tTESTQ BX, BX")
+	p("\tJZ one")
+	p("two:")
+	p("\tPREFETCHT0 (SI)(R9*8)")
+	p("\tPREFETCHT0 64(SI)(R9*8)")
+	p("\tVMOVDQU32.Z (SI), K1, Z0")
+	p("\tVMOVDQU32.Z 64(SI), K2, Z1")
+	p("\tVMOVDQU32 Z0, K1, (DI)")
+	p("\tVMOVDQU32 Z1, K2, 64(DI)")
+	p("\tADDQ R9, SI")
+	p("\tADDQ R8, DI")
+	p("\tDECQ CX")
+	p("\tJNZ two")
+	p("\tVZEROUPPER")
+	p("\tRET")
+	p("one:")
+	p("\tPREFETCHT0 (SI)(R9*8)")
+	p("\tVMOVDQU32.Z (SI), K1, Z0")
+	p("\tVMOVDQU32 Z0, K1, (DI)")
+	p("\tADDQ R9, SI")
+	p("\tADDQ R8, DI")
+	p("\tDECQ CX")
+	p("\tJNZ one")
 	p("\tVZEROUPPER")
 	p("\tRET")
 }

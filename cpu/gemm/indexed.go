@@ -104,15 +104,16 @@ func indexedBlock[T element](p *Indexed, k *micro[T], w *pool.Worker, sa, sb []s
 			rows := min(k.rows, m1-i)
 			packIndexed(k, pa, a, p.A.Free[i:i+rows], na, k0, k.rows)
 			crow, regular := stride(p.C[i : i+rows])
+			panelA := panel{pa, 1, k.rows}
 			for j := range panels {
 				cols := min(k.cols, n1-n0-j*k.cols)
 				col := n0 + j*k.cols
-				panel := unsafe.Add(pb, j*k.cols*kl*size)
+				panelB := panel{unsafe.Add(pb, j*k.cols*kl*size), 1, k.cols}
 				if regular {
-					k.tile(kl, pa, panel, unsafe.Add(c, (p.C[i]+col)*size), crow, rows, cols, k0 > 0)
+					k.tile(kl, panelA, panelB, unsafe.Add(c, (p.C[i]+col)*size), crow, rows, cols, k0 > 0)
 					continue
 				}
-				k.tile(kl, pa, panel, beside, k.cols, rows, cols, false)
+				k.tile(kl, panelA, panelB, beside, k.cols, rows, cols, false)
 				for r := range rows {
 					from := unsafe.Slice((*T)(unsafe.Add(beside, r*k.cols*size)), cols)
 					to := unsafe.Slice((*T)(unsafe.Add(c, (p.C[i+r]+col)*size)), cols)

@@ -4,13 +4,22 @@ import "unsafe"
 
 type element interface{ float32 | float64 }
 
-// micro is a microkernel: it multiplies a packed panel of A, rows wide, by one of B, cols wide.
+// micro is a microkernel: it multiplies a panel of A, at most rows wide, by one of B, at most cols wide.
 type micro[T element] struct {
 	rows, cols int
+	// direct tells whether panels may lie anywhere, those of B with contiguous columns. Otherwise they are packed.
+	direct bool
 	// tile writes rows×cols elements of C, or adds to them.
-	tile func(k int, a, b, c unsafe.Pointer, crow, rows, cols int, add bool)
-	// pack writes dst[s*width+i] = src[i*stride+s*step] for i < n and s < k, and zeros for i from n to width.
+	tile func(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool)
+	// pack writes dst[s*width+i] = src[i*stride+s*step] for i < n and s < k. What it writes for i from n to width is read,
+	// but has no influence.
 	pack func(dst, src unsafe.Pointer, stride, step, n, width, k int)
+}
+
+// panel are rows of A or columns of B, for some steps along K: the distance of rows or columns, and that of steps.
+type panel struct {
+	at           unsafe.Pointer
+	stride, step int
 }
 
 // The microkernels of this CPU; files for an architecture replace them when the program starts.
@@ -25,9 +34,9 @@ const (
 )
 
 // tile is the portable microkernel.
-func tile[T element](k int, a, b, c unsafe.Pointer, crow, rows, cols int, add bool) {
+func tile[T element](k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool) {
 	var acc [portableRows][portableCols]T
-	as, bs := unsafe.Slice((*T)(a), k*portableRows), unsafe.Slice((*T)(b), k*portableCols)
+	as, bs := unsafe.Slice((*T)(a.at), k*portableRows), unsafe.Slice((*T)(b.at), k*portableCols)
 	for len(as) >= portableRows && len(bs) >= portableCols {
 		y := (*[portableCols]T)(bs)
 		for i := range acc {

@@ -17,6 +17,8 @@ type tileArgs struct {
 	rows int
 	mask uint64 // of columns
 	add  int
+	// Bytes from row to row of a, and from step to step of a and b.
+	arow, astep, bstep int
 }
 
 //go:noescape
@@ -32,6 +34,9 @@ func tile6x16(x *tileArgs)
 func tile6x8d(x *tileArgs)
 
 //go:noescape
+func copyRows(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int, low, high uint64)
+
+//go:noescape
 func transpose4x16(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int)
 
 //go:noescape
@@ -43,10 +48,10 @@ func init() { isa.OnUse(use) }
 func use(l isa.Level) {
 	switch l {
 	case isa.AVX512:
-		micro32 = micro[float32]{rows: 12, cols: 32, tile: tile512, pack: pack32(transpose4x16, 16)}
-		micro64 = micro[float64]{rows: 12, cols: 16, tile: tile512d, pack: pack[float64]}
+		micro32 = micro[float32]{rows: 12, cols: 32, direct: true, tile: tile512, pack: pack512}
+		micro64 = micro[float64]{rows: 12, cols: 16, direct: true, tile: tile512d, pack: pack512d}
 	case isa.AVX2:
-		micro32 = micro[float32]{rows: 6, cols: 16, tile: tile256, pack: pack32(transpose4x8, 8)}
+		micro32 = micro[float32]{rows: 6, cols: 16, tile: tile256, pack: pack256}
 		micro64 = micro[float64]{rows: 6, cols: 8, tile: tile256d, pack: pack[float64]}
 	default:
 		micro32 = micro[float32]{rows: portableRows, cols: portableCols, tile: tile[float32], pack: pack[float32]}
@@ -56,28 +61,28 @@ func use(l isa.Level) {
 
 // The functions below call assembly by its name: an argument of a function value would be put on the heap.
 
-func newTileArgs(k int, a, b, c unsafe.Pointer, crow, rows, cols int, add bool) tileArgs {
-	x := tileArgs{k: k, a: a, b: b, c: c, crow: crow, rows: rows, mask: 1<<cols - 1}
+func newTileArgs(k int, a, b panel, c unsafe.Pointer, crow, rows, cols, size int, add bool) tileArgs {
+	x := tileArgs{k: k, a: a.at, b: b.at, c: c, crow: crow * size, rows: rows, mask: 1<<cols - 1, arow: a.stride * size, astep: a.step * size, bstep: b.step * size}
 	if add {
 		x.add = 1
 	}
 	return x
 }
 
-func tile512(k int, a, b, c unsafe.Pointer, crow, rows, cols int, add bool) {
-	x := newTileArgs(k, a, b, c, 4*crow, rows, cols, add)
+func tile512(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool) {
+	x := newTileArgs(k, a, b, c, crow, rows, cols, 4, add)
 	tile12x32(&x)
 }
 
-func tile512d(k int, a, b, c unsafe.Pointer, crow, rows, cols int, add bool) {
-	x := newTileArgs(k, a, b, c, 8*crow, rows, cols, add)
+func tile512d(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool) {
+	x := newTileArgs(k, a, b, c, crow, rows, cols, 8, add)
 	tile12x16d(&x)
 }
 
 // The microkernels of AVX2 write whole tiles only: where C ends they write beside it.
 
-func tile256(k int, a, b, c unsafe.Pointer, crow, rows, cols int, add bool) {
-	x := newTileArgs(k, a, b, c, 4*crow, rows, 0, add)
+func tile256(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool) {
+	x := newTileArgs(k, a, b, c, crow, rows, 0, 4, add)
 	if rows == 6 && cols == 16 {
 		tile6x16(&x)
 		return
@@ -88,8 +93,8 @@ func tile256(k int, a, b, c unsafe.Pointer, crow, rows, cols int, add bool) {
 	put(beside[:], 16, c, crow, rows, cols, add)
 }
 
-func tile256d(k int, a, b, c unsafe.Pointer, crow, rows, cols int, add bool) {
-	x := newTileArgs(k, a, b, c, 8*crow, rows, 0, add)
+func tile256d(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool) {
+	x := newTileArgs(k, a, b, c, crow, rows, 0, 8, add)
 	if rows == 6 && cols == 8 {
 		tile6x8d(&x)
 		return
@@ -115,34 +120,54 @@ func put[T element](tile []T, width int, c unsafe.Pointer, crow, rows, cols int,
 	}
 }
 
-// pack32 packs floats whose steps are contiguous by transposing four rows at a time.
-func pack32(transpose func(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int), lanes int) func(dst, src unsafe.Pointer, stride, step, n, width, k int) {
-	return func(dst, src unsafe.Pointer, stride, step, n, width, k int) {
-		if step != 1 || stride == 1 || k < lanes {
-			pack[float32](dst, src, stride, step, n, width, k)
-			return
-		}
-		d := unsafe.Slice((*float32)(dst), width*k)
-		whole := k / lanes * lanes
-		i := 0
-		for ; i+4 <= n; i += 4 {
-			transpose(unsafe.Add(dst, i*4), width*4, unsafe.Add(src, i*stride*4), stride*4, k/lanes)
-			for r := i; r < i+4; r++ {
-				s := unsafe.Slice((*float32)(unsafe.Add(src, r*stride*4)), k)
-				for j := whole; j < k; j++ {
-					d[j*width+r] = s[j]
-				}
+func pack512(dst, src unsafe.Pointer, stride, step, n, width, k int) {
+	if stride == 1 && k > 0 {
+		mask := uint64(1)<<n - 1
+		copyRows(dst, width*4, src, step*4, k, mask&0xffff, mask>>16)
+		return
+	}
+	packRows(dst, src, stride, step, n, width, k, transpose4x16, 16)
+}
+
+func pack512d(dst, src unsafe.Pointer, stride, step, n, width, k int) {
+	if stride == 1 && k > 0 {
+		mask := uint64(1)<<(2*n) - 1
+		copyRows(dst, width*8, src, step*8, k, mask&0xffff, mask>>16)
+		return
+	}
+	pack[float64](dst, src, stride, step, n, width, k)
+}
+
+func pack256(dst, src unsafe.Pointer, stride, step, n, width, k int) {
+	packRows(dst, src, stride, step, n, width, k, transpose4x8, 8)
+}
+
+// packRows packs floats whose steps are contiguous by transposing four rows at a time.
+func packRows(dst, src unsafe.Pointer, stride, step, n, width, k int, transpose func(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int), lanes int) {
+	if step != 1 || stride == 1 || k < lanes {
+		pack[float32](dst, src, stride, step, n, width, k)
+		return
+	}
+	d := unsafe.Slice((*float32)(dst), width*k)
+	whole := k / lanes * lanes
+	i := 0
+	for ; i+4 <= n; i += 4 {
+		transpose(unsafe.Add(dst, i*4), width*4, unsafe.Add(src, i*stride*4), stride*4, k/lanes)
+		for r := i; r < i+4; r++ {
+			s := unsafe.Slice((*float32)(unsafe.Add(src, r*stride*4)), k)
+			for j := whole; j < k; j++ {
+				d[j*width+r] = s[j]
 			}
 		}
-		for ; i < n; i++ {
-			for j, v := range unsafe.Slice((*float32)(unsafe.Add(src, i*stride*4)), k) {
-				d[j*width+i] = v
-			}
+	}
+	for ; i < n; i++ {
+		for j, v := range unsafe.Slice((*float32)(unsafe.Add(src, i*stride*4)), k) {
+			d[j*width+i] = v
 		}
-		for ; i < width; i++ {
-			for j := range k {
-				d[j*width+i] = 0
-			}
+	}
+	for ; i < width; i++ {
+		for j := range k {
+			d[j*width+i] = 0
 		}
 	}
 }
