@@ -20,6 +20,7 @@ type spec struct {
 	// How many workers share this machine, and which of them the crew's first is, for LOCAL_RANK and GPUs: another
 	// launcher may have started the others. ShareCores of them share the cores that this process may use.
 	LocalWorkers, LocalIndex, ShareCores int
+	NoPin                                bool // workers may run on all of these cores
 
 	Hosts   []string // the machine of each worker of the job; nil: all are here
 	Token   string

@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,8 +18,8 @@ import (
 const envMark = "EPL_LAUNCH"
 
 // environ is the environment of one worker: the machine's own, with the job's variables on top. slots are the GPUs that
-// it may see, nil where that is not to be said.
-func (s spec) environ(base []string, worker int, url, mark string, slots []string) []string {
+// it may see, nil where that is not to be said; procs is its GOMAXPROCS, 0 where that is not to be said.
+func (s spec) environ(base []string, worker int, url, mark string, slots []string, procs int) []string {
 	vars := map[string]string{envMark: mark}
 	set := func(name, value string) {
 		if value != "" {
@@ -53,8 +52,8 @@ func (s spec) environ(base []string, worker int, url, mark string, slots []strin
 		set("MASTER_PORT", port)
 	}
 
-	if _, chosen := lookup(base, "GOMAXPROCS"); !chosen && s.ShareCores > 1 {
-		set("GOMAXPROCS", strconv.Itoa(threads(runtime.GOMAXPROCS(0), s.ShareCores)))
+	if procs > 0 {
+		set("GOMAXPROCS", strconv.Itoa(procs))
 	}
 	if slots != nil {
 		vars[envVisible] = strings.Join(slots, ",")
@@ -69,15 +68,6 @@ func (s spec) environ(base []string, worker int, url, mark string, slots []strin
 		all = append(all, name+"="+vars[name])
 	}
 	return all
-}
-
-// threads is how many a worker may run at once: its share of the cores, but two at least if there is a core for each
-// worker, because one waits for the other workers while another computes.
-func threads(cores, workers int) int {
-	if workers > cores {
-		return 1
-	}
-	return max(2, cores/workers)
 }
 
 func sortedKeys(m map[string]string) (keys []string) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/internal/cores"
 	"github.com/easyparallel/epl/internal/version"
 	"github.com/easyparallel/epl/rendezvous"
 	"github.com/easyparallel/epl/wire"
@@ -104,7 +104,7 @@ func (l *local) serve(security wire.Security) error {
 
 // security is what the workers will read from their environment, so that what is wrong with it is found before they start.
 func (l *local) security() (wire.Security, error) {
-	environ := l.workerEnviron(l.spec.First, nil)
+	environ := l.workerEnviron(l.spec.First, nil, 0)
 	job, _, err := rendezvous.JobFromEnvironment(func(name string) (string, bool) {
 		if name == rendezvous.EnvURL && l.url == "" {
 			return fmt.Sprintf("tcp://127.0.0.1:%d", DefaultPort), true // any will do: the port is not known yet
@@ -114,8 +114,8 @@ func (l *local) security() (wire.Security, error) {
 	return job.Security, err
 }
 
-func (l *local) workerEnviron(worker int, slots []string) []string {
-	return l.spec.environ(l.environ, worker, l.url, l.mark, slots)
+func (l *local) workerEnviron(worker int, slots []string, procs int) []string {
+	return l.spec.environ(l.environ, worker, l.url, l.mark, slots, procs)
 }
 
 func (l *local) start() (err error) {
@@ -124,11 +124,14 @@ func (l *local) start() (err error) {
 		l.note("%s", note)
 	}
 	ownThread(l.over, func() {
+		all, shares := cores.Mine(), l.shares()
 		for i := range l.spec.Count {
-			if err = l.startWorker(l.spec.First+i, slots[l.spec.LocalIndex+i]); err != nil {
-				return
+			at := l.spec.LocalIndex + i
+			if err = l.startWorker(l.spec.First+i, slots[at], shares[at%len(shares)]); err != nil {
+				break
 			}
 		}
+		_ = cores.Bind(all) // it did so before
 	})
 	for _, p := range l.processes {
 		go func() {
@@ -139,10 +142,20 @@ func (l *local) start() (err error) {
 	return err
 }
 
-func (l *local) startWorker(worker int, slots []string) error {
-	environ := l.workerEnviron(worker, slots)
+// startWorker starts a worker on its share of the cores, to which it binds the calling thread: the process inherits that,
+// and all that it starts.
+func (l *local) startWorker(worker int, slots []string, s share) error {
+	environ := l.workerEnviron(worker, slots, s.procs)
+	if s.pin != nil {
+		if err := cores.Bind(s.pin); err != nil {
+			return errors.Errorf("epl: cannot bind worker %d to cores %s: %v; --no_pin does without", worker, cores.Text(s.pin), err)
+		}
+	}
 	if l.spec.Debug {
 		l.note("worker %d on %s: %s", worker, l.spec.Host, strings.Join(l.command, " "))
+		if s.pin != nil {
+			l.note("worker %d runs on cores %s", worker, cores.Text(s.pin))
+		}
 		l.note("worker %d has %s", worker, strings.Join(without(environ, l.environ), " "))
 	}
 	p := &process{worker: worker, cmd: exec.Command(l.command[0], l.command[1:]...)}
@@ -235,14 +248,4 @@ func (l *local) finish() {
 	}
 	l.cleanup()
 	l.guard.dismiss()
-}
-
-// affinity tells whether somebody has given this process only some of the machine's cores.
-func affinity(cores int) bool {
-	stat, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return false
-	}
-	all := strings.Count(string(stat), "\ncpu")
-	return cores < all
 }

@@ -260,7 +260,7 @@ func TestWorkersOnOtherMachinesGetTheUsersSettings(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	s := spec{Workers: 2, Environ: []string{"EPL_PASSES=none"}}
-	vars := s.environ([]string{"EPL_PASSES=all", "A=b"}, 1, "tcp://a:1", "mark", nil)
+	vars := s.environ([]string{"EPL_PASSES=all", "A=b"}, 1, "tcp://a:1", "mark", nil, 0)
 	if value, _ := lookup(vars, "EPL_PASSES"); value != "none" {
 		t.Errorf("EPL_PASSES=%s", value)
 	}

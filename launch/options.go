@@ -44,6 +44,10 @@ type Options struct {
 	// TLSCert, TLSKey and TLSCA are PEM files for connections over a network that is not trusted: all, or none.
 	TLSCert, TLSKey, TLSCA string
 
+	// NoPin lets the workers of a machine run on all of its cores, as few threads as are their share. Otherwise each has
+	// cores of its own, on Linux.
+	NoPin bool
+
 	// LogDir is a directory for the workers' output: LogDir/TaskLabel/worker-N.log. Empty: no logs.
 	LogDir string
 	// TaskLabel names this run. Empty: the time.

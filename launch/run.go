@@ -13,6 +13,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/internal/cores"
 	"github.com/easyparallel/epl/rendezvous"
 	"github.com/easyparallel/epl/wire"
 )
@@ -96,7 +97,7 @@ func plan(ctx context.Context, o *Options) (crews []place, leave func(), err err
 	if err != nil {
 		return nil, nil, errors.Errorf("epl: cannot find the working directory: %v", err)
 	}
-	job := spec{Command: o.Command, Directory: directory, Devices: o.DevicesPerWorker, Debug: o.Debug, Updates: isTerminal(o.Stderr)}
+	job := spec{Command: o.Command, Directory: directory, Devices: o.DevicesPerWorker, NoPin: o.NoPin, Debug: o.Debug, Updates: isTerminal(o.Stderr)}
 	if value, set := o.lookup(cluster.EnvDevicesPerWorker); set && job.Devices == 0 {
 		job.Devices, _ = strconv.Atoi(strings.TrimSpace(value)) // a list of numbers, or nonsense, is the workers' business
 	}
@@ -162,7 +163,7 @@ func allocated(o Options, job spec, a cluster.Allocation) ([]place, error) {
 	}
 	job.Workers, job.First, job.Count, job.Hosts, job.Host = a.Workers, a.Index, 1, a.Hosts, hostName()
 	job.LocalWorkers, job.LocalIndex, job.ShareCores = a.LocalWorkers, a.LocalIndex, a.LocalWorkers
-	if affinity(runtime.NumCPU()) {
+	if runtime.NumCPU() < cores.Together() {
 		job.ShareCores = 1 // each has been given cores of its own
 	}
 	job.Meet, _ = lookup(vars, rendezvous.EnvURL)

@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -47,6 +50,20 @@ func TestTheFlagsEndWhereTheCommandBegins(t *testing.T) {
 func TestTheStatusIsTheWorkers(t *testing.T) {
 	if status, _, stderr := execute("sh", "-c", "exit 7"); status != 7 || !strings.Contains(stderr, "worker 0 on ") {
 		t.Errorf("status %d, %q", status, stderr)
+	}
+}
+
+func TestWorkersRunOnCoresOfTheirOwnUnlessToldNotTo(t *testing.T) {
+	if _, err := exec.LookPath("nproc"); err != nil || runtime.GOOS != "linux" || runtime.NumCPU() < 2 {
+		t.Skip("there is nothing to deal, or nobody who tells")
+	}
+	for flag, want := range map[string]int{"--no-pin": runtime.NumCPU(), "--no_pin=false": runtime.NumCPU() / 2} {
+		t.Setenv("GOMAXPROCS", "") // else nobody is bound
+		os.Unsetenv("GOMAXPROCS")
+		status, stdout, stderr := execute(flag, "-n", "2", "nproc")
+		if status != 0 || !strings.Contains(stdout, fmt.Sprintf("[0] %d\n", want)) {
+			t.Errorf("%s: status %d, %q, want %d; %s", flag, status, stdout, want, stderr)
+		}
 	}
 }
 
