@@ -26,8 +26,12 @@ func (b *Backend) Compile(s *ir.Segment, other func(*ir.Segment) (compute.Execut
 	if err != nil {
 		return nil, errors.WithMessagef(err, "epl: segment %q", s.Name)
 	}
-	x := &executable{backend: b, plan: p, memory: make([]unsafe.Pointer, len(p.tensors)), results: make([]compute.Buffer, len(p.tensors))}
-	x.prepare()
+	x := &executable{backend: b, plan: p, memory: make([]unsafe.Pointer, len(p.tensors)), results: make([]compute.Buffer, len(p.tensors)),
+		shared: make([]compute.Buffer, len(p.tensors))}
+	if err := x.prepare(); err != nil {
+		x.Finalize()
+		return nil, errors.WithMessagef(err, "epl: segment %q", s.Name)
+	}
 	return x, nil
 }
 
@@ -38,7 +42,9 @@ type executable struct {
 	// While it runs: where tensors lie, and the buffers that GoMLX's backend returned.
 	memory  []unsafe.Pointer
 	results []compute.Buffer
-	jobs    [][]job // by step; the last of each counts the tasks of its groups
+	inputs  []*Buffer
+	shared  []compute.Buffer // memory of GoMLX's backend that its ops read, by tensor
+	jobs    [][]job          // by step; the last of each counts the tasks of its groups
 }
 
 // job is a range of the tasks of a group in the tasks of a step.
@@ -57,6 +63,12 @@ func (x *executable) Finalize() {
 			if t.other != nil {
 				t.other.exec.Finalize()
 			}
+		}
+	}
+	for n, s := range x.shared {
+		if s != nil {
+			_ = s.Finalize()
+			x.shared[n] = nil
 		}
 	}
 }
@@ -82,9 +94,16 @@ func (x *executable) Outputs() (list []shapes.Shape) {
 }
 
 // prepare finds what does not change from run to run.
-func (x *executable) prepare() {
+func (x *executable) prepare() error {
 	for n := range x.plan.tensors {
-		if t := &x.plan.tensors[n]; t.place == isConst {
+		t := &x.plan.tensors[n]
+		if t.shared.Ok() {
+			if err := x.share(n); err != nil {
+				return err
+			}
+			continue
+		}
+		if t.place == isConst {
 			c := aligned(len(t.constant))
 			copy(c, t.constant)
 			x.memory[n] = unsafe.Pointer(unsafe.SliceData(c))
@@ -104,6 +123,7 @@ func (x *executable) prepare() {
 		}
 		x.jobs = append(x.jobs, append(jobs, job{first: first}))
 	}
+	return nil
 }
 
 // Execute implements compute.Executable.
@@ -160,6 +180,7 @@ func (x *executable) execute(inputs []compute.Buffer, donate []bool, did func(st
 			x.memory[n] = unsafe.Pointer(unsafe.SliceData(outs[t.index].bytes))
 		}
 	}
+	x.inputs = ins
 	defer x.release()
 	for s, step := range p.steps {
 		var start time.Time
@@ -207,10 +228,11 @@ func (x *executable) release() {
 		}
 	}
 	for n := range x.memory {
-		if x.plan.tensors[n].place != isConst {
+		if p := x.plan.tensors[n].place; p != isConst && p != isShared {
 			x.memory[n] = nil
 		}
 	}
+	x.inputs = nil
 	for _, jobs := range x.jobs {
 		for _, j := range jobs {
 			clear(j.mem)
@@ -264,36 +286,4 @@ func find(groups []job, number int) int {
 		}
 	}
 	return lo
-}
-
-// fallback runs an op on GoMLX's backend: its inputs are copied there, its results are read where they are.
-func (x *executable) fallback(t *task, mem []unsafe.Pointer) error {
-	inner := x.backend.Backend
-	ins := make([]compute.Buffer, t.reads)
-	donate := make([]bool, t.reads)
-	for i, v := range t.other.inputs {
-		tensor := &x.plan.tensors[t.mems[i]]
-		flat := flatOf(unsafe.Slice((*byte)(mem[i]), tensor.bytes), v.Shape)
-		buf, err := inner.BufferFromFlatData(0, flat, v.Shape)
-		if err != nil {
-			return err
-		}
-		ins[i], donate[i] = buf, true
-	}
-	outs, err := t.other.exec.Execute(ins, donate, 0)
-	if err != nil {
-		return err
-	}
-	for i, o := range outs {
-		n := t.mems[t.reads+i]
-		x.results[n] = o
-		flat, err := o.Data()
-		if err != nil {
-			return err
-		}
-		if bytes := anyBytes(flat, x.plan.tensors[n].value.Shape.DType); len(bytes) > 0 {
-			x.memory[n] = unsafe.Pointer(unsafe.SliceData(bytes))
-		}
-	}
-	return nil
 }

@@ -59,7 +59,7 @@ func (p *plan) listing() *emit.Listing {
 		}
 	}
 	for n := range p.tensors {
-		if t := &p.tensors[n]; t.place == isResult {
+		if t := &p.tensors[n]; t.place == isResult || t.place == isShared {
 			l.Outside += int64(t.bytes)
 		}
 	}
@@ -102,7 +102,7 @@ func (p *plan) step(t *task) emit.Step {
 			s.Flops = 2 * int64(op.Outputs[0].Shape.Size()) * int64(product(kernel)/kernel[a.Axes.KernelOutputChannels])
 		}
 	default:
-		s.Kind, s.Copied = emit.Fallback, s.Read
+		s.Kind, s.Copied = emit.Fallback, p.copied(t)
 		s.Size = "-"
 		if plain(op.Outputs[0]) {
 			s.Size = times(dimsOf(op.Outputs[0]))

@@ -29,8 +29,15 @@ func (b *builder) memory() {
 	}
 	for at, step := range b.steps {
 		for _, t := range step {
-			if t.code != nil && b.opts.inPlace {
+			switch {
+			case !b.opts.inPlace:
+			case t.code != nil:
 				b.overwrite(at, t, output, reader)
+			case t.inPlace:
+				in, out := t.mems[0], t.mems[t.reads]
+				if x := &b.tensors[in]; x.last == at && reader[in] == t && !output[in] && !slices.Contains(t.mems[1:t.reads], in) && mayTake(x, &b.tensors[out]) {
+					b.tensors[out].over = in
+				}
 			}
 		}
 	}
@@ -60,8 +67,7 @@ func (b *builder) overwrite(at int, t *task, output map[int]bool, reader map[int
 				in.value.Shape.DType.Size() != out.value.Shape.DType.Size() || !t.code.canOverwrite(i, j) {
 				continue
 			}
-			// The memory of an input becomes that of an output, memory of the arena stays there.
-			if in.place == isInput && out.place != isOutput || in.place == isConst || in.place == isResult || in.place == inArena && out.place != inArena {
+			if !mayTake(in, out) {
 				continue
 			}
 			out.over = m
@@ -69,6 +75,12 @@ func (b *builder) overwrite(at int, t *task, output map[int]bool, reader map[int
 			break
 		}
 	}
+}
+
+// mayTake tells whether a result may take the memory of a tensor: that of an input becomes that of an output, memory of the
+// arena stays there.
+func mayTake(in, out *tensor) bool {
+	return in.place == isInput && out.place == isOutput || in.place == inArena && out.place == inArena
 }
 
 // canOverwrite tells whether tensor d may lie where tensor a is: every block reads its elements of a before it writes those

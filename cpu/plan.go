@@ -34,6 +34,8 @@ type task struct {
 	reads  int   // of nodes that are no groups: how many of them are inputs
 	own    int   // where memory for its partial results begins in the arena
 	ownLen int
+	// inPlace says of a native op that its first output may lie where its first input is.
+	inPlace bool
 	// dotOffsets are where the operands of a product begin in their tensors, in bytes.
 	dotOffsets [2]int
 }
@@ -50,6 +52,7 @@ const (
 	isConst               // in memory of the plan
 	isOutput              // in the memory of an output
 	isResult              // in what another backend returned
+	isShared              // in memory of another backend, which reads it there
 )
 
 // tensor is a value with memory of its own.
@@ -60,6 +63,8 @@ type tensor struct {
 	bytes      int
 	made, last int // the steps that write it and read it last
 	constant   []byte
+	// shared is the shape in which another backend reads the tensor where it is; not Ok: it does not.
+	shared shapes.Shape
 	// over is the tensor whose memory it takes, element by element: -1 if none. If that is an input, only where the input
 	// is donated.
 	over int
@@ -92,6 +97,7 @@ func newPlan(s *ir.Segment, o options, other fallbackCompiler) (*plan, error) {
 	}
 	p.nodes = b.fuser.order()
 	b.schedule()
+	b.share()
 	b.memory()
 	return p, nil
 }
@@ -148,10 +154,13 @@ func (b *builder) op(op *ir.Op, other fallbackCompiler) error {
 	if b.reduceAny(op) || b.dense(op) {
 		return nil
 	}
+	if done, err := b.written(op, other); done || err != nil {
+		return err
+	}
 	if make := natives[op.Type()]; make != nil && !slices.ContainsFunc(op.Inputs, func(v *ir.Value) bool { return v == nil || !plain(v) }) &&
 		!slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool { return !plain(v) }) {
 		if f := make(op); f != nil {
-			b.whole(op, &task{native: f}, op.Inputs)
+			b.whole(op, &task{native: f, inPlace: inPlace[op.Type()]}, op.Inputs)
 			return nil
 		}
 	}
