@@ -87,7 +87,15 @@ func newPlan(s *ir.Segment, o options, other fallbackCompiler) (*plan, error) {
 	for _, v := range s.Inputs {
 		b.tensor(v, isInput, slices.Index(s.Inputs, v))
 	}
+	sums, within := b.padSums(s.Ops)
 	for _, op := range s.Ops {
+		if within[op] {
+			continue
+		}
+		if sum := sums[op]; sum != nil {
+			sum.add(b, op)
+			continue
+		}
 		if err := b.op(op, other); err != nil {
 			return nil, err
 		}
