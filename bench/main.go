@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
 	"text/tabwriter"
 	"time"
 )
@@ -31,6 +32,8 @@ func main() {
 	rows := flag.String("rows", ".", "regular expression: the rows to measure")
 	pairs := flag.Int("pairs", 0, "pairs of measurements per row (0: the row's own number)")
 	out := flag.String("json", "", "also write the results to this file")
+	markdown := flag.Bool("markdown", false, "print the table as Markdown")
+	profile := flag.String("cpuprofile", "", "measure our side alone, and write where it spends its time to this file")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fail(fmt.Errorf("unknown argument %q: see -h", flag.Arg(0)))
@@ -42,6 +45,16 @@ func main() {
 	if *pairs < 0 {
 		fail(fmt.Errorf("-pairs %d: must be positive", *pairs))
 	}
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err != nil {
+			fail(err)
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			fail(err)
+		}
+		defer pprof.StopCPUProfile()
+	}
 	report := Report{Go: runtime.Version(), CPUs: runtime.NumCPU(), SIMD: simd(), When: time.Now().UTC().Format(time.RFC3339)}
 	for _, row := range Rows {
 		if !match.MatchString(row.Name) {
@@ -51,16 +64,21 @@ func main() {
 			row.Pairs = *pairs
 		}
 		fmt.Fprintf(os.Stderr, "%s: %d pairs …\n", row.Name, row.Pairs)
-		r, err := row.Measure()
+		row.alone = *profile != ""
+		results, err := row.Measure()
 		if err != nil {
 			fail(fmt.Errorf("%s: %w", row.Name, err))
 		}
-		report.Results = append(report.Results, r)
+		report.Results = append(report.Results, results...)
 	}
 	if len(report.Results) == 0 {
 		fail(fmt.Errorf("no row matches %q", *rows))
 	}
-	report.print()
+	if *markdown {
+		report.printMarkdown()
+	} else {
+		report.print()
+	}
 	if *out != "" {
 		if err := report.write(*out); err != nil {
 			fail(err)
@@ -117,6 +135,19 @@ func (r *Report) print() {
 		fmt.Fprintf(w, "%s\t%s\t%.3f\t%.3f\t%.3f\t%.3f–%.3f\t%d\t%s\n", x.Row, x.Peer, x.Ours, x.Theirs, x.Ratio, x.Low, x.High, x.Pairs, x.verdict())
 	}
 	w.Flush()
+}
+
+// printMarkdown prints the table for a document.
+func (r *Report) printMarkdown() {
+	fmt.Println("| row | peer | EPL ms | peer ms | peer/EPL | 95% | pairs | target |")
+	fmt.Println("|---|---|---|---|---|---|---|---|")
+	for _, x := range r.Results {
+		if x.Skipped != "" {
+			fmt.Printf("| %s | %s | skipped: %s | | | | | |\n", x.Row, x.Peer, x.Skipped)
+			continue
+		}
+		fmt.Printf("| %s | %s | %.3g | %.3g | %.2f | %.2f–%.2f | %d | %s |\n", x.Row, x.Peer, x.Ours, x.Theirs, x.Ratio, x.Low, x.High, x.Pairs, x.verdict())
+	}
 }
 
 // verdict compares the ratio with its target.

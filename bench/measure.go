@@ -17,11 +17,22 @@ type Row struct {
 	// Ours and Theirs make a side: a function that does the work once and says how long it took. An error of type
 	// missing leaves the row out.
 	Ours, Theirs func() (side, error)
-	// Custom measures something that is no comparison of two sides, in place of Ours and Theirs.
+	// Also are further peers, which take turns with these two; each gives a line of the table.
+	Also []Peer
+	// Custom measures something that is no comparison of sides, in place of Ours and Theirs.
 	Custom func(runs int) (Result, error)
+	// alone leaves the peers out.
+	alone bool
 }
 
-// side is one of the two things compared.
+// Peer is what EPL is compared with.
+type Peer struct {
+	Name   string
+	Target float64
+	Make   func() (side, error)
+}
+
+// side is one of the things compared.
 type side struct {
 	once  func() (time.Duration, error)
 	close func()
@@ -32,49 +43,84 @@ type missing string
 
 func (m missing) Error() string { return string(m) }
 
-// Measure runs the row.
-func (r Row) Measure() (Result, error) {
-	res := Result{Row: r.Name, Peer: r.Peer, Pairs: r.Pairs, Target: r.Target}
+// Measure runs the row. There is a result for each peer.
+func (r Row) Measure() ([]Result, error) {
 	if r.Custom != nil {
 		custom, err := r.Custom(r.Pairs)
 		custom.Row, custom.Peer, custom.Pairs = r.Name, r.Peer, r.Pairs
-		return custom, err
+		return []Result{custom}, err
 	}
-	var sides [2]side
-	for i, make := range []func() (side, error){r.Ours, r.Theirs} {
+	peers := append([]Peer{{r.Peer, r.Target, r.Theirs}}, r.Also...)
+	results := make([]Result, len(peers))
+	for i, p := range peers {
+		results[i] = Result{Row: r.Name, Peer: p.Name, Pairs: r.Pairs, Target: p.Target}
+	}
+	var sides []side
+	var of []int // the peer of each side but the first, which is ours
+	for i := -1; i < len(peers); i++ {
+		make := r.Ours
+		if i >= 0 {
+			make = peers[i].Make
+		}
+		if r.alone && i >= 0 {
+			make = func() (side, error) { return side{}, missing("left out") }
+		}
 		s, err := make()
 		if m, ok := err.(missing); ok {
-			res.Skipped = string(m)
-			return res, nil
+			for k := range results {
+				if k == i || i < 0 {
+					results[k].Skipped = string(m)
+				}
+			}
+			if i < 0 {
+				return results, nil
+			}
+			continue
 		} else if err != nil {
-			return res, err
+			return nil, err
 		}
 		if s.close != nil {
 			defer s.close()
 		}
-		sides[i] = s
+		sides, of = append(sides, s), append(of, i)
 	}
-	var times [2][]float64
+	times, err := r.turns(sides)
+	if err != nil {
+		return nil, err
+	}
+	for i, theirs := range times[1:] {
+		results[of[i+1]].compare(times[0], theirs)
+	}
+	return results, nil
+}
+
+// turns lets the sides take turns, and returns the milliseconds of each.
+func (r Row) turns(sides []side) ([][]float64, error) {
+	times := make([][]float64, len(sides))
 	for n := range r.Warm + r.Pairs {
-		for k := range 2 {
-			i := (k + n) % 2 // take turns in going first
+		for k := range sides {
+			i := (k + n) % len(sides) // take turns in going first
 			d, err := sides[i].once()
 			if err != nil {
-				return res, err
+				return nil, err
 			}
 			if n >= r.Warm {
 				times[i] = append(times[i], float64(d.Nanoseconds())/1e6)
 			}
 		}
 	}
-	ratios := make([]float64, r.Pairs)
+	return times, nil
+}
+
+// compare fills in what the times of the turns tell.
+func (x *Result) compare(ours, theirs []float64) {
+	ratios := make([]float64, len(ours))
 	for i := range ratios {
-		ratios[i] = times[1][i] / times[0][i]
+		ratios[i] = theirs[i] / ours[i]
 	}
-	res.Ours, res.Theirs = median(times[0]), median(times[1])
-	res.Ratio = median(ratios)
-	res.Low, res.High = bootstrap(ratios)
-	return res, nil
+	x.Ours, x.Theirs = median(ours), median(theirs)
+	x.Ratio = median(ratios)
+	x.Low, x.High = bootstrap(ratios)
 }
 
 func median(x []float64) float64 {

@@ -57,7 +57,7 @@ func rows() []Row {
 	all = append(all, commRows()...)
 	all = append(all, scalingRows()...)
 	all = append(append(all, pipelineRows()...), splitRows()...)
-	return append(all, recomputeRows()...)
+	return append(append(all, recomputeRows()...), engineRows()...)
 }
 
 // problem is a model with data.

@@ -50,7 +50,7 @@ func scalingRows() (rows []Row) {
 			Row{Name: name + "EPL", Peer: "EPL, 1 process on all cores", Pairs: 15, Warm: 2, Target: 0.92, Ours: ours, Theirs: single},
 			Row{Name: name + "EPL-without-communication", Peer: "EPL, 1 process on all cores", Pairs: 15, Warm: 2, Ours: alone, Theirs: single},
 			Row{Name: name + "PyTorch-DDP", Peer: "PyTorch, 1 process on all cores", Pairs: 15, Warm: 2, Ours: theirs,
-				Theirs: func() (side, error) { return inARow(torch(batch)) }},
+				Theirs: func() (side, error) { return inARow(torch("mlp", batch)) }},
 			Row{Name: name + "2-workers", Peer: "PyTorch DDP over Gloo", Pairs: 15, Warm: 2, Ours: ours, Theirs: theirs})
 	}
 	return rows

@@ -10,16 +10,18 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/cpu"
 )
 
-//go:embed torch_mlp.py
-var torchMLP string
+//go:embed torch_models.py
+var torchModels string
 
 // torchRow compares with PyTorch on the same model, data sizes, optimizer and number of threads.
 func torchRow(batch int, p problem) Row {
 	return Row{Name: fmt.Sprintf("mlp-25M/%d", batch), Peer: "PyTorch", Pairs: 15, Warm: 2,
 		Ours:   func() (side, error) { return p.onEPL("all") },
-		Theirs: func() (side, error) { return torch(batch) }}
+		Theirs: func() (side, error) { return torch("mlp", batch) }}
 }
 
 // pythonWithTorch returns a Python that has PyTorch.
@@ -29,18 +31,50 @@ func pythonWithTorch() (string, error) {
 		python = "/usr/bin/python3"
 	}
 	if err := exec.Command(python, "-c", "import torch").Run(); err != nil {
-		return "", missing(fmt.Sprintf("%s has no PyTorch (Debian: apt-get install python3-torch libopenblas0-pthread)", python))
+		return "", missing(fmt.Sprintf("%s has no PyTorch (Debian: apt-get install python3-torch libopenblas0-openmp)", python))
 	}
 	return python, nil
 }
 
-// torch starts a Python process that does a train step for every line it reads.
-func torch(batch int) (side, error) {
+// torch starts a Python process that does a train step of a model for every line it reads.
+func torch(model string, numbers ...int) (side, error) {
 	python, err := pythonWithTorch()
 	if err != nil {
 		return side{}, err
 	}
-	cmd := exec.Command(python, "-u", "-c", torchMLP, strconv.Itoa(batch))
+	args := []string{"-u", "-c", torchModels, model}
+	for _, n := range numbers {
+		args = append(args, strconv.Itoa(n))
+	}
+	cmd := exec.Command(python, args...)
+	cmd.Env = blas()
+	return stepper(cmd)
+}
+
+// openMP is where Debian keeps OpenBLAS with the threads of OpenMP, which PyTorch has as well. The other OpenBLAS has threads of
+// its own, and both kinds spin: on few cores that takes PyTorch twice the time.
+const openMP = "/usr/lib/x86_64-linux-gnu/openblas-openmp"
+
+// blas is the environment, with the fastest BLAS that is installed. Kernels of OpenBLAS are named, because an OpenBLAS that is
+// older than the CPU takes it for one of 2004, and is five times slower than need be.
+func blas() []string {
+	env := os.Environ()
+	if _, err := os.Stat(openMP); err == nil && os.Getenv("LD_LIBRARY_PATH") == "" {
+		env = append(env, "LD_LIBRARY_PATH="+openMP)
+	}
+	if os.Getenv("OPENBLAS_CORETYPE") == "" {
+		switch {
+		case cpu.X86.HasAVX512F:
+			env = append(env, "OPENBLAS_CORETYPE=SKYLAKEX")
+		case cpu.X86.HasAVX2:
+			env = append(env, "OPENBLAS_CORETYPE=HASWELL")
+		}
+	}
+	return env
+}
+
+// stepper starts a process that does a train step for every line it reads, and prints the seconds it took.
+func stepper(cmd *exec.Cmd) (side, error) {
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
