@@ -142,3 +142,40 @@ func TestConvolutionsOfAnyAxesStridesPaddingsDilationsAndGroups(t *testing.T) {
 		}
 	}
 }
+
+// Layers are large enough to be shared out, and to have depths that are cut.
+func TestConvolutionsOfLayersAndTheirGradients(t *testing.T) {
+	list := engines(t)
+	r := rand.New(rand.NewPCG(13, 14))
+	layers := []convLayer{{3, 3, 8, 16, 3, 1}, {2, 8, 8, 15, 3, 1}, {2, 5, 40, 14, 3, 2}, {3, 8, 16, 16, 1, 2}, {2, 17, 33, 9, 1, 1}, {1, 3, 70, 21, 7, 2},
+		{2, 48, 24, 7, 3, 1}, {5, 34, 100, 8, 3, 1}, {1, 2, 1, 40, 5, 3}}
+	for _, l := range layers {
+		for name, p := range l.programs() {
+			var inputs []any
+			for _, v := range p.Main.Params {
+				inputs = append(inputs, content(r, v.Shape))
+			}
+			op := p.Main.Outputs[0].Op
+			a := *op.Attrs.(*ir.ConvGeneral)
+			for _, s := range []*[]int{&a.Strides, &a.InputDilations, &a.KernelDilations} {
+				if *s == nil {
+					*s = []int{1, 1}
+				}
+			}
+			want := naiveConvolution(&a, wide(inputs[0]), wide(inputs[1]), op.Inputs[0].Shape.Dimensions, op.Inputs[1].Shape.Dimensions, op.Outputs[0].Shape.Dimensions)
+			var first any
+			for engine, b := range list {
+				got := execute(t, b, p, inputs)[0]
+				if err := same(want, wide(got), 1e-5); err != nil {
+					t.Fatalf("%v %s, %s: %v", l, name, engine, err)
+				}
+				if first == nil {
+					first = got
+				}
+				if err := same(first, got, 0); err != nil {
+					t.Fatalf("%v %s: engines differ: %v", l, name, err)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,15 @@
+//go:build !amd64
+
+package gemm
+
+import (
+	"unsafe"
+
+	"github.com/easyparallel/epl/cpu/isa"
+)
+
+func useDirect(isa.Level) {}
+
+func copyLines(dst, src unsafe.Pointer, dstStep, srcStep, rows, cols, width, size int) {
+	copyLinesPortable(dst, src, dstStep, srcStep, rows, cols, width, size)
+}
