@@ -26,11 +26,16 @@ func (b *Backend) Compile(s *ir.Segment, other func(*ir.Segment) (compute.Execut
 	if err != nil {
 		return nil, errors.WithMessagef(err, "epl: segment %q", s.Name)
 	}
+	return b.ready(p)
+}
+
+// ready makes an executable of a plan.
+func (b *Backend) ready(p *plan) (*executable, error) {
 	x := &executable{backend: b, plan: p, memory: make([]unsafe.Pointer, len(p.tensors)), results: make([]compute.Buffer, len(p.tensors)),
 		shared: make([]compute.Buffer, len(p.tensors))}
 	if err := x.prepare(); err != nil {
 		x.Finalize()
-		return nil, errors.WithMessagef(err, "epl: segment %q", s.Name)
+		return nil, errors.WithMessagef(err, "epl: segment %q", p.segment.Name)
 	}
 	return x, nil
 }
@@ -43,6 +48,7 @@ type executable struct {
 	memory  []unsafe.Pointer
 	results []compute.Buffer
 	inputs  []*Buffer
+	arena   []byte           // of a function: for its intermediate tensors
 	shared  []compute.Buffer // memory of GoMLX's backend that its ops read, by tensor
 	jobs    [][]job          // by step; the last of each counts the tasks of its groups
 }
@@ -62,6 +68,13 @@ func (x *executable) Finalize() {
 		for _, t := range step {
 			if t.other != nil {
 				t.other.exec.Finalize()
+			}
+			if t.control != nil {
+				for _, f := range t.control.funcs {
+					if f.exec != nil {
+						f.exec.Finalize()
+					}
+				}
 			}
 		}
 	}
@@ -114,6 +127,15 @@ func (x *executable) prepare() error {
 		first := 0
 		for _, t := range step {
 			mem := make([]unsafe.Pointer, len(t.mems))
+			if t.control != nil {
+				for _, f := range t.control.funcs {
+					var err error
+					if f.exec, err = x.backend.ready(f.plan); err != nil {
+						return err
+					}
+					f.exec.arena = aligned(f.plan.arena)
+				}
+			}
 			if t.code != nil {
 				jobs = append(jobs, job{t, mem, first})
 				first += t.code.tasks()
@@ -157,9 +179,22 @@ func (x *executable) execute(inputs []compute.Buffer, donate []bool, did func(st
 		b.arena = nil
 		b.arena = aligned(p.arena)
 	}
-	arena := unsafe.Pointer(unsafe.SliceData(b.arena))
+	outs, err := x.run(ins, donate, unsafe.Pointer(unsafe.SliceData(b.arena)), did)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]compute.Buffer, len(outs))
+	for i, o := range outs {
+		all[i] = o
+	}
+	return all, nil
+}
+
+// run runs the steps, with memory for intermediate tensors.
+func (x *executable) run(ins []*Buffer, donate []bool, arena unsafe.Pointer, did func(step int, start time.Time)) ([]*Buffer, error) {
+	b, p := x.backend, x.plan
 	outs := make([]*Buffer, len(p.outputs))
-	given := make([]bool, len(inputs)) // donated and in use as an output
+	given := make([]bool, len(ins)) // donated and in use as an output
 	for n := range p.tensors {
 		t := &p.tensors[n]
 		switch t.place {
@@ -194,7 +229,6 @@ func (x *executable) execute(inputs []compute.Buffer, donate []bool, did func(st
 			did(s, start)
 		}
 	}
-	all := make([]compute.Buffer, len(outs))
 	for i, n := range p.outputs {
 		if p.tensors[n].place == isResult {
 			r := x.results[n]
@@ -205,7 +239,6 @@ func (x *executable) execute(inputs []compute.Buffer, donate []bool, did func(st
 			}
 		}
 		outs[i].shape = p.segment.Outputs[i].Shape
-		all[i] = outs[i]
 	}
 	for i, in := range ins {
 		if i < len(donate) && donate[i] {
@@ -216,7 +249,7 @@ func (x *executable) execute(inputs []compute.Buffer, donate []bool, did func(st
 			}
 		}
 	}
-	return all, nil
+	return outs, nil
 }
 
 // release lets go of what a run used.
@@ -271,6 +304,9 @@ func (x *executable) step(step []*task, jobs []job, arena unsafe.Pointer) error 
 		return t.dot.Run(team, unsafe.Add(mem[0], t.dotOffsets[0]), unsafe.Add(mem[1], t.dotOffsets[1]), mem[2])
 	case t.native != nil:
 		return t.native(team, mem[:t.reads], mem[t.reads:])
+	}
+	if t.control != nil {
+		return x.control(t, mem)
 	}
 	return x.fallback(t, mem)
 }

@@ -101,6 +101,8 @@ func (p *plan) step(t *task) emit.Step {
 			s.Kind, s.Kernel = emit.Convolution, gemm.Kernel(op.Outputs[0].Shape.DType)
 			s.Flops = 2 * int64(op.Outputs[0].Shape.Size()) * int64(product(kernel)/kernel[a.Axes.KernelOutputChannels])
 		}
+	case t.control != nil:
+		s.Kind, s.Size = emit.Native, "-"
 	default:
 		s.Kind, s.Copied = emit.Fallback, p.copied(t)
 		s.Size = "-"

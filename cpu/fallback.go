@@ -72,6 +72,10 @@ func (x *executable) share(n int) error {
 func (p *plan) isCopied(t *task, i int) bool {
 	x, shape := &p.tensors[t.mems[i]], t.other.inputs[i].Shape
 	if x.place == isResult {
+		switch x.value.Op.Attrs.(type) {
+		case *ir.While, *ir.If:
+			return true
+		}
 		return !sameShape(x.value.Shape, shape)
 	}
 	return !x.shared.Ok() || !sameShape(x.shared, shape)

@@ -72,8 +72,11 @@ func (x *opByOp) Execute(inputs []compute.Buffer, donate []bool, device compute.
 	return outs, nil
 }
 
-// adopt makes a buffer of GoMLX's backend one of the device.
+// adopt makes a buffer of GoMLX's backend one of the device, if it is none yet.
 func (b *Backend) adopt(o compute.Buffer) (*Buffer, error) {
+	if buf, ok := o.(*Buffer); ok {
+		return buf, nil
+	}
 	shape, err := o.Shape()
 	if err != nil {
 		return nil, err

@@ -30,10 +30,12 @@ type task struct {
 	dot    *gemm.Product
 	native nativeFunc
 	other  *fallback
-	mems   []int // tensors: what its code names, or inputs and outputs
-	reads  int   // of nodes that are no groups: how many of them are inputs
-	own    int   // where memory for its partial results begins in the arena
-	ownLen int
+	// control is an op with functions.
+	control *control
+	mems    []int // tensors: what its code names, or inputs and outputs
+	reads   int   // of nodes that are no groups: how many of them are inputs
+	own     int   // where memory for its partial results begins in the arena
+	ownLen  int
 	// inPlace says of a native op that its first output may lie where its first input is.
 	inPlace bool
 	// dotOffsets are where the operands of a product begin in their tensors, in bytes.
@@ -51,7 +53,7 @@ const (
 	isInput               // in the memory of an input
 	isConst               // in memory of the plan
 	isOutput              // in the memory of an output
-	isResult              // in what another backend returned
+	isResult              // in what another backend returned, or a function
 	isShared              // in memory of another backend, which reads it there
 )
 
@@ -162,8 +164,10 @@ func (b *builder) op(op *ir.Op, other fallbackCompiler) error {
 	if b.reduceAny(op) || b.dense(op) {
 		return nil
 	}
-	if done, err := b.written(op, other); done || err != nil {
-		return err
+	for _, add := range []func(*ir.Op, fallbackCompiler) (bool, error){b.written, b.call, b.control} {
+		if done, err := add(op, other); done || err != nil {
+			return err
+		}
 	}
 	if make := natives[op.Type()]; make != nil && !slices.ContainsFunc(op.Inputs, func(v *ir.Value) bool { return v == nil || !plain(v) }) &&
 		!slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool { return !plain(v) }) {
@@ -204,7 +208,7 @@ func (b *builder) whole(op *ir.Op, t *task, inputs []*ir.Value) {
 	}
 	t.reads = len(t.mems)
 	at := inArena
-	if t.other != nil {
+	if t.other != nil || t.control != nil {
 		at = isResult
 	}
 	for _, out := range op.Outputs {
