@@ -85,6 +85,18 @@ func (b *Backend) Finalize() {
 // HasSharedBuffers implements compute.DataInterface.
 func (b *Backend) HasSharedBuffers() bool { return true }
 
+// Allocated is how much memory the device had for tensors when it had most since it was last asked, in bytes.
+func (b *Backend) Allocated() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f := &b.free
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	most := f.most
+	f.most = f.used
+	return int64(most + len(b.arena))
+}
+
 // NewSharedBuffer implements compute.DataInterface.
 func (b *Backend) NewSharedBuffer(_ compute.DeviceNum, shape shapes.Shape) (compute.Buffer, any, error) {
 	buf := b.newBuffer(shape)
@@ -198,6 +210,7 @@ type freeList struct {
 	sizes map[int][][]byte
 	held  int // bytes in the list
 	used  int // bytes of buffers
+	most  int // of used, since someone asked
 }
 
 // keep is how many bytes the list may hold beyond those that are in use.
@@ -207,6 +220,7 @@ func (f *freeList) take(n int) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.used += n
+	f.most = max(f.most, f.used)
 	if l := f.sizes[n]; len(l) > 0 {
 		f.sizes[n] = l[:len(l)-1]
 		f.held -= n

@@ -43,7 +43,7 @@ func noneOf(outputs []*ir.Value) []int {
 
 // listing describes the plan.
 func (p *plan) listing() *emit.Listing {
-	l := &emit.Listing{Segment: p.segment.Name, Ops: len(p.segment.Ops), Level: isa.Current().String(), Arena: int64(p.arena), Over: noneOf(p.segment.Outputs)}
+	l := &emit.Listing{Segment: p.segment.Name, Ops: len(p.segment.Ops), Level: isa.Current().String(), Arena: int64(p.arena), Lives: p.lives, Over: noneOf(p.segment.Outputs)}
 	for i, n := range p.outputs {
 		if t := &p.tensors[n]; t.place == isOutput && t.over >= 0 && p.tensors[t.over].place == isInput {
 			l.Over[i] = p.tensors[t.over].index
@@ -110,7 +110,7 @@ func (p *plan) step(t *task) emit.Step {
 			s.Size = times(dimsOf(op.Outputs[0]))
 		}
 		s.Why = "the engine does not have it"
-		if natives[op.Type()] != nil {
+		if natives[op.Type()] != nil || op.Type() == ir.OpDotGeneral {
 			s.Why = "the engine has it for other types or attributes"
 		}
 	}

@@ -1,6 +1,10 @@
 package cpu
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/easyparallel/epl/emit"
+)
 
 // memory says when tensors are written and read, which may take the memory of another, and where the rest lies.
 func (b *builder) memory() {
@@ -168,6 +172,11 @@ func (b *builder) arrange() {
 			it.task.own = at
 		}
 		b.arena = max(b.arena, at+it.bytes)
+		life := emit.Life{Bytes: int64(it.bytes), From: it.made, To: it.last}
+		if len(it.tensors) > 0 {
+			life.Value = b.tensors[it.tensors[0]].value
+		}
+		b.lives = append(b.lives, life)
 		i, _ := slices.BinarySearchFunc(placed, it, func(x, y *item) int { return x.offset - y.offset })
 		placed = slices.Insert(placed, i, it)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/easyparallel/epl/cpu/gemm"
 	"github.com/easyparallel/epl/cpu/pool"
+	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/ir"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
@@ -21,6 +22,7 @@ type plan struct {
 	number  map[*ir.Value]int // of tensors
 	outputs []int             // the tensors that the segment returns
 	arena   int               // bytes of intermediate tensors
+	lives   []emit.Life       // of intermediate tensors
 }
 
 // task is a node, ready to run.

@@ -35,6 +35,15 @@ type Listing struct {
 	Outside int64
 	// Over is, for every output, the input whose memory it takes if the segment is given that to keep; -1: none.
 	Over []int
+	// Lives are the tensors in the arena.
+	Lives []Life
+}
+
+// Life is a range of the arena that a value has from one step to another.
+type Life struct {
+	Value    *ir.Value // nil: it is no tensor's
+	Bytes    int64
+	From, To int
 }
 
 // The kinds of steps.

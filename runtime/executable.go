@@ -113,5 +113,8 @@ func (e *Executable) count(m *meter, ins []compute.Buffer, donate []bool) error 
 			return err
 		}
 	}
+	if err := m.addAll(p.Arena(), 1); err != nil {
+		return err
+	}
 	return m.during(p.Need(func(i int) bool { return len(donate) > 0 && donate[i] }))
 }

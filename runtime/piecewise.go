@@ -62,7 +62,7 @@ func NewPiecewise(p *ir.Program, data *Data, stats *Stats, opts OnceOptions) (*P
 			return nil, err
 		}
 		x.pieces, x.execs = append(x.pieces, piece), append(x.execs, e)
-		x.profiles = append(x.profiles, ledger.Profile(piece))
+		x.profiles = append(x.profiles, ledger.Profile(piece, nil))
 	}
 	return x, nil
 }

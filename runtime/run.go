@@ -86,6 +86,9 @@ func (r *run) list() (err error) {
 			err = errors.WithMessagef(err, "epl: device %d, %s", r.id, r.schedule.Text(at))
 		}
 	}()
+	if err := r.meter.addAll(r.schedule.Arena(r.profiles, r.place), 1); err != nil {
+		return err
+	}
 	for _, x := range r.schedule.Variables {
 		i := r.param[x.Param]
 		if shards := r.shards[i]; shards != nil && shards[r.local] != nil {

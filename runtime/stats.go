@@ -19,6 +19,8 @@ type DeviceStats struct {
 	Peak      map[string]int64 // the same by what they were for: "weights", "activations", …
 	Most      map[string]int64 // the most bytes of each, whenever that was
 	Sent      map[string]int64 // bytes by "all-reduce", "all-gather", …
+	// Allocated is the most bytes that the device had for tensors, by its own count; 0: it does not tell.
+	Allocated int64
 }
 
 // NewStats counts for n devices.

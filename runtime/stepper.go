@@ -21,10 +21,11 @@ import (
 
 // StepOptions say how a schedule is run.
 type StepOptions struct {
-	Communicators int           // buckets that are merged at the same time
-	Timeout       time.Duration // how long a device may wait for another
-	FP16Scale     float64       // gradients travel as float16, scaled by this; 0: they travel as they are
-	Memory        int64         // bytes a device has; 0: not limited
+	Communicators int                   // buckets that are merged at the same time
+	Timeout       time.Duration         // how long a device may wait for another
+	FP16Scale     float64               // gradients travel as float16, scaled by this; 0: they travel as they are
+	Memory        int64                 // bytes a device has; 0: not limited
+	Plans         []*schedule.Footprint // what devices plan of memory for each segment; nil: nothing
 	// Trace is asked before every step who collects its events; nil: nobody. Traced gets them after the step.
 	Trace  func(program string) *trace.Step
 	Traced func(*trace.Step) error
@@ -68,9 +69,7 @@ type device struct {
 func NewStepper(p *ir.Program, s *schedule.Program, data *Data, stats *Stats, opts StepOptions) (*Stepper, error) {
 	x := &Stepper{program: p, schedule: s, data: data, opts: opts, stats: stats, param: map[*ir.Value]int{}, isInput: map[*ir.Value]bool{},
 		ledger: schedule.NewLedger(p), traffic: schedule.Traffic{Half: opts.FP16Scale > 0, Packed: data.Job != nil}}
-	for _, seg := range s.Segments {
-		x.profiles = append(x.profiles, x.ledger.Profile(seg.Segment))
-	}
+	x.profiles = s.Profiles(x.ledger, opts.Plans)
 	for i, v := range p.Main.Params {
 		x.param[v] = i
 	}

@@ -48,9 +48,10 @@ type Traffic struct {
 const SmallBytes = 64 << 10
 
 // Account plays the lists of all places through with bytes, as the runtime's meter counts them. What is sent counts until
-// its sender can know that it was taken: nobody says how fast other devices are.
-func (s *Program) Account(p *ir.Program, t Traffic) *Account {
-	a := &Account{again: func(keep bool) []*counter { return s.play(p, t, keep) }}
+// its sender can know that it was taken: nobody says how fast other devices are. plans are what devices plan for each segment;
+// nil: they plan nothing.
+func (s *Program) Account(p *ir.Program, t Traffic, plans []*Footprint) *Account {
+	a := &Account{again: func(keep bool) []*counter { return s.play(p, t, plans, keep) }}
 	for place, c := range a.again(false) {
 		x := PlaceAccount{Peak: c.books.Peak, Most: c.books.Most, At: c.peak, Text: "its start"}
 		if c.peak >= 0 {
@@ -64,16 +65,27 @@ func (s *Program) Account(p *ir.Program, t Traffic) *Account {
 	return a
 }
 
-// play plays the lists through.
-func (s *Program) play(p *ir.Program, t Traffic, keep bool) (all []*counter) {
-	l := NewLedger(p)
+// Profiles are what the segments need. plans are what devices plan for each; nil: they plan nothing.
+func (s *Program) Profiles(l *Ledger, plans []*Footprint) []*Profile {
 	profiles := make([]*Profile, len(s.Segments))
 	for i, x := range s.Segments {
-		profiles[i] = l.Profile(x.Segment)
+		var f *Footprint
+		if plans != nil {
+			f = plans[i]
+		}
+		profiles[i] = l.Profile(x.Segment, f)
 	}
+	return profiles
+}
+
+// play plays the lists through.
+func (s *Program) play(p *ir.Program, t Traffic, plans []*Footprint, keep bool) (all []*counter) {
+	l := NewLedger(p)
+	profiles := s.Profiles(l, plans)
 	g := newNews(s)
 	for place := range s.Places {
 		c := &counter{s: s, ledger: l, profiles: profiles, traffic: t, place: place, news: g, have: map[Slot]bool{}, sent: map[Slot][]taken{}, at: -1, peak: -1, keep: keep}
+		c.addAll(s.Arena(profiles, place))
 		for _, x := range s.Variables {
 			if v := x.At(place); v != nil && !x.Host {
 				c.put(Slot{v, Once})
@@ -101,9 +113,9 @@ func (s *Program) play(p *ir.Program, t Traffic, keep bool) (all []*counter) {
 }
 
 // WholeAccount is that of a program that runs as a whole on one device. A training step is given its data to keep, and the
-// variables that it changes.
-func WholeAccount(p *ir.Program) *Account {
-	a := &Account{again: func(keep bool) []*counter { return []*counter{playWhole(p, keep)} }}
+// variables that it changes. f is what the device plans for it; nil: nothing.
+func WholeAccount(p *ir.Program, f *Footprint) *Account {
+	a := &Account{again: func(keep bool) []*counter { return []*counter{playWhole(p, f, keep)} }}
 	c := a.again(false)[0]
 	x := PlaceAccount{Peak: c.books.Peak, Most: c.books.Most, At: -1, Text: "its start"}
 	if c.op != nil {
@@ -114,7 +126,7 @@ func WholeAccount(p *ir.Program) *Account {
 }
 
 // playWhole plays a program that runs as a whole.
-func playWhole(p *ir.Program, keep bool) *counter {
+func playWhole(p *ir.Program, f *Footprint, keep bool) *counter {
 	l := NewLedger(p)
 	c := &counter{at: -1, keep: keep}
 	keeps := map[*ir.Value]bool{}
@@ -127,14 +139,16 @@ func playWhole(p *ir.Program, keep bool) *counter {
 	for _, v := range p.Main.Params {
 		c.add(l.Use(v), v.Bytes())
 	}
-	c.segment(l.Whole(p), func(i int) bool { return keeps[p.Main.Params[i]] })
+	whole := l.Whole(p, f)
+	c.addAll(whole.Arena())
+	c.segment(whole, func(i int) bool { return keeps[p.Main.Params[i]] })
 	return c
 }
 
 // Whole is the profile of a program that runs as a whole; its parameters are the inputs.
-func (l *Ledger) Whole(p *ir.Program) *Profile {
+func (l *Ledger) Whole(p *ir.Program, f *Footprint) *Profile {
 	ops := slices.DeleteFunc(slices.Clone(p.Main.Ops), func(op *ir.Op) bool { _, is := op.Attrs.(*ir.Parameter); return is })
-	return l.Profile(&ir.Segment{Inputs: p.Main.Params, Ops: ops, Outputs: p.Main.Outputs})
+	return l.Profile(&ir.Segment{Inputs: p.Main.Params, Ops: ops, Outputs: p.Main.Outputs}, f)
 }
 
 // counter plays one list.
@@ -175,11 +189,23 @@ func (c *counter) add(use Use, bytes int64) {
 	}
 }
 
+func (c *counter) addAll(bytes Bytes) {
+	for use, n := range bytes {
+		if n != 0 {
+			c.add(Use(use), n)
+		}
+	}
+}
+
 func (c *counter) during(n Need) { c.note(c.books.During(n), n.Op) }
 
 // segment plays what a segment needs while it runs.
 func (c *counter) segment(p *Profile, keeps func(input int) bool) {
-	c.during(p.Need(keeps))
+	n := p.Need(keeps)
+	c.during(n)
+	if c.op == nil && c.books.Live.Plus(n.Peak).Total() == c.books.Peak.Total() { // all that it needs was there before
+		c.note(true, n.Op)
+	}
 	if c.keep {
 		p.play(p.mask(keeps), c.sample)
 	}

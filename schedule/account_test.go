@@ -18,7 +18,7 @@ func accountOf(t *testing.T, replicas, micro int, traffic Traffic) PlaceAccount 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Account(p, traffic).Places[0]
+	return s.Account(p, traffic, nil).Places[0]
 }
 
 // Values of the program have 16 bytes, and its step counter 8.
@@ -96,7 +96,7 @@ main {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole := NewLedger(p).Whole(p)
+	whole := NewLedger(p).Whole(p, nil)
 	for keeps, want := range map[bool]int64{false: 32, true: 16} {
 		if got := whole.Need(func(int) bool { return keeps }).Peak.Total(); got != want {
 			t.Errorf("keeps %v: %d bytes beyond the input, not %d", keeps, got, want)

@@ -30,7 +30,7 @@ func TestTheCourseIsHighestWhereTheAccountSaysSo(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a := s.Account(p, traffic)
+				a := s.Account(p, traffic, nil)
 				for place, course := range a.Course() {
 					got, want := highest(course), a.Places[place]
 					if got.Live != want.Peak || got.At != want.At {
@@ -52,7 +52,7 @@ func TestTheCourseHasEveryInstructionAndEveryOpInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for place, course := range s.Account(p, Traffic{}).Course() {
+	for place, course := range s.Account(p, Traffic{}, nil).Course() {
 		if course[0].At != -1 || course[0].Live != (Bytes{ForWeights: 32, ForState: course[0].Live[ForState]}) {
 			t.Errorf("device %d starts with %v", place, course[0])
 		}
@@ -88,7 +88,7 @@ func TestAProgramThatRunsAsAWholeHasACourseToo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := WholeAccount(p)
+	a := WholeAccount(p, nil)
 	course := a.Course()[0]
 	if got, want := highest(course), a.Places[0]; got.Live != want.Peak || len(course) < p.NumOps()/2 {
 		t.Errorf("%d samples, the highest with %v; the account has %v", len(course), got.Live, want.Peak)

@@ -15,11 +15,17 @@ type Need struct {
 }
 
 // Profile is what a segment needs while it runs: its ops run in order, and a value dies after its last use. So do inputs
-// that it is given to keep.
+// that it is given to keep. Where the device plans memory, it is what that comes to.
 type Profile struct {
 	ops        []*ir.Op
 	made, gone []Bytes // by op: what it makes, and what dies after it
 	inputs     []inputLife
+
+	// Of a device that plans memory: what it plans, what that is for, and the op that runs when most of it lives.
+	planned *Footprint
+	outputs []inputLife
+	arena   Bytes
+	at      *ir.Op
 
 	mu    sync.Mutex
 	needs map[string]Need // by the inputs that it may keep
@@ -34,8 +40,8 @@ type inputLife struct {
 	through bool
 }
 
-// Profile reads a segment.
-func (l *Ledger) Profile(s *ir.Segment) *Profile {
+// Profile reads a segment. f is what the device plans for it; nil: ops run one by one, each with memory of its own.
+func (l *Ledger) Profile(s *ir.Segment, f *Footprint) *Profile {
 	n := len(s.Ops)
 	p := &Profile{ops: s.Ops, made: make([]Bytes, n), gone: make([]Bytes, n), needs: map[string]Need{}}
 	last := map[*ir.Value]int{}
@@ -64,6 +70,9 @@ func (l *Ledger) Profile(s *ir.Segment) *Profile {
 			x.bytes = 0 // a number that is on nobody's books
 		}
 		p.inputs = append(p.inputs, x)
+	}
+	if f != nil {
+		p.plan(l, s, f)
 	}
 	return p
 }
@@ -100,6 +109,9 @@ func (p *Profile) mask(keeps func(input int) bool) []byte {
 
 // play runs the ops with bytes. look, if there is one, sees what each takes.
 func (p *Profile) play(keeps []byte, look func(op *ir.Op, live Bytes)) Need {
+	if p.planned != nil {
+		return p.playPlanned(keeps, look)
+	}
 	dies := make([]Bytes, len(p.gone))
 	copy(dies, p.gone)
 	var copies Bytes // of inputs that are handed through and not the segment's

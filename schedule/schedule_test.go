@@ -232,7 +232,7 @@ func TestFusionKeepsOrderNeverMixesAndNeverExceedsItsCap(t *testing.T) {
 func TestTemporaryCountsWhatLivesAtTheSameTime(t *testing.T) {
 	s := build(t, 1, 2, 5)
 	// %10, %20 and %21 are 16 bytes each; %11 dies before.
-	if got := (&Ledger{}).Profile(s.Segments[0].Segment).Need(func(int) bool { return false }).Peak.Total(); got < 48 || got > 100 {
+	if got := (&Ledger{}).Profile(s.Segments[0].Segment, nil).Need(func(int) bool { return false }).Peak.Total(); got < 48 || got > 100 {
 		t.Errorf("the instance needs %d bytes", got)
 	}
 }

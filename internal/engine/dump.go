@@ -20,6 +20,8 @@ import (
 //
 //	03-train-00-recorded.txt   the program as recorded
 //	03-train-01-fused.txt      the program after the first pass, and so on
+//	03-train-schedule.txt      what each device does, if there are several or the step has parts
+//	03-train.steps             what the engine for CPUs makes of each segment
 //	03-train.html              a page about all of it
 type dump struct {
 	dir    string // "": nothing is collected
@@ -111,6 +113,15 @@ func (d *dump) write() error {
 	}
 	if s := d.c.Schedule; s != nil {
 		if err := d.file(d.base+"-schedule.txt", []byte(s.String())); err != nil {
+			return err
+		}
+	}
+	if list := d.c.Listings; len(list) > 0 {
+		var text strings.Builder
+		for _, l := range list {
+			text.WriteString(l.String() + "\n")
+		}
+		if err := d.file(d.base+".steps", []byte(text.String())); err != nil {
 			return err
 		}
 	}

@@ -52,6 +52,8 @@ type Options struct {
 	// Trace is a file for the timeline of training steps; "": none. TraceSteps are which.
 	Trace      string
 	TraceSteps trace.Range
+	// Planner is a device, if devices can tell what they make of segments.
+	Planner emit.Planner
 	// Plan is a file for the plan of the first training program, which then does not run; "": all run.
 	Plan string
 	// Job is nil if this worker is alone.
@@ -65,6 +67,7 @@ type Compiled struct {
 	Placement *cluster.Placement
 	Schedule  *schedule.Program // how it runs, if not once on one device
 	Account   *schedule.Account // what it needs of memory
+	Listings  []*emit.Listing   // what devices make of it, or of its segments, if they can tell
 	Steps     []passes.Step
 	Cut       *plan.Cut // how EPL cut the program into stages, if it did
 	Notes     []string  // what passes have to say
@@ -80,6 +83,9 @@ type Compiled struct {
 func New(opts Options, devices ...compute.Backend) *Engine {
 	e := &Engine{Data: runtime.NewData(devices...), opts: opts, devices: devices, stats: runtime.NewStats(len(devices)),
 		trace: timeline{file: opts.Trace, which: opts.TraceSteps}}
+	if len(devices) > 0 {
+		e.opts.Planner, _ = devices[0].(emit.Planner)
+	}
 	if j := opts.Job; j != nil {
 		e.Data.Job = j.Job
 		if j.Worker > 0 {
@@ -98,7 +104,15 @@ func (e *Engine) Programs() []*Compiled {
 }
 
 // Stats tells what the devices did since it was last asked.
-func (e *Engine) Stats() []runtime.DeviceStats { return e.stats.Take() }
+func (e *Engine) Stats() []runtime.DeviceStats {
+	all := e.stats.Take()
+	for i, d := range e.devices {
+		if x, ok := d.(interface{ Allocated() int64 }); ok {
+			all[i].Allocated = x.Allocated()
+		}
+	}
+	return all
+}
 
 // MicroBatches is how many micro-batches a model replica takes per training step.
 func (e *Engine) MicroBatches() int { return e.opts.Config.Pipeline.NumMicroBatch }
@@ -171,7 +185,7 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 	}
 	comm := e.opts.Config.Communication
 	o := runtime.StepOptions{Communicators: comm.NumCommunicators, Timeout: comm.Timeout, Memory: e.opts.Config.Cluster.DeviceMemory,
-		Trace: e.trace.begin, Traced: e.trace.end}
+		Plans: c.footprints(len(c.Schedule.Segments)), Trace: e.trace.begin, Traced: e.trace.end}
 	if comm.FP16 {
 		o.FP16Scale = float64(comm.FP16Scale)
 	}
@@ -232,7 +246,11 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (
 	c.noteLossScale(o.Config.AMP)
 	c.Final = final
 	if final.Local == nil {
-		c.Account = schedule.WholeAccount(final)
+		plans, err := o.list(c, emit.Whole(final))
+		if err != nil {
+			return err
+		}
+		c.Account = schedule.WholeAccount(final, plans[0])
 		return nil
 	}
 	so := schedule.Options{MaxSplits: comm.MaxSplits, Strategy: schedule.Strategy(pipeline.Strategy), Ranks: seats.ranks, Offload: o.Config.Offload.Level != "", Phases: o.Trace != ""}
@@ -245,8 +263,44 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (
 	if so.Offload {
 		c.Notes = append(c.Notes, offloadNote(c.Schedule))
 	}
-	c.Account = c.Schedule.Account(final, schedule.Traffic{Half: comm.FP16, Packed: o.Cluster.WorkerNum() > 1})
+	var segments []*ir.Segment
+	for _, s := range c.Schedule.Segments {
+		segments = append(segments, s.Segment)
+	}
+	plans, err := o.list(c, segments...)
+	if err != nil {
+		return err
+	}
+	c.Account = c.Schedule.Account(final, schedule.Traffic{Half: comm.FP16, Packed: o.Cluster.WorkerNum() > 1}, plans)
 	return nil
+}
+
+// list asks the devices what they make of segments. What they plan of memory is nil for each if they cannot tell.
+func (o Options) list(c *Compiled, segments ...*ir.Segment) ([]*schedule.Footprint, error) {
+	c.Listings = nil
+	if o.Planner != nil {
+		for _, s := range segments {
+			l, err := o.Planner.Plan(s)
+			if err != nil {
+				return nil, err
+			}
+			c.Listings = append(c.Listings, l)
+		}
+	}
+	return c.footprints(len(segments)), nil
+}
+
+// footprints are what devices plan of memory for so many segments; nil for each if they do not tell.
+func (c *Compiled) footprints(segments int) []*schedule.Footprint {
+	plans := make([]*schedule.Footprint, segments)
+	for i, l := range c.Listings {
+		f := &schedule.Footprint{Arena: l.Arena, Outside: l.Outside, Over: l.Over}
+		for _, x := range l.Lives {
+			f.Lives = append(f.Lives, schedule.Life(x))
+		}
+		plans[i] = f
+	}
+	return plans
 }
 
 // offloadNote says what is kept on the host.
@@ -266,7 +320,7 @@ var zeroLevels = map[string]passes.ZeroLevel{config.ZeroV0: passes.ZeroState, co
 
 // once runs a program as a whole, on the first device.
 func (e *Engine) once(c *Compiled) (compute.Executable, error) {
-	o := runtime.OnceOptions{Memory: e.opts.Config.Cluster.DeviceMemory, Profile: schedule.NewLedger(c.Final).Whole(c.Final)}
+	o := runtime.OnceOptions{Memory: e.opts.Config.Cluster.DeviceMemory, Profile: schedule.NewLedger(c.Final).Whole(c.Final, c.footprints(1)[0])}
 	if j := e.opts.Job; j != nil {
 		o.Running = j.Running
 		if j.Sliced {

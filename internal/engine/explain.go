@@ -58,6 +58,7 @@ func (r *report) write(w *strings.Builder, page string) {
 	r.writeCut(w)
 	r.writeSchedule(w)
 	r.writeMemory(w)
+	r.writeEngine(w)
 	r.writeVariables(w, page)
 	r.writeCollections(w)
 	r.writeSteps(w)

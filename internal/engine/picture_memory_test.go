@@ -62,7 +62,7 @@ func compiled(t *testing.T, text string) *Compiled {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Compiled{Recorded: p, Final: p, Schedule: s, Account: s.Account(p, schedule.Traffic{})}
+	return &Compiled{Recorded: p, Final: p, Schedule: s, Account: s.Account(p, schedule.Traffic{}, nil)}
 }
 
 func memoryPictureOf(t *testing.T, c *Compiled, params map[string]any) string {
@@ -158,7 +158,7 @@ func TestDevicesThatNeedTheSameShareAPanel(t *testing.T) {
 
 func TestAProgramOnOneDeviceHasAPictureToo(t *testing.T) {
 	p := parse(t, small)
-	svg := memoryPictureOf(t, &Compiled{Recorded: p, Final: p, Account: schedule.WholeAccount(p)}, nil)
+	svg := memoryPictureOf(t, &Compiled{Recorded: p, Final: p, Account: schedule.WholeAccount(p, nil)}, nil)
 	for _, want := range []string{`class="forward"`, `class="backward"`, `class="apply"`, "device 0"} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("the picture has no %s", want)

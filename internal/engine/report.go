@@ -9,6 +9,7 @@ import (
 
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/plan"
@@ -20,6 +21,7 @@ import (
 type report struct {
 	Schedule *schedule.Program // nil: it runs once, on one device
 	Account  *schedule.Account // nil: it was refused before there was one
+	Listings []*emit.Listing   // what devices make of it, if they can tell
 	Stages   []ir.Stage
 	Cut      *plan.Cut // nil: the user cut the program, or nobody
 	// PassNotes are what passes have to say.
@@ -72,7 +74,7 @@ type stepReport struct {
 // newReport describes c, number of its engine. final is the program after the last pass that ran.
 func newReport(c *Compiled, number int, final *ir.Program, cfg *config.Config) *report {
 	p := c.Recorded
-	r := &report{Schedule: c.Schedule, Account: c.Account, Stages: final.Stages, Cut: c.Cut, PassNotes: c.Notes,
+	r := &report{Schedule: c.Schedule, Account: c.Account, Listings: c.Listings, Stages: final.Stages, Cut: c.Cut, PassNotes: c.Notes,
 		Number: number, Name: p.Name, Kind: "training step",
 		OpsRecorded: p.NumOps(), OpsFinal: final.NumOps(),
 		Inputs: len(p.Inputs), Gradients: len(p.Gradients), Loss: p.Loss, Collections: p.Collections,

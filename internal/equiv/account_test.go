@@ -65,6 +65,36 @@ func TestTheAccountForetellsWhatOneDeviceNeeds(t *testing.T) {
 	}
 }
 
+// The engine for CPUs counts what it allocates itself: an arena, and buffers. Beside what the account knows there are numbers
+// of a few bytes, which the runtime gives to segments, and what the program that gave variables their first values needed more
+// of the arena.
+func TestTheAccountForetellsWhatTheEngineAllocates(t *testing.T) {
+	for _, m := range []Model{Models()[0], blocksOfTransformer(4)} {
+		for _, micro := range []int{1, 3} {
+			for _, params := range []map[string]any{nil, {"gradient_checkpoint.type": "auto"}} {
+				t.Run(fmt.Sprint(m.Name, micro, params), func(t *testing.T) {
+					env := newCluster(t, 1, micro, params, epl.WithInner("cpu"))
+					trainer := train.NewTrainer(env.Backend(), newStore(), m.Build, m.Loss, epl.Optimizer(optimizer.Adam().Done()), nil, nil)
+					loop := train.NewLoop(trainer)
+					loop.OnStep("meter", 0, func(loop *train.Loop, _ []*tensors.Tensor) error {
+						if loop.LoopStep == 0 {
+							env.Stats()
+						}
+						return nil
+					})
+					if _, err := loop.RunSteps(env.Dataset(Dataset{m.Batch}), 3); err != nil {
+						t.Fatalf("%+v", err)
+					}
+					got, want := env.Stats().Devices[0], env.Predicted().Devices[0]
+					if d := got.Allocated - want.PeakBytes; d < 0 || d > want.PeakBytes/10 {
+						t.Errorf("%d bytes were allocated, predicted %d: %v", got.Allocated, want.PeakBytes, want.Peak)
+					}
+				})
+			}
+		}
+	}
+}
+
 func TestTheAccountForetellsWhatGradientsTravelIn(t *testing.T) {
 	m := Models()[0]
 	env := newCluster(t, 2, 1, map[string]any{"communication.fp16": true})

@@ -137,9 +137,9 @@ func TestADeviceOfAPipelineWithTooLittleMemorySaysWhatItNeedsItFor(t *testing.T)
 			x := inputs[0]
 			for i := range stages {
 				stage(x, i, func() {
-					if i == 1 { // a large value, and no large weights
-						big := Tanh(BroadcastToDims(InsertAxes(x, -1), append(x.Shape().Dimensions, 400)...))
-						x = ReduceMean(Sin(big), -1)
+					if i == 1 { // a large value that no fusion avoids, and no large weights
+						big := Tanh(BroadcastToDims(InsertAxes(x, -1), append(x.Shape().Dimensions, 1000)...))
+						x = MulScalar(Einsum("bik,bik->bi", Sin(big), big), 1.0/1000)
 					}
 					x = hidden(scope, x, i, 8)
 				})
