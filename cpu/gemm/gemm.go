@@ -66,7 +66,11 @@ const depth = 256
 const (
 	directPanels = 2
 	directRows   = 64
+	directBytes  = 4096 // from row to row of B: beyond it, they fall into the same sets of a cache
 )
+
+// packRun is how many rows of B are packed before the next panel's: memory is then read along its rows.
+const packRun = 16
 
 // small is the work, in multiplications, below which a product is not worth sharing out.
 const small = 1 << 16
@@ -136,14 +140,21 @@ func block[T element](p *Product, k *micro[T], w *pool.Worker, a, b, c unsafe.Po
 	steps := depthOf(p.K)
 	panels := (n + k.cols - 1) / k.cols
 	directA := k.direct && panels <= directPanels
-	directB := k.direct && p.B.Col == 1 && m <= directRows
+	directB := k.direct && p.B.Col == 1 && m <= directRows && p.B.Row*size < directBytes
 	pa := w.Scratch((k.rows + panels*k.cols) * steps * size)
 	pb := unsafe.Add(pa, k.rows*steps*size)
 	for k0 := 0; k0 < p.K; k0 += steps {
 		kl := min(steps, p.K-k0)
 		if !directB {
-			for j := range panels {
-				k.pack(unsafe.Add(pb, j*k.cols*kl*size), unsafe.Add(b, (k0*p.B.Row+j*k.cols*p.B.Col)*size), p.B.Col, p.B.Row, min(k.cols, n-j*k.cols), k.cols, kl)
+			run := kl
+			if p.B.Col == 1 {
+				run = packRun
+			}
+			for s := 0; s < kl; s += run {
+				for j := range panels {
+					k.pack(unsafe.Add(pb, (j*kl+s)*k.cols*size), unsafe.Add(b, ((k0+s)*p.B.Row+j*k.cols*p.B.Col)*size), p.B.Col, p.B.Row,
+						min(k.cols, n-j*k.cols), k.cols, min(run, kl-s))
+				}
 			}
 		}
 		for i := 0; i < m; i += k.rows {

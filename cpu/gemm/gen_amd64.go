@@ -241,6 +241,11 @@ func unpack(r string) {
 // transpose512 writes the transposition of four rows of 16 floats: row k of dst gets element k of the four.
 func transpose512() {
 	transposeArgs("transpose4x16")
+	p("\tLEAQ (SI)(R9*4), R12 // the next four rows are on their way")
+	p("\tPREFETCHT0 (R12)")
+	p("\tPREFETCHT0 (R12)(R9*1)")
+	p("\tPREFETCHT0 (R12)(R9*2)")
+	p("\tPREFETCHT0 (R12)(R10*1)")
 	p("\tVMOVUPS (SI), Z0")
 	p("\tVMOVUPS (SI)(R9*1), Z1")
 	p("\tVMOVUPS (SI)(R9*2), Z2")

@@ -5617,6 +5617,11 @@ TEXT ·transpose4x16(SB), NOSPLIT, $0-40
 	LEAQ (R9)(R9*2), R10
 	LEAQ (R8)(R8*2), R11
 loop:
+	LEAQ (SI)(R9*4), R12 // the next four rows are on their way
+	PREFETCHT0 (R12)
+	PREFETCHT0 (R12)(R9*1)
+	PREFETCHT0 (R12)(R9*2)
+	PREFETCHT0 (R12)(R10*1)
 	VMOVUPS (SI), Z0
 	VMOVUPS (SI)(R9*1), Z1
 	VMOVUPS (SI)(R9*2), Z2
