@@ -30,7 +30,7 @@ func (b *builder) dot(op *ir.Op, a *ir.DotGeneral) bool {
 	if !gemm.Supports(acc) || !isFloat(in) || !isFloat(o) {
 		return false
 	}
-	if in != acc {
+	if !gemm.SupportsIn(in, acc) {
 		l, r = b.converted(l, acc), b.converted(r, acc)
 	}
 	if o == acc {
@@ -56,11 +56,12 @@ func (b *builder) converted(v *ir.Value, d dtypes.DType) *ir.Value {
 	return op.Outputs[0]
 }
 
-// product adds a product of two values of its own type.
+// product adds a product of two values of its own type, or of one that is converted while it is packed.
 func (b *builder) product(op *ir.Op, out, l, r *ir.Value, a *ir.DotGeneral, d dtypes.DType) {
 	lv := b.joined(l, a.LHSBatchAxes, a.LHSContractingAxes)
 	rv := b.joined(r, a.RHSBatchAxes, a.RHSContractingAxes)
-	p := &gemm.Product{DType: d}
+	in := l.Shape.DType
+	p := &gemm.Product{DType: d, In: in}
 	c := b.layout(out, len(a.LHSBatchAxes), len(lv.free), len(rv.free))
 	p.M, p.A.Row = one(lv.view, lv.free)
 	p.K, p.A.Col = one(lv.view, lv.contract)
@@ -91,7 +92,7 @@ func (b *builder) product(op *ir.Op, out, l, r *ir.Value, a *ir.DotGeneral, d dt
 		crow = ccol
 	}
 	p.CRow = crow
-	t := &task{dot: p, reads: 2, dotOffsets: [2]int{offsets[0] * d.Size(), offsets[1] * d.Size()}}
+	t := &task{dot: p, reads: 2, dotOffsets: [2]int{offsets[0] * in.Size(), offsets[1] * in.Size()}}
 	b.fuser.addNode(op, mems)
 	b.fuser.wrote[c.root] = b.fuser.wrote[op.Outputs[0]]
 	b.tasks[op] = t

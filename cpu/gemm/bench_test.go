@@ -2,6 +2,7 @@ package gemm
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -77,6 +78,19 @@ func BenchmarkProducts(b *testing.B) {
 	}
 }
 
+// BenchmarkHalf runs products of bfloat16, and the same of float32.
+func BenchmarkHalf(b *testing.B) {
+	team := pool.New(2)
+	defer team.Close()
+	for _, s := range append(layer("gpt256/mlp", 512, 256, 1024), layer("bert/mlp", 512, 768, 3072)...) {
+		for _, in := range []dtypes.DType{dtypes.Float32, dtypes.BFloat16} {
+			p := s.product()
+			p.In = in
+			measure(b, fmt.Sprintf("%s/%s", s.name, in), team, p)
+		}
+	}
+}
+
 // BenchmarkMicrokernel is the most that a product could reach: the microkernel on panels that stay in the fastest cache.
 func BenchmarkMicrokernel(b *testing.B) {
 	for _, threads := range []int{1, 2} {
@@ -108,6 +122,14 @@ func measure(b *testing.B, name string, team *pool.Pool, p *Product) {
 		r := rand.New(rand.NewPCG(1, 2))
 		n := p.Entries()
 		x, y, z := numbers[float32](r, n*p.M*p.K), numbers[float32](r, n*p.K*p.N), numbers[float32](r, n*p.M*p.N)
+		if p.In == dtypes.BFloat16 { // two of them in the memory of a float32
+			for i := range x {
+				x[i] = math.Float32frombits(0x3f813f80)
+			}
+			for i := range y {
+				y[i] = math.Float32frombits(0x3f803f82)
+			}
+		}
 		for b.Loop() {
 			if err := p.Run(team, ptr(x), ptr(y), ptr(z)); err != nil {
 				b.Fatal(err)

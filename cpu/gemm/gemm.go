@@ -12,12 +12,16 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 
+	"github.com/easyparallel/epl/cpu/kernel"
 	"github.com/easyparallel/epl/cpu/pool"
 )
 
 // Product is C = A·B for every entry of a batch: A has M×K elements, B K×N and C M×N.
 type Product struct {
-	DType   dtypes.DType
+	DType dtypes.DType
+	// In is the type of the elements of A and B, if it is another: half precision, which is converted to float32 while it is
+	// packed.
+	In      dtypes.DType
 	M, N, K int
 	A, B    Matrix
 	// CRow is the distance of the rows of C; its columns are contiguous.
@@ -33,6 +37,11 @@ type Batch struct{ Size, A, B, C int }
 
 // Supports tells whether there are products of elements of this type.
 func Supports(d dtypes.DType) bool { return d == dtypes.Float32 || d == dtypes.Float64 }
+
+// SupportsIn tells whether there are products of elements of type in that are added up in type d.
+func SupportsIn(in, d dtypes.DType) bool {
+	return in == d && Supports(d) || d == dtypes.Float32 && (in == dtypes.BFloat16 || in == dtypes.Float16)
+}
 
 // Entries is the number of products in the batch.
 func (p *Product) Entries() int {
@@ -114,6 +123,7 @@ func (p *Product) parts(threads int) (rows, cols int) {
 func run[T element](p *Product, k *micro[T], team *pool.Pool, a, b, c unsafe.Pointer) error {
 	rows, cols := p.parts(team.Threads())
 	size := int(unsafe.Sizeof(*new(T)))
+	from := newSource(p, k)
 	perEntry := rows * cols
 	return team.Run(p.Entries()*perEntry, func(w *pool.Worker, task int) {
 		e, t := task/perEntry, task%perEntry
@@ -123,8 +133,8 @@ func run[T element](p *Product, k *micro[T], team *pool.Pool, a, b, c unsafe.Poi
 		if m0 == m1 || n0 == n1 {
 			return
 		}
-		block(p, k, w,
-			unsafe.Add(a, (oa+m0*p.A.Row)*size), unsafe.Add(b, (ob+n0*p.B.Col)*size), unsafe.Add(c, (oc+m0*p.CRow+n0)*size), m1-m0, n1-n0)
+		block(p, k, from, w,
+			unsafe.Add(a, (oa+m0*p.A.Row)*from.size), unsafe.Add(b, (ob+n0*p.B.Col)*from.size), unsafe.Add(c, (oc+m0*p.CRow+n0)*size), m1-m0, n1-n0)
 	})
 }
 
@@ -135,14 +145,20 @@ func cut(n, parts, i, unit int) (from, to int) {
 }
 
 // block computes m×n elements of the result on one thread.
-func block[T element](p *Product, k *micro[T], w *pool.Worker, a, b, c unsafe.Pointer, m, n int) {
+func block[T element](p *Product, k *micro[T], from source[T], w *pool.Worker, a, b, c unsafe.Pointer, m, n int) {
 	size := int(unsafe.Sizeof(*new(T)))
 	steps := depthOf(p.K)
 	panels := (n + k.cols - 1) / k.cols
-	directA := k.direct && panels <= directPanels
-	directB := k.direct && p.B.Col == 1 && m <= directRows && p.B.Row*size < directBytes
-	pa := w.Scratch((k.rows + panels*k.cols) * steps * size)
+	direct := k.direct && from.convert == nil
+	directA := direct && panels <= directPanels
+	directB := direct && p.B.Col == 1 && m <= directRows && p.B.Row*size < directBytes
+	wide := 0 // floats of a panel that is not yet transposed
+	if from.convert != nil {
+		wide = max(k.rows, k.cols) * steps
+	}
+	pa := w.Scratch(((k.rows+panels*k.cols)*steps + wide) * size)
 	pb := unsafe.Add(pa, k.rows*steps*size)
+	beside := unsafe.Add(pb, panels*k.cols*steps*size)
 	for k0 := 0; k0 < p.K; k0 += steps {
 		kl := min(steps, p.K-k0)
 		if !directB {
@@ -152,16 +168,16 @@ func block[T element](p *Product, k *micro[T], w *pool.Worker, a, b, c unsafe.Po
 			}
 			for s := 0; s < kl; s += run {
 				for j := range panels {
-					k.pack(unsafe.Add(pb, (j*kl+s)*k.cols*size), unsafe.Add(b, ((k0+s)*p.B.Row+j*k.cols*p.B.Col)*size), p.B.Col, p.B.Row,
+					from.pack(w, unsafe.Add(pb, (j*kl+s)*k.cols*size), unsafe.Add(b, ((k0+s)*p.B.Row+j*k.cols*p.B.Col)*from.size), beside, p.B.Col, p.B.Row,
 						min(k.cols, n-j*k.cols), k.cols, min(run, kl-s))
 				}
 			}
 		}
 		for i := 0; i < m; i += k.rows {
 			rows := min(k.rows, m-i)
-			panelA := panel{unsafe.Add(a, (i*p.A.Row+k0*p.A.Col)*size), p.A.Row, p.A.Col}
+			panelA := panel{unsafe.Add(a, (i*p.A.Row+k0*p.A.Col)*from.size), p.A.Row, p.A.Col}
 			if !directA {
-				k.pack(pa, panelA.at, p.A.Row, p.A.Col, rows, k.rows, kl)
+				from.pack(w, pa, panelA.at, beside, p.A.Row, p.A.Col, rows, k.rows, kl)
 				panelA = panel{pa, 1, k.rows}
 			}
 			for j := range panels {
@@ -184,4 +200,43 @@ func block[T element](p *Product, k *micro[T], w *pool.Worker, a, b, c unsafe.Po
 func depthOf(k int) int {
 	parts := max((k+depth-1)/depth, 1)
 	return (k + parts - 1) / parts
+}
+
+// source are the elements of the operands: of the product's type, or converted to it.
+type source[T element] struct {
+	size    int // of an element
+	convert kernel.Func
+	packed  func(dst, src unsafe.Pointer, stride, step, n, width, k int)
+}
+
+func newSource[T element](p *Product, k *micro[T]) source[T] {
+	if p.In == dtypes.InvalidDType || p.In == p.DType {
+		return source[T]{size: p.DType.Size(), packed: k.pack}
+	}
+	return source[T]{size: p.In.Size(), convert: kernel.Convert(p.In, p.DType, 0), packed: k.pack}
+}
+
+// pack packs a panel as a microkernel's pack does. A panel whose steps are contiguous is converted to beside first, and then
+// transposed.
+func (s *source[T]) pack(w *pool.Worker, dst, src, beside unsafe.Pointer, stride, step, n, width, k int) {
+	if s.convert == nil {
+		s.packed(dst, src, stride, step, n, width, k)
+		return
+	}
+	size := int(unsafe.Sizeof(*new(T)))
+	x := &w.Args
+	switch {
+	case stride == 1:
+		x.D, x.SD, x.A, x.SA, x.Rows, x.Cols = dst, width*size, src, step*s.size, k, n
+		s.convert(x)
+	case step == 1:
+		x.D, x.SD, x.A, x.SA, x.Rows, x.Cols = beside, k*size, src, stride*s.size, n, k
+		s.convert(x)
+		s.packed(dst, beside, k, 1, n, width, k)
+	default:
+		for i := range n {
+			x.D, x.SD, x.A, x.SA, x.Rows, x.Cols = unsafe.Add(dst, i*size), width*size, unsafe.Add(src, i*stride*s.size), step*s.size, k, 1
+			s.convert(x)
+		}
+	}
 }

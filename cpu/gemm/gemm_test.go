@@ -3,12 +3,14 @@ package gemm
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
 	"github.com/gomlx/compute/dtypes"
 
 	"github.com/easyparallel/epl/cpu/isa"
+	"github.com/easyparallel/epl/cpu/kernel"
 	"github.com/easyparallel/epl/cpu/pool"
 )
 
@@ -22,28 +24,36 @@ func numbers[T element](r *rand.Rand, n int) []T {
 
 func ptr[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
 
-// naive computes a product element by element, in float64.
-func naive[T element](p *Product, a, b []T) []T {
-	c := make([]T, p.Entries()*p.M*p.CRow)
+// naive computes a product element by element, in float64, and by how much rounding to half a unit may change each.
+func naive[T element](p *Product, a, b []T, unit float64) (c []T, bound []float64) {
+	c, bound = make([]T, p.Entries()*p.M*p.CRow), make([]float64, p.Entries()*p.M*p.CRow)
 	for e := range p.Entries() {
 		oa, ob, oc := p.offsets(e)
 		for i := range p.M {
 			for j := range p.N {
-				var sum float64
+				var sum, size float64
 				for k := range p.K {
-					sum += float64(a[oa+i*p.A.Row+k*p.A.Col]) * float64(b[ob+k*p.B.Row+j*p.B.Col])
+					x := float64(a[middle+oa+i*p.A.Row+k*p.A.Col]) * float64(b[middle+ob+k*p.B.Row+j*p.B.Col])
+					sum += x
+					size += math.Abs(x)
 				}
+				bound[oc+i*p.CRow+j] = float64(p.K+2) * unit * size
 				c[oc+i*p.CRow+j] = T(sum)
 			}
 		}
 	}
-	return c
+	return c, bound
 }
 
-// layouts are the strides of an operand of r×c elements.
-func layouts(r, c int) []Matrix { return []Matrix{{c, 1}, {1, r}, {2 * c, 2}, {c + 3, 1}, {0, 1}} }
+// middle is where operands begin: some strides are negative.
+const middle = 70000
 
-func check[T element](t *testing.T, d dtypes.DType, tolerance float64) {
+// layouts are the strides of an operand of r×c elements.
+func layouts(r, c int) []Matrix {
+	return []Matrix{{c, 1}, {1, r}, {2 * c, 2}, {c + 3, 1}, {0, 1}, {1, 0}, {0, 0}, {-c, 1}, {c, -1}, {-1, -r}}
+}
+
+func check[T element](t *testing.T, d dtypes.DType, unit float64) {
 	r := rand.New(rand.NewPCG(1, 2))
 	sizes := []int{1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 16, 17, 31, 32, 33, 40, 65, 100}
 	teams := []*pool.Pool{pool.New(1), pool.New(3)}
@@ -58,18 +68,30 @@ func check[T element](t *testing.T, d dtypes.DType, tolerance float64) {
 		if r.IntN(20) == 0 {
 			p.K = 0
 		}
-		p.A, p.B = layouts(p.M, p.K)[r.IntN(5)], layouts(p.K, p.N)[r.IntN(4)]
-		p.CRow = p.N + r.IntN(2)*5
-		a, b := numbers[T](r, 4*(p.M+1)*(2*p.K+4)), numbers[T](r, 4*(p.K+1)*(2*p.N+4))
+		switch r.IntN(40) {
+		case 0:
+			p.M = 0
+		case 1:
+			p.N = 0
+		}
+		p.A, p.B = layouts(p.M, p.K)[r.IntN(10)], layouts(p.K, p.N)[r.IntN(10)]
+		p.CRow = max(p.N+r.IntN(2)*5, 1)
+		a, b := numbers[T](r, middle+4*(p.M+1)*(2*p.K+4)), numbers[T](r, middle+4*(p.K+1)*(2*p.N+4))
+		if r.IntN(4) == 0 {
+			for range 3 {
+				a[middle+r.IntN(p.M*p.K+1)] = T(math.NaN())
+				b[middle+r.IntN(p.K*p.N+1)] = T(math.Inf(1 - 2*r.IntN(2)))
+			}
+		}
 		if r.IntN(3) == 0 {
 			p.Batch = []Batch{{Size: 2, A: 2 * p.M, B: 0, C: 2 * p.M * p.CRow}, {Size: 2, A: p.M, B: p.N, C: p.M * p.CRow}}
 		}
-		want := naive(p, a, b)
+		want, bound := naive(p, a, b, unit)
 		var first []T
 		for _, team := range teams {
 			c := numbers[T](r, len(want)+8)
 			before := append([]T(nil), c...)
-			if err := p.Run(team, ptr(a), ptr(b), ptr(c)); err != nil {
+			if err := p.Run(team, ptr(a[middle:]), ptr(b[middle:]), ptr(c)); err != nil {
 				t.Fatal(err)
 			}
 			for i := range want {
@@ -79,10 +101,10 @@ func check[T element](t *testing.T, d dtypes.DType, tolerance float64) {
 					}
 					continue
 				}
-				if math.Abs(float64(c[i]-want[i])) > tolerance*math.Sqrt(float64(p.K+1)) {
+				if !near(float64(c[i]), float64(want[i]), bound[i]) {
 					t.Fatalf("%+v: element %d is %v, not %v", *p, i, c[i], want[i])
 				}
-				if first != nil && first[i] != c[i] {
+				if first != nil && !near(float64(first[i]), float64(c[i]), 0) {
 					t.Fatalf("%+v: element %d depends on the number of threads", *p, i)
 				}
 			}
@@ -91,8 +113,47 @@ func check[T element](t *testing.T, d dtypes.DType, tolerance float64) {
 	}
 }
 
+// near tells whether numbers are equal, or differ by at most tolerance.
+func near(x, y, tolerance float64) bool {
+	return x == y || math.IsNaN(x) && math.IsNaN(y) || math.Abs(x-y) <= tolerance
+}
+
 // outside tells whether an element lies between the rows of C.
 func (p *Product) outside(i int) bool { return i%p.CRow >= p.N }
+
+func TestProductsOfHalfPrecisionAreThoseOfTheSameFloats(t *testing.T) {
+	best := isa.Best()
+	defer use(best)
+	r := rand.New(rand.NewPCG(3, 4))
+	team := pool.New(2)
+	defer team.Close()
+	halves := make([]uint16, 1<<17)
+	for i := range halves {
+		halves[i] = uint16(r.IntN(2))<<15 | 0x3800 + uint16(r.IntN(0x800)) // of either type, none large
+	}
+	for l := isa.Portable; l <= best; l++ {
+		use(l)
+		for _, in := range []dtypes.DType{dtypes.BFloat16, dtypes.Float16} {
+			floats := make([]float32, len(halves))
+			kernel.Convert(in, dtypes.Float32, 0)(&kernel.Args{D: ptr(floats), A: ptr(halves), Rows: 1, Cols: len(halves)})
+			for range 40 {
+				p := &Product{DType: dtypes.Float32, M: 1 + r.IntN(70), N: 1 + r.IntN(70), K: r.IntN(300)}
+				p.A, p.B, p.CRow = layouts(p.M, p.K)[r.IntN(7)], layouts(p.K, p.N)[r.IntN(7)], p.N
+				want, got := make([]float32, p.M*p.N), make([]float32, p.M*p.N)
+				if err := p.Run(team, ptr(floats), ptr(floats), ptr(want)); err != nil {
+					t.Fatal(err)
+				}
+				p.In = in
+				if err := p.Run(team, ptr(halves), ptr(halves), ptr(got)); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(want, got) {
+					t.Fatalf("%v, %s: %+v differs from the product of float32", l, in, *p)
+				}
+			}
+		}
+	}
+}
 
 func TestProductsOfAnyStridesAndSizes(t *testing.T) {
 	best := isa.Best()
@@ -100,8 +161,8 @@ func TestProductsOfAnyStridesAndSizes(t *testing.T) {
 	for l := isa.Portable; l <= best; l++ {
 		t.Run(l.String(), func(t *testing.T) {
 			use(l)
-			check[float32](t, dtypes.Float32, 1e-5)
-			check[float64](t, dtypes.Float64, 1e-13)
+			check[float32](t, dtypes.Float32, 0x1p-24)
+			check[float64](t, dtypes.Float64, 0x1p-52)
 		})
 	}
 }

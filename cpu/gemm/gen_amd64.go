@@ -27,6 +27,7 @@ func main() {
 	tile256("tile6x8d", "D", 8, 6)
 	transpose512()
 	transpose256()
+	transpose512d()
 }
 
 // tile512 writes the microkernels of 1 to rows rows × one or two registers of 64 bytes: C = A·B or C += A·B. Strides of A and
@@ -260,6 +261,40 @@ func transpose512() {
 			}
 		}
 		p("\tLEAQ (DI)(R8*4), DI")
+	}
+	p("\tADDQ $64, SI")
+	p("\tDECQ CX")
+	p("\tJNZ loop")
+	p("\tVZEROUPPER")
+	p("\tRET")
+}
+
+// transpose512d writes the transposition of four rows of 8 doubles.
+func transpose512d() {
+	transposeArgs("transpose4x8d")
+	p("\tVMOVUPD (SI), Z0")
+	p("\tVMOVUPD (SI)(R9*1), Z1")
+	p("\tVMOVUPD (SI)(R9*2), Z2")
+	p("\tVMOVUPD (SI)(R10*1), Z3")
+	p("\tVUNPCKLPD Z1, Z0, Z4") // in every 16 bytes the first two rows of an even column
+	p("\tVUNPCKHPD Z1, Z0, Z5") // and of an odd one
+	p("\tVUNPCKLPD Z3, Z2, Z6")
+	p("\tVUNPCKHPD Z3, Z2, Z7")
+	for part := range 4 {
+		for i, to := range []string{"(DI)", "(DI)(R8*1)"} {
+			for half := range 2 {
+				at := to
+				if half == 1 {
+					at = "16" + to
+				}
+				if part == 0 {
+					p("\tVMOVUPD X%d, %s", 4+i+2*half, at)
+				} else {
+					p("\tVEXTRACTF64X2 $%d, Z%d, %s", part, 4+i+2*half, at)
+				}
+			}
+		}
+		p("\tLEAQ (DI)(R8*2), DI")
 	}
 	p("\tADDQ $64, SI")
 	p("\tDECQ CX")

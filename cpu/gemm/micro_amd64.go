@@ -40,6 +40,9 @@ func copyRows(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, ti
 func transpose4x16(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int)
 
 //go:noescape
+func transpose4x8d(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int)
+
+//go:noescape
 func transpose4x8(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int)
 
 func init() { isa.OnUse(use) }
@@ -126,7 +129,7 @@ func pack512(dst, src unsafe.Pointer, stride, step, n, width, k int) {
 		copyRows(dst, width*4, src, step*4, k, mask&0xffff, mask>>16)
 		return
 	}
-	packRows(dst, src, stride, step, n, width, k, transpose4x16, 16)
+	packRows[float32](dst, src, stride, step, n, width, k, transpose4x16, 16)
 }
 
 func pack512d(dst, src unsafe.Pointer, stride, step, n, width, k int) {
@@ -135,33 +138,34 @@ func pack512d(dst, src unsafe.Pointer, stride, step, n, width, k int) {
 		copyRows(dst, width*8, src, step*8, k, mask&0xffff, mask>>16)
 		return
 	}
-	pack[float64](dst, src, stride, step, n, width, k)
+	packRows[float64](dst, src, stride, step, n, width, k, transpose4x8d, 8)
 }
 
 func pack256(dst, src unsafe.Pointer, stride, step, n, width, k int) {
-	packRows(dst, src, stride, step, n, width, k, transpose4x8, 8)
+	packRows[float32](dst, src, stride, step, n, width, k, transpose4x8, 8)
 }
 
-// packRows packs floats whose steps are contiguous by transposing four rows at a time.
-func packRows(dst, src unsafe.Pointer, stride, step, n, width, k int, transpose func(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int), lanes int) {
+// packRows packs elements whose steps are contiguous by transposing four rows at a time.
+func packRows[T element](dst, src unsafe.Pointer, stride, step, n, width, k int, transpose func(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int), lanes int) {
 	if step != 1 || stride == 1 || k < lanes {
-		pack[float32](dst, src, stride, step, n, width, k)
+		pack[T](dst, src, stride, step, n, width, k)
 		return
 	}
-	d := unsafe.Slice((*float32)(dst), width*k)
+	size := int(unsafe.Sizeof(*new(T)))
+	d := unsafe.Slice((*T)(dst), width*k)
 	whole := k / lanes * lanes
 	i := 0
 	for ; i+4 <= n; i += 4 {
-		transpose(unsafe.Add(dst, i*4), width*4, unsafe.Add(src, i*stride*4), stride*4, k/lanes)
+		transpose(unsafe.Add(dst, i*size), width*size, unsafe.Add(src, i*stride*size), stride*size, k/lanes)
 		for r := i; r < i+4; r++ {
-			s := unsafe.Slice((*float32)(unsafe.Add(src, r*stride*4)), k)
+			s := unsafe.Slice((*T)(unsafe.Add(src, r*stride*size)), k)
 			for j := whole; j < k; j++ {
 				d[j*width+r] = s[j]
 			}
 		}
 	}
 	for ; i < n; i++ {
-		for j, v := range unsafe.Slice((*float32)(unsafe.Add(src, i*stride*4)), k) {
+		for j, v := range unsafe.Slice((*T)(unsafe.Add(src, i*stride*size)), k) {
 			d[j*width+i] = v
 		}
 	}
