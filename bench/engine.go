@@ -35,7 +35,8 @@ func engineRows() (rows []Row) {
 			Ours: func() (side, error) { return inTurns(m.onEPL("cpu")) },
 			Peer: peers[0].Name, Target: peers[0].Target, Theirs: peers[0].Make, Also: peers[1:]})
 	}
-	return rows
+	rows = append(rows, engineDeviceRows()...)
+	return append(append(rows, engineMemoryRows()...), engineAllocationRows()...)
 }
 
 // engineModel is what a row trains.

@@ -15,9 +15,13 @@ func hiddenRow() Row {
 	return Row{Name: "reduction-hidden/2-devices/mlp-7M", Peer: "time of reductions", Pairs: 10, Custom: func(runs int) (Result, error) {
 		var shares []float64
 		for range runs {
-			share, err := hidden(p)
+			report, err := reportOf(func() (side, error) { return p.onDevices(2, "all") })
 			if err != nil {
 				return Result{}, err
+			}
+			share := 0.0
+			if total := report.Total; total.Communication > 0 {
+				share = 1 - float64(total.Exposed)/float64(total.Communication)
 			}
 			shares = append(shares, share)
 		}
@@ -27,40 +31,36 @@ func hiddenRow() Row {
 	}}
 }
 
-// hidden is the share of one step, read off its timeline.
-func hidden(p problem) (float64, error) {
+// reportOf takes a timeline of a step.
+func reportOf(begin func() (side, error)) (*trace.Report, error) {
 	dir, err := os.MkdirTemp("", "epl-bench")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "trace.json")
 	if err := os.Setenv("EPL_TRACE", file); err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer os.Unsetenv("EPL_TRACE")
-	s, err := p.onDevices(2, "all")
+	s, err := begin()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer s.close()
 	for range 3 {
 		if _, err := s.once(); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer f.Close()
 	step, err := trace.Read(f)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	total := step.Report().Total
-	if total.Communication == 0 {
-		return 0, nil
-	}
-	return 1 - float64(total.Exposed)/float64(total.Communication), nil
+	return step.Report(), nil
 }

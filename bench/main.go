@@ -28,6 +28,12 @@ func main() {
 		}
 		return
 	}
+	if name := os.Getenv(envModel); name != "" {
+		if err := beStepper(name); err != nil {
+			fail(err)
+		}
+		return
+	}
 	defer cleanUp()
 	rows := flag.String("rows", ".", "regular expression: the rows to measure")
 	pairs := flag.Int("pairs", 0, "pairs of measurements per row (0: the row's own number)")
@@ -120,6 +126,7 @@ type Result struct {
 	High    float64 `json:"high"`
 	Pairs   int     `json:"pairs"`
 	Target  float64 `json:"target,omitempty"`  // what Ratio should be at least
+	Unit    string  `json:"unit,omitempty"`    // of what is not in milliseconds
 	Skipped string  `json:"skipped,omitempty"` // why there is no number
 }
 
@@ -132,9 +139,16 @@ func (r *Report) print() {
 			fmt.Fprintf(w, "%s\t%s\tskipped: %s\n", x.Row, x.Peer, x.Skipped)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%.3f\t%.3f\t%.3f\t%.3f–%.3f\t%d\t%s\n", x.Row, x.Peer, x.Ours, x.Theirs, x.Ratio, x.Low, x.High, x.Pairs, x.verdict())
+		fmt.Fprintf(w, "%s\t%s\t%.3f%s\t%.3f%s\t%.3f\t%.3f–%.3f\t%d\t%s\n", x.Row, x.Peer, x.Ours, x.unit(), x.Theirs, x.unit(), x.Ratio, x.Low, x.High, x.Pairs, x.verdict())
 	}
 	w.Flush()
+}
+
+func (x *Result) unit() string {
+	if x.Unit == "" {
+		return ""
+	}
+	return " " + x.Unit
 }
 
 // printMarkdown prints the table for a document.
@@ -146,7 +160,7 @@ func (r *Report) printMarkdown() {
 			fmt.Printf("| %s | %s | skipped: %s | | | | | |\n", x.Row, x.Peer, x.Skipped)
 			continue
 		}
-		fmt.Printf("| %s | %s | %.3g | %.3g | %.2f | %.2f–%.2f | %d | %s |\n", x.Row, x.Peer, x.Ours, x.Theirs, x.Ratio, x.Low, x.High, x.Pairs, x.verdict())
+		fmt.Printf("| %s | %s | %.3g%s | %.3g%s | %.2f | %.2f–%.2f | %d | %s |\n", x.Row, x.Peer, x.Ours, x.unit(), x.Theirs, x.unit(), x.Ratio, x.Low, x.High, x.Pairs, x.verdict())
 	}
 }
 

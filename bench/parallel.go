@@ -11,6 +11,7 @@ import (
 	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/gomlx/gomlx/ml/train/loss"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
 	"github.com/gomlx/gomlx/ml/zoo/transformer"
 
 	"github.com/easyparallel/epl"
@@ -48,11 +49,16 @@ func wideLanguageModel(scope *model.Scope, x *Node) *Node {
 
 // onDevices measures steps of several virtual devices, each of which takes a batch of the problem.
 func (p problem) onDevices(devices int, passes string) (side, error) {
-	env, err := epl.Init(nil, epl.WithPasses(passes), epl.WithLocalDevices(devices))
+	return p.dealt(sgd(), epl.WithPasses(passes), epl.WithLocalDevices(devices))
+}
+
+// dealt measures steps of batches that are dealt to devices.
+func (p problem) dealt(opt optimizer.Interface, options ...epl.Option) (side, error) {
+	env, err := epl.Init(nil, options...)
 	if err != nil {
 		return side{}, err
 	}
-	trainer := train.NewTrainer(env.Backend(), newStore(), p.build, p.loss, epl.Optimizer(sgd()), nil, nil)
+	trainer := train.NewTrainer(env.Backend(), newStore(), p.build, p.loss, epl.Optimizer(opt), nil, nil)
 	next, stop := pull(env.Dataset(equiv.Dataset{Batch: func(i int) (in, labels []*tensors.Tensor) { return p.batch(i % 4) }}))
 	return side{
 		once: func() (time.Duration, error) {

@@ -38,9 +38,17 @@ func pythonWithTorch() (string, error) {
 
 // torch starts a Python process that does a train step of a model for every line it reads.
 func torch(model string, numbers ...int) (side, error) {
-	python, err := pythonWithTorch()
+	cmd, err := torchCommand(model, numbers...)
 	if err != nil {
 		return side{}, err
+	}
+	return stepper(cmd)
+}
+
+func torchCommand(model string, numbers ...int) (*exec.Cmd, error) {
+	python, err := pythonWithTorch()
+	if err != nil {
+		return nil, err
 	}
 	args := []string{"-u", "-c", torchModels, model}
 	for _, n := range numbers {
@@ -48,7 +56,7 @@ func torch(model string, numbers ...int) (side, error) {
 	}
 	cmd := exec.Command(python, args...)
 	cmd.Env = blas()
-	return stepper(cmd)
+	return cmd, nil
 }
 
 // openMP is where Debian keeps OpenBLAS with the threads of OpenMP, which PyTorch has as well. The other OpenBLAS has threads of
@@ -75,30 +83,47 @@ func blas() []string {
 
 // stepper starts a process that does a train step for every line it reads, and prints the seconds it took.
 func stepper(cmd *exec.Cmd) (side, error) {
+	p, err := start(cmd)
+	if err != nil {
+		return side{}, err
+	}
+	return side{once: func() (time.Duration, error) {
+		line, err := p.ask("step")
+		if err != nil {
+			return 0, err
+		}
+		s, err := strconv.ParseFloat(line, 64)
+		return time.Duration(s * float64(time.Second)), err
+	}, close: p.close}, nil
+}
+
+// process answers every line with a line.
+type process struct {
+	ask   func(line string) (string, error)
+	close func()
+}
+
+func start(cmd *exec.Cmd) (process, error) {
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return side{}, err
+		return process{}, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return side{}, err
+		return process{}, err
 	}
 	if err := cmd.Start(); err != nil {
-		return side{}, err
+		return process{}, err
 	}
 	lines := bufio.NewReader(out)
-	return side{
-		once: func() (time.Duration, error) {
-			if _, err := io.WriteString(in, "step\n"); err != nil {
-				return 0, err
+	return process{
+		ask: func(line string) (string, error) {
+			if _, err := io.WriteString(in, line+"\n"); err != nil {
+				return "", err
 			}
-			line, err := lines.ReadString('\n')
-			if err != nil {
-				return 0, err
-			}
-			s, err := strconv.ParseFloat(strings.TrimSpace(line), 64)
-			return time.Duration(s * float64(time.Second)), err
+			answer, err := lines.ReadString('\n')
+			return strings.TrimSpace(answer), err
 		},
 		close: func() {
 			_ = in.Close()
