@@ -406,7 +406,7 @@ func (c *coder) reduce(op *ir.Op, cl class, stored bool) {
 // The bytes of a block that the fastest caches should hold, and how many elements it may have.
 const (
 	blockBytes = 32 << 10
-	blockMin   = 512
+	blockMin   = 1024
 	blockMax   = 4096
 	chunk      = 2048 // elements of a row that are added up at a time where all are
 )

@@ -104,7 +104,7 @@ func (s *stepper) step(t testing.TB) {
 	}
 }
 
-// BenchmarkPrograms runs programs of groups on one thread and on two; MB/s are those of their inputs and outputs, to be
+// BenchmarkPrograms runs programs of groups on one thread and on two, and with 0 threads op by op on GoMLX's backend; MB/s are those of their inputs and outputs, to be
 // compared with BenchmarkCopy.
 func BenchmarkPrograms(b *testing.B) {
 	files, err := filepath.Glob(*programs)
@@ -120,9 +120,13 @@ func BenchmarkPrograms(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, threads := range []int{1, 2} {
-			b.Run(fmt.Sprintf("%s/threads=%d", strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), threads), func(b *testing.B) {
-				device := cpu.New(opByOp(b), threads)
+		name := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+		for _, threads := range []int{0, 1, 2} {
+			b.Run(fmt.Sprintf("%s/threads=%d", name, threads), func(b *testing.B) {
+				device := opByOp(b)
+				if threads > 0 {
+					device = cpu.New(device, threads)
+				}
 				defer device.Finalize()
 				s := newStepper(b, device, p)
 				s.step(b)

@@ -71,13 +71,13 @@ func (g *generator) i(s string, args ...any) {
 	g.p("\t%s", strings.ReplaceAll(s, "R_", g.isa.r))
 }
 
-// c is a constant in memory: eight equal float64, or sixteen equal words of four bytes.
+// c is a constant in memory: eight equal float64, or sixteen equal words of four bytes. R13 points to them.
 func (g *generator) c(value string) string {
 	if _, ok := g.at[value]; !ok {
 		g.at[value] = 64 * len(g.consts)
 		g.consts = append(g.consts, value)
 	}
-	return fmt.Sprintf("·constants+%d(SB)", g.at[value])
+	return fmt.Sprintf("%d(R13)", g.at[value])
 }
 
 func (g *generator) f64(x string) string { return g.c("f64: " + x) }
@@ -147,7 +147,7 @@ func (g *generator) loop(k kernel) {
 	g.names = append(g.names, name)
 	g.p("\n// func %s(x *Args)", name)
 	g.p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
-	g.p("\tMOVQ x+0(FP), AX")
+	g.p("\tMOVQ x+0(FP), AX\n\tMOVQ ·constantsAt(SB), R13")
 	g.p("\tMOVQ 0(AX), DI")
 	for i := range k.in {
 		g.p("\tMOVQ %d(AX), %s", 8*(i+1), pointers[i])
@@ -788,7 +788,7 @@ func (g *generator) reduceRow(op string, elem, lanes int, kind string) {
 	}
 	g.p("\n// func %s(x *Args)", name)
 	g.p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
-	g.p("\tMOVQ x+0(FP), AX\n\tMOVQ 0(AX), DI\n\tMOVQ 8(AX), SI\n\tMOVQ 64(AX), R12\n\tTESTQ R12, R12\n\tJZ done\nrow:")
+	g.p("\tMOVQ x+0(FP), AX\n\tMOVQ ·constantsAt(SB), R13\n\tMOVQ 0(AX), DI\n\tMOVQ 8(AX), SI\n\tMOVQ 64(AX), R12\n\tTESTQ R12, R12\n\tJZ done\nrow:")
 	g.p("\tMOVQ 72(AX), CX\n\tMOVQ SI, DX")
 	for a := range accs {
 		if op == "Sum" {
@@ -1077,6 +1077,7 @@ func (g *generator) log1p() {
 // byTable computes an odd function f as |x|·g(|x|), with the sign of x: g is a polynomial in each of 16 intervals.
 func (g *generator) byTable(name string) {
 	f := functions[name]
+	g.p("\tMOVQ ·%sTableAt(SB), R11", name)
 	g.i("VANDPD %s, R_0, R_4", g.u64(1<<63-1))
 	g.i("VMINPD %s, R_4, R_4", g.f64(fmt.Sprintf("%.4f-1e-9", f.top)))
 	g.i("VMULPD %s, R_4, R_5", g.f64(fmt.Sprintf("16/%.4f", f.top)))
@@ -1084,7 +1085,7 @@ func (g *generator) byTable(name string) {
 		g.i("VCVTTPD2QQ Z5, Z5") // the interval
 		g.i("VCVTQQ2PD Z5, Z6")
 	} else {
-		g.p("\tVCVTTPD2DQY Y5, X5\n\tVCVTDQ2PD X5, Y6\n\tLEAQ ·%sTable(SB), R11", name)
+		g.p("\tVCVTTPD2DQY Y5, X5\n\tVCVTDQ2PD X5, Y6")
 	}
 	g.i("VADDPD %s, R_6, R_6", g.f64("0.5"))
 	g.i("VMOVAPD R_4, R_7")
@@ -1092,8 +1093,8 @@ func (g *generator) byTable(name string) {
 	for k := f.degree; k >= 0; k-- {
 		if g.isa.wide() {
 			g.i("VMOVDQA64 Z5, Z9")
-			g.i("VMOVUPD ·%sTable+%d(SB), Z10", name, k*128)
-			g.i("VPERMI2PD ·%sTable+%d(SB), Z10, Z9", name, k*128+64)
+			g.i("VMOVUPD %d(R11), Z10", k*128)
+			g.i("VPERMI2PD %d(R11), Z10, Z9", k*128+64)
 		} else {
 			g.i("VPCMPEQD Y10, Y10, Y10")
 			g.i("VGATHERDPD Y10, %d(R11)(X5*8), Y9", k*128)

@@ -34,6 +34,23 @@ type vectorKernel struct {
 	f     Func
 }
 
+// Where kernels find their constants and tables: on cache lines, which Go does not promise for variables. A load that crosses
+// lines takes twice as long.
+var (
+	constantsAt = onLines(constants[:])
+	erfTableAt  = onLines(erfTable[:])
+	tanhTableAt = onLines(tanhTable[:])
+)
+
+// onLines copies a table to memory that begins on a cache line.
+func onLines[T any](table []T) unsafe.Pointer {
+	size := int(unsafe.Sizeof(table[0]))
+	b := make([]byte, len(table)*size+63)
+	p := unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), -uintptr(unsafe.Pointer(unsafe.SliceData(b)))&63)
+	copy(unsafe.Slice((*T)(p), len(table)), table)
+	return p
+}
+
 func eight(x uint64) (v [8]uint64) {
 	for i := range v {
 		v[i] = x

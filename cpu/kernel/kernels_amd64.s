@@ -5,6 +5,7 @@
 // func AddSVV512(x *Args)
 TEXT ·AddSVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -49,6 +50,7 @@ done:
 // func AddSSV512(x *Args)
 TEXT ·AddSSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -92,6 +94,7 @@ done:
 // func AddSVS512(x *Args)
 TEXT ·AddSVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -135,6 +138,7 @@ done:
 // func SubSVV512(x *Args)
 TEXT ·SubSVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -179,6 +183,7 @@ done:
 // func SubSSV512(x *Args)
 TEXT ·SubSSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -222,6 +227,7 @@ done:
 // func SubSVS512(x *Args)
 TEXT ·SubSVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -265,6 +271,7 @@ done:
 // func MulSVV512(x *Args)
 TEXT ·MulSVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -309,6 +316,7 @@ done:
 // func MulSSV512(x *Args)
 TEXT ·MulSSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -352,6 +360,7 @@ done:
 // func MulSVS512(x *Args)
 TEXT ·MulSVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -395,6 +404,7 @@ done:
 // func DivSVV512(x *Args)
 TEXT ·DivSVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -439,6 +449,7 @@ done:
 // func DivSSV512(x *Args)
 TEXT ·DivSSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -482,6 +493,7 @@ done:
 // func DivSVS512(x *Args)
 TEXT ·DivSVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -525,6 +537,7 @@ done:
 // func MaxSVV512(x *Args)
 TEXT ·MaxSVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -579,6 +592,7 @@ done:
 // func MaxSSV512(x *Args)
 TEXT ·MaxSSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -632,6 +646,7 @@ done:
 // func MaxSVS512(x *Args)
 TEXT ·MaxSVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -685,6 +700,7 @@ done:
 // func MinSVV512(x *Args)
 TEXT ·MinSVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -739,6 +755,7 @@ done:
 // func MinSSV512(x *Args)
 TEXT ·MinSSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -792,6 +809,7 @@ done:
 // func MinSVS512(x *Args)
 TEXT ·MinSVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -845,6 +863,7 @@ done:
 // func EqualSVV512(x *Args)
 TEXT ·EqualSVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -861,7 +880,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -876,7 +895,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -891,6 +910,7 @@ done:
 // func EqualSSV512(x *Args)
 TEXT ·EqualSSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -907,7 +927,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -921,7 +941,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -936,6 +956,7 @@ done:
 // func EqualSVS512(x *Args)
 TEXT ·EqualSVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -952,7 +973,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -966,7 +987,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -981,6 +1002,7 @@ done:
 // func NotEqualSVV512(x *Args)
 TEXT ·NotEqualSVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -997,7 +1019,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1012,7 +1034,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1027,6 +1049,7 @@ done:
 // func NotEqualSSV512(x *Args)
 TEXT ·NotEqualSSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -1043,7 +1066,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1057,7 +1080,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1072,6 +1095,7 @@ done:
 // func NotEqualSVS512(x *Args)
 TEXT ·NotEqualSVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -1088,7 +1112,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1102,7 +1126,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1117,6 +1141,7 @@ done:
 // func LessThanSVV512(x *Args)
 TEXT ·LessThanSVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -1133,7 +1158,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1148,7 +1173,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1163,6 +1188,7 @@ done:
 // func LessThanSSV512(x *Args)
 TEXT ·LessThanSSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -1179,7 +1205,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1193,7 +1219,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1208,6 +1234,7 @@ done:
 // func LessThanSVS512(x *Args)
 TEXT ·LessThanSVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -1224,7 +1251,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1238,7 +1265,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1253,6 +1280,7 @@ done:
 // func LessOrEqualSVV512(x *Args)
 TEXT ·LessOrEqualSVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -1269,7 +1297,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1284,7 +1312,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1299,6 +1327,7 @@ done:
 // func LessOrEqualSSV512(x *Args)
 TEXT ·LessOrEqualSSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -1315,7 +1344,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1329,7 +1358,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1344,6 +1373,7 @@ done:
 // func LessOrEqualSVS512(x *Args)
 TEXT ·LessOrEqualSVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -1360,7 +1390,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1374,7 +1404,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1389,6 +1419,7 @@ done:
 // func GreaterOrEqualSVV512(x *Args)
 TEXT ·GreaterOrEqualSVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -1405,7 +1436,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1420,7 +1451,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1435,6 +1466,7 @@ done:
 // func GreaterOrEqualSSV512(x *Args)
 TEXT ·GreaterOrEqualSSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -1451,7 +1483,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1465,7 +1497,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1480,6 +1512,7 @@ done:
 // func GreaterOrEqualSVS512(x *Args)
 TEXT ·GreaterOrEqualSVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -1496,7 +1529,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1510,7 +1543,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1525,6 +1558,7 @@ done:
 // func GreaterThanSVV512(x *Args)
 TEXT ·GreaterThanSVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -1541,7 +1575,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1556,7 +1590,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1571,6 +1605,7 @@ done:
 // func GreaterThanSSV512(x *Args)
 TEXT ·GreaterThanSSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -1587,7 +1622,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1601,7 +1636,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1616,6 +1651,7 @@ done:
 // func GreaterThanSVS512(x *Args)
 TEXT ·GreaterThanSVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -1632,7 +1668,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1646,7 +1682,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -1661,6 +1697,7 @@ done:
 // func NegS512(x *Args)
 TEXT ·NegS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -1674,7 +1711,7 @@ row:
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Z0
-	VXORPS ·constants+64(SB), Z0, Z3
+	VXORPS 64(R13), Z0, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1687,7 +1724,7 @@ tail:
 	DECQ R9
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
-	VXORPS ·constants+64(SB), Z0, Z3
+	VXORPS 64(R13), Z0, Z3
 	VMOVUPS Z3, K7, (DI)(BX*4)
 next:
 	ADDQ 32(AX), DI
@@ -1701,6 +1738,7 @@ done:
 // func AbsS512(x *Args)
 TEXT ·AbsS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -1717,7 +1755,7 @@ loop:
 	VXORPS Z4, Z4, Z4
 	VCMPPS $17, Z4, Z0, K1
 	VMOVAPS Z0, Z3
-	VXORPS ·constants+64(SB), Z0, K1, Z3
+	VXORPS 64(R13), Z0, K1, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1733,7 +1771,7 @@ tail:
 	VXORPS Z4, Z4, Z4
 	VCMPPS $17, Z4, Z0, K1
 	VMOVAPS Z0, Z3
-	VXORPS ·constants+64(SB), Z0, K1, Z3
+	VXORPS 64(R13), Z0, K1, Z3
 	VMOVUPS Z3, K7, (DI)(BX*4)
 next:
 	ADDQ 32(AX), DI
@@ -1747,6 +1785,7 @@ done:
 // func SqrtS512(x *Args)
 TEXT ·SqrtS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -1787,6 +1826,7 @@ done:
 // func RoundS512(x *Args)
 TEXT ·RoundS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -1827,6 +1867,7 @@ done:
 // func FloorS512(x *Args)
 TEXT ·FloorS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -1867,6 +1908,7 @@ done:
 // func CeilS512(x *Args)
 TEXT ·CeilS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -1907,6 +1949,7 @@ done:
 // func SignS512(x *Args)
 TEXT ·SignS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -1922,9 +1965,9 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VXORPS Z4, Z4, Z4
 	VCMPPS $30, Z4, Z0, K1
-	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VMOVUPS.Z 128(R13), K1, Z3
 	VCMPPS $17, Z4, Z0, K1
-	VMOVUPS ·constants+192(SB), K1, Z3
+	VMOVUPS 192(R13), K1, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -1939,9 +1982,9 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VXORPS Z4, Z4, Z4
 	VCMPPS $30, Z4, Z0, K1
-	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VMOVUPS.Z 128(R13), K1, Z3
 	VCMPPS $17, Z4, Z0, K1
-	VMOVUPS ·constants+192(SB), K1, Z3
+	VMOVUPS 192(R13), K1, Z3
 	VMOVUPS Z3, K7, (DI)(BX*4)
 next:
 	ADDQ 32(AX), DI
@@ -1955,6 +1998,7 @@ done:
 // func Where4VV512(x *Args)
 TEXT ·Where4VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2005,6 +2049,7 @@ done:
 // func Where4SV512(x *Args)
 TEXT ·Where4SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2054,6 +2099,7 @@ done:
 // func Where4VS512(x *Args)
 TEXT ·Where4VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2103,6 +2149,7 @@ done:
 // func Where4SS512(x *Args)
 TEXT ·Where4SS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2151,6 +2198,7 @@ done:
 // func SumRowS512(x *Args)
 TEXT ·SumRowS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -2205,6 +2253,7 @@ done:
 // func MaxRowS512(x *Args)
 TEXT ·MaxRowS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -2213,8 +2262,8 @@ TEXT ·MaxRowS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	MOVQ SI, DX
-	VMOVUPS ·constants+256(SB), Z0
-	VMOVUPS ·constants+256(SB), Z1
+	VMOVUPS 256(R13), Z0
+	VMOVUPS 256(R13), Z1
 	KXORW K3, K3, K3
 	SUBQ $32, CX
 	JLT tail
@@ -2237,14 +2286,14 @@ tail:
 	KMOVQ R9, K1
 	SHRQ $16, R9
 	VMOVUPS.Z 0(DX), K1, Z8
-	VMOVUPS ·constants+256(SB), Z12
+	VMOVUPS 256(R13), Z12
 	VMOVAPS Z8, K1, Z12
 	VMOVAPS Z12, Z8
 	VRANGEPS $5, Z8, Z0, Z0
 	KMOVQ R9, K1
 	SHRQ $16, R9
 	VMOVUPS.Z 64(DX), K1, Z9
-	VMOVUPS ·constants+256(SB), Z12
+	VMOVUPS 256(R13), Z12
 	VMOVAPS Z9, K1, Z12
 	VMOVAPS Z12, Z9
 	VRANGEPS $5, Z9, Z1, Z1
@@ -2262,7 +2311,7 @@ join:
 	VRANGEPS $5, X1, X0, X0
 	KORTESTW K3, K3
 	JZ store
-	VMOVUPS ·constants+384(SB), X0
+	VMOVUPS 384(R13), X0
 store:
 	VMOVSS X0, (DI)
 	ADDQ 32(AX), DI
@@ -2276,6 +2325,7 @@ done:
 // func MinRowS512(x *Args)
 TEXT ·MinRowS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -2284,8 +2334,8 @@ TEXT ·MinRowS512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	MOVQ SI, DX
-	VMOVUPS ·constants+320(SB), Z0
-	VMOVUPS ·constants+320(SB), Z1
+	VMOVUPS 320(R13), Z0
+	VMOVUPS 320(R13), Z1
 	KXORW K3, K3, K3
 	SUBQ $32, CX
 	JLT tail
@@ -2308,14 +2358,14 @@ tail:
 	KMOVQ R9, K1
 	SHRQ $16, R9
 	VMOVUPS.Z 0(DX), K1, Z8
-	VMOVUPS ·constants+320(SB), Z12
+	VMOVUPS 320(R13), Z12
 	VMOVAPS Z8, K1, Z12
 	VMOVAPS Z12, Z8
 	VRANGEPS $4, Z8, Z0, Z0
 	KMOVQ R9, K1
 	SHRQ $16, R9
 	VMOVUPS.Z 64(DX), K1, Z9
-	VMOVUPS ·constants+320(SB), Z12
+	VMOVUPS 320(R13), Z12
 	VMOVAPS Z9, K1, Z12
 	VMOVAPS Z12, Z9
 	VRANGEPS $4, Z9, Z1, Z1
@@ -2333,7 +2383,7 @@ join:
 	VRANGEPS $4, X1, X0, X0
 	KORTESTW K3, K3
 	JZ store
-	VMOVUPS ·constants+384(SB), X0
+	VMOVUPS 384(R13), X0
 store:
 	VMOVSS X0, (DI)
 	ADDQ 32(AX), DI
@@ -2387,6 +2437,7 @@ done:
 // func AddDVV512(x *Args)
 TEXT ·AddDVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2431,6 +2482,7 @@ done:
 // func AddDSV512(x *Args)
 TEXT ·AddDSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2474,6 +2526,7 @@ done:
 // func AddDVS512(x *Args)
 TEXT ·AddDVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2517,6 +2570,7 @@ done:
 // func SubDVV512(x *Args)
 TEXT ·SubDVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2561,6 +2615,7 @@ done:
 // func SubDSV512(x *Args)
 TEXT ·SubDSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2604,6 +2659,7 @@ done:
 // func SubDVS512(x *Args)
 TEXT ·SubDVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2647,6 +2703,7 @@ done:
 // func MulDVV512(x *Args)
 TEXT ·MulDVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2691,6 +2748,7 @@ done:
 // func MulDSV512(x *Args)
 TEXT ·MulDSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2734,6 +2792,7 @@ done:
 // func MulDVS512(x *Args)
 TEXT ·MulDVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2777,6 +2836,7 @@ done:
 // func DivDVV512(x *Args)
 TEXT ·DivDVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2821,6 +2881,7 @@ done:
 // func DivDSV512(x *Args)
 TEXT ·DivDSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2864,6 +2925,7 @@ done:
 // func DivDVS512(x *Args)
 TEXT ·DivDVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2907,6 +2969,7 @@ done:
 // func MaxDVV512(x *Args)
 TEXT ·MaxDVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -2961,6 +3024,7 @@ done:
 // func MaxDSV512(x *Args)
 TEXT ·MaxDSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3014,6 +3078,7 @@ done:
 // func MaxDVS512(x *Args)
 TEXT ·MaxDVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3067,6 +3132,7 @@ done:
 // func MinDVV512(x *Args)
 TEXT ·MinDVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3121,6 +3187,7 @@ done:
 // func MinDSV512(x *Args)
 TEXT ·MinDSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3174,6 +3241,7 @@ done:
 // func MinDVS512(x *Args)
 TEXT ·MinDVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3227,6 +3295,7 @@ done:
 // func EqualDVV512(x *Args)
 TEXT ·EqualDVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3243,7 +3312,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VCMPPD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3258,7 +3327,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VCMPPD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3273,6 +3342,7 @@ done:
 // func EqualDSV512(x *Args)
 TEXT ·EqualDSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3289,7 +3359,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VCMPPD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3303,7 +3373,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VCMPPD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3318,6 +3388,7 @@ done:
 // func EqualDVS512(x *Args)
 TEXT ·EqualDVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3334,7 +3405,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VCMPPD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3348,7 +3419,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VCMPPD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3363,6 +3434,7 @@ done:
 // func NotEqualDVV512(x *Args)
 TEXT ·NotEqualDVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3379,7 +3451,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VCMPPD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3394,7 +3466,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VCMPPD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3409,6 +3481,7 @@ done:
 // func NotEqualDSV512(x *Args)
 TEXT ·NotEqualDSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3425,7 +3498,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VCMPPD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3439,7 +3512,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VCMPPD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3454,6 +3527,7 @@ done:
 // func NotEqualDVS512(x *Args)
 TEXT ·NotEqualDVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3470,7 +3544,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VCMPPD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3484,7 +3558,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VCMPPD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3499,6 +3573,7 @@ done:
 // func LessThanDVV512(x *Args)
 TEXT ·LessThanDVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3515,7 +3590,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VCMPPD $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3530,7 +3605,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VCMPPD $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3545,6 +3620,7 @@ done:
 // func LessThanDSV512(x *Args)
 TEXT ·LessThanDSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3561,7 +3637,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VCMPPD $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3575,7 +3651,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VCMPPD $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3590,6 +3666,7 @@ done:
 // func LessThanDVS512(x *Args)
 TEXT ·LessThanDVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3606,7 +3683,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VCMPPD $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3620,7 +3697,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VCMPPD $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3635,6 +3712,7 @@ done:
 // func LessOrEqualDVV512(x *Args)
 TEXT ·LessOrEqualDVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3651,7 +3729,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VCMPPD $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3666,7 +3744,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VCMPPD $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3681,6 +3759,7 @@ done:
 // func LessOrEqualDSV512(x *Args)
 TEXT ·LessOrEqualDSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3697,7 +3776,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VCMPPD $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3711,7 +3790,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VCMPPD $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3726,6 +3805,7 @@ done:
 // func LessOrEqualDVS512(x *Args)
 TEXT ·LessOrEqualDVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3742,7 +3822,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VCMPPD $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3756,7 +3836,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VCMPPD $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3771,6 +3851,7 @@ done:
 // func GreaterOrEqualDVV512(x *Args)
 TEXT ·GreaterOrEqualDVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3787,7 +3868,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VCMPPD $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3802,7 +3883,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VCMPPD $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3817,6 +3898,7 @@ done:
 // func GreaterOrEqualDSV512(x *Args)
 TEXT ·GreaterOrEqualDSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3833,7 +3915,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VCMPPD $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3847,7 +3929,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VCMPPD $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3862,6 +3944,7 @@ done:
 // func GreaterOrEqualDVS512(x *Args)
 TEXT ·GreaterOrEqualDVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3878,7 +3961,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VCMPPD $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3892,7 +3975,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VCMPPD $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3907,6 +3990,7 @@ done:
 // func GreaterThanDVV512(x *Args)
 TEXT ·GreaterThanDVV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3923,7 +4007,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VCMPPD $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3938,7 +4022,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VCMPPD $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3953,6 +4037,7 @@ done:
 // func GreaterThanDSV512(x *Args)
 TEXT ·GreaterThanDSV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -3969,7 +4054,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VCMPPD $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -3983,7 +4068,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VCMPPD $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -3998,6 +4083,7 @@ done:
 // func GreaterThanDVS512(x *Args)
 TEXT ·GreaterThanDVS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -4014,7 +4100,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VCMPPD $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -4028,7 +4114,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VCMPPD $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -4043,6 +4129,7 @@ done:
 // func NegD512(x *Args)
 TEXT ·NegD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -4056,7 +4143,7 @@ row:
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Z0
-	VXORPD ·constants+448(SB), Z0, Z3
+	VXORPD 448(R13), Z0, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -4069,7 +4156,7 @@ tail:
 	DECQ R9
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
-	VXORPD ·constants+448(SB), Z0, Z3
+	VXORPD 448(R13), Z0, Z3
 	VMOVUPD Z3, K7, (DI)(BX*8)
 next:
 	ADDQ 32(AX), DI
@@ -4083,6 +4170,7 @@ done:
 // func AbsD512(x *Args)
 TEXT ·AbsD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -4099,7 +4187,7 @@ loop:
 	VXORPS Z4, Z4, Z4
 	VCMPPD $17, Z4, Z0, K1
 	VMOVAPS Z0, Z3
-	VXORPD ·constants+448(SB), Z0, K1, Z3
+	VXORPD 448(R13), Z0, K1, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -4115,7 +4203,7 @@ tail:
 	VXORPS Z4, Z4, Z4
 	VCMPPD $17, Z4, Z0, K1
 	VMOVAPS Z0, Z3
-	VXORPD ·constants+448(SB), Z0, K1, Z3
+	VXORPD 448(R13), Z0, K1, Z3
 	VMOVUPD Z3, K7, (DI)(BX*8)
 next:
 	ADDQ 32(AX), DI
@@ -4129,6 +4217,7 @@ done:
 // func SqrtD512(x *Args)
 TEXT ·SqrtD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -4169,6 +4258,7 @@ done:
 // func RoundD512(x *Args)
 TEXT ·RoundD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -4209,6 +4299,7 @@ done:
 // func FloorD512(x *Args)
 TEXT ·FloorD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -4249,6 +4340,7 @@ done:
 // func CeilD512(x *Args)
 TEXT ·CeilD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -4289,6 +4381,7 @@ done:
 // func SignD512(x *Args)
 TEXT ·SignD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -4304,9 +4397,9 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VXORPS Z4, Z4, Z4
 	VCMPPD $30, Z4, Z0, K1
-	VMOVUPD.Z ·constants+512(SB), K1, Z3
+	VMOVUPD.Z 512(R13), K1, Z3
 	VCMPPD $17, Z4, Z0, K1
-	VMOVUPD ·constants+576(SB), K1, Z3
+	VMOVUPD 576(R13), K1, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -4321,9 +4414,9 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VXORPS Z4, Z4, Z4
 	VCMPPD $30, Z4, Z0, K1
-	VMOVUPD.Z ·constants+512(SB), K1, Z3
+	VMOVUPD.Z 512(R13), K1, Z3
 	VCMPPD $17, Z4, Z0, K1
-	VMOVUPD ·constants+576(SB), K1, Z3
+	VMOVUPD 576(R13), K1, Z3
 	VMOVUPD Z3, K7, (DI)(BX*8)
 next:
 	ADDQ 32(AX), DI
@@ -4337,6 +4430,7 @@ done:
 // func Where8VV512(x *Args)
 TEXT ·Where8VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -4387,6 +4481,7 @@ done:
 // func Where8SV512(x *Args)
 TEXT ·Where8SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -4436,6 +4531,7 @@ done:
 // func Where8VS512(x *Args)
 TEXT ·Where8VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -4485,6 +4581,7 @@ done:
 // func Where8SS512(x *Args)
 TEXT ·Where8SS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -4533,6 +4630,7 @@ done:
 // func SumRowD512(x *Args)
 TEXT ·SumRowD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -4599,6 +4697,7 @@ done:
 // func MaxRowD512(x *Args)
 TEXT ·MaxRowD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -4607,10 +4706,10 @@ TEXT ·MaxRowD512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	MOVQ SI, DX
-	VMOVUPD ·constants+640(SB), Z0
-	VMOVUPD ·constants+640(SB), Z1
-	VMOVUPD ·constants+640(SB), Z2
-	VMOVUPD ·constants+640(SB), Z3
+	VMOVUPD 640(R13), Z0
+	VMOVUPD 640(R13), Z1
+	VMOVUPD 640(R13), Z2
+	VMOVUPD 640(R13), Z3
 	KXORW K3, K3, K3
 	SUBQ $32, CX
 	JLT tail
@@ -4639,28 +4738,28 @@ tail:
 	KMOVQ R9, K1
 	SHRQ $8, R9
 	VMOVUPD.Z 0(DX), K1, Z8
-	VMOVUPD ·constants+640(SB), Z12
+	VMOVUPD 640(R13), Z12
 	VMOVAPD Z8, K1, Z12
 	VMOVAPS Z12, Z8
 	VRANGEPD $5, Z8, Z0, Z0
 	KMOVQ R9, K1
 	SHRQ $8, R9
 	VMOVUPD.Z 64(DX), K1, Z9
-	VMOVUPD ·constants+640(SB), Z12
+	VMOVUPD 640(R13), Z12
 	VMOVAPD Z9, K1, Z12
 	VMOVAPS Z12, Z9
 	VRANGEPD $5, Z9, Z1, Z1
 	KMOVQ R9, K1
 	SHRQ $8, R9
 	VMOVUPD.Z 128(DX), K1, Z10
-	VMOVUPD ·constants+640(SB), Z12
+	VMOVUPD 640(R13), Z12
 	VMOVAPD Z10, K1, Z12
 	VMOVAPS Z12, Z10
 	VRANGEPD $5, Z10, Z2, Z2
 	KMOVQ R9, K1
 	SHRQ $8, R9
 	VMOVUPD.Z 192(DX), K1, Z11
-	VMOVUPD ·constants+640(SB), Z12
+	VMOVUPD 640(R13), Z12
 	VMOVAPD Z11, K1, Z12
 	VMOVAPS Z12, Z11
 	VRANGEPD $5, Z11, Z3, Z3
@@ -4680,7 +4779,7 @@ join:
 	VRANGEPD $5, X1, X0, X0
 	KORTESTW K3, K3
 	JZ store
-	VMOVUPS ·constants+768(SB), X0
+	VMOVUPS 768(R13), X0
 store:
 	VMOVSD X0, (DI)
 	ADDQ 32(AX), DI
@@ -4694,6 +4793,7 @@ done:
 // func MinRowD512(x *Args)
 TEXT ·MinRowD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -4702,10 +4802,10 @@ TEXT ·MinRowD512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	MOVQ SI, DX
-	VMOVUPD ·constants+704(SB), Z0
-	VMOVUPD ·constants+704(SB), Z1
-	VMOVUPD ·constants+704(SB), Z2
-	VMOVUPD ·constants+704(SB), Z3
+	VMOVUPD 704(R13), Z0
+	VMOVUPD 704(R13), Z1
+	VMOVUPD 704(R13), Z2
+	VMOVUPD 704(R13), Z3
 	KXORW K3, K3, K3
 	SUBQ $32, CX
 	JLT tail
@@ -4734,28 +4834,28 @@ tail:
 	KMOVQ R9, K1
 	SHRQ $8, R9
 	VMOVUPD.Z 0(DX), K1, Z8
-	VMOVUPD ·constants+704(SB), Z12
+	VMOVUPD 704(R13), Z12
 	VMOVAPD Z8, K1, Z12
 	VMOVAPS Z12, Z8
 	VRANGEPD $4, Z8, Z0, Z0
 	KMOVQ R9, K1
 	SHRQ $8, R9
 	VMOVUPD.Z 64(DX), K1, Z9
-	VMOVUPD ·constants+704(SB), Z12
+	VMOVUPD 704(R13), Z12
 	VMOVAPD Z9, K1, Z12
 	VMOVAPS Z12, Z9
 	VRANGEPD $4, Z9, Z1, Z1
 	KMOVQ R9, K1
 	SHRQ $8, R9
 	VMOVUPD.Z 128(DX), K1, Z10
-	VMOVUPD ·constants+704(SB), Z12
+	VMOVUPD 704(R13), Z12
 	VMOVAPD Z10, K1, Z12
 	VMOVAPS Z12, Z10
 	VRANGEPD $4, Z10, Z2, Z2
 	KMOVQ R9, K1
 	SHRQ $8, R9
 	VMOVUPD.Z 192(DX), K1, Z11
-	VMOVUPD ·constants+704(SB), Z12
+	VMOVUPD 704(R13), Z12
 	VMOVAPD Z11, K1, Z12
 	VMOVAPS Z12, Z11
 	VRANGEPD $4, Z11, Z3, Z3
@@ -4775,7 +4875,7 @@ join:
 	VRANGEPD $4, X1, X0, X0
 	KORTESTW K3, K3
 	JZ store
-	VMOVUPS ·constants+768(SB), X0
+	VMOVUPS 768(R13), X0
 store:
 	VMOVSD X0, (DI)
 	ADDQ 32(AX), DI
@@ -4829,6 +4929,7 @@ done:
 // func Where1VV512(x *Args)
 TEXT ·Where1VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -4879,6 +4980,7 @@ done:
 // func Where1SV512(x *Args)
 TEXT ·Where1SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -4928,6 +5030,7 @@ done:
 // func Where1VS512(x *Args)
 TEXT ·Where1VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -4977,6 +5080,7 @@ done:
 // func Where1SS512(x *Args)
 TEXT ·Where1SS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5025,6 +5129,7 @@ done:
 // func Where2VV512(x *Args)
 TEXT ·Where2VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5075,6 +5180,7 @@ done:
 // func Where2SV512(x *Args)
 TEXT ·Where2SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5124,6 +5230,7 @@ done:
 // func Where2VS512(x *Args)
 TEXT ·Where2VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5173,6 +5280,7 @@ done:
 // func Where2SS512(x *Args)
 TEXT ·Where2SS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5221,6 +5329,7 @@ done:
 // func AddBF16VV512(x *Args)
 TEXT ·AddBF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5240,11 +5349,11 @@ loop:
 	VPSLLD $16, Z1, Z1
 	VADDPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -5264,11 +5373,11 @@ tail:
 	VPSLLD $16, Z1, Z1
 	VADDPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -5285,6 +5394,7 @@ done:
 // func AddBF16SV512(x *Args)
 TEXT ·AddBF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5306,11 +5416,11 @@ loop:
 	VPSLLD $16, Z1, Z1
 	VADDPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -5328,11 +5438,11 @@ tail:
 	VPSLLD $16, Z1, Z1
 	VADDPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -5349,6 +5459,7 @@ done:
 // func AddBF16VS512(x *Args)
 TEXT ·AddBF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5370,11 +5481,11 @@ loop:
 	VPSLLD $16, Z0, Z0
 	VADDPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -5392,11 +5503,11 @@ tail:
 	VPSLLD $16, Z0, Z0
 	VADDPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -5413,6 +5524,7 @@ done:
 // func SubBF16VV512(x *Args)
 TEXT ·SubBF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5432,11 +5544,11 @@ loop:
 	VPSLLD $16, Z1, Z1
 	VSUBPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -5456,11 +5568,11 @@ tail:
 	VPSLLD $16, Z1, Z1
 	VSUBPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -5477,6 +5589,7 @@ done:
 // func SubBF16SV512(x *Args)
 TEXT ·SubBF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5498,11 +5611,11 @@ loop:
 	VPSLLD $16, Z1, Z1
 	VSUBPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -5520,11 +5633,11 @@ tail:
 	VPSLLD $16, Z1, Z1
 	VSUBPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -5541,6 +5654,7 @@ done:
 // func SubBF16VS512(x *Args)
 TEXT ·SubBF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5562,11 +5676,11 @@ loop:
 	VPSLLD $16, Z0, Z0
 	VSUBPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -5584,11 +5698,11 @@ tail:
 	VPSLLD $16, Z0, Z0
 	VSUBPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -5605,6 +5719,7 @@ done:
 // func MulBF16VV512(x *Args)
 TEXT ·MulBF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5624,11 +5739,11 @@ loop:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -5648,11 +5763,11 @@ tail:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -5669,6 +5784,7 @@ done:
 // func MulBF16SV512(x *Args)
 TEXT ·MulBF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5690,11 +5806,11 @@ loop:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -5712,11 +5828,11 @@ tail:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -5733,6 +5849,7 @@ done:
 // func MulBF16VS512(x *Args)
 TEXT ·MulBF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5754,11 +5871,11 @@ loop:
 	VPSLLD $16, Z0, Z0
 	VMULPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -5776,11 +5893,11 @@ tail:
 	VPSLLD $16, Z0, Z0
 	VMULPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -5797,6 +5914,7 @@ done:
 // func DivBF16VV512(x *Args)
 TEXT ·DivBF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5816,11 +5934,11 @@ loop:
 	VPSLLD $16, Z1, Z1
 	VDIVPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -5840,11 +5958,11 @@ tail:
 	VPSLLD $16, Z1, Z1
 	VDIVPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -5861,6 +5979,7 @@ done:
 // func DivBF16SV512(x *Args)
 TEXT ·DivBF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5882,11 +6001,11 @@ loop:
 	VPSLLD $16, Z1, Z1
 	VDIVPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -5904,11 +6023,11 @@ tail:
 	VPSLLD $16, Z1, Z1
 	VDIVPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -5925,6 +6044,7 @@ done:
 // func DivBF16VS512(x *Args)
 TEXT ·DivBF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -5946,11 +6066,11 @@ loop:
 	VPSLLD $16, Z0, Z0
 	VDIVPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -5968,11 +6088,11 @@ tail:
 	VPSLLD $16, Z0, Z0
 	VDIVPS Z1, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -5989,6 +6109,7 @@ done:
 // func MaxBF16VV512(x *Args)
 TEXT ·MaxBF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6013,11 +6134,11 @@ loop:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -6042,11 +6163,11 @@ tail:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -6063,6 +6184,7 @@ done:
 // func MaxBF16SV512(x *Args)
 TEXT ·MaxBF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6089,11 +6211,11 @@ loop:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -6116,11 +6238,11 @@ tail:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -6137,6 +6259,7 @@ done:
 // func MaxBF16VS512(x *Args)
 TEXT ·MaxBF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6163,11 +6286,11 @@ loop:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -6190,11 +6313,11 @@ tail:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -6211,6 +6334,7 @@ done:
 // func MinBF16VV512(x *Args)
 TEXT ·MinBF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6235,11 +6359,11 @@ loop:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -6264,11 +6388,11 @@ tail:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -6285,6 +6409,7 @@ done:
 // func MinBF16SV512(x *Args)
 TEXT ·MinBF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6311,11 +6436,11 @@ loop:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -6338,11 +6463,11 @@ tail:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -6359,6 +6484,7 @@ done:
 // func MinBF16VS512(x *Args)
 TEXT ·MinBF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6385,11 +6511,11 @@ loop:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -6412,11 +6538,11 @@ tail:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -6433,6 +6559,7 @@ done:
 // func EqualBF16VV512(x *Args)
 TEXT ·EqualBF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6451,7 +6578,7 @@ loop:
 	VPMOVZXWD (DX)(BX*2), Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -6468,7 +6595,7 @@ tail:
 	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -6483,6 +6610,7 @@ done:
 // func EqualBF16SV512(x *Args)
 TEXT ·EqualBF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6503,7 +6631,7 @@ loop:
 	VPMOVZXWD (DX)(BX*2), Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -6518,7 +6646,7 @@ tail:
 	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -6533,6 +6661,7 @@ done:
 // func EqualBF16VS512(x *Args)
 TEXT ·EqualBF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6553,7 +6682,7 @@ loop:
 	VPMOVZXWD (SI)(BX*2), Z0
 	VPSLLD $16, Z0, Z0
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -6568,7 +6697,7 @@ tail:
 	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
 	VPSLLD $16, Z0, Z0
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -6583,6 +6712,7 @@ done:
 // func NotEqualBF16VV512(x *Args)
 TEXT ·NotEqualBF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6601,7 +6731,7 @@ loop:
 	VPMOVZXWD (DX)(BX*2), Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -6618,7 +6748,7 @@ tail:
 	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -6633,6 +6763,7 @@ done:
 // func NotEqualBF16SV512(x *Args)
 TEXT ·NotEqualBF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6653,7 +6784,7 @@ loop:
 	VPMOVZXWD (DX)(BX*2), Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -6668,7 +6799,7 @@ tail:
 	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -6683,6 +6814,7 @@ done:
 // func NotEqualBF16VS512(x *Args)
 TEXT ·NotEqualBF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6703,7 +6835,7 @@ loop:
 	VPMOVZXWD (SI)(BX*2), Z0
 	VPSLLD $16, Z0, Z0
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -6718,7 +6850,7 @@ tail:
 	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
 	VPSLLD $16, Z0, Z0
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -6733,6 +6865,7 @@ done:
 // func LessThanBF16VV512(x *Args)
 TEXT ·LessThanBF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6751,7 +6884,7 @@ loop:
 	VPMOVZXWD (DX)(BX*2), Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -6768,7 +6901,7 @@ tail:
 	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -6783,6 +6916,7 @@ done:
 // func LessThanBF16SV512(x *Args)
 TEXT ·LessThanBF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6803,7 +6937,7 @@ loop:
 	VPMOVZXWD (DX)(BX*2), Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -6818,7 +6952,7 @@ tail:
 	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -6833,6 +6967,7 @@ done:
 // func LessThanBF16VS512(x *Args)
 TEXT ·LessThanBF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6853,7 +6988,7 @@ loop:
 	VPMOVZXWD (SI)(BX*2), Z0
 	VPSLLD $16, Z0, Z0
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -6868,7 +7003,7 @@ tail:
 	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
 	VPSLLD $16, Z0, Z0
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -6883,6 +7018,7 @@ done:
 // func LessOrEqualBF16VV512(x *Args)
 TEXT ·LessOrEqualBF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6901,7 +7037,7 @@ loop:
 	VPMOVZXWD (DX)(BX*2), Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -6918,7 +7054,7 @@ tail:
 	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -6933,6 +7069,7 @@ done:
 // func LessOrEqualBF16SV512(x *Args)
 TEXT ·LessOrEqualBF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -6953,7 +7090,7 @@ loop:
 	VPMOVZXWD (DX)(BX*2), Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -6968,7 +7105,7 @@ tail:
 	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -6983,6 +7120,7 @@ done:
 // func LessOrEqualBF16VS512(x *Args)
 TEXT ·LessOrEqualBF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -7003,7 +7141,7 @@ loop:
 	VPMOVZXWD (SI)(BX*2), Z0
 	VPSLLD $16, Z0, Z0
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -7018,7 +7156,7 @@ tail:
 	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
 	VPSLLD $16, Z0, Z0
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -7033,6 +7171,7 @@ done:
 // func GreaterOrEqualBF16VV512(x *Args)
 TEXT ·GreaterOrEqualBF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -7051,7 +7190,7 @@ loop:
 	VPMOVZXWD (DX)(BX*2), Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -7068,7 +7207,7 @@ tail:
 	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -7083,6 +7222,7 @@ done:
 // func GreaterOrEqualBF16SV512(x *Args)
 TEXT ·GreaterOrEqualBF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -7103,7 +7243,7 @@ loop:
 	VPMOVZXWD (DX)(BX*2), Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -7118,7 +7258,7 @@ tail:
 	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -7133,6 +7273,7 @@ done:
 // func GreaterOrEqualBF16VS512(x *Args)
 TEXT ·GreaterOrEqualBF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -7153,7 +7294,7 @@ loop:
 	VPMOVZXWD (SI)(BX*2), Z0
 	VPSLLD $16, Z0, Z0
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -7168,7 +7309,7 @@ tail:
 	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
 	VPSLLD $16, Z0, Z0
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -7183,6 +7324,7 @@ done:
 // func GreaterThanBF16VV512(x *Args)
 TEXT ·GreaterThanBF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -7201,7 +7343,7 @@ loop:
 	VPMOVZXWD (DX)(BX*2), Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -7218,7 +7360,7 @@ tail:
 	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -7233,6 +7375,7 @@ done:
 // func GreaterThanBF16SV512(x *Args)
 TEXT ·GreaterThanBF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -7253,7 +7396,7 @@ loop:
 	VPMOVZXWD (DX)(BX*2), Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -7268,7 +7411,7 @@ tail:
 	VPMOVZXWD.Z (DX)(BX*2), K7, Z1
 	VPSLLD $16, Z1, Z1
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -7283,6 +7426,7 @@ done:
 // func GreaterThanBF16VS512(x *Args)
 TEXT ·GreaterThanBF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -7303,7 +7447,7 @@ loop:
 	VPMOVZXWD (SI)(BX*2), Z0
 	VPSLLD $16, Z0, Z0
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -7318,7 +7462,7 @@ tail:
 	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
 	VPSLLD $16, Z0, Z0
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -7333,6 +7477,7 @@ done:
 // func NegBF16512(x *Args)
 TEXT ·NegBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -7347,13 +7492,13 @@ row:
 loop:
 	VPMOVZXWD (SI)(BX*2), Z0
 	VPSLLD $16, Z0, Z0
-	VXORPS ·constants+64(SB), Z0, Z3
+	VXORPS 64(R13), Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -7369,13 +7514,13 @@ tail:
 	KMOVQ R9, K7
 	VPMOVZXWD.Z (SI)(BX*2), K7, Z0
 	VPSLLD $16, Z0, Z0
-	VXORPS ·constants+64(SB), Z0, Z3
+	VXORPS 64(R13), Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -7391,6 +7536,7 @@ done:
 // func AbsBF16512(x *Args)
 TEXT ·AbsBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -7408,13 +7554,13 @@ loop:
 	VXORPS Z4, Z4, Z4
 	VCMPPS $17, Z4, Z0, K1
 	VMOVAPS Z0, Z3
-	VXORPS ·constants+64(SB), Z0, K1, Z3
+	VXORPS 64(R13), Z0, K1, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -7433,13 +7579,13 @@ tail:
 	VXORPS Z4, Z4, Z4
 	VCMPPS $17, Z4, Z0, K1
 	VMOVAPS Z0, Z3
-	VXORPS ·constants+64(SB), Z0, K1, Z3
+	VXORPS 64(R13), Z0, K1, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -7455,6 +7601,7 @@ done:
 // func SqrtBF16512(x *Args)
 TEXT ·SqrtBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -7471,11 +7618,11 @@ loop:
 	VPSLLD $16, Z0, Z0
 	VSQRTPS Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -7493,11 +7640,11 @@ tail:
 	VPSLLD $16, Z0, Z0
 	VSQRTPS Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -7513,6 +7660,7 @@ done:
 // func RoundBF16512(x *Args)
 TEXT ·RoundBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -7529,11 +7677,11 @@ loop:
 	VPSLLD $16, Z0, Z0
 	VRNDSCALEPS $8, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -7551,11 +7699,11 @@ tail:
 	VPSLLD $16, Z0, Z0
 	VRNDSCALEPS $8, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -7571,6 +7719,7 @@ done:
 // func FloorBF16512(x *Args)
 TEXT ·FloorBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -7587,11 +7736,11 @@ loop:
 	VPSLLD $16, Z0, Z0
 	VRNDSCALEPS $9, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -7609,11 +7758,11 @@ tail:
 	VPSLLD $16, Z0, Z0
 	VRNDSCALEPS $9, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -7629,6 +7778,7 @@ done:
 // func CeilBF16512(x *Args)
 TEXT ·CeilBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -7645,11 +7795,11 @@ loop:
 	VPSLLD $16, Z0, Z0
 	VRNDSCALEPS $10, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -7667,11 +7817,11 @@ tail:
 	VPSLLD $16, Z0, Z0
 	VRNDSCALEPS $10, Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -7687,6 +7837,7 @@ done:
 // func SignBF16512(x *Args)
 TEXT ·SignBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -7703,15 +7854,15 @@ loop:
 	VPSLLD $16, Z0, Z0
 	VXORPS Z4, Z4, Z4
 	VCMPPS $30, Z4, Z0, K1
-	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VMOVUPS.Z 128(R13), K1, Z3
 	VCMPPS $17, Z4, Z0, K1
-	VMOVUPS ·constants+192(SB), K1, Z3
+	VMOVUPS 192(R13), K1, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -7729,15 +7880,15 @@ tail:
 	VPSLLD $16, Z0, Z0
 	VXORPS Z4, Z4, Z4
 	VCMPPS $30, Z4, Z0, K1
-	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VMOVUPS.Z 128(R13), K1, Z3
 	VCMPPS $17, Z4, Z0, K1
-	VMOVUPS ·constants+192(SB), K1, Z3
+	VMOVUPS 192(R13), K1, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -7753,6 +7904,7 @@ done:
 // func SumRowBF16512(x *Args)
 TEXT ·SumRowBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -7813,6 +7965,7 @@ done:
 // func SumIntoBF16512(x *Args)
 TEXT ·SumIntoBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -7859,6 +8012,7 @@ done:
 // func MaxRowBF16512(x *Args)
 TEXT ·MaxRowBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -7867,8 +8021,8 @@ TEXT ·MaxRowBF16512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	MOVQ SI, DX
-	VMOVUPS ·constants+256(SB), Z0
-	VMOVUPS ·constants+256(SB), Z1
+	VMOVUPS 256(R13), Z0
+	VMOVUPS 256(R13), Z1
 	KXORW K3, K3, K3
 	SUBQ $32, CX
 	JLT tail
@@ -7894,7 +8048,7 @@ tail:
 	SHRQ $16, R9
 	VPMOVZXWD.Z 0(DX), K1, Z8
 	VPSLLD $16, Z8, Z8
-	VMOVUPS ·constants+256(SB), Z12
+	VMOVUPS 256(R13), Z12
 	VMOVAPS Z8, K1, Z12
 	VMOVAPS Z12, Z8
 	VRANGEPS $5, Z8, Z0, Z0
@@ -7902,7 +8056,7 @@ tail:
 	SHRQ $16, R9
 	VPMOVZXWD.Z 32(DX), K1, Z9
 	VPSLLD $16, Z9, Z9
-	VMOVUPS ·constants+256(SB), Z12
+	VMOVUPS 256(R13), Z12
 	VMOVAPS Z9, K1, Z12
 	VMOVAPS Z12, Z9
 	VRANGEPS $5, Z9, Z1, Z1
@@ -7920,7 +8074,7 @@ join:
 	VRANGEPS $5, X1, X0, X0
 	KORTESTW K3, K3
 	JZ store
-	VMOVUPS ·constants+384(SB), X0
+	VMOVUPS 384(R13), X0
 store:
 	VMOVSS X0, (DI)
 	ADDQ 32(AX), DI
@@ -7934,6 +8088,7 @@ done:
 // func MaxIntoBF16512(x *Args)
 TEXT ·MaxIntoBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -7990,6 +8145,7 @@ done:
 // func MinRowBF16512(x *Args)
 TEXT ·MinRowBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -7998,8 +8154,8 @@ TEXT ·MinRowBF16512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	MOVQ SI, DX
-	VMOVUPS ·constants+320(SB), Z0
-	VMOVUPS ·constants+320(SB), Z1
+	VMOVUPS 320(R13), Z0
+	VMOVUPS 320(R13), Z1
 	KXORW K3, K3, K3
 	SUBQ $32, CX
 	JLT tail
@@ -8025,7 +8181,7 @@ tail:
 	SHRQ $16, R9
 	VPMOVZXWD.Z 0(DX), K1, Z8
 	VPSLLD $16, Z8, Z8
-	VMOVUPS ·constants+320(SB), Z12
+	VMOVUPS 320(R13), Z12
 	VMOVAPS Z8, K1, Z12
 	VMOVAPS Z12, Z8
 	VRANGEPS $4, Z8, Z0, Z0
@@ -8033,7 +8189,7 @@ tail:
 	SHRQ $16, R9
 	VPMOVZXWD.Z 32(DX), K1, Z9
 	VPSLLD $16, Z9, Z9
-	VMOVUPS ·constants+320(SB), Z12
+	VMOVUPS 320(R13), Z12
 	VMOVAPS Z9, K1, Z12
 	VMOVAPS Z12, Z9
 	VRANGEPS $4, Z9, Z1, Z1
@@ -8051,7 +8207,7 @@ join:
 	VRANGEPS $4, X1, X0, X0
 	KORTESTW K3, K3
 	JZ store
-	VMOVUPS ·constants+384(SB), X0
+	VMOVUPS 384(R13), X0
 store:
 	VMOVSS X0, (DI)
 	ADDQ 32(AX), DI
@@ -8065,6 +8221,7 @@ done:
 // func MinIntoBF16512(x *Args)
 TEXT ·MinIntoBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8121,6 +8278,7 @@ done:
 // func AddF16VV512(x *Args)
 TEXT ·AddF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8138,10 +8296,10 @@ loop:
 	VCVTPH2PS (DX)(BX*2), Z1
 	VADDPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -8159,10 +8317,10 @@ tail:
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VADDPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -8179,6 +8337,7 @@ done:
 // func AddF16SV512(x *Args)
 TEXT ·AddF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8199,10 +8358,10 @@ loop:
 	VCVTPH2PS (DX)(BX*2), Z1
 	VADDPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -8219,10 +8378,10 @@ tail:
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VADDPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -8239,6 +8398,7 @@ done:
 // func AddF16VS512(x *Args)
 TEXT ·AddF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8259,10 +8419,10 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VADDPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -8279,10 +8439,10 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VADDPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -8299,6 +8459,7 @@ done:
 // func SubF16VV512(x *Args)
 TEXT ·SubF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8316,10 +8477,10 @@ loop:
 	VCVTPH2PS (DX)(BX*2), Z1
 	VSUBPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -8337,10 +8498,10 @@ tail:
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VSUBPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -8357,6 +8518,7 @@ done:
 // func SubF16SV512(x *Args)
 TEXT ·SubF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8377,10 +8539,10 @@ loop:
 	VCVTPH2PS (DX)(BX*2), Z1
 	VSUBPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -8397,10 +8559,10 @@ tail:
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VSUBPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -8417,6 +8579,7 @@ done:
 // func SubF16VS512(x *Args)
 TEXT ·SubF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8437,10 +8600,10 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VSUBPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -8457,10 +8620,10 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VSUBPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -8477,6 +8640,7 @@ done:
 // func MulF16VV512(x *Args)
 TEXT ·MulF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8494,10 +8658,10 @@ loop:
 	VCVTPH2PS (DX)(BX*2), Z1
 	VMULPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -8515,10 +8679,10 @@ tail:
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VMULPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -8535,6 +8699,7 @@ done:
 // func MulF16SV512(x *Args)
 TEXT ·MulF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8555,10 +8720,10 @@ loop:
 	VCVTPH2PS (DX)(BX*2), Z1
 	VMULPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -8575,10 +8740,10 @@ tail:
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VMULPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -8595,6 +8760,7 @@ done:
 // func MulF16VS512(x *Args)
 TEXT ·MulF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8615,10 +8781,10 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VMULPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -8635,10 +8801,10 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VMULPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -8655,6 +8821,7 @@ done:
 // func DivF16VV512(x *Args)
 TEXT ·DivF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8672,10 +8839,10 @@ loop:
 	VCVTPH2PS (DX)(BX*2), Z1
 	VDIVPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -8693,10 +8860,10 @@ tail:
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VDIVPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -8713,6 +8880,7 @@ done:
 // func DivF16SV512(x *Args)
 TEXT ·DivF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8733,10 +8901,10 @@ loop:
 	VCVTPH2PS (DX)(BX*2), Z1
 	VDIVPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -8753,10 +8921,10 @@ tail:
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VDIVPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -8773,6 +8941,7 @@ done:
 // func DivF16VS512(x *Args)
 TEXT ·DivF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8793,10 +8962,10 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VDIVPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -8813,10 +8982,10 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VDIVPS Z1, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -8833,6 +9002,7 @@ done:
 // func MaxF16VV512(x *Args)
 TEXT ·MaxF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8855,10 +9025,10 @@ loop:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -8881,10 +9051,10 @@ tail:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -8901,6 +9071,7 @@ done:
 // func MaxF16SV512(x *Args)
 TEXT ·MaxF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8926,10 +9097,10 @@ loop:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -8951,10 +9122,10 @@ tail:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -8971,6 +9142,7 @@ done:
 // func MaxF16VS512(x *Args)
 TEXT ·MaxF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -8996,10 +9168,10 @@ loop:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -9021,10 +9193,10 @@ tail:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -9041,6 +9213,7 @@ done:
 // func MinF16VV512(x *Args)
 TEXT ·MinF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9063,10 +9236,10 @@ loop:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -9089,10 +9262,10 @@ tail:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -9109,6 +9282,7 @@ done:
 // func MinF16SV512(x *Args)
 TEXT ·MinF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9134,10 +9308,10 @@ loop:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -9159,10 +9333,10 @@ tail:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -9179,6 +9353,7 @@ done:
 // func MinF16VS512(x *Args)
 TEXT ·MinF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9204,10 +9379,10 @@ loop:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -9229,10 +9404,10 @@ tail:
 	VADDPS Z1, Z0, K1, Z4
 	VMOVAPS Z4, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -9249,6 +9424,7 @@ done:
 // func EqualF16VV512(x *Args)
 TEXT ·EqualF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9265,7 +9441,7 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VCVTPH2PS (DX)(BX*2), Z1
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9280,7 +9456,7 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9295,6 +9471,7 @@ done:
 // func EqualF16SV512(x *Args)
 TEXT ·EqualF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9314,7 +9491,7 @@ row:
 loop:
 	VCVTPH2PS (DX)(BX*2), Z1
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9328,7 +9505,7 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9343,6 +9520,7 @@ done:
 // func EqualF16VS512(x *Args)
 TEXT ·EqualF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9362,7 +9540,7 @@ row:
 loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9376,7 +9554,7 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VCMPPS $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9391,6 +9569,7 @@ done:
 // func NotEqualF16VV512(x *Args)
 TEXT ·NotEqualF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9407,7 +9586,7 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VCVTPH2PS (DX)(BX*2), Z1
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9422,7 +9601,7 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9437,6 +9616,7 @@ done:
 // func NotEqualF16SV512(x *Args)
 TEXT ·NotEqualF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9456,7 +9636,7 @@ row:
 loop:
 	VCVTPH2PS (DX)(BX*2), Z1
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9470,7 +9650,7 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9485,6 +9665,7 @@ done:
 // func NotEqualF16VS512(x *Args)
 TEXT ·NotEqualF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9504,7 +9685,7 @@ row:
 loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9518,7 +9699,7 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9533,6 +9714,7 @@ done:
 // func LessThanF16VV512(x *Args)
 TEXT ·LessThanF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9549,7 +9731,7 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VCVTPH2PS (DX)(BX*2), Z1
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9564,7 +9746,7 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9579,6 +9761,7 @@ done:
 // func LessThanF16SV512(x *Args)
 TEXT ·LessThanF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9598,7 +9781,7 @@ row:
 loop:
 	VCVTPH2PS (DX)(BX*2), Z1
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9612,7 +9795,7 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9627,6 +9810,7 @@ done:
 // func LessThanF16VS512(x *Args)
 TEXT ·LessThanF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9646,7 +9830,7 @@ row:
 loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9660,7 +9844,7 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VCMPPS $17, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9675,6 +9859,7 @@ done:
 // func LessOrEqualF16VV512(x *Args)
 TEXT ·LessOrEqualF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9691,7 +9876,7 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VCVTPH2PS (DX)(BX*2), Z1
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9706,7 +9891,7 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9721,6 +9906,7 @@ done:
 // func LessOrEqualF16SV512(x *Args)
 TEXT ·LessOrEqualF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9740,7 +9926,7 @@ row:
 loop:
 	VCVTPH2PS (DX)(BX*2), Z1
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9754,7 +9940,7 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9769,6 +9955,7 @@ done:
 // func LessOrEqualF16VS512(x *Args)
 TEXT ·LessOrEqualF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9788,7 +9975,7 @@ row:
 loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9802,7 +9989,7 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VCMPPS $18, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9817,6 +10004,7 @@ done:
 // func GreaterOrEqualF16VV512(x *Args)
 TEXT ·GreaterOrEqualF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9833,7 +10021,7 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VCVTPH2PS (DX)(BX*2), Z1
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9848,7 +10036,7 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9863,6 +10051,7 @@ done:
 // func GreaterOrEqualF16SV512(x *Args)
 TEXT ·GreaterOrEqualF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9882,7 +10071,7 @@ row:
 loop:
 	VCVTPH2PS (DX)(BX*2), Z1
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9896,7 +10085,7 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9911,6 +10100,7 @@ done:
 // func GreaterOrEqualF16VS512(x *Args)
 TEXT ·GreaterOrEqualF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9930,7 +10120,7 @@ row:
 loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9944,7 +10134,7 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VCMPPS $29, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -9959,6 +10149,7 @@ done:
 // func GreaterThanF16VV512(x *Args)
 TEXT ·GreaterThanF16VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -9975,7 +10166,7 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VCVTPH2PS (DX)(BX*2), Z1
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -9990,7 +10181,7 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -10005,6 +10196,7 @@ done:
 // func GreaterThanF16SV512(x *Args)
 TEXT ·GreaterThanF16SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -10024,7 +10216,7 @@ row:
 loop:
 	VCVTPH2PS (DX)(BX*2), Z1
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -10038,7 +10230,7 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (DX)(BX*2), K7, Z1
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -10053,6 +10245,7 @@ done:
 // func GreaterThanF16VS512(x *Args)
 TEXT ·GreaterThanF16VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -10072,7 +10265,7 @@ row:
 loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -10086,7 +10279,7 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VCMPPS $30, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -10101,6 +10294,7 @@ done:
 // func NegF16512(x *Args)
 TEXT ·NegF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -10114,12 +10308,12 @@ row:
 	JLT tail
 loop:
 	VCVTPH2PS (SI)(BX*2), Z0
-	VXORPS ·constants+64(SB), Z0, Z3
+	VXORPS 64(R13), Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -10134,12 +10328,12 @@ tail:
 	DECQ R9
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
-	VXORPS ·constants+64(SB), Z0, Z3
+	VXORPS 64(R13), Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -10155,6 +10349,7 @@ done:
 // func AbsF16512(x *Args)
 TEXT ·AbsF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -10171,12 +10366,12 @@ loop:
 	VXORPS Z4, Z4, Z4
 	VCMPPS $17, Z4, Z0, K1
 	VMOVAPS Z0, Z3
-	VXORPS ·constants+64(SB), Z0, K1, Z3
+	VXORPS 64(R13), Z0, K1, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -10194,12 +10389,12 @@ tail:
 	VXORPS Z4, Z4, Z4
 	VCMPPS $17, Z4, Z0, K1
 	VMOVAPS Z0, Z3
-	VXORPS ·constants+64(SB), Z0, K1, Z3
+	VXORPS 64(R13), Z0, K1, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -10215,6 +10410,7 @@ done:
 // func SqrtF16512(x *Args)
 TEXT ·SqrtF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -10230,10 +10426,10 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VSQRTPS Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -10250,10 +10446,10 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VSQRTPS Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -10269,6 +10465,7 @@ done:
 // func RoundF16512(x *Args)
 TEXT ·RoundF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -10284,10 +10481,10 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VRNDSCALEPS $8, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -10304,10 +10501,10 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VRNDSCALEPS $8, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -10323,6 +10520,7 @@ done:
 // func FloorF16512(x *Args)
 TEXT ·FloorF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -10338,10 +10536,10 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VRNDSCALEPS $9, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -10358,10 +10556,10 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VRNDSCALEPS $9, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -10377,6 +10575,7 @@ done:
 // func CeilF16512(x *Args)
 TEXT ·CeilF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -10392,10 +10591,10 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VRNDSCALEPS $10, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -10412,10 +10611,10 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VRNDSCALEPS $10, Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -10431,6 +10630,7 @@ done:
 // func SignF16512(x *Args)
 TEXT ·SignF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -10446,14 +10646,14 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Z0
 	VXORPS Z4, Z4, Z4
 	VCMPPS $30, Z4, Z0, K1
-	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VMOVUPS.Z 128(R13), K1, Z3
 	VCMPPS $17, Z4, Z0, K1
-	VMOVUPS ·constants+192(SB), K1, Z3
+	VMOVUPS 192(R13), K1, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -10470,14 +10670,14 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Z0
 	VXORPS Z4, Z4, Z4
 	VCMPPS $30, Z4, Z0, K1
-	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VMOVUPS.Z 128(R13), K1, Z3
 	VCMPPS $17, Z4, Z0, K1
-	VMOVUPS ·constants+192(SB), K1, Z3
+	VMOVUPS 192(R13), K1, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -10493,6 +10693,7 @@ done:
 // func SumRowF16512(x *Args)
 TEXT ·SumRowF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -10549,6 +10750,7 @@ done:
 // func SumIntoF16512(x *Args)
 TEXT ·SumIntoF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -10593,6 +10795,7 @@ done:
 // func MaxRowF16512(x *Args)
 TEXT ·MaxRowF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -10601,8 +10804,8 @@ TEXT ·MaxRowF16512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	MOVQ SI, DX
-	VMOVUPS ·constants+256(SB), Z0
-	VMOVUPS ·constants+256(SB), Z1
+	VMOVUPS 256(R13), Z0
+	VMOVUPS 256(R13), Z1
 	KXORW K3, K3, K3
 	SUBQ $32, CX
 	JLT tail
@@ -10625,14 +10828,14 @@ tail:
 	KMOVQ R9, K1
 	SHRQ $16, R9
 	VCVTPH2PS.Z 0(DX), K1, Z8
-	VMOVUPS ·constants+256(SB), Z12
+	VMOVUPS 256(R13), Z12
 	VMOVAPS Z8, K1, Z12
 	VMOVAPS Z12, Z8
 	VRANGEPS $5, Z8, Z0, Z0
 	KMOVQ R9, K1
 	SHRQ $16, R9
 	VCVTPH2PS.Z 32(DX), K1, Z9
-	VMOVUPS ·constants+256(SB), Z12
+	VMOVUPS 256(R13), Z12
 	VMOVAPS Z9, K1, Z12
 	VMOVAPS Z12, Z9
 	VRANGEPS $5, Z9, Z1, Z1
@@ -10650,7 +10853,7 @@ join:
 	VRANGEPS $5, X1, X0, X0
 	KORTESTW K3, K3
 	JZ store
-	VMOVUPS ·constants+384(SB), X0
+	VMOVUPS 384(R13), X0
 store:
 	VMOVSS X0, (DI)
 	ADDQ 32(AX), DI
@@ -10664,6 +10867,7 @@ done:
 // func MaxIntoF16512(x *Args)
 TEXT ·MaxIntoF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -10718,6 +10922,7 @@ done:
 // func MinRowF16512(x *Args)
 TEXT ·MinRowF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -10726,8 +10931,8 @@ TEXT ·MinRowF16512(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	MOVQ SI, DX
-	VMOVUPS ·constants+320(SB), Z0
-	VMOVUPS ·constants+320(SB), Z1
+	VMOVUPS 320(R13), Z0
+	VMOVUPS 320(R13), Z1
 	KXORW K3, K3, K3
 	SUBQ $32, CX
 	JLT tail
@@ -10750,14 +10955,14 @@ tail:
 	KMOVQ R9, K1
 	SHRQ $16, R9
 	VCVTPH2PS.Z 0(DX), K1, Z8
-	VMOVUPS ·constants+320(SB), Z12
+	VMOVUPS 320(R13), Z12
 	VMOVAPS Z8, K1, Z12
 	VMOVAPS Z12, Z8
 	VRANGEPS $4, Z8, Z0, Z0
 	KMOVQ R9, K1
 	SHRQ $16, R9
 	VCVTPH2PS.Z 32(DX), K1, Z9
-	VMOVUPS ·constants+320(SB), Z12
+	VMOVUPS 320(R13), Z12
 	VMOVAPS Z9, K1, Z12
 	VMOVAPS Z12, Z9
 	VRANGEPS $4, Z9, Z1, Z1
@@ -10775,7 +10980,7 @@ join:
 	VRANGEPS $4, X1, X0, X0
 	KORTESTW K3, K3
 	JZ store
-	VMOVUPS ·constants+384(SB), X0
+	VMOVUPS 384(R13), X0
 store:
 	VMOVSS X0, (DI)
 	ADDQ 32(AX), DI
@@ -10789,6 +10994,7 @@ done:
 // func MinIntoF16512(x *Args)
 TEXT ·MinIntoF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -10843,6 +11049,7 @@ done:
 // func AddI32VV512(x *Args)
 TEXT ·AddI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -10887,6 +11094,7 @@ done:
 // func AddI32SV512(x *Args)
 TEXT ·AddI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -10930,6 +11138,7 @@ done:
 // func AddI32VS512(x *Args)
 TEXT ·AddI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -10973,6 +11182,7 @@ done:
 // func SubI32VV512(x *Args)
 TEXT ·SubI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11017,6 +11227,7 @@ done:
 // func SubI32SV512(x *Args)
 TEXT ·SubI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11060,6 +11271,7 @@ done:
 // func SubI32VS512(x *Args)
 TEXT ·SubI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11103,6 +11315,7 @@ done:
 // func MulI32VV512(x *Args)
 TEXT ·MulI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11147,6 +11360,7 @@ done:
 // func MulI32SV512(x *Args)
 TEXT ·MulI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11190,6 +11404,7 @@ done:
 // func MulI32VS512(x *Args)
 TEXT ·MulI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11233,6 +11448,7 @@ done:
 // func MaxI32VV512(x *Args)
 TEXT ·MaxI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11277,6 +11493,7 @@ done:
 // func MaxI32SV512(x *Args)
 TEXT ·MaxI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11320,6 +11537,7 @@ done:
 // func MaxI32VS512(x *Args)
 TEXT ·MaxI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11363,6 +11581,7 @@ done:
 // func MinI32VV512(x *Args)
 TEXT ·MinI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11407,6 +11626,7 @@ done:
 // func MinI32SV512(x *Args)
 TEXT ·MinI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11450,6 +11670,7 @@ done:
 // func MinI32VS512(x *Args)
 TEXT ·MinI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11493,6 +11714,7 @@ done:
 // func BitwiseAndI32VV512(x *Args)
 TEXT ·BitwiseAndI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11537,6 +11759,7 @@ done:
 // func BitwiseAndI32SV512(x *Args)
 TEXT ·BitwiseAndI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11580,6 +11803,7 @@ done:
 // func BitwiseAndI32VS512(x *Args)
 TEXT ·BitwiseAndI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11623,6 +11847,7 @@ done:
 // func BitwiseOrI32VV512(x *Args)
 TEXT ·BitwiseOrI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11667,6 +11892,7 @@ done:
 // func BitwiseOrI32SV512(x *Args)
 TEXT ·BitwiseOrI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11710,6 +11936,7 @@ done:
 // func BitwiseOrI32VS512(x *Args)
 TEXT ·BitwiseOrI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11753,6 +11980,7 @@ done:
 // func BitwiseXorI32VV512(x *Args)
 TEXT ·BitwiseXorI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11797,6 +12025,7 @@ done:
 // func BitwiseXorI32SV512(x *Args)
 TEXT ·BitwiseXorI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11840,6 +12069,7 @@ done:
 // func BitwiseXorI32VS512(x *Args)
 TEXT ·BitwiseXorI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11883,6 +12113,7 @@ done:
 // func ShiftLeftI32VV512(x *Args)
 TEXT ·ShiftLeftI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11927,6 +12158,7 @@ done:
 // func ShiftLeftI32SV512(x *Args)
 TEXT ·ShiftLeftI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -11970,6 +12202,7 @@ done:
 // func ShiftLeftI32VS512(x *Args)
 TEXT ·ShiftLeftI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12013,6 +12246,7 @@ done:
 // func ShiftRightLogicalI32VV512(x *Args)
 TEXT ·ShiftRightLogicalI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12057,6 +12291,7 @@ done:
 // func ShiftRightLogicalI32SV512(x *Args)
 TEXT ·ShiftRightLogicalI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12100,6 +12335,7 @@ done:
 // func ShiftRightLogicalI32VS512(x *Args)
 TEXT ·ShiftRightLogicalI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12143,6 +12379,7 @@ done:
 // func ShiftRightArithmeticI32VV512(x *Args)
 TEXT ·ShiftRightArithmeticI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12187,6 +12424,7 @@ done:
 // func ShiftRightArithmeticI32SV512(x *Args)
 TEXT ·ShiftRightArithmeticI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12230,6 +12468,7 @@ done:
 // func ShiftRightArithmeticI32VS512(x *Args)
 TEXT ·ShiftRightArithmeticI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12273,6 +12512,7 @@ done:
 // func EqualI32VV512(x *Args)
 TEXT ·EqualI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12289,7 +12529,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12304,7 +12544,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12319,6 +12559,7 @@ done:
 // func EqualI32SV512(x *Args)
 TEXT ·EqualI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12335,7 +12576,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12349,7 +12590,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12364,6 +12605,7 @@ done:
 // func EqualI32VS512(x *Args)
 TEXT ·EqualI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12380,7 +12622,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VPCMPD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12394,7 +12636,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VPCMPD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12409,6 +12651,7 @@ done:
 // func LessThanI32VV512(x *Args)
 TEXT ·LessThanI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12425,7 +12668,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPD $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12440,7 +12683,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPD $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12455,6 +12698,7 @@ done:
 // func LessThanI32SV512(x *Args)
 TEXT ·LessThanI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12471,7 +12715,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPD $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12485,7 +12729,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPD $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12500,6 +12744,7 @@ done:
 // func LessThanI32VS512(x *Args)
 TEXT ·LessThanI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12516,7 +12761,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VPCMPD $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12530,7 +12775,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VPCMPD $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12545,6 +12790,7 @@ done:
 // func LessOrEqualI32VV512(x *Args)
 TEXT ·LessOrEqualI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12561,7 +12807,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPD $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12576,7 +12822,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPD $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12591,6 +12837,7 @@ done:
 // func LessOrEqualI32SV512(x *Args)
 TEXT ·LessOrEqualI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12607,7 +12854,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPD $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12621,7 +12868,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPD $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12636,6 +12883,7 @@ done:
 // func LessOrEqualI32VS512(x *Args)
 TEXT ·LessOrEqualI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12652,7 +12900,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VPCMPD $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12666,7 +12914,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VPCMPD $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12681,6 +12929,7 @@ done:
 // func NotEqualI32VV512(x *Args)
 TEXT ·NotEqualI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12697,7 +12946,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12712,7 +12961,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12727,6 +12976,7 @@ done:
 // func NotEqualI32SV512(x *Args)
 TEXT ·NotEqualI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12743,7 +12993,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12757,7 +13007,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12772,6 +13022,7 @@ done:
 // func NotEqualI32VS512(x *Args)
 TEXT ·NotEqualI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12788,7 +13039,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VPCMPD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12802,7 +13053,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VPCMPD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12817,6 +13068,7 @@ done:
 // func GreaterOrEqualI32VV512(x *Args)
 TEXT ·GreaterOrEqualI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12833,7 +13085,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPD $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12848,7 +13100,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPD $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12863,6 +13115,7 @@ done:
 // func GreaterOrEqualI32SV512(x *Args)
 TEXT ·GreaterOrEqualI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12879,7 +13132,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPD $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12893,7 +13146,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPD $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12908,6 +13161,7 @@ done:
 // func GreaterOrEqualI32VS512(x *Args)
 TEXT ·GreaterOrEqualI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12924,7 +13178,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VPCMPD $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12938,7 +13192,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VPCMPD $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12953,6 +13207,7 @@ done:
 // func GreaterThanI32VV512(x *Args)
 TEXT ·GreaterThanI32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -12969,7 +13224,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPD $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -12984,7 +13239,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPD $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -12999,6 +13254,7 @@ done:
 // func GreaterThanI32SV512(x *Args)
 TEXT ·GreaterThanI32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13015,7 +13271,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPD $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -13029,7 +13285,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPD $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -13044,6 +13300,7 @@ done:
 // func GreaterThanI32VS512(x *Args)
 TEXT ·GreaterThanI32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13060,7 +13317,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VPCMPD $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -13074,7 +13331,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VPCMPD $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -13089,6 +13346,7 @@ done:
 // func AddU32VV512(x *Args)
 TEXT ·AddU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13133,6 +13391,7 @@ done:
 // func AddU32SV512(x *Args)
 TEXT ·AddU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13176,6 +13435,7 @@ done:
 // func AddU32VS512(x *Args)
 TEXT ·AddU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13219,6 +13479,7 @@ done:
 // func SubU32VV512(x *Args)
 TEXT ·SubU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13263,6 +13524,7 @@ done:
 // func SubU32SV512(x *Args)
 TEXT ·SubU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13306,6 +13568,7 @@ done:
 // func SubU32VS512(x *Args)
 TEXT ·SubU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13349,6 +13612,7 @@ done:
 // func MulU32VV512(x *Args)
 TEXT ·MulU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13393,6 +13657,7 @@ done:
 // func MulU32SV512(x *Args)
 TEXT ·MulU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13436,6 +13701,7 @@ done:
 // func MulU32VS512(x *Args)
 TEXT ·MulU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13479,6 +13745,7 @@ done:
 // func MaxU32VV512(x *Args)
 TEXT ·MaxU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13523,6 +13790,7 @@ done:
 // func MaxU32SV512(x *Args)
 TEXT ·MaxU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13566,6 +13834,7 @@ done:
 // func MaxU32VS512(x *Args)
 TEXT ·MaxU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13609,6 +13878,7 @@ done:
 // func MinU32VV512(x *Args)
 TEXT ·MinU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13653,6 +13923,7 @@ done:
 // func MinU32SV512(x *Args)
 TEXT ·MinU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13696,6 +13967,7 @@ done:
 // func MinU32VS512(x *Args)
 TEXT ·MinU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13739,6 +14011,7 @@ done:
 // func BitwiseAndU32VV512(x *Args)
 TEXT ·BitwiseAndU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13783,6 +14056,7 @@ done:
 // func BitwiseAndU32SV512(x *Args)
 TEXT ·BitwiseAndU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13826,6 +14100,7 @@ done:
 // func BitwiseAndU32VS512(x *Args)
 TEXT ·BitwiseAndU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13869,6 +14144,7 @@ done:
 // func BitwiseOrU32VV512(x *Args)
 TEXT ·BitwiseOrU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13913,6 +14189,7 @@ done:
 // func BitwiseOrU32SV512(x *Args)
 TEXT ·BitwiseOrU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13956,6 +14233,7 @@ done:
 // func BitwiseOrU32VS512(x *Args)
 TEXT ·BitwiseOrU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -13999,6 +14277,7 @@ done:
 // func BitwiseXorU32VV512(x *Args)
 TEXT ·BitwiseXorU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14043,6 +14322,7 @@ done:
 // func BitwiseXorU32SV512(x *Args)
 TEXT ·BitwiseXorU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14086,6 +14366,7 @@ done:
 // func BitwiseXorU32VS512(x *Args)
 TEXT ·BitwiseXorU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14129,6 +14410,7 @@ done:
 // func ShiftLeftU32VV512(x *Args)
 TEXT ·ShiftLeftU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14173,6 +14455,7 @@ done:
 // func ShiftLeftU32SV512(x *Args)
 TEXT ·ShiftLeftU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14216,6 +14499,7 @@ done:
 // func ShiftLeftU32VS512(x *Args)
 TEXT ·ShiftLeftU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14259,6 +14543,7 @@ done:
 // func ShiftRightLogicalU32VV512(x *Args)
 TEXT ·ShiftRightLogicalU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14303,6 +14588,7 @@ done:
 // func ShiftRightLogicalU32SV512(x *Args)
 TEXT ·ShiftRightLogicalU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14346,6 +14632,7 @@ done:
 // func ShiftRightLogicalU32VS512(x *Args)
 TEXT ·ShiftRightLogicalU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14389,6 +14676,7 @@ done:
 // func ShiftRightArithmeticU32VV512(x *Args)
 TEXT ·ShiftRightArithmeticU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14433,6 +14721,7 @@ done:
 // func ShiftRightArithmeticU32SV512(x *Args)
 TEXT ·ShiftRightArithmeticU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14476,6 +14765,7 @@ done:
 // func ShiftRightArithmeticU32VS512(x *Args)
 TEXT ·ShiftRightArithmeticU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14519,6 +14809,7 @@ done:
 // func EqualU32VV512(x *Args)
 TEXT ·EqualU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14535,7 +14826,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPUD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -14550,7 +14841,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPUD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -14565,6 +14856,7 @@ done:
 // func EqualU32SV512(x *Args)
 TEXT ·EqualU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14581,7 +14873,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPUD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -14595,7 +14887,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPUD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -14610,6 +14902,7 @@ done:
 // func EqualU32VS512(x *Args)
 TEXT ·EqualU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14626,7 +14919,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VPCMPUD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -14640,7 +14933,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VPCMPUD $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -14655,6 +14948,7 @@ done:
 // func LessThanU32VV512(x *Args)
 TEXT ·LessThanU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14671,7 +14965,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPUD $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -14686,7 +14980,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPUD $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -14701,6 +14995,7 @@ done:
 // func LessThanU32SV512(x *Args)
 TEXT ·LessThanU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14717,7 +15012,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPUD $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -14731,7 +15026,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPUD $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -14746,6 +15041,7 @@ done:
 // func LessThanU32VS512(x *Args)
 TEXT ·LessThanU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14762,7 +15058,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VPCMPUD $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -14776,7 +15072,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VPCMPUD $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -14791,6 +15087,7 @@ done:
 // func LessOrEqualU32VV512(x *Args)
 TEXT ·LessOrEqualU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14807,7 +15104,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPUD $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -14822,7 +15119,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPUD $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -14837,6 +15134,7 @@ done:
 // func LessOrEqualU32SV512(x *Args)
 TEXT ·LessOrEqualU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14853,7 +15151,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPUD $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -14867,7 +15165,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPUD $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -14882,6 +15180,7 @@ done:
 // func LessOrEqualU32VS512(x *Args)
 TEXT ·LessOrEqualU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14898,7 +15197,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VPCMPUD $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -14912,7 +15211,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VPCMPUD $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -14927,6 +15226,7 @@ done:
 // func NotEqualU32VV512(x *Args)
 TEXT ·NotEqualU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14943,7 +15243,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPUD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -14958,7 +15258,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPUD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -14973,6 +15273,7 @@ done:
 // func NotEqualU32SV512(x *Args)
 TEXT ·NotEqualU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -14989,7 +15290,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPUD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -15003,7 +15304,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPUD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -15018,6 +15319,7 @@ done:
 // func NotEqualU32VS512(x *Args)
 TEXT ·NotEqualU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15034,7 +15336,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VPCMPUD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -15048,7 +15350,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VPCMPUD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -15063,6 +15365,7 @@ done:
 // func GreaterOrEqualU32VV512(x *Args)
 TEXT ·GreaterOrEqualU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15079,7 +15382,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPUD $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -15094,7 +15397,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPUD $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -15109,6 +15412,7 @@ done:
 // func GreaterOrEqualU32SV512(x *Args)
 TEXT ·GreaterOrEqualU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15125,7 +15429,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPUD $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -15139,7 +15443,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPUD $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -15154,6 +15458,7 @@ done:
 // func GreaterOrEqualU32VS512(x *Args)
 TEXT ·GreaterOrEqualU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15170,7 +15475,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VPCMPUD $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -15184,7 +15489,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VPCMPUD $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -15199,6 +15504,7 @@ done:
 // func GreaterThanU32VV512(x *Args)
 TEXT ·GreaterThanU32VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15215,7 +15521,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPUD $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -15230,7 +15536,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPUD $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -15245,6 +15551,7 @@ done:
 // func GreaterThanU32SV512(x *Args)
 TEXT ·GreaterThanU32SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15261,7 +15568,7 @@ row:
 loop:
 	VMOVUPS (DX)(BX*4), Z1
 	VPCMPUD $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -15275,7 +15582,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (DX)(BX*4), K7, Z1
 	VPCMPUD $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -15290,6 +15597,7 @@ done:
 // func GreaterThanU32VS512(x *Args)
 TEXT ·GreaterThanU32VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15306,7 +15614,7 @@ row:
 loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VPCMPUD $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -15320,7 +15628,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VPCMPUD $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -15335,6 +15643,7 @@ done:
 // func AddI64VV512(x *Args)
 TEXT ·AddI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15379,6 +15688,7 @@ done:
 // func AddI64SV512(x *Args)
 TEXT ·AddI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15422,6 +15732,7 @@ done:
 // func AddI64VS512(x *Args)
 TEXT ·AddI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15465,6 +15776,7 @@ done:
 // func SubI64VV512(x *Args)
 TEXT ·SubI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15509,6 +15821,7 @@ done:
 // func SubI64SV512(x *Args)
 TEXT ·SubI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15552,6 +15865,7 @@ done:
 // func SubI64VS512(x *Args)
 TEXT ·SubI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15595,6 +15909,7 @@ done:
 // func MulI64VV512(x *Args)
 TEXT ·MulI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15639,6 +15954,7 @@ done:
 // func MulI64SV512(x *Args)
 TEXT ·MulI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15682,6 +15998,7 @@ done:
 // func MulI64VS512(x *Args)
 TEXT ·MulI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15725,6 +16042,7 @@ done:
 // func MaxI64VV512(x *Args)
 TEXT ·MaxI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15769,6 +16087,7 @@ done:
 // func MaxI64SV512(x *Args)
 TEXT ·MaxI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15812,6 +16131,7 @@ done:
 // func MaxI64VS512(x *Args)
 TEXT ·MaxI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15855,6 +16175,7 @@ done:
 // func MinI64VV512(x *Args)
 TEXT ·MinI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15899,6 +16220,7 @@ done:
 // func MinI64SV512(x *Args)
 TEXT ·MinI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15942,6 +16264,7 @@ done:
 // func MinI64VS512(x *Args)
 TEXT ·MinI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -15985,6 +16308,7 @@ done:
 // func BitwiseAndI64VV512(x *Args)
 TEXT ·BitwiseAndI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16029,6 +16353,7 @@ done:
 // func BitwiseAndI64SV512(x *Args)
 TEXT ·BitwiseAndI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16072,6 +16397,7 @@ done:
 // func BitwiseAndI64VS512(x *Args)
 TEXT ·BitwiseAndI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16115,6 +16441,7 @@ done:
 // func BitwiseOrI64VV512(x *Args)
 TEXT ·BitwiseOrI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16159,6 +16486,7 @@ done:
 // func BitwiseOrI64SV512(x *Args)
 TEXT ·BitwiseOrI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16202,6 +16530,7 @@ done:
 // func BitwiseOrI64VS512(x *Args)
 TEXT ·BitwiseOrI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16245,6 +16574,7 @@ done:
 // func BitwiseXorI64VV512(x *Args)
 TEXT ·BitwiseXorI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16289,6 +16619,7 @@ done:
 // func BitwiseXorI64SV512(x *Args)
 TEXT ·BitwiseXorI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16332,6 +16663,7 @@ done:
 // func BitwiseXorI64VS512(x *Args)
 TEXT ·BitwiseXorI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16375,6 +16707,7 @@ done:
 // func ShiftLeftI64VV512(x *Args)
 TEXT ·ShiftLeftI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16419,6 +16752,7 @@ done:
 // func ShiftLeftI64SV512(x *Args)
 TEXT ·ShiftLeftI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16462,6 +16796,7 @@ done:
 // func ShiftLeftI64VS512(x *Args)
 TEXT ·ShiftLeftI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16505,6 +16840,7 @@ done:
 // func ShiftRightLogicalI64VV512(x *Args)
 TEXT ·ShiftRightLogicalI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16549,6 +16885,7 @@ done:
 // func ShiftRightLogicalI64SV512(x *Args)
 TEXT ·ShiftRightLogicalI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16592,6 +16929,7 @@ done:
 // func ShiftRightLogicalI64VS512(x *Args)
 TEXT ·ShiftRightLogicalI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16635,6 +16973,7 @@ done:
 // func ShiftRightArithmeticI64VV512(x *Args)
 TEXT ·ShiftRightArithmeticI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16679,6 +17018,7 @@ done:
 // func ShiftRightArithmeticI64SV512(x *Args)
 TEXT ·ShiftRightArithmeticI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16722,6 +17062,7 @@ done:
 // func ShiftRightArithmeticI64VS512(x *Args)
 TEXT ·ShiftRightArithmeticI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16765,6 +17106,7 @@ done:
 // func EqualI64VV512(x *Args)
 TEXT ·EqualI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16781,7 +17123,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPQ $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -16796,7 +17138,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPQ $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -16811,6 +17153,7 @@ done:
 // func EqualI64SV512(x *Args)
 TEXT ·EqualI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16827,7 +17170,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPQ $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -16841,7 +17184,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPQ $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -16856,6 +17199,7 @@ done:
 // func EqualI64VS512(x *Args)
 TEXT ·EqualI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16872,7 +17216,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VPCMPQ $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -16886,7 +17230,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VPCMPQ $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -16901,6 +17245,7 @@ done:
 // func LessThanI64VV512(x *Args)
 TEXT ·LessThanI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16917,7 +17262,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPQ $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -16932,7 +17277,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPQ $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -16947,6 +17292,7 @@ done:
 // func LessThanI64SV512(x *Args)
 TEXT ·LessThanI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -16963,7 +17309,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPQ $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -16977,7 +17323,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPQ $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -16992,6 +17338,7 @@ done:
 // func LessThanI64VS512(x *Args)
 TEXT ·LessThanI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17008,7 +17355,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VPCMPQ $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -17022,7 +17369,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VPCMPQ $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -17037,6 +17384,7 @@ done:
 // func LessOrEqualI64VV512(x *Args)
 TEXT ·LessOrEqualI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17053,7 +17401,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPQ $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -17068,7 +17416,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPQ $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -17083,6 +17431,7 @@ done:
 // func LessOrEqualI64SV512(x *Args)
 TEXT ·LessOrEqualI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17099,7 +17448,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPQ $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -17113,7 +17462,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPQ $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -17128,6 +17477,7 @@ done:
 // func LessOrEqualI64VS512(x *Args)
 TEXT ·LessOrEqualI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17144,7 +17494,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VPCMPQ $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -17158,7 +17508,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VPCMPQ $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -17173,6 +17523,7 @@ done:
 // func NotEqualI64VV512(x *Args)
 TEXT ·NotEqualI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17189,7 +17540,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPQ $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -17204,7 +17555,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPQ $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -17219,6 +17570,7 @@ done:
 // func NotEqualI64SV512(x *Args)
 TEXT ·NotEqualI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17235,7 +17587,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPQ $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -17249,7 +17601,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPQ $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -17264,6 +17616,7 @@ done:
 // func NotEqualI64VS512(x *Args)
 TEXT ·NotEqualI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17280,7 +17633,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VPCMPQ $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -17294,7 +17647,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VPCMPQ $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -17309,6 +17662,7 @@ done:
 // func GreaterOrEqualI64VV512(x *Args)
 TEXT ·GreaterOrEqualI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17325,7 +17679,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPQ $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -17340,7 +17694,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPQ $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -17355,6 +17709,7 @@ done:
 // func GreaterOrEqualI64SV512(x *Args)
 TEXT ·GreaterOrEqualI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17371,7 +17726,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPQ $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -17385,7 +17740,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPQ $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -17400,6 +17755,7 @@ done:
 // func GreaterOrEqualI64VS512(x *Args)
 TEXT ·GreaterOrEqualI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17416,7 +17772,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VPCMPQ $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -17430,7 +17786,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VPCMPQ $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -17445,6 +17801,7 @@ done:
 // func GreaterThanI64VV512(x *Args)
 TEXT ·GreaterThanI64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17461,7 +17818,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPQ $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -17476,7 +17833,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPQ $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -17491,6 +17848,7 @@ done:
 // func GreaterThanI64SV512(x *Args)
 TEXT ·GreaterThanI64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17507,7 +17865,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPQ $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -17521,7 +17879,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPQ $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -17536,6 +17894,7 @@ done:
 // func GreaterThanI64VS512(x *Args)
 TEXT ·GreaterThanI64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17552,7 +17911,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VPCMPQ $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -17566,7 +17925,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VPCMPQ $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -17581,6 +17940,7 @@ done:
 // func AddU64VV512(x *Args)
 TEXT ·AddU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17625,6 +17985,7 @@ done:
 // func AddU64SV512(x *Args)
 TEXT ·AddU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17668,6 +18029,7 @@ done:
 // func AddU64VS512(x *Args)
 TEXT ·AddU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17711,6 +18073,7 @@ done:
 // func SubU64VV512(x *Args)
 TEXT ·SubU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17755,6 +18118,7 @@ done:
 // func SubU64SV512(x *Args)
 TEXT ·SubU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17798,6 +18162,7 @@ done:
 // func SubU64VS512(x *Args)
 TEXT ·SubU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17841,6 +18206,7 @@ done:
 // func MulU64VV512(x *Args)
 TEXT ·MulU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17885,6 +18251,7 @@ done:
 // func MulU64SV512(x *Args)
 TEXT ·MulU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17928,6 +18295,7 @@ done:
 // func MulU64VS512(x *Args)
 TEXT ·MulU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -17971,6 +18339,7 @@ done:
 // func MaxU64VV512(x *Args)
 TEXT ·MaxU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18015,6 +18384,7 @@ done:
 // func MaxU64SV512(x *Args)
 TEXT ·MaxU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18058,6 +18428,7 @@ done:
 // func MaxU64VS512(x *Args)
 TEXT ·MaxU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18101,6 +18472,7 @@ done:
 // func MinU64VV512(x *Args)
 TEXT ·MinU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18145,6 +18517,7 @@ done:
 // func MinU64SV512(x *Args)
 TEXT ·MinU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18188,6 +18561,7 @@ done:
 // func MinU64VS512(x *Args)
 TEXT ·MinU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18231,6 +18605,7 @@ done:
 // func BitwiseAndU64VV512(x *Args)
 TEXT ·BitwiseAndU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18275,6 +18650,7 @@ done:
 // func BitwiseAndU64SV512(x *Args)
 TEXT ·BitwiseAndU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18318,6 +18694,7 @@ done:
 // func BitwiseAndU64VS512(x *Args)
 TEXT ·BitwiseAndU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18361,6 +18738,7 @@ done:
 // func BitwiseOrU64VV512(x *Args)
 TEXT ·BitwiseOrU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18405,6 +18783,7 @@ done:
 // func BitwiseOrU64SV512(x *Args)
 TEXT ·BitwiseOrU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18448,6 +18827,7 @@ done:
 // func BitwiseOrU64VS512(x *Args)
 TEXT ·BitwiseOrU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18491,6 +18871,7 @@ done:
 // func BitwiseXorU64VV512(x *Args)
 TEXT ·BitwiseXorU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18535,6 +18916,7 @@ done:
 // func BitwiseXorU64SV512(x *Args)
 TEXT ·BitwiseXorU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18578,6 +18960,7 @@ done:
 // func BitwiseXorU64VS512(x *Args)
 TEXT ·BitwiseXorU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18621,6 +19004,7 @@ done:
 // func ShiftLeftU64VV512(x *Args)
 TEXT ·ShiftLeftU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18665,6 +19049,7 @@ done:
 // func ShiftLeftU64SV512(x *Args)
 TEXT ·ShiftLeftU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18708,6 +19093,7 @@ done:
 // func ShiftLeftU64VS512(x *Args)
 TEXT ·ShiftLeftU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18751,6 +19137,7 @@ done:
 // func ShiftRightLogicalU64VV512(x *Args)
 TEXT ·ShiftRightLogicalU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18795,6 +19182,7 @@ done:
 // func ShiftRightLogicalU64SV512(x *Args)
 TEXT ·ShiftRightLogicalU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18838,6 +19226,7 @@ done:
 // func ShiftRightLogicalU64VS512(x *Args)
 TEXT ·ShiftRightLogicalU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18881,6 +19270,7 @@ done:
 // func ShiftRightArithmeticU64VV512(x *Args)
 TEXT ·ShiftRightArithmeticU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18925,6 +19315,7 @@ done:
 // func ShiftRightArithmeticU64SV512(x *Args)
 TEXT ·ShiftRightArithmeticU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -18968,6 +19359,7 @@ done:
 // func ShiftRightArithmeticU64VS512(x *Args)
 TEXT ·ShiftRightArithmeticU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19011,6 +19403,7 @@ done:
 // func EqualU64VV512(x *Args)
 TEXT ·EqualU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19027,7 +19420,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPUQ $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19042,7 +19435,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPUQ $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19057,6 +19450,7 @@ done:
 // func EqualU64SV512(x *Args)
 TEXT ·EqualU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19073,7 +19467,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPUQ $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19087,7 +19481,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPUQ $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19102,6 +19496,7 @@ done:
 // func EqualU64VS512(x *Args)
 TEXT ·EqualU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19118,7 +19513,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VPCMPUQ $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19132,7 +19527,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VPCMPUQ $0, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19147,6 +19542,7 @@ done:
 // func LessThanU64VV512(x *Args)
 TEXT ·LessThanU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19163,7 +19559,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPUQ $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19178,7 +19574,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPUQ $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19193,6 +19589,7 @@ done:
 // func LessThanU64SV512(x *Args)
 TEXT ·LessThanU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19209,7 +19606,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPUQ $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19223,7 +19620,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPUQ $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19238,6 +19635,7 @@ done:
 // func LessThanU64VS512(x *Args)
 TEXT ·LessThanU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19254,7 +19652,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VPCMPUQ $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19268,7 +19666,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VPCMPUQ $1, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19283,6 +19681,7 @@ done:
 // func LessOrEqualU64VV512(x *Args)
 TEXT ·LessOrEqualU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19299,7 +19698,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPUQ $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19314,7 +19713,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPUQ $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19329,6 +19728,7 @@ done:
 // func LessOrEqualU64SV512(x *Args)
 TEXT ·LessOrEqualU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19345,7 +19745,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPUQ $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19359,7 +19759,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPUQ $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19374,6 +19774,7 @@ done:
 // func LessOrEqualU64VS512(x *Args)
 TEXT ·LessOrEqualU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19390,7 +19791,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VPCMPUQ $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19404,7 +19805,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VPCMPUQ $2, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19419,6 +19820,7 @@ done:
 // func NotEqualU64VV512(x *Args)
 TEXT ·NotEqualU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19435,7 +19837,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPUQ $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19450,7 +19852,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPUQ $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19465,6 +19867,7 @@ done:
 // func NotEqualU64SV512(x *Args)
 TEXT ·NotEqualU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19481,7 +19884,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPUQ $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19495,7 +19898,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPUQ $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19510,6 +19913,7 @@ done:
 // func NotEqualU64VS512(x *Args)
 TEXT ·NotEqualU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19526,7 +19930,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VPCMPUQ $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19540,7 +19944,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VPCMPUQ $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19555,6 +19959,7 @@ done:
 // func GreaterOrEqualU64VV512(x *Args)
 TEXT ·GreaterOrEqualU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19571,7 +19976,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPUQ $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19586,7 +19991,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPUQ $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19601,6 +20006,7 @@ done:
 // func GreaterOrEqualU64SV512(x *Args)
 TEXT ·GreaterOrEqualU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19617,7 +20023,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPUQ $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19631,7 +20037,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPUQ $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19646,6 +20052,7 @@ done:
 // func GreaterOrEqualU64VS512(x *Args)
 TEXT ·GreaterOrEqualU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19662,7 +20069,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VPCMPUQ $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19676,7 +20083,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VPCMPUQ $5, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19691,6 +20098,7 @@ done:
 // func GreaterThanU64VV512(x *Args)
 TEXT ·GreaterThanU64VV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19707,7 +20115,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPUQ $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19722,7 +20130,7 @@ tail:
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPUQ $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19737,6 +20145,7 @@ done:
 // func GreaterThanU64SV512(x *Args)
 TEXT ·GreaterThanU64SV512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19753,7 +20162,7 @@ row:
 loop:
 	VMOVUPD (DX)(BX*8), Z1
 	VPCMPUQ $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19767,7 +20176,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (DX)(BX*8), K7, Z1
 	VPCMPUQ $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19782,6 +20191,7 @@ done:
 // func GreaterThanU64VS512(x *Args)
 TEXT ·GreaterThanU64VS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19798,7 +20208,7 @@ row:
 loop:
 	VMOVUPD (SI)(BX*8), Z0
 	VPCMPUQ $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -19812,7 +20222,7 @@ tail:
 	KMOVQ R9, K7
 	VMOVUPD.Z (SI)(BX*8), K7, Z0
 	VPCMPUQ $6, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19827,6 +20237,7 @@ done:
 // func LogicalAnd512(x *Args)
 TEXT ·LogicalAnd512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19871,6 +20282,7 @@ done:
 // func LogicalOr512(x *Args)
 TEXT ·LogicalOr512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19915,6 +20327,7 @@ done:
 // func LogicalXor512(x *Args)
 TEXT ·LogicalXor512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -19959,6 +20372,7 @@ done:
 // func LogicalNot512(x *Args)
 TEXT ·LogicalNot512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -19972,7 +20386,7 @@ row:
 	JLT tail
 loop:
 	VMOVDQU8 (SI)(BX*1), Z0
-	VPXORD ·constants+0(SB), Z0, Z3
+	VPXORD 0(R13), Z0, Z3
 	VMOVDQU8 Z3, (DI)(BX*1)
 	ADDQ $64, BX
 	CMPQ BX, R10
@@ -19985,7 +20399,7 @@ tail:
 	DECQ R9
 	KMOVQ R9, K7
 	VMOVDQU8.Z (SI)(BX*1), K7, Z0
-	VPXORD ·constants+0(SB), Z0, Z3
+	VPXORD 0(R13), Z0, Z3
 	VMOVDQU8 Z3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -19999,6 +20413,7 @@ done:
 // func SToD512(x *Args)
 TEXT ·SToD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20039,6 +20454,7 @@ done:
 // func DToS512(x *Args)
 TEXT ·DToS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20081,6 +20497,7 @@ done:
 // func I32ToS512(x *Args)
 TEXT ·I32ToS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20121,6 +20538,7 @@ done:
 // func I32ToD512(x *Args)
 TEXT ·I32ToD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20161,6 +20579,7 @@ done:
 // func I32ToI64512(x *Args)
 TEXT ·I32ToI64512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20201,6 +20620,7 @@ done:
 // func SToI32512(x *Args)
 TEXT ·SToI32512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20241,6 +20661,7 @@ done:
 // func BoolToS512(x *Args)
 TEXT ·BoolToS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20255,7 +20676,7 @@ row:
 loop:
 	VPMOVZXBD (SI)(BX*1), Z0
 	VPTESTMD Z0, Z0, K1
-	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VMOVUPS.Z 128(R13), K1, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -20269,7 +20690,7 @@ tail:
 	KMOVQ R9, K7
 	VPMOVZXBD.Z (SI)(BX*1), K7, Z0
 	VPTESTMD Z0, Z0, K1
-	VMOVUPS.Z ·constants+128(SB), K1, Z3
+	VMOVUPS.Z 128(R13), K1, Z3
 	VMOVUPS Z3, K7, (DI)(BX*4)
 next:
 	ADDQ 32(AX), DI
@@ -20283,6 +20704,7 @@ done:
 // func BoolToI32512(x *Args)
 TEXT ·BoolToI32512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20297,7 +20719,7 @@ row:
 loop:
 	VPMOVZXBD (SI)(BX*1), Z0
 	VPTESTMD Z0, Z0, K1
-	VMOVUPS.Z ·constants+832(SB), K1, Z3
+	VMOVUPS.Z 832(R13), K1, Z3
 	VMOVUPS Z3, (DI)(BX*4)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -20311,7 +20733,7 @@ tail:
 	KMOVQ R9, K7
 	VPMOVZXBD.Z (SI)(BX*1), K7, Z0
 	VPTESTMD Z0, Z0, K1
-	VMOVUPS.Z ·constants+832(SB), K1, Z3
+	VMOVUPS.Z 832(R13), K1, Z3
 	VMOVUPS Z3, K7, (DI)(BX*4)
 next:
 	ADDQ 32(AX), DI
@@ -20325,6 +20747,7 @@ done:
 // func SToBool512(x *Args)
 TEXT ·SToBool512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20340,7 +20763,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VXORPS Z1, Z1, Z1
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -20355,7 +20778,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VXORPS Z1, Z1, Z1
 	VCMPPS $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -20369,6 +20792,7 @@ done:
 // func I32ToBool512(x *Args)
 TEXT ·I32ToBool512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20384,7 +20808,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VXORPS Z1, Z1, Z1
 	VPCMPD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU X3, (DI)(BX*1)
 	ADDQ $16, BX
 	CMPQ BX, R10
@@ -20399,7 +20823,7 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VXORPS Z1, Z1, Z1
 	VPCMPD $4, Z1, Z0, K1
-	VMOVDQU8.Z ·constants+0(SB), K1, X3
+	VMOVDQU8.Z 0(R13), K1, X3
 	VMOVDQU8 X3, K7, (DI)(BX*1)
 next:
 	ADDQ 32(AX), DI
@@ -20413,6 +20837,7 @@ done:
 // func BF16ToS512(x *Args)
 TEXT ·BF16ToS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20455,6 +20880,7 @@ done:
 // func SToBF16512(x *Args)
 TEXT ·SToBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20470,11 +20896,11 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVAPS Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, (DI)(BX*2)
@@ -20491,11 +20917,11 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVAPS Z0, Z3
 	VPSRLD $16, Z3, Z4
-	VPANDD ·constants+832(SB), Z4, Z4
-	VPADDD ·constants+896(SB), Z4, Z4
+	VPANDD 832(R13), Z4, Z4
+	VPADDD 896(R13), Z4, Z4
 	VPADDD Z3, Z4, Z4
-	VPANDD ·constants+320(SB), Z3, Z5
-	VPCMPEQD ·constants+320(SB), Z5, K2
+	VPANDD 320(R13), Z3, Z5
+	VPCMPEQD 320(R13), Z5, K2
 	VMOVDQA32 Z3, K2, Z4
 	VPSRLD $16, Z4, Z4
 	VPMOVDW Z4, K7, (DI)(BX*2)
@@ -20511,6 +20937,7 @@ done:
 // func F16ToS512(x *Args)
 TEXT ·F16ToS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20551,6 +20978,7 @@ done:
 // func SToF16512(x *Args)
 TEXT ·SToF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20566,10 +20994,10 @@ loop:
 	VMOVUPS (SI)(BX*4), Z0
 	VMOVAPS Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, (DI)(BX*2)
@@ -20586,10 +21014,10 @@ tail:
 	VMOVUPS.Z (SI)(BX*4), K7, Z0
 	VMOVAPS Z0, Z3
 	VCVTPS2PH $0, Z3, Y4
-	VANDPS ·constants+960(SB), Z3, Z5
-	VCMPPS $17, ·constants+1024(SB), Z5, K2
+	VANDPS 960(R13), Z3, Z5
+	VCMPPS $17, 1024(R13), Z5, K2
 	VPSRLD $16, Z3, Z5
-	VPANDD ·constants+1088(SB), Z5, Z5
+	VPANDD 1088(R13), Z5, Z5
 	VPMOVDW Z5, Y5
 	VMOVDQU16 Y5, K2, Y4
 	VMOVDQU16 Y4, K7, (DI)(BX*2)
@@ -20605,6 +21033,7 @@ done:
 // func U32ToS512(x *Args)
 TEXT ·U32ToS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20645,6 +21074,7 @@ done:
 // func U32ToD512(x *Args)
 TEXT ·U32ToD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20685,6 +21115,7 @@ done:
 // func I64ToS512(x *Args)
 TEXT ·I64ToS512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20725,6 +21156,7 @@ done:
 // func I64ToD512(x *Args)
 TEXT ·I64ToD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20765,6 +21197,7 @@ done:
 // func U64ToD512(x *Args)
 TEXT ·U64ToD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20805,6 +21238,7 @@ done:
 // func I64ToI32512(x *Args)
 TEXT ·I64ToI32512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20845,6 +21279,7 @@ done:
 // func SToI64512(x *Args)
 TEXT ·SToI64512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20885,6 +21320,7 @@ done:
 // func BoolToD512(x *Args)
 TEXT ·BoolToD512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20899,7 +21335,7 @@ row:
 loop:
 	VPMOVZXBQ (SI)(BX*1), Z0
 	VPTESTMQ Z0, Z0, K1
-	VMOVUPD.Z ·constants+512(SB), K1, Z3
+	VMOVUPD.Z 512(R13), K1, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -20913,7 +21349,7 @@ tail:
 	KMOVQ R9, K7
 	VPMOVZXBQ.Z (SI)(BX*1), K7, Z0
 	VPTESTMQ Z0, Z0, K1
-	VMOVUPD.Z ·constants+512(SB), K1, Z3
+	VMOVUPD.Z 512(R13), K1, Z3
 	VMOVUPD Z3, K7, (DI)(BX*8)
 next:
 	ADDQ 32(AX), DI
@@ -20927,6 +21363,7 @@ done:
 // func BoolToI64512(x *Args)
 TEXT ·BoolToI64512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20941,7 +21378,7 @@ row:
 loop:
 	VPMOVZXBQ (SI)(BX*1), Z0
 	VPTESTMQ Z0, Z0, K1
-	VMOVUPD.Z ·constants+1152(SB), K1, Z3
+	VMOVUPD.Z 1152(R13), K1, Z3
 	VMOVUPD Z3, (DI)(BX*8)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -20955,7 +21392,7 @@ tail:
 	KMOVQ R9, K7
 	VPMOVZXBQ.Z (SI)(BX*1), K7, Z0
 	VPTESTMQ Z0, Z0, K1
-	VMOVUPD.Z ·constants+1152(SB), K1, Z3
+	VMOVUPD.Z 1152(R13), K1, Z3
 	VMOVUPD Z3, K7, (DI)(BX*8)
 next:
 	ADDQ 32(AX), DI
@@ -20969,6 +21406,7 @@ done:
 // func ExpWide512(x *Args)
 TEXT ·ExpWide512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -20982,27 +21420,27 @@ row:
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Z0
-	VMINPD ·constants+1216(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VMULPD ·constants+1344(SB), Z7, Z4
+	VMINPD 1216(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VMULPD 1344(R13), Z7, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z7, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VSCALEFPD Z4, Z6, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
@@ -21019,27 +21457,27 @@ tail:
 	DECQ R9
 	KMOVQ R9, K7
 	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
-	VMINPD ·constants+1216(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VMULPD ·constants+1344(SB), Z7, Z4
+	VMINPD 1216(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VMULPD 1344(R13), Z7, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z7, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VSCALEFPD Z4, Z6, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
@@ -21057,6 +21495,7 @@ done:
 // func Expm1Wide512(x *Args)
 TEXT ·Expm1Wide512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -21070,32 +21509,32 @@ row:
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Z0
-	VMINPD ·constants+1216(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VMULPD ·constants+1344(SB), Z7, Z4
+	VMINPD 1216(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VMULPD 1344(R13), Z7, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z7, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VMULPD Z5, Z6, Z6
-	VMOVUPD ·constants+512(SB), Z8
+	VMOVUPD 512(R13), Z8
 	VSCALEFPD Z4, Z8, Z9
 	VSUBPD Z8, Z9, Z3
 	VFMADD231PD Z6, Z9, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
@@ -21112,32 +21551,32 @@ tail:
 	DECQ R9
 	KMOVQ R9, K7
 	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
-	VMINPD ·constants+1216(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VMULPD ·constants+1344(SB), Z7, Z4
+	VMINPD 1216(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VMULPD 1344(R13), Z7, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z7, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VMULPD Z5, Z6, Z6
-	VMOVUPD ·constants+512(SB), Z8
+	VMOVUPD 512(R13), Z8
 	VSCALEFPD Z4, Z8, Z9
 	VSUBPD Z8, Z9, Z3
 	VFMADD231PD Z6, Z9, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
@@ -21155,6 +21594,7 @@ done:
 // func LogWide512(x *Args)
 TEXT ·LogWide512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -21168,38 +21608,38 @@ row:
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Z0
-	VMOVDQU64 ·constants+2304(SB), Z4
+	VMOVDQU64 2304(R13), Z4
 	VPSUBQ Z4, Z0, Z4
 	VPSRAQ $52, Z4, Z4
 	VPSLLQ $52, Z4, Z5
 	VPSUBQ Z5, Z0, Z5
-	VSUBPD ·constants+512(SB), Z5, Z6
-	VADDPD ·constants+512(SB), Z5, Z7
+	VSUBPD 512(R13), Z5, Z6
+	VADDPD 512(R13), Z5, Z7
 	VDIVPD Z7, Z6, Z6
 	VMULPD Z6, Z6, Z7
-	VMOVUPD ·constants+2368(SB), Z8
-	VFMADD213PD ·constants+2432(SB), Z7, Z8
-	VFMADD213PD ·constants+2496(SB), Z7, Z8
-	VFMADD213PD ·constants+2560(SB), Z7, Z8
-	VFMADD213PD ·constants+2624(SB), Z7, Z8
-	VFMADD213PD ·constants+2688(SB), Z7, Z8
-	VFMADD213PD ·constants+2752(SB), Z7, Z8
-	VFMADD213PD ·constants+2816(SB), Z7, Z8
-	VFMADD213PD ·constants+2880(SB), Z7, Z8
-	VFMADD213PD ·constants+2944(SB), Z7, Z8
-	VFMADD213PD ·constants+3008(SB), Z7, Z8
-	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMOVUPD 2368(R13), Z8
+	VFMADD213PD 2432(R13), Z7, Z8
+	VFMADD213PD 2496(R13), Z7, Z8
+	VFMADD213PD 2560(R13), Z7, Z8
+	VFMADD213PD 2624(R13), Z7, Z8
+	VFMADD213PD 2688(R13), Z7, Z8
+	VFMADD213PD 2752(R13), Z7, Z8
+	VFMADD213PD 2816(R13), Z7, Z8
+	VFMADD213PD 2880(R13), Z7, Z8
+	VFMADD213PD 2944(R13), Z7, Z8
+	VFMADD213PD 3008(R13), Z7, Z8
+	VFMADD213PD 3072(R13), Z7, Z8
 	VMULPD Z6, Z8, Z3
 	VCVTQQ2PD Z4, Z4
-	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VFMADD231PD 3136(R13), Z4, Z3
 	VXORPS Z5, Z5, Z5
 	VCMPPD $0, Z5, Z0, K1
-	VMOVUPD ·constants+640(SB), K1, Z3
+	VMOVUPD 640(R13), K1, Z3
 	VCMPPD $17, Z5, Z0, K1
-	VMOVUPD ·constants+3200(SB), K1, Z3
-	VMOVUPD ·constants+704(SB), Z5
+	VMOVUPD 3200(R13), K1, Z3
+	VMOVUPD 704(R13), Z5
 	VCMPPD $0, Z5, Z0, K1
-	VMOVUPD ·constants+704(SB), K1, Z3
+	VMOVUPD 704(R13), K1, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
@@ -21215,38 +21655,38 @@ tail:
 	DECQ R9
 	KMOVQ R9, K7
 	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
-	VMOVDQU64 ·constants+2304(SB), Z4
+	VMOVDQU64 2304(R13), Z4
 	VPSUBQ Z4, Z0, Z4
 	VPSRAQ $52, Z4, Z4
 	VPSLLQ $52, Z4, Z5
 	VPSUBQ Z5, Z0, Z5
-	VSUBPD ·constants+512(SB), Z5, Z6
-	VADDPD ·constants+512(SB), Z5, Z7
+	VSUBPD 512(R13), Z5, Z6
+	VADDPD 512(R13), Z5, Z7
 	VDIVPD Z7, Z6, Z6
 	VMULPD Z6, Z6, Z7
-	VMOVUPD ·constants+2368(SB), Z8
-	VFMADD213PD ·constants+2432(SB), Z7, Z8
-	VFMADD213PD ·constants+2496(SB), Z7, Z8
-	VFMADD213PD ·constants+2560(SB), Z7, Z8
-	VFMADD213PD ·constants+2624(SB), Z7, Z8
-	VFMADD213PD ·constants+2688(SB), Z7, Z8
-	VFMADD213PD ·constants+2752(SB), Z7, Z8
-	VFMADD213PD ·constants+2816(SB), Z7, Z8
-	VFMADD213PD ·constants+2880(SB), Z7, Z8
-	VFMADD213PD ·constants+2944(SB), Z7, Z8
-	VFMADD213PD ·constants+3008(SB), Z7, Z8
-	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMOVUPD 2368(R13), Z8
+	VFMADD213PD 2432(R13), Z7, Z8
+	VFMADD213PD 2496(R13), Z7, Z8
+	VFMADD213PD 2560(R13), Z7, Z8
+	VFMADD213PD 2624(R13), Z7, Z8
+	VFMADD213PD 2688(R13), Z7, Z8
+	VFMADD213PD 2752(R13), Z7, Z8
+	VFMADD213PD 2816(R13), Z7, Z8
+	VFMADD213PD 2880(R13), Z7, Z8
+	VFMADD213PD 2944(R13), Z7, Z8
+	VFMADD213PD 3008(R13), Z7, Z8
+	VFMADD213PD 3072(R13), Z7, Z8
 	VMULPD Z6, Z8, Z3
 	VCVTQQ2PD Z4, Z4
-	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VFMADD231PD 3136(R13), Z4, Z3
 	VXORPS Z5, Z5, Z5
 	VCMPPD $0, Z5, Z0, K1
-	VMOVUPD ·constants+640(SB), K1, Z3
+	VMOVUPD 640(R13), K1, Z3
 	VCMPPD $17, Z5, Z0, K1
-	VMOVUPD ·constants+3200(SB), K1, Z3
-	VMOVUPD ·constants+704(SB), Z5
+	VMOVUPD 3200(R13), K1, Z3
+	VMOVUPD 704(R13), Z5
 	VCMPPD $0, Z5, Z0, K1
-	VMOVUPD ·constants+704(SB), K1, Z3
+	VMOVUPD 704(R13), K1, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
@@ -21263,6 +21703,7 @@ done:
 // func Log1pWide512(x *Args)
 TEXT ·Log1pWide512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -21276,43 +21717,43 @@ row:
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Z0
-	VADDPD ·constants+512(SB), Z0, Z9
-	VMOVDQU64 ·constants+2304(SB), Z4
+	VADDPD 512(R13), Z0, Z9
+	VMOVDQU64 2304(R13), Z4
 	VPSUBQ Z4, Z9, Z4
 	VPSRAQ $52, Z4, Z4
 	VPSLLQ $52, Z4, Z5
 	VPSUBQ Z5, Z9, Z5
-	VSUBPD ·constants+512(SB), Z5, Z6
-	VADDPD ·constants+512(SB), Z5, Z7
+	VSUBPD 512(R13), Z5, Z6
+	VADDPD 512(R13), Z5, Z7
 	VDIVPD Z7, Z6, Z6
 	VMULPD Z6, Z6, Z7
-	VMOVUPD ·constants+2368(SB), Z8
-	VFMADD213PD ·constants+2432(SB), Z7, Z8
-	VFMADD213PD ·constants+2496(SB), Z7, Z8
-	VFMADD213PD ·constants+2560(SB), Z7, Z8
-	VFMADD213PD ·constants+2624(SB), Z7, Z8
-	VFMADD213PD ·constants+2688(SB), Z7, Z8
-	VFMADD213PD ·constants+2752(SB), Z7, Z8
-	VFMADD213PD ·constants+2816(SB), Z7, Z8
-	VFMADD213PD ·constants+2880(SB), Z7, Z8
-	VFMADD213PD ·constants+2944(SB), Z7, Z8
-	VFMADD213PD ·constants+3008(SB), Z7, Z8
-	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMOVUPD 2368(R13), Z8
+	VFMADD213PD 2432(R13), Z7, Z8
+	VFMADD213PD 2496(R13), Z7, Z8
+	VFMADD213PD 2560(R13), Z7, Z8
+	VFMADD213PD 2624(R13), Z7, Z8
+	VFMADD213PD 2688(R13), Z7, Z8
+	VFMADD213PD 2752(R13), Z7, Z8
+	VFMADD213PD 2816(R13), Z7, Z8
+	VFMADD213PD 2880(R13), Z7, Z8
+	VFMADD213PD 2944(R13), Z7, Z8
+	VFMADD213PD 3008(R13), Z7, Z8
+	VFMADD213PD 3072(R13), Z7, Z8
 	VMULPD Z6, Z8, Z3
 	VCVTQQ2PD Z4, Z4
-	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VFMADD231PD 3136(R13), Z4, Z3
 	VXORPS Z5, Z5, Z5
 	VCMPPD $0, Z5, Z9, K1
-	VMOVUPD ·constants+640(SB), K1, Z3
+	VMOVUPD 640(R13), K1, Z3
 	VCMPPD $17, Z5, Z9, K1
-	VMOVUPD ·constants+3200(SB), K1, Z3
-	VMOVUPD ·constants+704(SB), Z5
+	VMOVUPD 3200(R13), K1, Z3
+	VMOVUPD 704(R13), Z5
 	VCMPPD $0, Z5, Z9, K1
-	VMOVUPD ·constants+704(SB), K1, Z3
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMULPD ·constants+3328(SB), Z0, Z5
+	VMOVUPD 704(R13), K1, Z3
+	VANDPD 3264(R13), Z0, Z4
+	VMULPD 3328(R13), Z0, Z5
 	VFMADD213PD Z0, Z0, Z5
-	VCMPPD $17, ·constants+3392(SB), Z4, K1
+	VCMPPD $17, 3392(R13), Z4, K1
 	VMOVAPD Z5, K1, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
@@ -21329,43 +21770,43 @@ tail:
 	DECQ R9
 	KMOVQ R9, K7
 	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
-	VADDPD ·constants+512(SB), Z0, Z9
-	VMOVDQU64 ·constants+2304(SB), Z4
+	VADDPD 512(R13), Z0, Z9
+	VMOVDQU64 2304(R13), Z4
 	VPSUBQ Z4, Z9, Z4
 	VPSRAQ $52, Z4, Z4
 	VPSLLQ $52, Z4, Z5
 	VPSUBQ Z5, Z9, Z5
-	VSUBPD ·constants+512(SB), Z5, Z6
-	VADDPD ·constants+512(SB), Z5, Z7
+	VSUBPD 512(R13), Z5, Z6
+	VADDPD 512(R13), Z5, Z7
 	VDIVPD Z7, Z6, Z6
 	VMULPD Z6, Z6, Z7
-	VMOVUPD ·constants+2368(SB), Z8
-	VFMADD213PD ·constants+2432(SB), Z7, Z8
-	VFMADD213PD ·constants+2496(SB), Z7, Z8
-	VFMADD213PD ·constants+2560(SB), Z7, Z8
-	VFMADD213PD ·constants+2624(SB), Z7, Z8
-	VFMADD213PD ·constants+2688(SB), Z7, Z8
-	VFMADD213PD ·constants+2752(SB), Z7, Z8
-	VFMADD213PD ·constants+2816(SB), Z7, Z8
-	VFMADD213PD ·constants+2880(SB), Z7, Z8
-	VFMADD213PD ·constants+2944(SB), Z7, Z8
-	VFMADD213PD ·constants+3008(SB), Z7, Z8
-	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMOVUPD 2368(R13), Z8
+	VFMADD213PD 2432(R13), Z7, Z8
+	VFMADD213PD 2496(R13), Z7, Z8
+	VFMADD213PD 2560(R13), Z7, Z8
+	VFMADD213PD 2624(R13), Z7, Z8
+	VFMADD213PD 2688(R13), Z7, Z8
+	VFMADD213PD 2752(R13), Z7, Z8
+	VFMADD213PD 2816(R13), Z7, Z8
+	VFMADD213PD 2880(R13), Z7, Z8
+	VFMADD213PD 2944(R13), Z7, Z8
+	VFMADD213PD 3008(R13), Z7, Z8
+	VFMADD213PD 3072(R13), Z7, Z8
 	VMULPD Z6, Z8, Z3
 	VCVTQQ2PD Z4, Z4
-	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VFMADD231PD 3136(R13), Z4, Z3
 	VXORPS Z5, Z5, Z5
 	VCMPPD $0, Z5, Z9, K1
-	VMOVUPD ·constants+640(SB), K1, Z3
+	VMOVUPD 640(R13), K1, Z3
 	VCMPPD $17, Z5, Z9, K1
-	VMOVUPD ·constants+3200(SB), K1, Z3
-	VMOVUPD ·constants+704(SB), Z5
+	VMOVUPD 3200(R13), K1, Z3
+	VMOVUPD 704(R13), Z5
 	VCMPPD $0, Z5, Z9, K1
-	VMOVUPD ·constants+704(SB), K1, Z3
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMULPD ·constants+3328(SB), Z0, Z5
+	VMOVUPD 704(R13), K1, Z3
+	VANDPD 3264(R13), Z0, Z4
+	VMULPD 3328(R13), Z0, Z5
 	VFMADD213PD Z0, Z0, Z5
-	VCMPPD $17, ·constants+3392(SB), Z4, K1
+	VCMPPD $17, 3392(R13), Z4, K1
 	VMOVAPD Z5, K1, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
@@ -21383,6 +21824,7 @@ done:
 // func LogisticWide512(x *Args)
 TEXT ·LogisticWide512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -21396,33 +21838,33 @@ row:
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Z0
-	VMINPD ·constants+3456(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VORPD ·constants+448(SB), Z7, Z8
-	VMULPD ·constants+1344(SB), Z8, Z4
+	VMINPD 3456(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VORPD 448(R13), Z7, Z8
+	VMULPD 1344(R13), Z8, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z8, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VSCALEFPD Z4, Z6, Z9
-	VADDPD ·constants+512(SB), Z9, Z10
+	VADDPD 512(R13), Z9, Z10
 	VXORPS Z11, Z11, Z11
 	VCMPPD $17, Z11, Z7, K1
-	VMOVUPD ·constants+512(SB), Z12
+	VMOVUPD 512(R13), Z12
 	VMOVAPD Z9, K1, Z12
 	VDIVPD Z10, Z12, Z3
 	VCMPPD $3, Z0, Z0, K1
@@ -21440,33 +21882,33 @@ tail:
 	DECQ R9
 	KMOVQ R9, K7
 	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
-	VMINPD ·constants+3456(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VORPD ·constants+448(SB), Z7, Z8
-	VMULPD ·constants+1344(SB), Z8, Z4
+	VMINPD 3456(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VORPD 448(R13), Z7, Z8
+	VMULPD 1344(R13), Z8, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z8, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VSCALEFPD Z4, Z6, Z9
-	VADDPD ·constants+512(SB), Z9, Z10
+	VADDPD 512(R13), Z9, Z10
 	VXORPS Z11, Z11, Z11
 	VCMPPD $17, Z11, Z7, K1
-	VMOVUPD ·constants+512(SB), Z12
+	VMOVUPD 512(R13), Z12
 	VMOVAPD Z9, K1, Z12
 	VDIVPD Z10, Z12, Z3
 	VCMPPD $3, Z0, Z0, K1
@@ -21485,6 +21927,7 @@ done:
 // func RsqrtWide512(x *Args)
 TEXT ·RsqrtWide512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -21499,7 +21942,7 @@ row:
 loop:
 	VCVTPS2PD (SI)(BX*4), Z0
 	VSQRTPD Z0, Z4
-	VMOVUPD ·constants+512(SB), Z5
+	VMOVUPD 512(R13), Z5
 	VDIVPD Z4, Z5, Z3
 	VCVTPD2PS Z3, Y3
 	VMOVUPS Y3, (DI)(BX*4)
@@ -21515,7 +21958,7 @@ tail:
 	KMOVQ R9, K7
 	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
 	VSQRTPD Z0, Z4
-	VMOVUPD ·constants+512(SB), Z5
+	VMOVUPD 512(R13), Z5
 	VDIVPD Z4, Z5, Z3
 	VCVTPD2PS Z3, Y3
 	VMOVUPS Y3, K7, (DI)(BX*4)
@@ -21531,6 +21974,7 @@ done:
 // func ErfWide512(x *Args)
 TEXT ·ErfWide512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -21544,61 +21988,62 @@ row:
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Z0
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMINPD ·constants+3520(SB), Z4, Z4
-	VMULPD ·constants+3584(SB), Z4, Z5
+	MOVQ ·erfTableAt(SB), R11
+	VANDPD 3264(R13), Z0, Z4
+	VMINPD 3520(R13), Z4, Z4
+	VMULPD 3584(R13), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+2240(SB), Z6, Z6
+	VADDPD 2240(R13), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+3648(SB), Z6, Z7
+	VFMADD231PD 3648(R13), Z6, Z7
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1280(SB), Z10
-	VPERMI2PD ·erfTable+1344(SB), Z10, Z9
+	VMOVUPD 1280(R11), Z10
+	VPERMI2PD 1344(R11), Z10, Z9
 	VMOVAPD Z9, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1152(SB), Z10
-	VPERMI2PD ·erfTable+1216(SB), Z10, Z9
+	VMOVUPD 1152(R11), Z10
+	VPERMI2PD 1216(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1024(SB), Z10
-	VPERMI2PD ·erfTable+1088(SB), Z10, Z9
+	VMOVUPD 1024(R11), Z10
+	VPERMI2PD 1088(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+896(SB), Z10
-	VPERMI2PD ·erfTable+960(SB), Z10, Z9
+	VMOVUPD 896(R11), Z10
+	VPERMI2PD 960(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+768(SB), Z10
-	VPERMI2PD ·erfTable+832(SB), Z10, Z9
+	VMOVUPD 768(R11), Z10
+	VPERMI2PD 832(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+640(SB), Z10
-	VPERMI2PD ·erfTable+704(SB), Z10, Z9
+	VMOVUPD 640(R11), Z10
+	VPERMI2PD 704(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+512(SB), Z10
-	VPERMI2PD ·erfTable+576(SB), Z10, Z9
+	VMOVUPD 512(R11), Z10
+	VPERMI2PD 576(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+384(SB), Z10
-	VPERMI2PD ·erfTable+448(SB), Z10, Z9
+	VMOVUPD 384(R11), Z10
+	VPERMI2PD 448(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+256(SB), Z10
-	VPERMI2PD ·erfTable+320(SB), Z10, Z9
+	VMOVUPD 256(R11), Z10
+	VPERMI2PD 320(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+128(SB), Z10
-	VPERMI2PD ·erfTable+192(SB), Z10, Z9
+	VMOVUPD 128(R11), Z10
+	VPERMI2PD 192(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+0(SB), Z10
-	VPERMI2PD ·erfTable+64(SB), Z10, Z9
+	VMOVUPD 0(R11), Z10
+	VPERMI2PD 64(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+512(SB), Z3, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VMINPD 512(R13), Z3, Z3
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
@@ -21615,61 +22060,62 @@ tail:
 	DECQ R9
 	KMOVQ R9, K7
 	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMINPD ·constants+3520(SB), Z4, Z4
-	VMULPD ·constants+3584(SB), Z4, Z5
+	MOVQ ·erfTableAt(SB), R11
+	VANDPD 3264(R13), Z0, Z4
+	VMINPD 3520(R13), Z4, Z4
+	VMULPD 3584(R13), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+2240(SB), Z6, Z6
+	VADDPD 2240(R13), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+3648(SB), Z6, Z7
+	VFMADD231PD 3648(R13), Z6, Z7
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1280(SB), Z10
-	VPERMI2PD ·erfTable+1344(SB), Z10, Z9
+	VMOVUPD 1280(R11), Z10
+	VPERMI2PD 1344(R11), Z10, Z9
 	VMOVAPD Z9, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1152(SB), Z10
-	VPERMI2PD ·erfTable+1216(SB), Z10, Z9
+	VMOVUPD 1152(R11), Z10
+	VPERMI2PD 1216(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1024(SB), Z10
-	VPERMI2PD ·erfTable+1088(SB), Z10, Z9
+	VMOVUPD 1024(R11), Z10
+	VPERMI2PD 1088(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+896(SB), Z10
-	VPERMI2PD ·erfTable+960(SB), Z10, Z9
+	VMOVUPD 896(R11), Z10
+	VPERMI2PD 960(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+768(SB), Z10
-	VPERMI2PD ·erfTable+832(SB), Z10, Z9
+	VMOVUPD 768(R11), Z10
+	VPERMI2PD 832(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+640(SB), Z10
-	VPERMI2PD ·erfTable+704(SB), Z10, Z9
+	VMOVUPD 640(R11), Z10
+	VPERMI2PD 704(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+512(SB), Z10
-	VPERMI2PD ·erfTable+576(SB), Z10, Z9
+	VMOVUPD 512(R11), Z10
+	VPERMI2PD 576(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+384(SB), Z10
-	VPERMI2PD ·erfTable+448(SB), Z10, Z9
+	VMOVUPD 384(R11), Z10
+	VPERMI2PD 448(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+256(SB), Z10
-	VPERMI2PD ·erfTable+320(SB), Z10, Z9
+	VMOVUPD 256(R11), Z10
+	VPERMI2PD 320(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+128(SB), Z10
-	VPERMI2PD ·erfTable+192(SB), Z10, Z9
+	VMOVUPD 128(R11), Z10
+	VPERMI2PD 192(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+0(SB), Z10
-	VPERMI2PD ·erfTable+64(SB), Z10, Z9
+	VMOVUPD 0(R11), Z10
+	VPERMI2PD 64(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+512(SB), Z3, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VMINPD 512(R13), Z3, Z3
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
@@ -21687,6 +22133,7 @@ done:
 // func TanhWide512(x *Args)
 TEXT ·TanhWide512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -21700,77 +22147,78 @@ row:
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Z0
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMINPD ·constants+3712(SB), Z4, Z4
-	VMULPD ·constants+3776(SB), Z4, Z5
+	MOVQ ·tanhTableAt(SB), R11
+	VANDPD 3264(R13), Z0, Z4
+	VMINPD 3712(R13), Z4, Z4
+	VMULPD 3776(R13), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+2240(SB), Z6, Z6
+	VADDPD 2240(R13), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+3840(SB), Z6, Z7
+	VFMADD231PD 3840(R13), Z6, Z7
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1792(SB), Z10
-	VPERMI2PD ·tanhTable+1856(SB), Z10, Z9
+	VMOVUPD 1792(R11), Z10
+	VPERMI2PD 1856(R11), Z10, Z9
 	VMOVAPD Z9, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1664(SB), Z10
-	VPERMI2PD ·tanhTable+1728(SB), Z10, Z9
+	VMOVUPD 1664(R11), Z10
+	VPERMI2PD 1728(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1536(SB), Z10
-	VPERMI2PD ·tanhTable+1600(SB), Z10, Z9
+	VMOVUPD 1536(R11), Z10
+	VPERMI2PD 1600(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1408(SB), Z10
-	VPERMI2PD ·tanhTable+1472(SB), Z10, Z9
+	VMOVUPD 1408(R11), Z10
+	VPERMI2PD 1472(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1280(SB), Z10
-	VPERMI2PD ·tanhTable+1344(SB), Z10, Z9
+	VMOVUPD 1280(R11), Z10
+	VPERMI2PD 1344(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1152(SB), Z10
-	VPERMI2PD ·tanhTable+1216(SB), Z10, Z9
+	VMOVUPD 1152(R11), Z10
+	VPERMI2PD 1216(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1024(SB), Z10
-	VPERMI2PD ·tanhTable+1088(SB), Z10, Z9
+	VMOVUPD 1024(R11), Z10
+	VPERMI2PD 1088(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+896(SB), Z10
-	VPERMI2PD ·tanhTable+960(SB), Z10, Z9
+	VMOVUPD 896(R11), Z10
+	VPERMI2PD 960(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+768(SB), Z10
-	VPERMI2PD ·tanhTable+832(SB), Z10, Z9
+	VMOVUPD 768(R11), Z10
+	VPERMI2PD 832(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+640(SB), Z10
-	VPERMI2PD ·tanhTable+704(SB), Z10, Z9
+	VMOVUPD 640(R11), Z10
+	VPERMI2PD 704(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+512(SB), Z10
-	VPERMI2PD ·tanhTable+576(SB), Z10, Z9
+	VMOVUPD 512(R11), Z10
+	VPERMI2PD 576(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+384(SB), Z10
-	VPERMI2PD ·tanhTable+448(SB), Z10, Z9
+	VMOVUPD 384(R11), Z10
+	VPERMI2PD 448(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+256(SB), Z10
-	VPERMI2PD ·tanhTable+320(SB), Z10, Z9
+	VMOVUPD 256(R11), Z10
+	VPERMI2PD 320(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+128(SB), Z10
-	VPERMI2PD ·tanhTable+192(SB), Z10, Z9
+	VMOVUPD 128(R11), Z10
+	VPERMI2PD 192(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+0(SB), Z10
-	VPERMI2PD ·tanhTable+64(SB), Z10, Z9
+	VMOVUPD 0(R11), Z10
+	VPERMI2PD 64(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+512(SB), Z3, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VMINPD 512(R13), Z3, Z3
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
@@ -21787,77 +22235,78 @@ tail:
 	DECQ R9
 	KMOVQ R9, K7
 	VCVTPS2PD.Z (SI)(BX*4), K7, Z0
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMINPD ·constants+3712(SB), Z4, Z4
-	VMULPD ·constants+3776(SB), Z4, Z5
+	MOVQ ·tanhTableAt(SB), R11
+	VANDPD 3264(R13), Z0, Z4
+	VMINPD 3712(R13), Z4, Z4
+	VMULPD 3776(R13), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+2240(SB), Z6, Z6
+	VADDPD 2240(R13), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+3840(SB), Z6, Z7
+	VFMADD231PD 3840(R13), Z6, Z7
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1792(SB), Z10
-	VPERMI2PD ·tanhTable+1856(SB), Z10, Z9
+	VMOVUPD 1792(R11), Z10
+	VPERMI2PD 1856(R11), Z10, Z9
 	VMOVAPD Z9, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1664(SB), Z10
-	VPERMI2PD ·tanhTable+1728(SB), Z10, Z9
+	VMOVUPD 1664(R11), Z10
+	VPERMI2PD 1728(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1536(SB), Z10
-	VPERMI2PD ·tanhTable+1600(SB), Z10, Z9
+	VMOVUPD 1536(R11), Z10
+	VPERMI2PD 1600(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1408(SB), Z10
-	VPERMI2PD ·tanhTable+1472(SB), Z10, Z9
+	VMOVUPD 1408(R11), Z10
+	VPERMI2PD 1472(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1280(SB), Z10
-	VPERMI2PD ·tanhTable+1344(SB), Z10, Z9
+	VMOVUPD 1280(R11), Z10
+	VPERMI2PD 1344(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1152(SB), Z10
-	VPERMI2PD ·tanhTable+1216(SB), Z10, Z9
+	VMOVUPD 1152(R11), Z10
+	VPERMI2PD 1216(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1024(SB), Z10
-	VPERMI2PD ·tanhTable+1088(SB), Z10, Z9
+	VMOVUPD 1024(R11), Z10
+	VPERMI2PD 1088(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+896(SB), Z10
-	VPERMI2PD ·tanhTable+960(SB), Z10, Z9
+	VMOVUPD 896(R11), Z10
+	VPERMI2PD 960(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+768(SB), Z10
-	VPERMI2PD ·tanhTable+832(SB), Z10, Z9
+	VMOVUPD 768(R11), Z10
+	VPERMI2PD 832(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+640(SB), Z10
-	VPERMI2PD ·tanhTable+704(SB), Z10, Z9
+	VMOVUPD 640(R11), Z10
+	VPERMI2PD 704(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+512(SB), Z10
-	VPERMI2PD ·tanhTable+576(SB), Z10, Z9
+	VMOVUPD 512(R11), Z10
+	VPERMI2PD 576(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+384(SB), Z10
-	VPERMI2PD ·tanhTable+448(SB), Z10, Z9
+	VMOVUPD 384(R11), Z10
+	VPERMI2PD 448(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+256(SB), Z10
-	VPERMI2PD ·tanhTable+320(SB), Z10, Z9
+	VMOVUPD 256(R11), Z10
+	VPERMI2PD 320(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+128(SB), Z10
-	VPERMI2PD ·tanhTable+192(SB), Z10, Z9
+	VMOVUPD 128(R11), Z10
+	VPERMI2PD 192(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+0(SB), Z10
-	VPERMI2PD ·tanhTable+64(SB), Z10, Z9
+	VMOVUPD 0(R11), Z10
+	VPERMI2PD 64(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+512(SB), Z3, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VMINPD 512(R13), Z3, Z3
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
@@ -21875,6 +22324,7 @@ done:
 // func ExpWideBF16512(x *Args)
 TEXT ·ExpWideBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -21890,37 +22340,37 @@ loop:
 	VPMOVZXWD (SI)(BX*2), Y0
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
-	VMINPD ·constants+1216(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VMULPD ·constants+1344(SB), Z7, Z4
+	VMINPD 1216(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VMULPD 1344(R13), Z7, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z7, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VSCALEFPD Z4, Z6, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, (DI)(BX*2)
@@ -21937,37 +22387,37 @@ tail:
 	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
-	VMINPD ·constants+1216(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VMULPD ·constants+1344(SB), Z7, Z4
+	VMINPD 1216(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VMULPD 1344(R13), Z7, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z7, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VSCALEFPD Z4, Z6, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, K7, (DI)(BX*2)
@@ -21983,6 +22433,7 @@ done:
 // func Expm1WideBF16512(x *Args)
 TEXT ·Expm1WideBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -21998,42 +22449,42 @@ loop:
 	VPMOVZXWD (SI)(BX*2), Y0
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
-	VMINPD ·constants+1216(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VMULPD ·constants+1344(SB), Z7, Z4
+	VMINPD 1216(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VMULPD 1344(R13), Z7, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z7, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VMULPD Z5, Z6, Z6
-	VMOVUPD ·constants+512(SB), Z8
+	VMOVUPD 512(R13), Z8
 	VSCALEFPD Z4, Z8, Z9
 	VSUBPD Z8, Z9, Z3
 	VFMADD231PD Z6, Z9, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, (DI)(BX*2)
@@ -22050,42 +22501,42 @@ tail:
 	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
-	VMINPD ·constants+1216(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VMULPD ·constants+1344(SB), Z7, Z4
+	VMINPD 1216(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VMULPD 1344(R13), Z7, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z7, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VMULPD Z5, Z6, Z6
-	VMOVUPD ·constants+512(SB), Z8
+	VMOVUPD 512(R13), Z8
 	VSCALEFPD Z4, Z8, Z9
 	VSUBPD Z8, Z9, Z3
 	VFMADD231PD Z6, Z9, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, K7, (DI)(BX*2)
@@ -22101,6 +22552,7 @@ done:
 // func LogWideBF16512(x *Args)
 TEXT ·LogWideBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -22116,47 +22568,47 @@ loop:
 	VPMOVZXWD (SI)(BX*2), Y0
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
-	VMOVDQU64 ·constants+2304(SB), Z4
+	VMOVDQU64 2304(R13), Z4
 	VPSUBQ Z4, Z0, Z4
 	VPSRAQ $52, Z4, Z4
 	VPSLLQ $52, Z4, Z5
 	VPSUBQ Z5, Z0, Z5
-	VSUBPD ·constants+512(SB), Z5, Z6
-	VADDPD ·constants+512(SB), Z5, Z7
+	VSUBPD 512(R13), Z5, Z6
+	VADDPD 512(R13), Z5, Z7
 	VDIVPD Z7, Z6, Z6
 	VMULPD Z6, Z6, Z7
-	VMOVUPD ·constants+2368(SB), Z8
-	VFMADD213PD ·constants+2432(SB), Z7, Z8
-	VFMADD213PD ·constants+2496(SB), Z7, Z8
-	VFMADD213PD ·constants+2560(SB), Z7, Z8
-	VFMADD213PD ·constants+2624(SB), Z7, Z8
-	VFMADD213PD ·constants+2688(SB), Z7, Z8
-	VFMADD213PD ·constants+2752(SB), Z7, Z8
-	VFMADD213PD ·constants+2816(SB), Z7, Z8
-	VFMADD213PD ·constants+2880(SB), Z7, Z8
-	VFMADD213PD ·constants+2944(SB), Z7, Z8
-	VFMADD213PD ·constants+3008(SB), Z7, Z8
-	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMOVUPD 2368(R13), Z8
+	VFMADD213PD 2432(R13), Z7, Z8
+	VFMADD213PD 2496(R13), Z7, Z8
+	VFMADD213PD 2560(R13), Z7, Z8
+	VFMADD213PD 2624(R13), Z7, Z8
+	VFMADD213PD 2688(R13), Z7, Z8
+	VFMADD213PD 2752(R13), Z7, Z8
+	VFMADD213PD 2816(R13), Z7, Z8
+	VFMADD213PD 2880(R13), Z7, Z8
+	VFMADD213PD 2944(R13), Z7, Z8
+	VFMADD213PD 3008(R13), Z7, Z8
+	VFMADD213PD 3072(R13), Z7, Z8
 	VMULPD Z6, Z8, Z3
 	VCVTQQ2PD Z4, Z4
-	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VFMADD231PD 3136(R13), Z4, Z3
 	VXORPS Z5, Z5, Z5
 	VCMPPD $0, Z5, Z0, K1
-	VMOVUPD ·constants+640(SB), K1, Z3
+	VMOVUPD 640(R13), K1, Z3
 	VCMPPD $17, Z5, Z0, K1
-	VMOVUPD ·constants+3200(SB), K1, Z3
-	VMOVUPD ·constants+704(SB), Z5
+	VMOVUPD 3200(R13), K1, Z3
+	VMOVUPD 704(R13), Z5
 	VCMPPD $0, Z5, Z0, K1
-	VMOVUPD ·constants+704(SB), K1, Z3
+	VMOVUPD 704(R13), K1, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, (DI)(BX*2)
@@ -22173,47 +22625,47 @@ tail:
 	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
-	VMOVDQU64 ·constants+2304(SB), Z4
+	VMOVDQU64 2304(R13), Z4
 	VPSUBQ Z4, Z0, Z4
 	VPSRAQ $52, Z4, Z4
 	VPSLLQ $52, Z4, Z5
 	VPSUBQ Z5, Z0, Z5
-	VSUBPD ·constants+512(SB), Z5, Z6
-	VADDPD ·constants+512(SB), Z5, Z7
+	VSUBPD 512(R13), Z5, Z6
+	VADDPD 512(R13), Z5, Z7
 	VDIVPD Z7, Z6, Z6
 	VMULPD Z6, Z6, Z7
-	VMOVUPD ·constants+2368(SB), Z8
-	VFMADD213PD ·constants+2432(SB), Z7, Z8
-	VFMADD213PD ·constants+2496(SB), Z7, Z8
-	VFMADD213PD ·constants+2560(SB), Z7, Z8
-	VFMADD213PD ·constants+2624(SB), Z7, Z8
-	VFMADD213PD ·constants+2688(SB), Z7, Z8
-	VFMADD213PD ·constants+2752(SB), Z7, Z8
-	VFMADD213PD ·constants+2816(SB), Z7, Z8
-	VFMADD213PD ·constants+2880(SB), Z7, Z8
-	VFMADD213PD ·constants+2944(SB), Z7, Z8
-	VFMADD213PD ·constants+3008(SB), Z7, Z8
-	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMOVUPD 2368(R13), Z8
+	VFMADD213PD 2432(R13), Z7, Z8
+	VFMADD213PD 2496(R13), Z7, Z8
+	VFMADD213PD 2560(R13), Z7, Z8
+	VFMADD213PD 2624(R13), Z7, Z8
+	VFMADD213PD 2688(R13), Z7, Z8
+	VFMADD213PD 2752(R13), Z7, Z8
+	VFMADD213PD 2816(R13), Z7, Z8
+	VFMADD213PD 2880(R13), Z7, Z8
+	VFMADD213PD 2944(R13), Z7, Z8
+	VFMADD213PD 3008(R13), Z7, Z8
+	VFMADD213PD 3072(R13), Z7, Z8
 	VMULPD Z6, Z8, Z3
 	VCVTQQ2PD Z4, Z4
-	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VFMADD231PD 3136(R13), Z4, Z3
 	VXORPS Z5, Z5, Z5
 	VCMPPD $0, Z5, Z0, K1
-	VMOVUPD ·constants+640(SB), K1, Z3
+	VMOVUPD 640(R13), K1, Z3
 	VCMPPD $17, Z5, Z0, K1
-	VMOVUPD ·constants+3200(SB), K1, Z3
-	VMOVUPD ·constants+704(SB), Z5
+	VMOVUPD 3200(R13), K1, Z3
+	VMOVUPD 704(R13), Z5
 	VCMPPD $0, Z5, Z0, K1
-	VMOVUPD ·constants+704(SB), K1, Z3
+	VMOVUPD 704(R13), K1, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, K7, (DI)(BX*2)
@@ -22229,6 +22681,7 @@ done:
 // func Log1pWideBF16512(x *Args)
 TEXT ·Log1pWideBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -22244,53 +22697,53 @@ loop:
 	VPMOVZXWD (SI)(BX*2), Y0
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
-	VADDPD ·constants+512(SB), Z0, Z9
-	VMOVDQU64 ·constants+2304(SB), Z4
+	VADDPD 512(R13), Z0, Z9
+	VMOVDQU64 2304(R13), Z4
 	VPSUBQ Z4, Z9, Z4
 	VPSRAQ $52, Z4, Z4
 	VPSLLQ $52, Z4, Z5
 	VPSUBQ Z5, Z9, Z5
-	VSUBPD ·constants+512(SB), Z5, Z6
-	VADDPD ·constants+512(SB), Z5, Z7
+	VSUBPD 512(R13), Z5, Z6
+	VADDPD 512(R13), Z5, Z7
 	VDIVPD Z7, Z6, Z6
 	VMULPD Z6, Z6, Z7
-	VMOVUPD ·constants+2368(SB), Z8
-	VFMADD213PD ·constants+2432(SB), Z7, Z8
-	VFMADD213PD ·constants+2496(SB), Z7, Z8
-	VFMADD213PD ·constants+2560(SB), Z7, Z8
-	VFMADD213PD ·constants+2624(SB), Z7, Z8
-	VFMADD213PD ·constants+2688(SB), Z7, Z8
-	VFMADD213PD ·constants+2752(SB), Z7, Z8
-	VFMADD213PD ·constants+2816(SB), Z7, Z8
-	VFMADD213PD ·constants+2880(SB), Z7, Z8
-	VFMADD213PD ·constants+2944(SB), Z7, Z8
-	VFMADD213PD ·constants+3008(SB), Z7, Z8
-	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMOVUPD 2368(R13), Z8
+	VFMADD213PD 2432(R13), Z7, Z8
+	VFMADD213PD 2496(R13), Z7, Z8
+	VFMADD213PD 2560(R13), Z7, Z8
+	VFMADD213PD 2624(R13), Z7, Z8
+	VFMADD213PD 2688(R13), Z7, Z8
+	VFMADD213PD 2752(R13), Z7, Z8
+	VFMADD213PD 2816(R13), Z7, Z8
+	VFMADD213PD 2880(R13), Z7, Z8
+	VFMADD213PD 2944(R13), Z7, Z8
+	VFMADD213PD 3008(R13), Z7, Z8
+	VFMADD213PD 3072(R13), Z7, Z8
 	VMULPD Z6, Z8, Z3
 	VCVTQQ2PD Z4, Z4
-	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VFMADD231PD 3136(R13), Z4, Z3
 	VXORPS Z5, Z5, Z5
 	VCMPPD $0, Z5, Z9, K1
-	VMOVUPD ·constants+640(SB), K1, Z3
+	VMOVUPD 640(R13), K1, Z3
 	VCMPPD $17, Z5, Z9, K1
-	VMOVUPD ·constants+3200(SB), K1, Z3
-	VMOVUPD ·constants+704(SB), Z5
+	VMOVUPD 3200(R13), K1, Z3
+	VMOVUPD 704(R13), Z5
 	VCMPPD $0, Z5, Z9, K1
-	VMOVUPD ·constants+704(SB), K1, Z3
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMULPD ·constants+3328(SB), Z0, Z5
+	VMOVUPD 704(R13), K1, Z3
+	VANDPD 3264(R13), Z0, Z4
+	VMULPD 3328(R13), Z0, Z5
 	VFMADD213PD Z0, Z0, Z5
-	VCMPPD $17, ·constants+3392(SB), Z4, K1
+	VCMPPD $17, 3392(R13), Z4, K1
 	VMOVAPD Z5, K1, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, (DI)(BX*2)
@@ -22307,53 +22760,53 @@ tail:
 	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
-	VADDPD ·constants+512(SB), Z0, Z9
-	VMOVDQU64 ·constants+2304(SB), Z4
+	VADDPD 512(R13), Z0, Z9
+	VMOVDQU64 2304(R13), Z4
 	VPSUBQ Z4, Z9, Z4
 	VPSRAQ $52, Z4, Z4
 	VPSLLQ $52, Z4, Z5
 	VPSUBQ Z5, Z9, Z5
-	VSUBPD ·constants+512(SB), Z5, Z6
-	VADDPD ·constants+512(SB), Z5, Z7
+	VSUBPD 512(R13), Z5, Z6
+	VADDPD 512(R13), Z5, Z7
 	VDIVPD Z7, Z6, Z6
 	VMULPD Z6, Z6, Z7
-	VMOVUPD ·constants+2368(SB), Z8
-	VFMADD213PD ·constants+2432(SB), Z7, Z8
-	VFMADD213PD ·constants+2496(SB), Z7, Z8
-	VFMADD213PD ·constants+2560(SB), Z7, Z8
-	VFMADD213PD ·constants+2624(SB), Z7, Z8
-	VFMADD213PD ·constants+2688(SB), Z7, Z8
-	VFMADD213PD ·constants+2752(SB), Z7, Z8
-	VFMADD213PD ·constants+2816(SB), Z7, Z8
-	VFMADD213PD ·constants+2880(SB), Z7, Z8
-	VFMADD213PD ·constants+2944(SB), Z7, Z8
-	VFMADD213PD ·constants+3008(SB), Z7, Z8
-	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMOVUPD 2368(R13), Z8
+	VFMADD213PD 2432(R13), Z7, Z8
+	VFMADD213PD 2496(R13), Z7, Z8
+	VFMADD213PD 2560(R13), Z7, Z8
+	VFMADD213PD 2624(R13), Z7, Z8
+	VFMADD213PD 2688(R13), Z7, Z8
+	VFMADD213PD 2752(R13), Z7, Z8
+	VFMADD213PD 2816(R13), Z7, Z8
+	VFMADD213PD 2880(R13), Z7, Z8
+	VFMADD213PD 2944(R13), Z7, Z8
+	VFMADD213PD 3008(R13), Z7, Z8
+	VFMADD213PD 3072(R13), Z7, Z8
 	VMULPD Z6, Z8, Z3
 	VCVTQQ2PD Z4, Z4
-	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VFMADD231PD 3136(R13), Z4, Z3
 	VXORPS Z5, Z5, Z5
 	VCMPPD $0, Z5, Z9, K1
-	VMOVUPD ·constants+640(SB), K1, Z3
+	VMOVUPD 640(R13), K1, Z3
 	VCMPPD $17, Z5, Z9, K1
-	VMOVUPD ·constants+3200(SB), K1, Z3
-	VMOVUPD ·constants+704(SB), Z5
+	VMOVUPD 3200(R13), K1, Z3
+	VMOVUPD 704(R13), Z5
 	VCMPPD $0, Z5, Z9, K1
-	VMOVUPD ·constants+704(SB), K1, Z3
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMULPD ·constants+3328(SB), Z0, Z5
+	VMOVUPD 704(R13), K1, Z3
+	VANDPD 3264(R13), Z0, Z4
+	VMULPD 3328(R13), Z0, Z5
 	VFMADD213PD Z0, Z0, Z5
-	VCMPPD $17, ·constants+3392(SB), Z4, K1
+	VCMPPD $17, 3392(R13), Z4, K1
 	VMOVAPD Z5, K1, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, K7, (DI)(BX*2)
@@ -22369,6 +22822,7 @@ done:
 // func LogisticWideBF16512(x *Args)
 TEXT ·LogisticWideBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -22384,44 +22838,44 @@ loop:
 	VPMOVZXWD (SI)(BX*2), Y0
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
-	VMINPD ·constants+3456(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VORPD ·constants+448(SB), Z7, Z8
-	VMULPD ·constants+1344(SB), Z8, Z4
+	VMINPD 3456(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VORPD 448(R13), Z7, Z8
+	VMULPD 1344(R13), Z8, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z8, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VSCALEFPD Z4, Z6, Z9
-	VADDPD ·constants+512(SB), Z9, Z10
+	VADDPD 512(R13), Z9, Z10
 	VXORPS Z11, Z11, Z11
 	VCMPPD $17, Z11, Z7, K1
-	VMOVUPD ·constants+512(SB), Z12
+	VMOVUPD 512(R13), Z12
 	VMOVAPD Z9, K1, Z12
 	VDIVPD Z10, Z12, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, (DI)(BX*2)
@@ -22438,44 +22892,44 @@ tail:
 	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
-	VMINPD ·constants+3456(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VORPD ·constants+448(SB), Z7, Z8
-	VMULPD ·constants+1344(SB), Z8, Z4
+	VMINPD 3456(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VORPD 448(R13), Z7, Z8
+	VMULPD 1344(R13), Z8, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z8, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VSCALEFPD Z4, Z6, Z9
-	VADDPD ·constants+512(SB), Z9, Z10
+	VADDPD 512(R13), Z9, Z10
 	VXORPS Z11, Z11, Z11
 	VCMPPD $17, Z11, Z7, K1
-	VMOVUPD ·constants+512(SB), Z12
+	VMOVUPD 512(R13), Z12
 	VMOVAPD Z9, K1, Z12
 	VDIVPD Z10, Z12, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, K7, (DI)(BX*2)
@@ -22491,6 +22945,7 @@ done:
 // func RsqrtWideBF16512(x *Args)
 TEXT ·RsqrtWideBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -22507,15 +22962,15 @@ loop:
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
 	VSQRTPD Z0, Z4
-	VMOVUPD ·constants+512(SB), Z5
+	VMOVUPD 512(R13), Z5
 	VDIVPD Z4, Z5, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, (DI)(BX*2)
@@ -22533,15 +22988,15 @@ tail:
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
 	VSQRTPD Z0, Z4
-	VMOVUPD ·constants+512(SB), Z5
+	VMOVUPD 512(R13), Z5
 	VDIVPD Z4, Z5, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, K7, (DI)(BX*2)
@@ -22557,6 +23012,7 @@ done:
 // func ErfWideBF16512(x *Args)
 TEXT ·ErfWideBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -22572,71 +23028,72 @@ loop:
 	VPMOVZXWD (SI)(BX*2), Y0
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMINPD ·constants+3520(SB), Z4, Z4
-	VMULPD ·constants+3584(SB), Z4, Z5
+	MOVQ ·erfTableAt(SB), R11
+	VANDPD 3264(R13), Z0, Z4
+	VMINPD 3520(R13), Z4, Z4
+	VMULPD 3584(R13), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+2240(SB), Z6, Z6
+	VADDPD 2240(R13), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+3648(SB), Z6, Z7
+	VFMADD231PD 3648(R13), Z6, Z7
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1280(SB), Z10
-	VPERMI2PD ·erfTable+1344(SB), Z10, Z9
+	VMOVUPD 1280(R11), Z10
+	VPERMI2PD 1344(R11), Z10, Z9
 	VMOVAPD Z9, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1152(SB), Z10
-	VPERMI2PD ·erfTable+1216(SB), Z10, Z9
+	VMOVUPD 1152(R11), Z10
+	VPERMI2PD 1216(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1024(SB), Z10
-	VPERMI2PD ·erfTable+1088(SB), Z10, Z9
+	VMOVUPD 1024(R11), Z10
+	VPERMI2PD 1088(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+896(SB), Z10
-	VPERMI2PD ·erfTable+960(SB), Z10, Z9
+	VMOVUPD 896(R11), Z10
+	VPERMI2PD 960(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+768(SB), Z10
-	VPERMI2PD ·erfTable+832(SB), Z10, Z9
+	VMOVUPD 768(R11), Z10
+	VPERMI2PD 832(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+640(SB), Z10
-	VPERMI2PD ·erfTable+704(SB), Z10, Z9
+	VMOVUPD 640(R11), Z10
+	VPERMI2PD 704(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+512(SB), Z10
-	VPERMI2PD ·erfTable+576(SB), Z10, Z9
+	VMOVUPD 512(R11), Z10
+	VPERMI2PD 576(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+384(SB), Z10
-	VPERMI2PD ·erfTable+448(SB), Z10, Z9
+	VMOVUPD 384(R11), Z10
+	VPERMI2PD 448(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+256(SB), Z10
-	VPERMI2PD ·erfTable+320(SB), Z10, Z9
+	VMOVUPD 256(R11), Z10
+	VPERMI2PD 320(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+128(SB), Z10
-	VPERMI2PD ·erfTable+192(SB), Z10, Z9
+	VMOVUPD 128(R11), Z10
+	VPERMI2PD 192(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+0(SB), Z10
-	VPERMI2PD ·erfTable+64(SB), Z10, Z9
+	VMOVUPD 0(R11), Z10
+	VPERMI2PD 64(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+512(SB), Z3, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VMINPD 512(R13), Z3, Z3
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, (DI)(BX*2)
@@ -22653,71 +23110,72 @@ tail:
 	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMINPD ·constants+3520(SB), Z4, Z4
-	VMULPD ·constants+3584(SB), Z4, Z5
+	MOVQ ·erfTableAt(SB), R11
+	VANDPD 3264(R13), Z0, Z4
+	VMINPD 3520(R13), Z4, Z4
+	VMULPD 3584(R13), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+2240(SB), Z6, Z6
+	VADDPD 2240(R13), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+3648(SB), Z6, Z7
+	VFMADD231PD 3648(R13), Z6, Z7
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1280(SB), Z10
-	VPERMI2PD ·erfTable+1344(SB), Z10, Z9
+	VMOVUPD 1280(R11), Z10
+	VPERMI2PD 1344(R11), Z10, Z9
 	VMOVAPD Z9, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1152(SB), Z10
-	VPERMI2PD ·erfTable+1216(SB), Z10, Z9
+	VMOVUPD 1152(R11), Z10
+	VPERMI2PD 1216(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1024(SB), Z10
-	VPERMI2PD ·erfTable+1088(SB), Z10, Z9
+	VMOVUPD 1024(R11), Z10
+	VPERMI2PD 1088(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+896(SB), Z10
-	VPERMI2PD ·erfTable+960(SB), Z10, Z9
+	VMOVUPD 896(R11), Z10
+	VPERMI2PD 960(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+768(SB), Z10
-	VPERMI2PD ·erfTable+832(SB), Z10, Z9
+	VMOVUPD 768(R11), Z10
+	VPERMI2PD 832(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+640(SB), Z10
-	VPERMI2PD ·erfTable+704(SB), Z10, Z9
+	VMOVUPD 640(R11), Z10
+	VPERMI2PD 704(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+512(SB), Z10
-	VPERMI2PD ·erfTable+576(SB), Z10, Z9
+	VMOVUPD 512(R11), Z10
+	VPERMI2PD 576(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+384(SB), Z10
-	VPERMI2PD ·erfTable+448(SB), Z10, Z9
+	VMOVUPD 384(R11), Z10
+	VPERMI2PD 448(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+256(SB), Z10
-	VPERMI2PD ·erfTable+320(SB), Z10, Z9
+	VMOVUPD 256(R11), Z10
+	VPERMI2PD 320(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+128(SB), Z10
-	VPERMI2PD ·erfTable+192(SB), Z10, Z9
+	VMOVUPD 128(R11), Z10
+	VPERMI2PD 192(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+0(SB), Z10
-	VPERMI2PD ·erfTable+64(SB), Z10, Z9
+	VMOVUPD 0(R11), Z10
+	VPERMI2PD 64(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+512(SB), Z3, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VMINPD 512(R13), Z3, Z3
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, K7, (DI)(BX*2)
@@ -22733,6 +23191,7 @@ done:
 // func TanhWideBF16512(x *Args)
 TEXT ·TanhWideBF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -22748,87 +23207,88 @@ loop:
 	VPMOVZXWD (SI)(BX*2), Y0
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMINPD ·constants+3712(SB), Z4, Z4
-	VMULPD ·constants+3776(SB), Z4, Z5
+	MOVQ ·tanhTableAt(SB), R11
+	VANDPD 3264(R13), Z0, Z4
+	VMINPD 3712(R13), Z4, Z4
+	VMULPD 3776(R13), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+2240(SB), Z6, Z6
+	VADDPD 2240(R13), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+3840(SB), Z6, Z7
+	VFMADD231PD 3840(R13), Z6, Z7
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1792(SB), Z10
-	VPERMI2PD ·tanhTable+1856(SB), Z10, Z9
+	VMOVUPD 1792(R11), Z10
+	VPERMI2PD 1856(R11), Z10, Z9
 	VMOVAPD Z9, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1664(SB), Z10
-	VPERMI2PD ·tanhTable+1728(SB), Z10, Z9
+	VMOVUPD 1664(R11), Z10
+	VPERMI2PD 1728(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1536(SB), Z10
-	VPERMI2PD ·tanhTable+1600(SB), Z10, Z9
+	VMOVUPD 1536(R11), Z10
+	VPERMI2PD 1600(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1408(SB), Z10
-	VPERMI2PD ·tanhTable+1472(SB), Z10, Z9
+	VMOVUPD 1408(R11), Z10
+	VPERMI2PD 1472(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1280(SB), Z10
-	VPERMI2PD ·tanhTable+1344(SB), Z10, Z9
+	VMOVUPD 1280(R11), Z10
+	VPERMI2PD 1344(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1152(SB), Z10
-	VPERMI2PD ·tanhTable+1216(SB), Z10, Z9
+	VMOVUPD 1152(R11), Z10
+	VPERMI2PD 1216(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1024(SB), Z10
-	VPERMI2PD ·tanhTable+1088(SB), Z10, Z9
+	VMOVUPD 1024(R11), Z10
+	VPERMI2PD 1088(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+896(SB), Z10
-	VPERMI2PD ·tanhTable+960(SB), Z10, Z9
+	VMOVUPD 896(R11), Z10
+	VPERMI2PD 960(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+768(SB), Z10
-	VPERMI2PD ·tanhTable+832(SB), Z10, Z9
+	VMOVUPD 768(R11), Z10
+	VPERMI2PD 832(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+640(SB), Z10
-	VPERMI2PD ·tanhTable+704(SB), Z10, Z9
+	VMOVUPD 640(R11), Z10
+	VPERMI2PD 704(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+512(SB), Z10
-	VPERMI2PD ·tanhTable+576(SB), Z10, Z9
+	VMOVUPD 512(R11), Z10
+	VPERMI2PD 576(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+384(SB), Z10
-	VPERMI2PD ·tanhTable+448(SB), Z10, Z9
+	VMOVUPD 384(R11), Z10
+	VPERMI2PD 448(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+256(SB), Z10
-	VPERMI2PD ·tanhTable+320(SB), Z10, Z9
+	VMOVUPD 256(R11), Z10
+	VPERMI2PD 320(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+128(SB), Z10
-	VPERMI2PD ·tanhTable+192(SB), Z10, Z9
+	VMOVUPD 128(R11), Z10
+	VPERMI2PD 192(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+0(SB), Z10
-	VPERMI2PD ·tanhTable+64(SB), Z10, Z9
+	VMOVUPD 0(R11), Z10
+	VPERMI2PD 64(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+512(SB), Z3, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VMINPD 512(R13), Z3, Z3
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, (DI)(BX*2)
@@ -22845,87 +23305,88 @@ tail:
 	VPMOVZXWD.Z (SI)(BX*2), K7, Y0
 	VPSLLD $16, Y0, Y0
 	VCVTPS2PD Y0, Z0
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMINPD ·constants+3712(SB), Z4, Z4
-	VMULPD ·constants+3776(SB), Z4, Z5
+	MOVQ ·tanhTableAt(SB), R11
+	VANDPD 3264(R13), Z0, Z4
+	VMINPD 3712(R13), Z4, Z4
+	VMULPD 3776(R13), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+2240(SB), Z6, Z6
+	VADDPD 2240(R13), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+3840(SB), Z6, Z7
+	VFMADD231PD 3840(R13), Z6, Z7
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1792(SB), Z10
-	VPERMI2PD ·tanhTable+1856(SB), Z10, Z9
+	VMOVUPD 1792(R11), Z10
+	VPERMI2PD 1856(R11), Z10, Z9
 	VMOVAPD Z9, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1664(SB), Z10
-	VPERMI2PD ·tanhTable+1728(SB), Z10, Z9
+	VMOVUPD 1664(R11), Z10
+	VPERMI2PD 1728(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1536(SB), Z10
-	VPERMI2PD ·tanhTable+1600(SB), Z10, Z9
+	VMOVUPD 1536(R11), Z10
+	VPERMI2PD 1600(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1408(SB), Z10
-	VPERMI2PD ·tanhTable+1472(SB), Z10, Z9
+	VMOVUPD 1408(R11), Z10
+	VPERMI2PD 1472(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1280(SB), Z10
-	VPERMI2PD ·tanhTable+1344(SB), Z10, Z9
+	VMOVUPD 1280(R11), Z10
+	VPERMI2PD 1344(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1152(SB), Z10
-	VPERMI2PD ·tanhTable+1216(SB), Z10, Z9
+	VMOVUPD 1152(R11), Z10
+	VPERMI2PD 1216(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1024(SB), Z10
-	VPERMI2PD ·tanhTable+1088(SB), Z10, Z9
+	VMOVUPD 1024(R11), Z10
+	VPERMI2PD 1088(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+896(SB), Z10
-	VPERMI2PD ·tanhTable+960(SB), Z10, Z9
+	VMOVUPD 896(R11), Z10
+	VPERMI2PD 960(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+768(SB), Z10
-	VPERMI2PD ·tanhTable+832(SB), Z10, Z9
+	VMOVUPD 768(R11), Z10
+	VPERMI2PD 832(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+640(SB), Z10
-	VPERMI2PD ·tanhTable+704(SB), Z10, Z9
+	VMOVUPD 640(R11), Z10
+	VPERMI2PD 704(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+512(SB), Z10
-	VPERMI2PD ·tanhTable+576(SB), Z10, Z9
+	VMOVUPD 512(R11), Z10
+	VPERMI2PD 576(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+384(SB), Z10
-	VPERMI2PD ·tanhTable+448(SB), Z10, Z9
+	VMOVUPD 384(R11), Z10
+	VPERMI2PD 448(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+256(SB), Z10
-	VPERMI2PD ·tanhTable+320(SB), Z10, Z9
+	VMOVUPD 256(R11), Z10
+	VPERMI2PD 320(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+128(SB), Z10
-	VPERMI2PD ·tanhTable+192(SB), Z10, Z9
+	VMOVUPD 128(R11), Z10
+	VPERMI2PD 192(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+0(SB), Z10
-	VPERMI2PD ·tanhTable+64(SB), Z10, Z9
+	VMOVUPD 0(R11), Z10
+	VPERMI2PD 64(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+512(SB), Z3, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VMINPD 512(R13), Z3, Z3
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VPSRLD $16, Y3, Y4
-	VPANDD ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPANDD 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPANDD ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, K2
+	VPANDD 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, K2
 	VMOVDQA32 Y3, K2, Y4
 	VPSRLD $16, Y4, Y4
 	VPMOVDW Y4, K7, (DI)(BX*2)
@@ -22941,6 +23402,7 @@ done:
 // func ExpWideF16512(x *Args)
 TEXT ·ExpWideF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -22955,36 +23417,36 @@ row:
 loop:
 	VCVTPH2PS (SI)(BX*2), Y0
 	VCVTPS2PD Y0, Z0
-	VMINPD ·constants+1216(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VMULPD ·constants+1344(SB), Z7, Z4
+	VMINPD 1216(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VMULPD 1344(R13), Z7, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z7, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VSCALEFPD Z4, Z6, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, (DI)(BX*2)
@@ -23000,36 +23462,36 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
 	VCVTPS2PD Y0, Z0
-	VMINPD ·constants+1216(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VMULPD ·constants+1344(SB), Z7, Z4
+	VMINPD 1216(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VMULPD 1344(R13), Z7, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z7, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VSCALEFPD Z4, Z6, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, K7, (DI)(BX*2)
@@ -23045,6 +23507,7 @@ done:
 // func Expm1WideF16512(x *Args)
 TEXT ·Expm1WideF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -23059,41 +23522,41 @@ row:
 loop:
 	VCVTPH2PS (SI)(BX*2), Y0
 	VCVTPS2PD Y0, Z0
-	VMINPD ·constants+1216(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VMULPD ·constants+1344(SB), Z7, Z4
+	VMINPD 1216(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VMULPD 1344(R13), Z7, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z7, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VMULPD Z5, Z6, Z6
-	VMOVUPD ·constants+512(SB), Z8
+	VMOVUPD 512(R13), Z8
 	VSCALEFPD Z4, Z8, Z9
 	VSUBPD Z8, Z9, Z3
 	VFMADD231PD Z6, Z9, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, (DI)(BX*2)
@@ -23109,41 +23572,41 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
 	VCVTPS2PD Y0, Z0
-	VMINPD ·constants+1216(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VMULPD ·constants+1344(SB), Z7, Z4
+	VMINPD 1216(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VMULPD 1344(R13), Z7, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z7, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VMULPD Z5, Z6, Z6
-	VMOVUPD ·constants+512(SB), Z8
+	VMOVUPD 512(R13), Z8
 	VSCALEFPD Z4, Z8, Z9
 	VSUBPD Z8, Z9, Z3
 	VFMADD231PD Z6, Z9, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, K7, (DI)(BX*2)
@@ -23159,6 +23622,7 @@ done:
 // func LogWideF16512(x *Args)
 TEXT ·LogWideF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -23173,46 +23637,46 @@ row:
 loop:
 	VCVTPH2PS (SI)(BX*2), Y0
 	VCVTPS2PD Y0, Z0
-	VMOVDQU64 ·constants+2304(SB), Z4
+	VMOVDQU64 2304(R13), Z4
 	VPSUBQ Z4, Z0, Z4
 	VPSRAQ $52, Z4, Z4
 	VPSLLQ $52, Z4, Z5
 	VPSUBQ Z5, Z0, Z5
-	VSUBPD ·constants+512(SB), Z5, Z6
-	VADDPD ·constants+512(SB), Z5, Z7
+	VSUBPD 512(R13), Z5, Z6
+	VADDPD 512(R13), Z5, Z7
 	VDIVPD Z7, Z6, Z6
 	VMULPD Z6, Z6, Z7
-	VMOVUPD ·constants+2368(SB), Z8
-	VFMADD213PD ·constants+2432(SB), Z7, Z8
-	VFMADD213PD ·constants+2496(SB), Z7, Z8
-	VFMADD213PD ·constants+2560(SB), Z7, Z8
-	VFMADD213PD ·constants+2624(SB), Z7, Z8
-	VFMADD213PD ·constants+2688(SB), Z7, Z8
-	VFMADD213PD ·constants+2752(SB), Z7, Z8
-	VFMADD213PD ·constants+2816(SB), Z7, Z8
-	VFMADD213PD ·constants+2880(SB), Z7, Z8
-	VFMADD213PD ·constants+2944(SB), Z7, Z8
-	VFMADD213PD ·constants+3008(SB), Z7, Z8
-	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMOVUPD 2368(R13), Z8
+	VFMADD213PD 2432(R13), Z7, Z8
+	VFMADD213PD 2496(R13), Z7, Z8
+	VFMADD213PD 2560(R13), Z7, Z8
+	VFMADD213PD 2624(R13), Z7, Z8
+	VFMADD213PD 2688(R13), Z7, Z8
+	VFMADD213PD 2752(R13), Z7, Z8
+	VFMADD213PD 2816(R13), Z7, Z8
+	VFMADD213PD 2880(R13), Z7, Z8
+	VFMADD213PD 2944(R13), Z7, Z8
+	VFMADD213PD 3008(R13), Z7, Z8
+	VFMADD213PD 3072(R13), Z7, Z8
 	VMULPD Z6, Z8, Z3
 	VCVTQQ2PD Z4, Z4
-	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VFMADD231PD 3136(R13), Z4, Z3
 	VXORPS Z5, Z5, Z5
 	VCMPPD $0, Z5, Z0, K1
-	VMOVUPD ·constants+640(SB), K1, Z3
+	VMOVUPD 640(R13), K1, Z3
 	VCMPPD $17, Z5, Z0, K1
-	VMOVUPD ·constants+3200(SB), K1, Z3
-	VMOVUPD ·constants+704(SB), Z5
+	VMOVUPD 3200(R13), K1, Z3
+	VMOVUPD 704(R13), Z5
 	VCMPPD $0, Z5, Z0, K1
-	VMOVUPD ·constants+704(SB), K1, Z3
+	VMOVUPD 704(R13), K1, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, (DI)(BX*2)
@@ -23228,46 +23692,46 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
 	VCVTPS2PD Y0, Z0
-	VMOVDQU64 ·constants+2304(SB), Z4
+	VMOVDQU64 2304(R13), Z4
 	VPSUBQ Z4, Z0, Z4
 	VPSRAQ $52, Z4, Z4
 	VPSLLQ $52, Z4, Z5
 	VPSUBQ Z5, Z0, Z5
-	VSUBPD ·constants+512(SB), Z5, Z6
-	VADDPD ·constants+512(SB), Z5, Z7
+	VSUBPD 512(R13), Z5, Z6
+	VADDPD 512(R13), Z5, Z7
 	VDIVPD Z7, Z6, Z6
 	VMULPD Z6, Z6, Z7
-	VMOVUPD ·constants+2368(SB), Z8
-	VFMADD213PD ·constants+2432(SB), Z7, Z8
-	VFMADD213PD ·constants+2496(SB), Z7, Z8
-	VFMADD213PD ·constants+2560(SB), Z7, Z8
-	VFMADD213PD ·constants+2624(SB), Z7, Z8
-	VFMADD213PD ·constants+2688(SB), Z7, Z8
-	VFMADD213PD ·constants+2752(SB), Z7, Z8
-	VFMADD213PD ·constants+2816(SB), Z7, Z8
-	VFMADD213PD ·constants+2880(SB), Z7, Z8
-	VFMADD213PD ·constants+2944(SB), Z7, Z8
-	VFMADD213PD ·constants+3008(SB), Z7, Z8
-	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMOVUPD 2368(R13), Z8
+	VFMADD213PD 2432(R13), Z7, Z8
+	VFMADD213PD 2496(R13), Z7, Z8
+	VFMADD213PD 2560(R13), Z7, Z8
+	VFMADD213PD 2624(R13), Z7, Z8
+	VFMADD213PD 2688(R13), Z7, Z8
+	VFMADD213PD 2752(R13), Z7, Z8
+	VFMADD213PD 2816(R13), Z7, Z8
+	VFMADD213PD 2880(R13), Z7, Z8
+	VFMADD213PD 2944(R13), Z7, Z8
+	VFMADD213PD 3008(R13), Z7, Z8
+	VFMADD213PD 3072(R13), Z7, Z8
 	VMULPD Z6, Z8, Z3
 	VCVTQQ2PD Z4, Z4
-	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VFMADD231PD 3136(R13), Z4, Z3
 	VXORPS Z5, Z5, Z5
 	VCMPPD $0, Z5, Z0, K1
-	VMOVUPD ·constants+640(SB), K1, Z3
+	VMOVUPD 640(R13), K1, Z3
 	VCMPPD $17, Z5, Z0, K1
-	VMOVUPD ·constants+3200(SB), K1, Z3
-	VMOVUPD ·constants+704(SB), Z5
+	VMOVUPD 3200(R13), K1, Z3
+	VMOVUPD 704(R13), Z5
 	VCMPPD $0, Z5, Z0, K1
-	VMOVUPD ·constants+704(SB), K1, Z3
+	VMOVUPD 704(R13), K1, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, K7, (DI)(BX*2)
@@ -23283,6 +23747,7 @@ done:
 // func Log1pWideF16512(x *Args)
 TEXT ·Log1pWideF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -23297,52 +23762,52 @@ row:
 loop:
 	VCVTPH2PS (SI)(BX*2), Y0
 	VCVTPS2PD Y0, Z0
-	VADDPD ·constants+512(SB), Z0, Z9
-	VMOVDQU64 ·constants+2304(SB), Z4
+	VADDPD 512(R13), Z0, Z9
+	VMOVDQU64 2304(R13), Z4
 	VPSUBQ Z4, Z9, Z4
 	VPSRAQ $52, Z4, Z4
 	VPSLLQ $52, Z4, Z5
 	VPSUBQ Z5, Z9, Z5
-	VSUBPD ·constants+512(SB), Z5, Z6
-	VADDPD ·constants+512(SB), Z5, Z7
+	VSUBPD 512(R13), Z5, Z6
+	VADDPD 512(R13), Z5, Z7
 	VDIVPD Z7, Z6, Z6
 	VMULPD Z6, Z6, Z7
-	VMOVUPD ·constants+2368(SB), Z8
-	VFMADD213PD ·constants+2432(SB), Z7, Z8
-	VFMADD213PD ·constants+2496(SB), Z7, Z8
-	VFMADD213PD ·constants+2560(SB), Z7, Z8
-	VFMADD213PD ·constants+2624(SB), Z7, Z8
-	VFMADD213PD ·constants+2688(SB), Z7, Z8
-	VFMADD213PD ·constants+2752(SB), Z7, Z8
-	VFMADD213PD ·constants+2816(SB), Z7, Z8
-	VFMADD213PD ·constants+2880(SB), Z7, Z8
-	VFMADD213PD ·constants+2944(SB), Z7, Z8
-	VFMADD213PD ·constants+3008(SB), Z7, Z8
-	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMOVUPD 2368(R13), Z8
+	VFMADD213PD 2432(R13), Z7, Z8
+	VFMADD213PD 2496(R13), Z7, Z8
+	VFMADD213PD 2560(R13), Z7, Z8
+	VFMADD213PD 2624(R13), Z7, Z8
+	VFMADD213PD 2688(R13), Z7, Z8
+	VFMADD213PD 2752(R13), Z7, Z8
+	VFMADD213PD 2816(R13), Z7, Z8
+	VFMADD213PD 2880(R13), Z7, Z8
+	VFMADD213PD 2944(R13), Z7, Z8
+	VFMADD213PD 3008(R13), Z7, Z8
+	VFMADD213PD 3072(R13), Z7, Z8
 	VMULPD Z6, Z8, Z3
 	VCVTQQ2PD Z4, Z4
-	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VFMADD231PD 3136(R13), Z4, Z3
 	VXORPS Z5, Z5, Z5
 	VCMPPD $0, Z5, Z9, K1
-	VMOVUPD ·constants+640(SB), K1, Z3
+	VMOVUPD 640(R13), K1, Z3
 	VCMPPD $17, Z5, Z9, K1
-	VMOVUPD ·constants+3200(SB), K1, Z3
-	VMOVUPD ·constants+704(SB), Z5
+	VMOVUPD 3200(R13), K1, Z3
+	VMOVUPD 704(R13), Z5
 	VCMPPD $0, Z5, Z9, K1
-	VMOVUPD ·constants+704(SB), K1, Z3
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMULPD ·constants+3328(SB), Z0, Z5
+	VMOVUPD 704(R13), K1, Z3
+	VANDPD 3264(R13), Z0, Z4
+	VMULPD 3328(R13), Z0, Z5
 	VFMADD213PD Z0, Z0, Z5
-	VCMPPD $17, ·constants+3392(SB), Z4, K1
+	VCMPPD $17, 3392(R13), Z4, K1
 	VMOVAPD Z5, K1, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, (DI)(BX*2)
@@ -23358,52 +23823,52 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
 	VCVTPS2PD Y0, Z0
-	VADDPD ·constants+512(SB), Z0, Z9
-	VMOVDQU64 ·constants+2304(SB), Z4
+	VADDPD 512(R13), Z0, Z9
+	VMOVDQU64 2304(R13), Z4
 	VPSUBQ Z4, Z9, Z4
 	VPSRAQ $52, Z4, Z4
 	VPSLLQ $52, Z4, Z5
 	VPSUBQ Z5, Z9, Z5
-	VSUBPD ·constants+512(SB), Z5, Z6
-	VADDPD ·constants+512(SB), Z5, Z7
+	VSUBPD 512(R13), Z5, Z6
+	VADDPD 512(R13), Z5, Z7
 	VDIVPD Z7, Z6, Z6
 	VMULPD Z6, Z6, Z7
-	VMOVUPD ·constants+2368(SB), Z8
-	VFMADD213PD ·constants+2432(SB), Z7, Z8
-	VFMADD213PD ·constants+2496(SB), Z7, Z8
-	VFMADD213PD ·constants+2560(SB), Z7, Z8
-	VFMADD213PD ·constants+2624(SB), Z7, Z8
-	VFMADD213PD ·constants+2688(SB), Z7, Z8
-	VFMADD213PD ·constants+2752(SB), Z7, Z8
-	VFMADD213PD ·constants+2816(SB), Z7, Z8
-	VFMADD213PD ·constants+2880(SB), Z7, Z8
-	VFMADD213PD ·constants+2944(SB), Z7, Z8
-	VFMADD213PD ·constants+3008(SB), Z7, Z8
-	VFMADD213PD ·constants+3072(SB), Z7, Z8
+	VMOVUPD 2368(R13), Z8
+	VFMADD213PD 2432(R13), Z7, Z8
+	VFMADD213PD 2496(R13), Z7, Z8
+	VFMADD213PD 2560(R13), Z7, Z8
+	VFMADD213PD 2624(R13), Z7, Z8
+	VFMADD213PD 2688(R13), Z7, Z8
+	VFMADD213PD 2752(R13), Z7, Z8
+	VFMADD213PD 2816(R13), Z7, Z8
+	VFMADD213PD 2880(R13), Z7, Z8
+	VFMADD213PD 2944(R13), Z7, Z8
+	VFMADD213PD 3008(R13), Z7, Z8
+	VFMADD213PD 3072(R13), Z7, Z8
 	VMULPD Z6, Z8, Z3
 	VCVTQQ2PD Z4, Z4
-	VFMADD231PD ·constants+3136(SB), Z4, Z3
+	VFMADD231PD 3136(R13), Z4, Z3
 	VXORPS Z5, Z5, Z5
 	VCMPPD $0, Z5, Z9, K1
-	VMOVUPD ·constants+640(SB), K1, Z3
+	VMOVUPD 640(R13), K1, Z3
 	VCMPPD $17, Z5, Z9, K1
-	VMOVUPD ·constants+3200(SB), K1, Z3
-	VMOVUPD ·constants+704(SB), Z5
+	VMOVUPD 3200(R13), K1, Z3
+	VMOVUPD 704(R13), Z5
 	VCMPPD $0, Z5, Z9, K1
-	VMOVUPD ·constants+704(SB), K1, Z3
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMULPD ·constants+3328(SB), Z0, Z5
+	VMOVUPD 704(R13), K1, Z3
+	VANDPD 3264(R13), Z0, Z4
+	VMULPD 3328(R13), Z0, Z5
 	VFMADD213PD Z0, Z0, Z5
-	VCMPPD $17, ·constants+3392(SB), Z4, K1
+	VCMPPD $17, 3392(R13), Z4, K1
 	VMOVAPD Z5, K1, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, K7, (DI)(BX*2)
@@ -23419,6 +23884,7 @@ done:
 // func LogisticWideF16512(x *Args)
 TEXT ·LogisticWideF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -23433,43 +23899,43 @@ row:
 loop:
 	VCVTPH2PS (SI)(BX*2), Y0
 	VCVTPS2PD Y0, Z0
-	VMINPD ·constants+3456(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VORPD ·constants+448(SB), Z7, Z8
-	VMULPD ·constants+1344(SB), Z8, Z4
+	VMINPD 3456(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VORPD 448(R13), Z7, Z8
+	VMULPD 1344(R13), Z8, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z8, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VSCALEFPD Z4, Z6, Z9
-	VADDPD ·constants+512(SB), Z9, Z10
+	VADDPD 512(R13), Z9, Z10
 	VXORPS Z11, Z11, Z11
 	VCMPPD $17, Z11, Z7, K1
-	VMOVUPD ·constants+512(SB), Z12
+	VMOVUPD 512(R13), Z12
 	VMOVAPD Z9, K1, Z12
 	VDIVPD Z10, Z12, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, (DI)(BX*2)
@@ -23485,43 +23951,43 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
 	VCVTPS2PD Y0, Z0
-	VMINPD ·constants+3456(SB), Z0, Z7
-	VMAXPD ·constants+1280(SB), Z7, Z7
-	VORPD ·constants+448(SB), Z7, Z8
-	VMULPD ·constants+1344(SB), Z8, Z4
+	VMINPD 3456(R13), Z0, Z7
+	VMAXPD 1280(R13), Z7, Z7
+	VORPD 448(R13), Z7, Z8
+	VMULPD 1344(R13), Z8, Z4
 	VRNDSCALEPD $0, Z4, Z4
 	VMOVAPD Z8, Z5
-	VFMADD231PD ·constants+1408(SB), Z4, Z5
-	VFMADD231PD ·constants+1472(SB), Z4, Z5
-	VMOVUPD ·constants+1536(SB), Z6
-	VFMADD213PD ·constants+1600(SB), Z5, Z6
-	VFMADD213PD ·constants+1664(SB), Z5, Z6
-	VFMADD213PD ·constants+1728(SB), Z5, Z6
-	VFMADD213PD ·constants+1792(SB), Z5, Z6
-	VFMADD213PD ·constants+1856(SB), Z5, Z6
-	VFMADD213PD ·constants+1920(SB), Z5, Z6
-	VFMADD213PD ·constants+1984(SB), Z5, Z6
-	VFMADD213PD ·constants+2048(SB), Z5, Z6
-	VFMADD213PD ·constants+2112(SB), Z5, Z6
-	VFMADD213PD ·constants+2176(SB), Z5, Z6
-	VFMADD213PD ·constants+2240(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
-	VFMADD213PD ·constants+512(SB), Z5, Z6
+	VFMADD231PD 1408(R13), Z4, Z5
+	VFMADD231PD 1472(R13), Z4, Z5
+	VMOVUPD 1536(R13), Z6
+	VFMADD213PD 1600(R13), Z5, Z6
+	VFMADD213PD 1664(R13), Z5, Z6
+	VFMADD213PD 1728(R13), Z5, Z6
+	VFMADD213PD 1792(R13), Z5, Z6
+	VFMADD213PD 1856(R13), Z5, Z6
+	VFMADD213PD 1920(R13), Z5, Z6
+	VFMADD213PD 1984(R13), Z5, Z6
+	VFMADD213PD 2048(R13), Z5, Z6
+	VFMADD213PD 2112(R13), Z5, Z6
+	VFMADD213PD 2176(R13), Z5, Z6
+	VFMADD213PD 2240(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
+	VFMADD213PD 512(R13), Z5, Z6
 	VSCALEFPD Z4, Z6, Z9
-	VADDPD ·constants+512(SB), Z9, Z10
+	VADDPD 512(R13), Z9, Z10
 	VXORPS Z11, Z11, Z11
 	VCMPPD $17, Z11, Z7, K1
-	VMOVUPD ·constants+512(SB), Z12
+	VMOVUPD 512(R13), Z12
 	VMOVAPD Z9, K1, Z12
 	VDIVPD Z10, Z12, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, K7, (DI)(BX*2)
@@ -23537,6 +24003,7 @@ done:
 // func RsqrtWideF16512(x *Args)
 TEXT ·RsqrtWideF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -23552,14 +24019,14 @@ loop:
 	VCVTPH2PS (SI)(BX*2), Y0
 	VCVTPS2PD Y0, Z0
 	VSQRTPD Z0, Z4
-	VMOVUPD ·constants+512(SB), Z5
+	VMOVUPD 512(R13), Z5
 	VDIVPD Z4, Z5, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, (DI)(BX*2)
@@ -23576,14 +24043,14 @@ tail:
 	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
 	VCVTPS2PD Y0, Z0
 	VSQRTPD Z0, Z4
-	VMOVUPD ·constants+512(SB), Z5
+	VMOVUPD 512(R13), Z5
 	VDIVPD Z4, Z5, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, K7, (DI)(BX*2)
@@ -23599,6 +24066,7 @@ done:
 // func ErfWideF16512(x *Args)
 TEXT ·ErfWideF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -23613,70 +24081,71 @@ row:
 loop:
 	VCVTPH2PS (SI)(BX*2), Y0
 	VCVTPS2PD Y0, Z0
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMINPD ·constants+3520(SB), Z4, Z4
-	VMULPD ·constants+3584(SB), Z4, Z5
+	MOVQ ·erfTableAt(SB), R11
+	VANDPD 3264(R13), Z0, Z4
+	VMINPD 3520(R13), Z4, Z4
+	VMULPD 3584(R13), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+2240(SB), Z6, Z6
+	VADDPD 2240(R13), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+3648(SB), Z6, Z7
+	VFMADD231PD 3648(R13), Z6, Z7
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1280(SB), Z10
-	VPERMI2PD ·erfTable+1344(SB), Z10, Z9
+	VMOVUPD 1280(R11), Z10
+	VPERMI2PD 1344(R11), Z10, Z9
 	VMOVAPD Z9, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1152(SB), Z10
-	VPERMI2PD ·erfTable+1216(SB), Z10, Z9
+	VMOVUPD 1152(R11), Z10
+	VPERMI2PD 1216(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1024(SB), Z10
-	VPERMI2PD ·erfTable+1088(SB), Z10, Z9
+	VMOVUPD 1024(R11), Z10
+	VPERMI2PD 1088(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+896(SB), Z10
-	VPERMI2PD ·erfTable+960(SB), Z10, Z9
+	VMOVUPD 896(R11), Z10
+	VPERMI2PD 960(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+768(SB), Z10
-	VPERMI2PD ·erfTable+832(SB), Z10, Z9
+	VMOVUPD 768(R11), Z10
+	VPERMI2PD 832(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+640(SB), Z10
-	VPERMI2PD ·erfTable+704(SB), Z10, Z9
+	VMOVUPD 640(R11), Z10
+	VPERMI2PD 704(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+512(SB), Z10
-	VPERMI2PD ·erfTable+576(SB), Z10, Z9
+	VMOVUPD 512(R11), Z10
+	VPERMI2PD 576(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+384(SB), Z10
-	VPERMI2PD ·erfTable+448(SB), Z10, Z9
+	VMOVUPD 384(R11), Z10
+	VPERMI2PD 448(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+256(SB), Z10
-	VPERMI2PD ·erfTable+320(SB), Z10, Z9
+	VMOVUPD 256(R11), Z10
+	VPERMI2PD 320(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+128(SB), Z10
-	VPERMI2PD ·erfTable+192(SB), Z10, Z9
+	VMOVUPD 128(R11), Z10
+	VPERMI2PD 192(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+0(SB), Z10
-	VPERMI2PD ·erfTable+64(SB), Z10, Z9
+	VMOVUPD 0(R11), Z10
+	VPERMI2PD 64(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+512(SB), Z3, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VMINPD 512(R13), Z3, Z3
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, (DI)(BX*2)
@@ -23692,70 +24161,71 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
 	VCVTPS2PD Y0, Z0
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMINPD ·constants+3520(SB), Z4, Z4
-	VMULPD ·constants+3584(SB), Z4, Z5
+	MOVQ ·erfTableAt(SB), R11
+	VANDPD 3264(R13), Z0, Z4
+	VMINPD 3520(R13), Z4, Z4
+	VMULPD 3584(R13), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+2240(SB), Z6, Z6
+	VADDPD 2240(R13), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+3648(SB), Z6, Z7
+	VFMADD231PD 3648(R13), Z6, Z7
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1280(SB), Z10
-	VPERMI2PD ·erfTable+1344(SB), Z10, Z9
+	VMOVUPD 1280(R11), Z10
+	VPERMI2PD 1344(R11), Z10, Z9
 	VMOVAPD Z9, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1152(SB), Z10
-	VPERMI2PD ·erfTable+1216(SB), Z10, Z9
+	VMOVUPD 1152(R11), Z10
+	VPERMI2PD 1216(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+1024(SB), Z10
-	VPERMI2PD ·erfTable+1088(SB), Z10, Z9
+	VMOVUPD 1024(R11), Z10
+	VPERMI2PD 1088(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+896(SB), Z10
-	VPERMI2PD ·erfTable+960(SB), Z10, Z9
+	VMOVUPD 896(R11), Z10
+	VPERMI2PD 960(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+768(SB), Z10
-	VPERMI2PD ·erfTable+832(SB), Z10, Z9
+	VMOVUPD 768(R11), Z10
+	VPERMI2PD 832(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+640(SB), Z10
-	VPERMI2PD ·erfTable+704(SB), Z10, Z9
+	VMOVUPD 640(R11), Z10
+	VPERMI2PD 704(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+512(SB), Z10
-	VPERMI2PD ·erfTable+576(SB), Z10, Z9
+	VMOVUPD 512(R11), Z10
+	VPERMI2PD 576(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+384(SB), Z10
-	VPERMI2PD ·erfTable+448(SB), Z10, Z9
+	VMOVUPD 384(R11), Z10
+	VPERMI2PD 448(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+256(SB), Z10
-	VPERMI2PD ·erfTable+320(SB), Z10, Z9
+	VMOVUPD 256(R11), Z10
+	VPERMI2PD 320(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+128(SB), Z10
-	VPERMI2PD ·erfTable+192(SB), Z10, Z9
+	VMOVUPD 128(R11), Z10
+	VPERMI2PD 192(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·erfTable+0(SB), Z10
-	VPERMI2PD ·erfTable+64(SB), Z10, Z9
+	VMOVUPD 0(R11), Z10
+	VPERMI2PD 64(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+512(SB), Z3, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VMINPD 512(R13), Z3, Z3
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, K7, (DI)(BX*2)
@@ -23771,6 +24241,7 @@ done:
 // func TanhWideF16512(x *Args)
 TEXT ·TanhWideF16512(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -23785,86 +24256,87 @@ row:
 loop:
 	VCVTPH2PS (SI)(BX*2), Y0
 	VCVTPS2PD Y0, Z0
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMINPD ·constants+3712(SB), Z4, Z4
-	VMULPD ·constants+3776(SB), Z4, Z5
+	MOVQ ·tanhTableAt(SB), R11
+	VANDPD 3264(R13), Z0, Z4
+	VMINPD 3712(R13), Z4, Z4
+	VMULPD 3776(R13), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+2240(SB), Z6, Z6
+	VADDPD 2240(R13), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+3840(SB), Z6, Z7
+	VFMADD231PD 3840(R13), Z6, Z7
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1792(SB), Z10
-	VPERMI2PD ·tanhTable+1856(SB), Z10, Z9
+	VMOVUPD 1792(R11), Z10
+	VPERMI2PD 1856(R11), Z10, Z9
 	VMOVAPD Z9, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1664(SB), Z10
-	VPERMI2PD ·tanhTable+1728(SB), Z10, Z9
+	VMOVUPD 1664(R11), Z10
+	VPERMI2PD 1728(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1536(SB), Z10
-	VPERMI2PD ·tanhTable+1600(SB), Z10, Z9
+	VMOVUPD 1536(R11), Z10
+	VPERMI2PD 1600(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1408(SB), Z10
-	VPERMI2PD ·tanhTable+1472(SB), Z10, Z9
+	VMOVUPD 1408(R11), Z10
+	VPERMI2PD 1472(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1280(SB), Z10
-	VPERMI2PD ·tanhTable+1344(SB), Z10, Z9
+	VMOVUPD 1280(R11), Z10
+	VPERMI2PD 1344(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1152(SB), Z10
-	VPERMI2PD ·tanhTable+1216(SB), Z10, Z9
+	VMOVUPD 1152(R11), Z10
+	VPERMI2PD 1216(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1024(SB), Z10
-	VPERMI2PD ·tanhTable+1088(SB), Z10, Z9
+	VMOVUPD 1024(R11), Z10
+	VPERMI2PD 1088(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+896(SB), Z10
-	VPERMI2PD ·tanhTable+960(SB), Z10, Z9
+	VMOVUPD 896(R11), Z10
+	VPERMI2PD 960(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+768(SB), Z10
-	VPERMI2PD ·tanhTable+832(SB), Z10, Z9
+	VMOVUPD 768(R11), Z10
+	VPERMI2PD 832(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+640(SB), Z10
-	VPERMI2PD ·tanhTable+704(SB), Z10, Z9
+	VMOVUPD 640(R11), Z10
+	VPERMI2PD 704(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+512(SB), Z10
-	VPERMI2PD ·tanhTable+576(SB), Z10, Z9
+	VMOVUPD 512(R11), Z10
+	VPERMI2PD 576(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+384(SB), Z10
-	VPERMI2PD ·tanhTable+448(SB), Z10, Z9
+	VMOVUPD 384(R11), Z10
+	VPERMI2PD 448(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+256(SB), Z10
-	VPERMI2PD ·tanhTable+320(SB), Z10, Z9
+	VMOVUPD 256(R11), Z10
+	VPERMI2PD 320(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+128(SB), Z10
-	VPERMI2PD ·tanhTable+192(SB), Z10, Z9
+	VMOVUPD 128(R11), Z10
+	VPERMI2PD 192(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+0(SB), Z10
-	VPERMI2PD ·tanhTable+64(SB), Z10, Z9
+	VMOVUPD 0(R11), Z10
+	VPERMI2PD 64(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+512(SB), Z3, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VMINPD 512(R13), Z3, Z3
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, (DI)(BX*2)
@@ -23880,86 +24352,87 @@ tail:
 	KMOVQ R9, K7
 	VCVTPH2PS.Z (SI)(BX*2), K7, Y0
 	VCVTPS2PD Y0, Z0
-	VANDPD ·constants+3264(SB), Z0, Z4
-	VMINPD ·constants+3712(SB), Z4, Z4
-	VMULPD ·constants+3776(SB), Z4, Z5
+	MOVQ ·tanhTableAt(SB), R11
+	VANDPD 3264(R13), Z0, Z4
+	VMINPD 3712(R13), Z4, Z4
+	VMULPD 3776(R13), Z4, Z5
 	VCVTTPD2QQ Z5, Z5
 	VCVTQQ2PD Z5, Z6
-	VADDPD ·constants+2240(SB), Z6, Z6
+	VADDPD 2240(R13), Z6, Z6
 	VMOVAPD Z4, Z7
-	VFMADD231PD ·constants+3840(SB), Z6, Z7
+	VFMADD231PD 3840(R13), Z6, Z7
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1792(SB), Z10
-	VPERMI2PD ·tanhTable+1856(SB), Z10, Z9
+	VMOVUPD 1792(R11), Z10
+	VPERMI2PD 1856(R11), Z10, Z9
 	VMOVAPD Z9, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1664(SB), Z10
-	VPERMI2PD ·tanhTable+1728(SB), Z10, Z9
+	VMOVUPD 1664(R11), Z10
+	VPERMI2PD 1728(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1536(SB), Z10
-	VPERMI2PD ·tanhTable+1600(SB), Z10, Z9
+	VMOVUPD 1536(R11), Z10
+	VPERMI2PD 1600(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1408(SB), Z10
-	VPERMI2PD ·tanhTable+1472(SB), Z10, Z9
+	VMOVUPD 1408(R11), Z10
+	VPERMI2PD 1472(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1280(SB), Z10
-	VPERMI2PD ·tanhTable+1344(SB), Z10, Z9
+	VMOVUPD 1280(R11), Z10
+	VPERMI2PD 1344(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1152(SB), Z10
-	VPERMI2PD ·tanhTable+1216(SB), Z10, Z9
+	VMOVUPD 1152(R11), Z10
+	VPERMI2PD 1216(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+1024(SB), Z10
-	VPERMI2PD ·tanhTable+1088(SB), Z10, Z9
+	VMOVUPD 1024(R11), Z10
+	VPERMI2PD 1088(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+896(SB), Z10
-	VPERMI2PD ·tanhTable+960(SB), Z10, Z9
+	VMOVUPD 896(R11), Z10
+	VPERMI2PD 960(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+768(SB), Z10
-	VPERMI2PD ·tanhTable+832(SB), Z10, Z9
+	VMOVUPD 768(R11), Z10
+	VPERMI2PD 832(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+640(SB), Z10
-	VPERMI2PD ·tanhTable+704(SB), Z10, Z9
+	VMOVUPD 640(R11), Z10
+	VPERMI2PD 704(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+512(SB), Z10
-	VPERMI2PD ·tanhTable+576(SB), Z10, Z9
+	VMOVUPD 512(R11), Z10
+	VPERMI2PD 576(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+384(SB), Z10
-	VPERMI2PD ·tanhTable+448(SB), Z10, Z9
+	VMOVUPD 384(R11), Z10
+	VPERMI2PD 448(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+256(SB), Z10
-	VPERMI2PD ·tanhTable+320(SB), Z10, Z9
+	VMOVUPD 256(R11), Z10
+	VPERMI2PD 320(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+128(SB), Z10
-	VPERMI2PD ·tanhTable+192(SB), Z10, Z9
+	VMOVUPD 128(R11), Z10
+	VPERMI2PD 192(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMOVDQA64 Z5, Z9
-	VMOVUPD ·tanhTable+0(SB), Z10
-	VPERMI2PD ·tanhTable+64(SB), Z10, Z9
+	VMOVUPD 0(R11), Z10
+	VPERMI2PD 64(R11), Z10, Z9
 	VFMADD213PD Z9, Z7, Z8
 	VMULPD Z4, Z8, Z3
-	VMINPD ·constants+512(SB), Z3, Z3
-	VANDPD ·constants+448(SB), Z0, Z5
+	VMINPD 512(R13), Z3, Z3
+	VANDPD 448(R13), Z0, Z5
 	VORPD Z5, Z3, Z3
 	VCMPPD $3, Z0, Z0, K1
 	VMOVAPD Z0, K1, Z3
 	VCVTPD2PS Z3, Y3
 	VCVTPS2PH $0, Y3, X4
-	VANDPS ·constants+960(SB), Y3, Y5
-	VCMPPS $17, ·constants+1024(SB), Y5, K2
+	VANDPS 960(R13), Y3, Y5
+	VCMPPS $17, 1024(R13), Y5, K2
 	VPSRLD $16, Y3, Y5
-	VPANDD ·constants+1088(SB), Y5, Y5
+	VPANDD 1088(R13), Y5, Y5
 	VPMOVDW Y5, X5
 	VMOVDQU16 X5, K2, X4
 	VMOVDQU16 X4, K7, (DI)(BX*2)
@@ -23975,6 +24448,7 @@ done:
 // func AddSVV256(x *Args)
 TEXT ·AddSVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24008,6 +24482,7 @@ done:
 // func AddSSV256(x *Args)
 TEXT ·AddSSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24041,6 +24516,7 @@ done:
 // func AddSVS256(x *Args)
 TEXT ·AddSVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24074,6 +24550,7 @@ done:
 // func SubSVV256(x *Args)
 TEXT ·SubSVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24107,6 +24584,7 @@ done:
 // func SubSSV256(x *Args)
 TEXT ·SubSSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24140,6 +24618,7 @@ done:
 // func SubSVS256(x *Args)
 TEXT ·SubSVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24173,6 +24652,7 @@ done:
 // func MulSVV256(x *Args)
 TEXT ·MulSVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24206,6 +24686,7 @@ done:
 // func MulSSV256(x *Args)
 TEXT ·MulSSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24239,6 +24720,7 @@ done:
 // func MulSVS256(x *Args)
 TEXT ·MulSVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24272,6 +24754,7 @@ done:
 // func DivSVV256(x *Args)
 TEXT ·DivSVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24305,6 +24788,7 @@ done:
 // func DivSSV256(x *Args)
 TEXT ·DivSSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24338,6 +24822,7 @@ done:
 // func DivSVS256(x *Args)
 TEXT ·DivSVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24371,6 +24856,7 @@ done:
 // func MaxSVV256(x *Args)
 TEXT ·MaxSVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24410,6 +24896,7 @@ done:
 // func MaxSSV256(x *Args)
 TEXT ·MaxSSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24449,6 +24936,7 @@ done:
 // func MaxSVS256(x *Args)
 TEXT ·MaxSVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24488,6 +24976,7 @@ done:
 // func MinSVV256(x *Args)
 TEXT ·MinSVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24527,6 +25016,7 @@ done:
 // func MinSSV256(x *Args)
 TEXT ·MinSSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24566,6 +25056,7 @@ done:
 // func MinSVS256(x *Args)
 TEXT ·MinSVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24605,6 +25096,7 @@ done:
 // func EqualSVV256(x *Args)
 TEXT ·EqualSVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24624,7 +25116,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -24642,6 +25134,7 @@ done:
 // func EqualSSV256(x *Args)
 TEXT ·EqualSSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24661,7 +25154,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -24679,6 +25172,7 @@ done:
 // func EqualSVS256(x *Args)
 TEXT ·EqualSVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24698,7 +25192,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -24716,6 +25210,7 @@ done:
 // func NotEqualSVV256(x *Args)
 TEXT ·NotEqualSVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24735,7 +25230,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -24753,6 +25248,7 @@ done:
 // func NotEqualSSV256(x *Args)
 TEXT ·NotEqualSSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24772,7 +25268,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -24790,6 +25286,7 @@ done:
 // func NotEqualSVS256(x *Args)
 TEXT ·NotEqualSVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24809,7 +25306,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -24827,6 +25324,7 @@ done:
 // func LessThanSVV256(x *Args)
 TEXT ·LessThanSVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24846,7 +25344,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -24864,6 +25362,7 @@ done:
 // func LessThanSSV256(x *Args)
 TEXT ·LessThanSSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24883,7 +25382,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -24901,6 +25400,7 @@ done:
 // func LessThanSVS256(x *Args)
 TEXT ·LessThanSVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24920,7 +25420,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -24938,6 +25438,7 @@ done:
 // func LessOrEqualSVV256(x *Args)
 TEXT ·LessOrEqualSVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24957,7 +25458,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -24975,6 +25476,7 @@ done:
 // func LessOrEqualSSV256(x *Args)
 TEXT ·LessOrEqualSSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -24994,7 +25496,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -25012,6 +25514,7 @@ done:
 // func LessOrEqualSVS256(x *Args)
 TEXT ·LessOrEqualSVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -25031,7 +25534,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -25049,6 +25552,7 @@ done:
 // func GreaterOrEqualSVV256(x *Args)
 TEXT ·GreaterOrEqualSVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -25068,7 +25572,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -25086,6 +25590,7 @@ done:
 // func GreaterOrEqualSSV256(x *Args)
 TEXT ·GreaterOrEqualSSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -25105,7 +25610,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -25123,6 +25628,7 @@ done:
 // func GreaterOrEqualSVS256(x *Args)
 TEXT ·GreaterOrEqualSVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -25142,7 +25648,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -25160,6 +25666,7 @@ done:
 // func GreaterThanSVV256(x *Args)
 TEXT ·GreaterThanSVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -25179,7 +25686,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -25197,6 +25704,7 @@ done:
 // func GreaterThanSSV256(x *Args)
 TEXT ·GreaterThanSSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -25216,7 +25724,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -25234,6 +25742,7 @@ done:
 // func GreaterThanSVS256(x *Args)
 TEXT ·GreaterThanSVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -25253,7 +25762,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -25271,6 +25780,7 @@ done:
 // func NegS256(x *Args)
 TEXT ·NegS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -25284,7 +25794,7 @@ row:
 	JLT tail
 loop:
 	VMOVUPS (SI)(BX*4), Y0
-	VXORPS ·constants+64(SB), Y0, Y3
+	VXORPS 64(R13), Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -25301,6 +25811,7 @@ done:
 // func AbsS256(x *Args)
 TEXT ·AbsS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -25316,7 +25827,7 @@ loop:
 	VMOVUPS (SI)(BX*4), Y0
 	VXORPS Y4, Y4, Y4
 	VCMPPS $17, Y4, Y0, Y4
-	VANDPS ·constants+64(SB), Y4, Y4
+	VANDPS 64(R13), Y4, Y4
 	VXORPS Y4, Y0, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
@@ -25334,6 +25845,7 @@ done:
 // func SqrtS256(x *Args)
 TEXT ·SqrtS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -25364,6 +25876,7 @@ done:
 // func RoundS256(x *Args)
 TEXT ·RoundS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -25394,6 +25907,7 @@ done:
 // func FloorS256(x *Args)
 TEXT ·FloorS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -25424,6 +25938,7 @@ done:
 // func CeilS256(x *Args)
 TEXT ·CeilS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -25454,6 +25969,7 @@ done:
 // func SignS256(x *Args)
 TEXT ·SignS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -25469,9 +25985,9 @@ loop:
 	VMOVUPS (SI)(BX*4), Y0
 	VXORPS Y4, Y4, Y4
 	VCMPPS $30, Y4, Y0, Y3
-	VANDPS ·constants+128(SB), Y3, Y3
+	VANDPS 128(R13), Y3, Y3
 	VCMPPS $17, Y4, Y0, Y5
-	VANDPS ·constants+192(SB), Y5, Y5
+	VANDPS 192(R13), Y5, Y5
 	VORPS Y5, Y3, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
@@ -25489,6 +26005,7 @@ done:
 // func Where4VV256(x *Args)
 TEXT ·Where4VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -25528,6 +26045,7 @@ done:
 // func Where4SV256(x *Args)
 TEXT ·Where4SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -25567,6 +26085,7 @@ done:
 // func Where4VS256(x *Args)
 TEXT ·Where4VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -25606,6 +26125,7 @@ done:
 // func Where4SS256(x *Args)
 TEXT ·Where4SS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -25645,6 +26165,7 @@ done:
 // func SumRowS256(x *Args)
 TEXT ·SumRowS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -25707,6 +26228,7 @@ done:
 // func MaxRowS256(x *Args)
 TEXT ·MaxRowS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -25715,10 +26237,10 @@ TEXT ·MaxRowS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	MOVQ SI, DX
-	VMOVUPS ·constants+256(SB), Y0
-	VMOVUPS ·constants+256(SB), Y1
-	VMOVUPS ·constants+256(SB), Y2
-	VMOVUPS ·constants+256(SB), Y3
+	VMOVUPS 256(R13), Y0
+	VMOVUPS 256(R13), Y1
+	VMOVUPS 256(R13), Y2
+	VMOVUPS 256(R13), Y3
 	SUBQ $32, CX
 	JLT tail
 loop:
@@ -25765,7 +26287,7 @@ tail:
 	SUBQ CX, R9
 	VMOVUPS 0(R9), Y14
 	VMASKMOVPS 0(DX), Y14, Y15
-	VMOVUPS ·constants+256(SB), Y13
+	VMOVUPS 256(R13), Y13
 	VBLENDVPS Y14, Y15, Y13, Y15
 	VMAXPS Y15, Y0, Y4
 	VCMPPS $0, Y15, Y0, Y5
@@ -25776,7 +26298,7 @@ tail:
 	VBLENDVPS Y5, Y6, Y4, Y0
 	VMOVUPS 32(R9), Y14
 	VMASKMOVPS 32(DX), Y14, Y15
-	VMOVUPS ·constants+256(SB), Y13
+	VMOVUPS 256(R13), Y13
 	VBLENDVPS Y14, Y15, Y13, Y15
 	VMAXPS Y15, Y1, Y4
 	VCMPPS $0, Y15, Y1, Y5
@@ -25787,7 +26309,7 @@ tail:
 	VBLENDVPS Y5, Y6, Y4, Y1
 	VMOVUPS 64(R9), Y14
 	VMASKMOVPS 64(DX), Y14, Y15
-	VMOVUPS ·constants+256(SB), Y13
+	VMOVUPS 256(R13), Y13
 	VBLENDVPS Y14, Y15, Y13, Y15
 	VMAXPS Y15, Y2, Y4
 	VCMPPS $0, Y15, Y2, Y5
@@ -25798,7 +26320,7 @@ tail:
 	VBLENDVPS Y5, Y6, Y4, Y2
 	VMOVUPS 96(R9), Y14
 	VMASKMOVPS 96(DX), Y14, Y15
-	VMOVUPS ·constants+256(SB), Y13
+	VMOVUPS 256(R13), Y13
 	VBLENDVPS Y14, Y15, Y13, Y15
 	VMAXPS Y15, Y3, Y4
 	VCMPPS $0, Y15, Y3, Y5
@@ -25865,6 +26387,7 @@ done:
 // func MinRowS256(x *Args)
 TEXT ·MinRowS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -25873,10 +26396,10 @@ TEXT ·MinRowS256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	MOVQ SI, DX
-	VMOVUPS ·constants+320(SB), Y0
-	VMOVUPS ·constants+320(SB), Y1
-	VMOVUPS ·constants+320(SB), Y2
-	VMOVUPS ·constants+320(SB), Y3
+	VMOVUPS 320(R13), Y0
+	VMOVUPS 320(R13), Y1
+	VMOVUPS 320(R13), Y2
+	VMOVUPS 320(R13), Y3
 	SUBQ $32, CX
 	JLT tail
 loop:
@@ -25923,7 +26446,7 @@ tail:
 	SUBQ CX, R9
 	VMOVUPS 0(R9), Y14
 	VMASKMOVPS 0(DX), Y14, Y15
-	VMOVUPS ·constants+320(SB), Y13
+	VMOVUPS 320(R13), Y13
 	VBLENDVPS Y14, Y15, Y13, Y15
 	VMINPS Y15, Y0, Y4
 	VCMPPS $0, Y15, Y0, Y5
@@ -25934,7 +26457,7 @@ tail:
 	VBLENDVPS Y5, Y6, Y4, Y0
 	VMOVUPS 32(R9), Y14
 	VMASKMOVPS 32(DX), Y14, Y15
-	VMOVUPS ·constants+320(SB), Y13
+	VMOVUPS 320(R13), Y13
 	VBLENDVPS Y14, Y15, Y13, Y15
 	VMINPS Y15, Y1, Y4
 	VCMPPS $0, Y15, Y1, Y5
@@ -25945,7 +26468,7 @@ tail:
 	VBLENDVPS Y5, Y6, Y4, Y1
 	VMOVUPS 64(R9), Y14
 	VMASKMOVPS 64(DX), Y14, Y15
-	VMOVUPS ·constants+320(SB), Y13
+	VMOVUPS 320(R13), Y13
 	VBLENDVPS Y14, Y15, Y13, Y15
 	VMINPS Y15, Y2, Y4
 	VCMPPS $0, Y15, Y2, Y5
@@ -25956,7 +26479,7 @@ tail:
 	VBLENDVPS Y5, Y6, Y4, Y2
 	VMOVUPS 96(R9), Y14
 	VMASKMOVPS 96(DX), Y14, Y15
-	VMOVUPS ·constants+320(SB), Y13
+	VMOVUPS 320(R13), Y13
 	VBLENDVPS Y14, Y15, Y13, Y15
 	VMINPS Y15, Y3, Y4
 	VCMPPS $0, Y15, Y3, Y5
@@ -26052,6 +26575,7 @@ done:
 // func AddDVV256(x *Args)
 TEXT ·AddDVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26085,6 +26609,7 @@ done:
 // func AddDSV256(x *Args)
 TEXT ·AddDSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26118,6 +26643,7 @@ done:
 // func AddDVS256(x *Args)
 TEXT ·AddDVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26151,6 +26677,7 @@ done:
 // func SubDVV256(x *Args)
 TEXT ·SubDVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26184,6 +26711,7 @@ done:
 // func SubDSV256(x *Args)
 TEXT ·SubDSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26217,6 +26745,7 @@ done:
 // func SubDVS256(x *Args)
 TEXT ·SubDVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26250,6 +26779,7 @@ done:
 // func MulDVV256(x *Args)
 TEXT ·MulDVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26283,6 +26813,7 @@ done:
 // func MulDSV256(x *Args)
 TEXT ·MulDSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26316,6 +26847,7 @@ done:
 // func MulDVS256(x *Args)
 TEXT ·MulDVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26349,6 +26881,7 @@ done:
 // func DivDVV256(x *Args)
 TEXT ·DivDVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26382,6 +26915,7 @@ done:
 // func DivDSV256(x *Args)
 TEXT ·DivDSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26415,6 +26949,7 @@ done:
 // func DivDVS256(x *Args)
 TEXT ·DivDVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26448,6 +26983,7 @@ done:
 // func MaxDVV256(x *Args)
 TEXT ·MaxDVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26487,6 +27023,7 @@ done:
 // func MaxDSV256(x *Args)
 TEXT ·MaxDSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26526,6 +27063,7 @@ done:
 // func MaxDVS256(x *Args)
 TEXT ·MaxDVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26565,6 +27103,7 @@ done:
 // func MinDVV256(x *Args)
 TEXT ·MinDVV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26604,6 +27143,7 @@ done:
 // func MinDSV256(x *Args)
 TEXT ·MinDSV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26643,6 +27183,7 @@ done:
 // func MinDVS256(x *Args)
 TEXT ·MinDVS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -26682,6 +27223,7 @@ done:
 // func NegD256(x *Args)
 TEXT ·NegD256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -26695,7 +27237,7 @@ row:
 	JLT tail
 loop:
 	VMOVUPD (SI)(BX*8), Y0
-	VXORPD ·constants+448(SB), Y0, Y3
+	VXORPD 448(R13), Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
 	CMPQ BX, R10
@@ -26712,6 +27254,7 @@ done:
 // func AbsD256(x *Args)
 TEXT ·AbsD256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -26727,7 +27270,7 @@ loop:
 	VMOVUPD (SI)(BX*8), Y0
 	VXORPS Y4, Y4, Y4
 	VCMPPD $17, Y4, Y0, Y4
-	VANDPD ·constants+448(SB), Y4, Y4
+	VANDPD 448(R13), Y4, Y4
 	VXORPD Y4, Y0, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
@@ -26745,6 +27288,7 @@ done:
 // func SqrtD256(x *Args)
 TEXT ·SqrtD256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -26775,6 +27319,7 @@ done:
 // func RoundD256(x *Args)
 TEXT ·RoundD256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -26805,6 +27350,7 @@ done:
 // func FloorD256(x *Args)
 TEXT ·FloorD256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -26835,6 +27381,7 @@ done:
 // func CeilD256(x *Args)
 TEXT ·CeilD256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -26865,6 +27412,7 @@ done:
 // func SignD256(x *Args)
 TEXT ·SignD256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -26880,9 +27428,9 @@ loop:
 	VMOVUPD (SI)(BX*8), Y0
 	VXORPS Y4, Y4, Y4
 	VCMPPD $30, Y4, Y0, Y3
-	VANDPD ·constants+512(SB), Y3, Y3
+	VANDPD 512(R13), Y3, Y3
 	VCMPPD $17, Y4, Y0, Y5
-	VANDPD ·constants+576(SB), Y5, Y5
+	VANDPD 576(R13), Y5, Y5
 	VORPD Y5, Y3, Y3
 	VMOVUPD Y3, (DI)(BX*8)
 	ADDQ $4, BX
@@ -26900,6 +27448,7 @@ done:
 // func SumRowD256(x *Args)
 TEXT ·SumRowD256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -27013,6 +27562,7 @@ done:
 // func AddBF16VV256(x *Args)
 TEXT ·AddBF16VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27032,11 +27582,11 @@ loop:
 	VPSLLD $16, Y1, Y1
 	VADDPS Y1, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27058,6 +27608,7 @@ done:
 // func AddBF16SV256(x *Args)
 TEXT ·AddBF16SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27079,11 +27630,11 @@ loop:
 	VPSLLD $16, Y1, Y1
 	VADDPS Y1, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27105,6 +27656,7 @@ done:
 // func AddBF16VS256(x *Args)
 TEXT ·AddBF16VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27126,11 +27678,11 @@ loop:
 	VPSLLD $16, Y0, Y0
 	VADDPS Y1, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27152,6 +27704,7 @@ done:
 // func SubBF16VV256(x *Args)
 TEXT ·SubBF16VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27171,11 +27724,11 @@ loop:
 	VPSLLD $16, Y1, Y1
 	VSUBPS Y1, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27197,6 +27750,7 @@ done:
 // func SubBF16SV256(x *Args)
 TEXT ·SubBF16SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27218,11 +27772,11 @@ loop:
 	VPSLLD $16, Y1, Y1
 	VSUBPS Y1, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27244,6 +27798,7 @@ done:
 // func SubBF16VS256(x *Args)
 TEXT ·SubBF16VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27265,11 +27820,11 @@ loop:
 	VPSLLD $16, Y0, Y0
 	VSUBPS Y1, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27291,6 +27846,7 @@ done:
 // func MulBF16VV256(x *Args)
 TEXT ·MulBF16VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27310,11 +27866,11 @@ loop:
 	VPSLLD $16, Y1, Y1
 	VMULPS Y1, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27336,6 +27892,7 @@ done:
 // func MulBF16SV256(x *Args)
 TEXT ·MulBF16SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27357,11 +27914,11 @@ loop:
 	VPSLLD $16, Y1, Y1
 	VMULPS Y1, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27383,6 +27940,7 @@ done:
 // func MulBF16VS256(x *Args)
 TEXT ·MulBF16VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27404,11 +27962,11 @@ loop:
 	VPSLLD $16, Y0, Y0
 	VMULPS Y1, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27430,6 +27988,7 @@ done:
 // func DivBF16VV256(x *Args)
 TEXT ·DivBF16VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27449,11 +28008,11 @@ loop:
 	VPSLLD $16, Y1, Y1
 	VDIVPS Y1, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27475,6 +28034,7 @@ done:
 // func DivBF16SV256(x *Args)
 TEXT ·DivBF16SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27496,11 +28056,11 @@ loop:
 	VPSLLD $16, Y1, Y1
 	VDIVPS Y1, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27522,6 +28082,7 @@ done:
 // func DivBF16VS256(x *Args)
 TEXT ·DivBF16VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27543,11 +28104,11 @@ loop:
 	VPSLLD $16, Y0, Y0
 	VDIVPS Y1, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27569,6 +28130,7 @@ done:
 // func MaxBF16VV256(x *Args)
 TEXT ·MaxBF16VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27594,11 +28156,11 @@ loop:
 	VADDPS Y1, Y0, Y6
 	VBLENDVPS Y5, Y6, Y4, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27620,6 +28182,7 @@ done:
 // func MaxBF16SV256(x *Args)
 TEXT ·MaxBF16SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27647,11 +28210,11 @@ loop:
 	VADDPS Y1, Y0, Y6
 	VBLENDVPS Y5, Y6, Y4, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27673,6 +28236,7 @@ done:
 // func MaxBF16VS256(x *Args)
 TEXT ·MaxBF16VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27700,11 +28264,11 @@ loop:
 	VADDPS Y1, Y0, Y6
 	VBLENDVPS Y5, Y6, Y4, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27726,6 +28290,7 @@ done:
 // func MinBF16VV256(x *Args)
 TEXT ·MinBF16VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27751,11 +28316,11 @@ loop:
 	VADDPS Y1, Y0, Y6
 	VBLENDVPS Y5, Y6, Y4, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27777,6 +28342,7 @@ done:
 // func MinBF16SV256(x *Args)
 TEXT ·MinBF16SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27804,11 +28370,11 @@ loop:
 	VADDPS Y1, Y0, Y6
 	VBLENDVPS Y5, Y6, Y4, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27830,6 +28396,7 @@ done:
 // func MinBF16VS256(x *Args)
 TEXT ·MinBF16VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27857,11 +28424,11 @@ loop:
 	VADDPS Y1, Y0, Y6
 	VBLENDVPS Y5, Y6, Y4, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -27883,6 +28450,7 @@ done:
 // func EqualBF16VV256(x *Args)
 TEXT ·EqualBF16VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27904,7 +28472,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -27922,6 +28490,7 @@ done:
 // func EqualBF16SV256(x *Args)
 TEXT ·EqualBF16SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27945,7 +28514,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -27963,6 +28532,7 @@ done:
 // func EqualBF16VS256(x *Args)
 TEXT ·EqualBF16VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -27986,7 +28556,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28004,6 +28574,7 @@ done:
 // func NotEqualBF16VV256(x *Args)
 TEXT ·NotEqualBF16VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28025,7 +28596,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28043,6 +28614,7 @@ done:
 // func NotEqualBF16SV256(x *Args)
 TEXT ·NotEqualBF16SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28066,7 +28638,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28084,6 +28656,7 @@ done:
 // func NotEqualBF16VS256(x *Args)
 TEXT ·NotEqualBF16VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28107,7 +28680,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28125,6 +28698,7 @@ done:
 // func LessThanBF16VV256(x *Args)
 TEXT ·LessThanBF16VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28146,7 +28720,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28164,6 +28738,7 @@ done:
 // func LessThanBF16SV256(x *Args)
 TEXT ·LessThanBF16SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28187,7 +28762,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28205,6 +28780,7 @@ done:
 // func LessThanBF16VS256(x *Args)
 TEXT ·LessThanBF16VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28228,7 +28804,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28246,6 +28822,7 @@ done:
 // func LessOrEqualBF16VV256(x *Args)
 TEXT ·LessOrEqualBF16VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28267,7 +28844,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28285,6 +28862,7 @@ done:
 // func LessOrEqualBF16SV256(x *Args)
 TEXT ·LessOrEqualBF16SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28308,7 +28886,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28326,6 +28904,7 @@ done:
 // func LessOrEqualBF16VS256(x *Args)
 TEXT ·LessOrEqualBF16VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28349,7 +28928,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28367,6 +28946,7 @@ done:
 // func GreaterOrEqualBF16VV256(x *Args)
 TEXT ·GreaterOrEqualBF16VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28388,7 +28968,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28406,6 +28986,7 @@ done:
 // func GreaterOrEqualBF16SV256(x *Args)
 TEXT ·GreaterOrEqualBF16SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28429,7 +29010,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28447,6 +29028,7 @@ done:
 // func GreaterOrEqualBF16VS256(x *Args)
 TEXT ·GreaterOrEqualBF16VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28470,7 +29052,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28488,6 +29070,7 @@ done:
 // func GreaterThanBF16VV256(x *Args)
 TEXT ·GreaterThanBF16VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28509,7 +29092,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28527,6 +29110,7 @@ done:
 // func GreaterThanBF16SV256(x *Args)
 TEXT ·GreaterThanBF16SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28550,7 +29134,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28568,6 +29152,7 @@ done:
 // func GreaterThanBF16VS256(x *Args)
 TEXT ·GreaterThanBF16VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28591,7 +29176,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -28609,6 +29194,7 @@ done:
 // func NegBF16256(x *Args)
 TEXT ·NegBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -28623,13 +29209,13 @@ row:
 loop:
 	VPMOVZXWD (SI)(BX*2), Y0
 	VPSLLD $16, Y0, Y0
-	VXORPS ·constants+64(SB), Y0, Y3
+	VXORPS 64(R13), Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -28650,6 +29236,7 @@ done:
 // func AbsBF16256(x *Args)
 TEXT ·AbsBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -28666,14 +29253,14 @@ loop:
 	VPSLLD $16, Y0, Y0
 	VXORPS Y4, Y4, Y4
 	VCMPPS $17, Y4, Y0, Y4
-	VANDPS ·constants+64(SB), Y4, Y4
+	VANDPS 64(R13), Y4, Y4
 	VXORPS Y4, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -28694,6 +29281,7 @@ done:
 // func SqrtBF16256(x *Args)
 TEXT ·SqrtBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -28710,11 +29298,11 @@ loop:
 	VPSLLD $16, Y0, Y0
 	VSQRTPS Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -28735,6 +29323,7 @@ done:
 // func RoundBF16256(x *Args)
 TEXT ·RoundBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -28751,11 +29340,11 @@ loop:
 	VPSLLD $16, Y0, Y0
 	VROUNDPS $8, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -28776,6 +29365,7 @@ done:
 // func FloorBF16256(x *Args)
 TEXT ·FloorBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -28792,11 +29382,11 @@ loop:
 	VPSLLD $16, Y0, Y0
 	VROUNDPS $9, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -28817,6 +29407,7 @@ done:
 // func CeilBF16256(x *Args)
 TEXT ·CeilBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -28833,11 +29424,11 @@ loop:
 	VPSLLD $16, Y0, Y0
 	VROUNDPS $10, Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -28858,6 +29449,7 @@ done:
 // func SignBF16256(x *Args)
 TEXT ·SignBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -28874,16 +29466,16 @@ loop:
 	VPSLLD $16, Y0, Y0
 	VXORPS Y4, Y4, Y4
 	VCMPPS $30, Y4, Y0, Y3
-	VANDPS ·constants+128(SB), Y3, Y3
+	VANDPS 128(R13), Y3, Y3
 	VCMPPS $17, Y4, Y0, Y5
-	VANDPS ·constants+192(SB), Y5, Y5
+	VANDPS 192(R13), Y5, Y5
 	VORPS Y5, Y3, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -28904,6 +29496,7 @@ done:
 // func SumRowBF16256(x *Args)
 TEXT ·SumRowBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -28959,6 +29552,7 @@ done:
 // func SumIntoBF16256(x *Args)
 TEXT ·SumIntoBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -28993,6 +29587,7 @@ done:
 // func MaxRowBF16256(x *Args)
 TEXT ·MaxRowBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -29001,10 +29596,10 @@ TEXT ·MaxRowBF16256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	MOVQ SI, DX
-	VMOVUPS ·constants+256(SB), Y0
-	VMOVUPS ·constants+256(SB), Y1
-	VMOVUPS ·constants+256(SB), Y2
-	VMOVUPS ·constants+256(SB), Y3
+	VMOVUPS 256(R13), Y0
+	VMOVUPS 256(R13), Y1
+	VMOVUPS 256(R13), Y2
+	VMOVUPS 256(R13), Y3
 	SUBQ $32, CX
 	JLT tail
 loop:
@@ -29108,6 +29703,7 @@ done:
 // func MaxIntoBF16256(x *Args)
 TEXT ·MaxIntoBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29148,6 +29744,7 @@ done:
 // func MinRowBF16256(x *Args)
 TEXT ·MinRowBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -29156,10 +29753,10 @@ TEXT ·MinRowBF16256(SB), NOSPLIT, $0-8
 row:
 	MOVQ 72(AX), CX
 	MOVQ SI, DX
-	VMOVUPS ·constants+320(SB), Y0
-	VMOVUPS ·constants+320(SB), Y1
-	VMOVUPS ·constants+320(SB), Y2
-	VMOVUPS ·constants+320(SB), Y3
+	VMOVUPS 320(R13), Y0
+	VMOVUPS 320(R13), Y1
+	VMOVUPS 320(R13), Y2
+	VMOVUPS 320(R13), Y3
 	SUBQ $32, CX
 	JLT tail
 loop:
@@ -29263,6 +29860,7 @@ done:
 // func MinIntoBF16256(x *Args)
 TEXT ·MinIntoBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29303,6 +29901,7 @@ done:
 // func AddI32VV256(x *Args)
 TEXT ·AddI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29336,6 +29935,7 @@ done:
 // func AddI32SV256(x *Args)
 TEXT ·AddI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29369,6 +29969,7 @@ done:
 // func AddI32VS256(x *Args)
 TEXT ·AddI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29402,6 +30003,7 @@ done:
 // func SubI32VV256(x *Args)
 TEXT ·SubI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29435,6 +30037,7 @@ done:
 // func SubI32SV256(x *Args)
 TEXT ·SubI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29468,6 +30071,7 @@ done:
 // func SubI32VS256(x *Args)
 TEXT ·SubI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29501,6 +30105,7 @@ done:
 // func MulI32VV256(x *Args)
 TEXT ·MulI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29534,6 +30139,7 @@ done:
 // func MulI32SV256(x *Args)
 TEXT ·MulI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29567,6 +30173,7 @@ done:
 // func MulI32VS256(x *Args)
 TEXT ·MulI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29600,6 +30207,7 @@ done:
 // func MaxI32VV256(x *Args)
 TEXT ·MaxI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29633,6 +30241,7 @@ done:
 // func MaxI32SV256(x *Args)
 TEXT ·MaxI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29666,6 +30275,7 @@ done:
 // func MaxI32VS256(x *Args)
 TEXT ·MaxI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29699,6 +30309,7 @@ done:
 // func MinI32VV256(x *Args)
 TEXT ·MinI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29732,6 +30343,7 @@ done:
 // func MinI32SV256(x *Args)
 TEXT ·MinI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29765,6 +30377,7 @@ done:
 // func MinI32VS256(x *Args)
 TEXT ·MinI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29798,6 +30411,7 @@ done:
 // func BitwiseAndI32VV256(x *Args)
 TEXT ·BitwiseAndI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29831,6 +30445,7 @@ done:
 // func BitwiseAndI32SV256(x *Args)
 TEXT ·BitwiseAndI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29864,6 +30479,7 @@ done:
 // func BitwiseAndI32VS256(x *Args)
 TEXT ·BitwiseAndI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29897,6 +30513,7 @@ done:
 // func BitwiseOrI32VV256(x *Args)
 TEXT ·BitwiseOrI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29930,6 +30547,7 @@ done:
 // func BitwiseOrI32SV256(x *Args)
 TEXT ·BitwiseOrI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29963,6 +30581,7 @@ done:
 // func BitwiseOrI32VS256(x *Args)
 TEXT ·BitwiseOrI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -29996,6 +30615,7 @@ done:
 // func BitwiseXorI32VV256(x *Args)
 TEXT ·BitwiseXorI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30029,6 +30649,7 @@ done:
 // func BitwiseXorI32SV256(x *Args)
 TEXT ·BitwiseXorI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30062,6 +30683,7 @@ done:
 // func BitwiseXorI32VS256(x *Args)
 TEXT ·BitwiseXorI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30095,6 +30717,7 @@ done:
 // func ShiftLeftI32VV256(x *Args)
 TEXT ·ShiftLeftI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30128,6 +30751,7 @@ done:
 // func ShiftLeftI32SV256(x *Args)
 TEXT ·ShiftLeftI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30161,6 +30785,7 @@ done:
 // func ShiftLeftI32VS256(x *Args)
 TEXT ·ShiftLeftI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30194,6 +30819,7 @@ done:
 // func ShiftRightLogicalI32VV256(x *Args)
 TEXT ·ShiftRightLogicalI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30227,6 +30853,7 @@ done:
 // func ShiftRightLogicalI32SV256(x *Args)
 TEXT ·ShiftRightLogicalI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30260,6 +30887,7 @@ done:
 // func ShiftRightLogicalI32VS256(x *Args)
 TEXT ·ShiftRightLogicalI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30293,6 +30921,7 @@ done:
 // func ShiftRightArithmeticI32VV256(x *Args)
 TEXT ·ShiftRightArithmeticI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30326,6 +30955,7 @@ done:
 // func ShiftRightArithmeticI32SV256(x *Args)
 TEXT ·ShiftRightArithmeticI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30359,6 +30989,7 @@ done:
 // func ShiftRightArithmeticI32VS256(x *Args)
 TEXT ·ShiftRightArithmeticI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30392,6 +31023,7 @@ done:
 // func EqualI32VV256(x *Args)
 TEXT ·EqualI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30411,7 +31043,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30429,6 +31061,7 @@ done:
 // func EqualI32SV256(x *Args)
 TEXT ·EqualI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30448,7 +31081,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30466,6 +31099,7 @@ done:
 // func EqualI32VS256(x *Args)
 TEXT ·EqualI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30485,7 +31119,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30503,6 +31137,7 @@ done:
 // func LessThanI32VV256(x *Args)
 TEXT ·LessThanI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30522,7 +31157,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30540,6 +31175,7 @@ done:
 // func LessThanI32SV256(x *Args)
 TEXT ·LessThanI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30559,7 +31195,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30577,6 +31213,7 @@ done:
 // func LessThanI32VS256(x *Args)
 TEXT ·LessThanI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30596,7 +31233,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30614,6 +31251,7 @@ done:
 // func LessOrEqualI32VV256(x *Args)
 TEXT ·LessOrEqualI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30635,7 +31273,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30653,6 +31291,7 @@ done:
 // func LessOrEqualI32SV256(x *Args)
 TEXT ·LessOrEqualI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30674,7 +31313,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30692,6 +31331,7 @@ done:
 // func LessOrEqualI32VS256(x *Args)
 TEXT ·LessOrEqualI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30713,7 +31353,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30731,6 +31371,7 @@ done:
 // func NotEqualI32VV256(x *Args)
 TEXT ·NotEqualI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30752,7 +31393,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30770,6 +31411,7 @@ done:
 // func NotEqualI32SV256(x *Args)
 TEXT ·NotEqualI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30791,7 +31433,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30809,6 +31451,7 @@ done:
 // func NotEqualI32VS256(x *Args)
 TEXT ·NotEqualI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30830,7 +31473,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30848,6 +31491,7 @@ done:
 // func GreaterOrEqualI32VV256(x *Args)
 TEXT ·GreaterOrEqualI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30869,7 +31513,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30887,6 +31531,7 @@ done:
 // func GreaterOrEqualI32SV256(x *Args)
 TEXT ·GreaterOrEqualI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30908,7 +31553,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30926,6 +31571,7 @@ done:
 // func GreaterOrEqualI32VS256(x *Args)
 TEXT ·GreaterOrEqualI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30947,7 +31593,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -30965,6 +31611,7 @@ done:
 // func GreaterThanI32VV256(x *Args)
 TEXT ·GreaterThanI32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -30984,7 +31631,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -31002,6 +31649,7 @@ done:
 // func GreaterThanI32SV256(x *Args)
 TEXT ·GreaterThanI32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31021,7 +31669,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -31039,6 +31687,7 @@ done:
 // func GreaterThanI32VS256(x *Args)
 TEXT ·GreaterThanI32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31058,7 +31707,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -31076,6 +31725,7 @@ done:
 // func AddU32VV256(x *Args)
 TEXT ·AddU32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31109,6 +31759,7 @@ done:
 // func AddU32SV256(x *Args)
 TEXT ·AddU32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31142,6 +31793,7 @@ done:
 // func AddU32VS256(x *Args)
 TEXT ·AddU32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31175,6 +31827,7 @@ done:
 // func SubU32VV256(x *Args)
 TEXT ·SubU32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31208,6 +31861,7 @@ done:
 // func SubU32SV256(x *Args)
 TEXT ·SubU32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31241,6 +31895,7 @@ done:
 // func SubU32VS256(x *Args)
 TEXT ·SubU32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31274,6 +31929,7 @@ done:
 // func MulU32VV256(x *Args)
 TEXT ·MulU32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31307,6 +31963,7 @@ done:
 // func MulU32SV256(x *Args)
 TEXT ·MulU32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31340,6 +31997,7 @@ done:
 // func MulU32VS256(x *Args)
 TEXT ·MulU32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31373,6 +32031,7 @@ done:
 // func MaxU32VV256(x *Args)
 TEXT ·MaxU32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31406,6 +32065,7 @@ done:
 // func MaxU32SV256(x *Args)
 TEXT ·MaxU32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31439,6 +32099,7 @@ done:
 // func MaxU32VS256(x *Args)
 TEXT ·MaxU32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31472,6 +32133,7 @@ done:
 // func MinU32VV256(x *Args)
 TEXT ·MinU32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31505,6 +32167,7 @@ done:
 // func MinU32SV256(x *Args)
 TEXT ·MinU32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31538,6 +32201,7 @@ done:
 // func MinU32VS256(x *Args)
 TEXT ·MinU32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31571,6 +32235,7 @@ done:
 // func BitwiseAndU32VV256(x *Args)
 TEXT ·BitwiseAndU32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31604,6 +32269,7 @@ done:
 // func BitwiseAndU32SV256(x *Args)
 TEXT ·BitwiseAndU32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31637,6 +32303,7 @@ done:
 // func BitwiseAndU32VS256(x *Args)
 TEXT ·BitwiseAndU32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31670,6 +32337,7 @@ done:
 // func BitwiseOrU32VV256(x *Args)
 TEXT ·BitwiseOrU32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31703,6 +32371,7 @@ done:
 // func BitwiseOrU32SV256(x *Args)
 TEXT ·BitwiseOrU32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31736,6 +32405,7 @@ done:
 // func BitwiseOrU32VS256(x *Args)
 TEXT ·BitwiseOrU32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31769,6 +32439,7 @@ done:
 // func BitwiseXorU32VV256(x *Args)
 TEXT ·BitwiseXorU32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31802,6 +32473,7 @@ done:
 // func BitwiseXorU32SV256(x *Args)
 TEXT ·BitwiseXorU32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31835,6 +32507,7 @@ done:
 // func BitwiseXorU32VS256(x *Args)
 TEXT ·BitwiseXorU32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31868,6 +32541,7 @@ done:
 // func ShiftLeftU32VV256(x *Args)
 TEXT ·ShiftLeftU32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31901,6 +32575,7 @@ done:
 // func ShiftLeftU32SV256(x *Args)
 TEXT ·ShiftLeftU32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31934,6 +32609,7 @@ done:
 // func ShiftLeftU32VS256(x *Args)
 TEXT ·ShiftLeftU32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -31967,6 +32643,7 @@ done:
 // func ShiftRightLogicalU32VV256(x *Args)
 TEXT ·ShiftRightLogicalU32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -32000,6 +32677,7 @@ done:
 // func ShiftRightLogicalU32SV256(x *Args)
 TEXT ·ShiftRightLogicalU32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -32033,6 +32711,7 @@ done:
 // func ShiftRightLogicalU32VS256(x *Args)
 TEXT ·ShiftRightLogicalU32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -32066,6 +32745,7 @@ done:
 // func ShiftRightArithmeticU32VV256(x *Args)
 TEXT ·ShiftRightArithmeticU32VV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -32099,6 +32779,7 @@ done:
 // func ShiftRightArithmeticU32SV256(x *Args)
 TEXT ·ShiftRightArithmeticU32SV256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -32132,6 +32813,7 @@ done:
 // func ShiftRightArithmeticU32VS256(x *Args)
 TEXT ·ShiftRightArithmeticU32VS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -32165,6 +32847,7 @@ done:
 // func LogicalAnd256(x *Args)
 TEXT ·LogicalAnd256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -32198,6 +32881,7 @@ done:
 // func LogicalOr256(x *Args)
 TEXT ·LogicalOr256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -32231,6 +32915,7 @@ done:
 // func LogicalXor256(x *Args)
 TEXT ·LogicalXor256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 16(AX), DX
@@ -32264,6 +32949,7 @@ done:
 // func LogicalNot256(x *Args)
 TEXT ·LogicalNot256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32277,7 +32963,7 @@ row:
 	JLT tail
 loop:
 	VMOVDQU (SI)(BX*1), Y0
-	VPXOR ·constants+0(SB), Y0, Y3
+	VPXOR 0(R13), Y0, Y3
 	VMOVUPS Y3, (DI)(BX*1)
 	ADDQ $32, BX
 	CMPQ BX, R10
@@ -32294,6 +32980,7 @@ done:
 // func SToD256(x *Args)
 TEXT ·SToD256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32324,6 +33011,7 @@ done:
 // func DToS256(x *Args)
 TEXT ·DToS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32355,6 +33043,7 @@ done:
 // func I32ToS256(x *Args)
 TEXT ·I32ToS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32385,6 +33074,7 @@ done:
 // func I32ToD256(x *Args)
 TEXT ·I32ToD256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32415,6 +33105,7 @@ done:
 // func I32ToI64256(x *Args)
 TEXT ·I32ToI64256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32445,6 +33136,7 @@ done:
 // func SToI32256(x *Args)
 TEXT ·SToI32256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32475,6 +33167,7 @@ done:
 // func BoolToS256(x *Args)
 TEXT ·BoolToS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32490,7 +33183,7 @@ loop:
 	VPMOVZXBD (SI)(BX*1), Y0
 	VPXOR Y3, Y3, Y3
 	VPCMPGTD Y3, Y0, Y3
-	VPAND ·constants+128(SB), Y3, Y3
+	VPAND 128(R13), Y3, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -32507,6 +33200,7 @@ done:
 // func BoolToI32256(x *Args)
 TEXT ·BoolToI32256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32522,7 +33216,7 @@ loop:
 	VPMOVZXBD (SI)(BX*1), Y0
 	VPXOR Y3, Y3, Y3
 	VPCMPGTD Y3, Y0, Y3
-	VPAND ·constants+832(SB), Y3, Y3
+	VPAND 832(R13), Y3, Y3
 	VMOVUPS Y3, (DI)(BX*4)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -32539,6 +33233,7 @@ done:
 // func SToBool256(x *Args)
 TEXT ·SToBool256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32557,7 +33252,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -32574,6 +33269,7 @@ done:
 // func I32ToBool256(x *Args)
 TEXT ·I32ToBool256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32594,7 +33290,7 @@ loop:
 	VEXTRACTF128 $1, Y3, X4
 	VPACKSSDW X4, X3, X3
 	VPACKSSWB X3, X3, X3
-	VPAND ·constants+0(SB), X3, X3
+	VPAND 0(R13), X3, X3
 	VMOVQ X3, (DI)(BX*1)
 	ADDQ $8, BX
 	CMPQ BX, R10
@@ -32611,6 +33307,7 @@ done:
 // func BF16ToS256(x *Args)
 TEXT ·BF16ToS256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32642,6 +33339,7 @@ done:
 // func SToBF16256(x *Args)
 TEXT ·SToBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32657,11 +33355,11 @@ loop:
 	VMOVUPS (SI)(BX*4), Y0
 	VMOVAPS Y0, Y3
 	VPSRLD $16, Y3, Y4
-	VPAND ·constants+832(SB), Y4, Y4
-	VPADDD ·constants+896(SB), Y4, Y4
+	VPAND 832(R13), Y4, Y4
+	VPADDD 896(R13), Y4, Y4
 	VPADDD Y3, Y4, Y4
-	VPAND ·constants+320(SB), Y3, Y5
-	VPCMPEQD ·constants+320(SB), Y5, Y5
+	VPAND 320(R13), Y3, Y5
+	VPCMPEQD 320(R13), Y5, Y5
 	VBLENDVPS Y5, Y3, Y4, Y4
 	VPSRLD $16, Y4, Y4
 	VEXTRACTI128 $1, Y4, X5
@@ -32682,6 +33380,7 @@ done:
 // func ExpWide256(x *Args)
 TEXT ·ExpWide256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32695,30 +33394,30 @@ row:
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Y0
-	VMINPD ·constants+1216(SB), Y0, Y7
-	VMAXPD ·constants+1280(SB), Y7, Y7
-	VMULPD ·constants+1344(SB), Y7, Y4
+	VMINPD 1216(R13), Y0, Y7
+	VMAXPD 1280(R13), Y7, Y7
+	VMULPD 1344(R13), Y7, Y4
 	VROUNDPD $0, Y4, Y4
 	VMOVAPD Y7, Y5
-	VFMADD231PD ·constants+1408(SB), Y4, Y5
-	VFMADD231PD ·constants+1472(SB), Y4, Y5
-	VMOVUPD ·constants+1536(SB), Y6
-	VFMADD213PD ·constants+1600(SB), Y5, Y6
-	VFMADD213PD ·constants+1664(SB), Y5, Y6
-	VFMADD213PD ·constants+1728(SB), Y5, Y6
-	VFMADD213PD ·constants+1792(SB), Y5, Y6
-	VFMADD213PD ·constants+1856(SB), Y5, Y6
-	VFMADD213PD ·constants+1920(SB), Y5, Y6
-	VFMADD213PD ·constants+1984(SB), Y5, Y6
-	VFMADD213PD ·constants+2048(SB), Y5, Y6
-	VFMADD213PD ·constants+2112(SB), Y5, Y6
-	VFMADD213PD ·constants+2176(SB), Y5, Y6
-	VFMADD213PD ·constants+2240(SB), Y5, Y6
-	VFMADD213PD ·constants+512(SB), Y5, Y6
-	VFMADD213PD ·constants+512(SB), Y5, Y6
+	VFMADD231PD 1408(R13), Y4, Y5
+	VFMADD231PD 1472(R13), Y4, Y5
+	VMOVUPD 1536(R13), Y6
+	VFMADD213PD 1600(R13), Y5, Y6
+	VFMADD213PD 1664(R13), Y5, Y6
+	VFMADD213PD 1728(R13), Y5, Y6
+	VFMADD213PD 1792(R13), Y5, Y6
+	VFMADD213PD 1856(R13), Y5, Y6
+	VFMADD213PD 1920(R13), Y5, Y6
+	VFMADD213PD 1984(R13), Y5, Y6
+	VFMADD213PD 2048(R13), Y5, Y6
+	VFMADD213PD 2112(R13), Y5, Y6
+	VFMADD213PD 2176(R13), Y5, Y6
+	VFMADD213PD 2240(R13), Y5, Y6
+	VFMADD213PD 512(R13), Y5, Y6
+	VFMADD213PD 512(R13), Y5, Y6
 	VCVTPD2DQY Y4, X4
 	VPMOVSXDQ X4, Y4
-	VPADDQ ·constants+3904(SB), Y4, Y4
+	VPADDQ 3904(R13), Y4, Y4
 	VPSLLQ $52, Y4, Y4
 	VMULPD Y4, Y6, Y3
 	VCMPPD $3, Y0, Y0, Y4
@@ -32740,6 +33439,7 @@ done:
 // func Expm1Wide256(x *Args)
 TEXT ·Expm1Wide256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32753,36 +33453,36 @@ row:
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Y0
-	VMINPD ·constants+1216(SB), Y0, Y7
-	VMAXPD ·constants+1280(SB), Y7, Y7
-	VMULPD ·constants+1344(SB), Y7, Y4
+	VMINPD 1216(R13), Y0, Y7
+	VMAXPD 1280(R13), Y7, Y7
+	VMULPD 1344(R13), Y7, Y4
 	VROUNDPD $0, Y4, Y4
 	VMOVAPD Y7, Y5
-	VFMADD231PD ·constants+1408(SB), Y4, Y5
-	VFMADD231PD ·constants+1472(SB), Y4, Y5
-	VMOVUPD ·constants+1536(SB), Y6
-	VFMADD213PD ·constants+1600(SB), Y5, Y6
-	VFMADD213PD ·constants+1664(SB), Y5, Y6
-	VFMADD213PD ·constants+1728(SB), Y5, Y6
-	VFMADD213PD ·constants+1792(SB), Y5, Y6
-	VFMADD213PD ·constants+1856(SB), Y5, Y6
-	VFMADD213PD ·constants+1920(SB), Y5, Y6
-	VFMADD213PD ·constants+1984(SB), Y5, Y6
-	VFMADD213PD ·constants+2048(SB), Y5, Y6
-	VFMADD213PD ·constants+2112(SB), Y5, Y6
-	VFMADD213PD ·constants+2176(SB), Y5, Y6
-	VFMADD213PD ·constants+2240(SB), Y5, Y6
-	VFMADD213PD ·constants+512(SB), Y5, Y6
+	VFMADD231PD 1408(R13), Y4, Y5
+	VFMADD231PD 1472(R13), Y4, Y5
+	VMOVUPD 1536(R13), Y6
+	VFMADD213PD 1600(R13), Y5, Y6
+	VFMADD213PD 1664(R13), Y5, Y6
+	VFMADD213PD 1728(R13), Y5, Y6
+	VFMADD213PD 1792(R13), Y5, Y6
+	VFMADD213PD 1856(R13), Y5, Y6
+	VFMADD213PD 1920(R13), Y5, Y6
+	VFMADD213PD 1984(R13), Y5, Y6
+	VFMADD213PD 2048(R13), Y5, Y6
+	VFMADD213PD 2112(R13), Y5, Y6
+	VFMADD213PD 2176(R13), Y5, Y6
+	VFMADD213PD 2240(R13), Y5, Y6
+	VFMADD213PD 512(R13), Y5, Y6
 	VMULPD Y5, Y6, Y6
-	VMOVUPD ·constants+512(SB), Y8
+	VMOVUPD 512(R13), Y8
 	VCVTPD2DQY Y4, X4
 	VPMOVSXDQ X4, Y4
-	VPADDQ ·constants+3904(SB), Y4, Y4
+	VPADDQ 3904(R13), Y4, Y4
 	VPSLLQ $52, Y4, Y4
 	VMULPD Y4, Y8, Y9
 	VSUBPD Y8, Y9, Y3
 	VFMADD231PD Y6, Y9, Y3
-	VANDPD ·constants+448(SB), Y0, Y5
+	VANDPD 448(R13), Y0, Y5
 	VORPD Y5, Y3, Y3
 	VCMPPD $3, Y0, Y0, Y4
 	VBLENDVPD Y4, Y0, Y3, Y3
@@ -32803,6 +33503,7 @@ done:
 // func LogWide256(x *Args)
 TEXT ·LogWide256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32816,43 +33517,43 @@ row:
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Y0
-	VMOVDQU ·constants+2304(SB), Y4
+	VMOVDQU 2304(R13), Y4
 	VPSUBQ Y4, Y0, Y4
 	VPSRAD $20, Y4, Y4
 	VPSRLQ $32, Y4, Y5
 	VPSLLQ $52, Y5, Y5
 	VPSUBQ Y5, Y0, Y5
-	VSUBPD ·constants+512(SB), Y5, Y6
-	VADDPD ·constants+512(SB), Y5, Y7
+	VSUBPD 512(R13), Y5, Y6
+	VADDPD 512(R13), Y5, Y7
 	VDIVPD Y7, Y6, Y6
 	VMULPD Y6, Y6, Y7
-	VMOVUPD ·constants+2368(SB), Y8
-	VFMADD213PD ·constants+2432(SB), Y7, Y8
-	VFMADD213PD ·constants+2496(SB), Y7, Y8
-	VFMADD213PD ·constants+2560(SB), Y7, Y8
-	VFMADD213PD ·constants+2624(SB), Y7, Y8
-	VFMADD213PD ·constants+2688(SB), Y7, Y8
-	VFMADD213PD ·constants+2752(SB), Y7, Y8
-	VFMADD213PD ·constants+2816(SB), Y7, Y8
-	VFMADD213PD ·constants+2880(SB), Y7, Y8
-	VFMADD213PD ·constants+2944(SB), Y7, Y8
-	VFMADD213PD ·constants+3008(SB), Y7, Y8
-	VFMADD213PD ·constants+3072(SB), Y7, Y8
+	VMOVUPD 2368(R13), Y8
+	VFMADD213PD 2432(R13), Y7, Y8
+	VFMADD213PD 2496(R13), Y7, Y8
+	VFMADD213PD 2560(R13), Y7, Y8
+	VFMADD213PD 2624(R13), Y7, Y8
+	VFMADD213PD 2688(R13), Y7, Y8
+	VFMADD213PD 2752(R13), Y7, Y8
+	VFMADD213PD 2816(R13), Y7, Y8
+	VFMADD213PD 2880(R13), Y7, Y8
+	VFMADD213PD 2944(R13), Y7, Y8
+	VFMADD213PD 3008(R13), Y7, Y8
+	VFMADD213PD 3072(R13), Y7, Y8
 	VMULPD Y6, Y8, Y3
 	VEXTRACTI128 $1, Y4, X5
 	VSHUFPS $0xdd, X5, X4, X4
 	VCVTDQ2PD X4, Y4
-	VFMADD231PD ·constants+3136(SB), Y4, Y3
+	VFMADD231PD 3136(R13), Y4, Y3
 	VXORPS Y5, Y5, Y5
 	VCMPPD $0, Y5, Y0, Y7
-	VMOVUPD ·constants+640(SB), Y8
+	VMOVUPD 640(R13), Y8
 	VBLENDVPD Y7, Y8, Y3, Y3
 	VCMPPD $17, Y5, Y0, Y7
-	VMOVUPD ·constants+3200(SB), Y8
+	VMOVUPD 3200(R13), Y8
 	VBLENDVPD Y7, Y8, Y3, Y3
-	VMOVUPD ·constants+704(SB), Y5
+	VMOVUPD 704(R13), Y5
 	VCMPPD $0, Y5, Y0, Y7
-	VMOVUPD ·constants+704(SB), Y8
+	VMOVUPD 704(R13), Y8
 	VBLENDVPD Y7, Y8, Y3, Y3
 	VCMPPD $3, Y0, Y0, Y4
 	VBLENDVPD Y4, Y0, Y3, Y3
@@ -32873,6 +33574,7 @@ done:
 // func Log1pWide256(x *Args)
 TEXT ·Log1pWide256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32886,49 +33588,49 @@ row:
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Y0
-	VADDPD ·constants+512(SB), Y0, Y9
-	VMOVDQU ·constants+2304(SB), Y4
+	VADDPD 512(R13), Y0, Y9
+	VMOVDQU 2304(R13), Y4
 	VPSUBQ Y4, Y9, Y4
 	VPSRAD $20, Y4, Y4
 	VPSRLQ $32, Y4, Y5
 	VPSLLQ $52, Y5, Y5
 	VPSUBQ Y5, Y9, Y5
-	VSUBPD ·constants+512(SB), Y5, Y6
-	VADDPD ·constants+512(SB), Y5, Y7
+	VSUBPD 512(R13), Y5, Y6
+	VADDPD 512(R13), Y5, Y7
 	VDIVPD Y7, Y6, Y6
 	VMULPD Y6, Y6, Y7
-	VMOVUPD ·constants+2368(SB), Y8
-	VFMADD213PD ·constants+2432(SB), Y7, Y8
-	VFMADD213PD ·constants+2496(SB), Y7, Y8
-	VFMADD213PD ·constants+2560(SB), Y7, Y8
-	VFMADD213PD ·constants+2624(SB), Y7, Y8
-	VFMADD213PD ·constants+2688(SB), Y7, Y8
-	VFMADD213PD ·constants+2752(SB), Y7, Y8
-	VFMADD213PD ·constants+2816(SB), Y7, Y8
-	VFMADD213PD ·constants+2880(SB), Y7, Y8
-	VFMADD213PD ·constants+2944(SB), Y7, Y8
-	VFMADD213PD ·constants+3008(SB), Y7, Y8
-	VFMADD213PD ·constants+3072(SB), Y7, Y8
+	VMOVUPD 2368(R13), Y8
+	VFMADD213PD 2432(R13), Y7, Y8
+	VFMADD213PD 2496(R13), Y7, Y8
+	VFMADD213PD 2560(R13), Y7, Y8
+	VFMADD213PD 2624(R13), Y7, Y8
+	VFMADD213PD 2688(R13), Y7, Y8
+	VFMADD213PD 2752(R13), Y7, Y8
+	VFMADD213PD 2816(R13), Y7, Y8
+	VFMADD213PD 2880(R13), Y7, Y8
+	VFMADD213PD 2944(R13), Y7, Y8
+	VFMADD213PD 3008(R13), Y7, Y8
+	VFMADD213PD 3072(R13), Y7, Y8
 	VMULPD Y6, Y8, Y3
 	VEXTRACTI128 $1, Y4, X5
 	VSHUFPS $0xdd, X5, X4, X4
 	VCVTDQ2PD X4, Y4
-	VFMADD231PD ·constants+3136(SB), Y4, Y3
+	VFMADD231PD 3136(R13), Y4, Y3
 	VXORPS Y5, Y5, Y5
 	VCMPPD $0, Y5, Y9, Y7
-	VMOVUPD ·constants+640(SB), Y8
+	VMOVUPD 640(R13), Y8
 	VBLENDVPD Y7, Y8, Y3, Y3
 	VCMPPD $17, Y5, Y9, Y7
-	VMOVUPD ·constants+3200(SB), Y8
+	VMOVUPD 3200(R13), Y8
 	VBLENDVPD Y7, Y8, Y3, Y3
-	VMOVUPD ·constants+704(SB), Y5
+	VMOVUPD 704(R13), Y5
 	VCMPPD $0, Y5, Y9, Y7
-	VMOVUPD ·constants+704(SB), Y8
+	VMOVUPD 704(R13), Y8
 	VBLENDVPD Y7, Y8, Y3, Y3
-	VANDPD ·constants+3264(SB), Y0, Y4
-	VMULPD ·constants+3328(SB), Y0, Y5
+	VANDPD 3264(R13), Y0, Y4
+	VMULPD 3328(R13), Y0, Y5
 	VFMADD213PD Y0, Y0, Y5
-	VCMPPD $17, ·constants+3392(SB), Y4, Y4
+	VCMPPD $17, 3392(R13), Y4, Y4
 	VBLENDVPD Y4, Y5, Y3, Y3
 	VCMPPD $3, Y0, Y0, Y4
 	VBLENDVPD Y4, Y0, Y3, Y3
@@ -32949,6 +33651,7 @@ done:
 // func LogisticWide256(x *Args)
 TEXT ·LogisticWide256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -32962,37 +33665,37 @@ row:
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Y0
-	VMINPD ·constants+3456(SB), Y0, Y7
-	VMAXPD ·constants+1280(SB), Y7, Y7
-	VORPD ·constants+448(SB), Y7, Y8
-	VMULPD ·constants+1344(SB), Y8, Y4
+	VMINPD 3456(R13), Y0, Y7
+	VMAXPD 1280(R13), Y7, Y7
+	VORPD 448(R13), Y7, Y8
+	VMULPD 1344(R13), Y8, Y4
 	VROUNDPD $0, Y4, Y4
 	VMOVAPD Y8, Y5
-	VFMADD231PD ·constants+1408(SB), Y4, Y5
-	VFMADD231PD ·constants+1472(SB), Y4, Y5
-	VMOVUPD ·constants+1536(SB), Y6
-	VFMADD213PD ·constants+1600(SB), Y5, Y6
-	VFMADD213PD ·constants+1664(SB), Y5, Y6
-	VFMADD213PD ·constants+1728(SB), Y5, Y6
-	VFMADD213PD ·constants+1792(SB), Y5, Y6
-	VFMADD213PD ·constants+1856(SB), Y5, Y6
-	VFMADD213PD ·constants+1920(SB), Y5, Y6
-	VFMADD213PD ·constants+1984(SB), Y5, Y6
-	VFMADD213PD ·constants+2048(SB), Y5, Y6
-	VFMADD213PD ·constants+2112(SB), Y5, Y6
-	VFMADD213PD ·constants+2176(SB), Y5, Y6
-	VFMADD213PD ·constants+2240(SB), Y5, Y6
-	VFMADD213PD ·constants+512(SB), Y5, Y6
-	VFMADD213PD ·constants+512(SB), Y5, Y6
+	VFMADD231PD 1408(R13), Y4, Y5
+	VFMADD231PD 1472(R13), Y4, Y5
+	VMOVUPD 1536(R13), Y6
+	VFMADD213PD 1600(R13), Y5, Y6
+	VFMADD213PD 1664(R13), Y5, Y6
+	VFMADD213PD 1728(R13), Y5, Y6
+	VFMADD213PD 1792(R13), Y5, Y6
+	VFMADD213PD 1856(R13), Y5, Y6
+	VFMADD213PD 1920(R13), Y5, Y6
+	VFMADD213PD 1984(R13), Y5, Y6
+	VFMADD213PD 2048(R13), Y5, Y6
+	VFMADD213PD 2112(R13), Y5, Y6
+	VFMADD213PD 2176(R13), Y5, Y6
+	VFMADD213PD 2240(R13), Y5, Y6
+	VFMADD213PD 512(R13), Y5, Y6
+	VFMADD213PD 512(R13), Y5, Y6
 	VCVTPD2DQY Y4, X4
 	VPMOVSXDQ X4, Y4
-	VPADDQ ·constants+3904(SB), Y4, Y4
+	VPADDQ 3904(R13), Y4, Y4
 	VPSLLQ $52, Y4, Y4
 	VMULPD Y4, Y6, Y9
-	VADDPD ·constants+512(SB), Y9, Y10
+	VADDPD 512(R13), Y9, Y10
 	VXORPS Y11, Y11, Y11
 	VCMPPD $17, Y11, Y7, Y11
-	VMOVUPD ·constants+512(SB), Y12
+	VMOVUPD 512(R13), Y12
 	VBLENDVPD Y11, Y9, Y12, Y12
 	VDIVPD Y10, Y12, Y3
 	VCMPPD $3, Y0, Y0, Y4
@@ -33014,6 +33717,7 @@ done:
 // func RsqrtWide256(x *Args)
 TEXT ·RsqrtWide256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -33028,7 +33732,7 @@ row:
 loop:
 	VCVTPS2PD (SI)(BX*4), Y0
 	VSQRTPD Y0, Y4
-	VMOVUPD ·constants+512(SB), Y5
+	VMOVUPD 512(R13), Y5
 	VDIVPD Y4, Y5, Y3
 	VCVTPD2PSY Y3, X3
 	VMOVUPS X3, (DI)(BX*4)
@@ -33047,6 +33751,7 @@ done:
 // func ErfWide256(x *Args)
 TEXT ·ErfWide256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -33060,15 +33765,15 @@ row:
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Y0
-	VANDPD ·constants+3264(SB), Y0, Y4
-	VMINPD ·constants+3520(SB), Y4, Y4
-	VMULPD ·constants+3584(SB), Y4, Y5
+	MOVQ ·erfTableAt(SB), R11
+	VANDPD 3264(R13), Y0, Y4
+	VMINPD 3520(R13), Y4, Y4
+	VMULPD 3584(R13), Y4, Y5
 	VCVTTPD2DQY Y5, X5
 	VCVTDQ2PD X5, Y6
-	LEAQ ·erfTable(SB), R11
-	VADDPD ·constants+2240(SB), Y6, Y6
+	VADDPD 2240(R13), Y6, Y6
 	VMOVAPD Y4, Y7
-	VFMADD231PD ·constants+3648(SB), Y6, Y7
+	VFMADD231PD 3648(R13), Y6, Y7
 	VPCMPEQD Y10, Y10, Y10
 	VGATHERDPD Y10, 1280(R11)(X5*8), Y9
 	VMOVAPD Y9, Y8
@@ -33103,8 +33808,8 @@ loop:
 	VGATHERDPD Y10, 0(R11)(X5*8), Y9
 	VFMADD213PD Y9, Y7, Y8
 	VMULPD Y4, Y8, Y3
-	VMINPD ·constants+512(SB), Y3, Y3
-	VANDPD ·constants+448(SB), Y0, Y5
+	VMINPD 512(R13), Y3, Y3
+	VANDPD 448(R13), Y0, Y5
 	VORPD Y5, Y3, Y3
 	VCMPPD $3, Y0, Y0, Y4
 	VBLENDVPD Y4, Y0, Y3, Y3
@@ -33125,6 +33830,7 @@ done:
 // func TanhWide256(x *Args)
 TEXT ·TanhWide256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -33138,15 +33844,15 @@ row:
 	JLT tail
 loop:
 	VCVTPS2PD (SI)(BX*4), Y0
-	VANDPD ·constants+3264(SB), Y0, Y4
-	VMINPD ·constants+3712(SB), Y4, Y4
-	VMULPD ·constants+3776(SB), Y4, Y5
+	MOVQ ·tanhTableAt(SB), R11
+	VANDPD 3264(R13), Y0, Y4
+	VMINPD 3712(R13), Y4, Y4
+	VMULPD 3776(R13), Y4, Y5
 	VCVTTPD2DQY Y5, X5
 	VCVTDQ2PD X5, Y6
-	LEAQ ·tanhTable(SB), R11
-	VADDPD ·constants+2240(SB), Y6, Y6
+	VADDPD 2240(R13), Y6, Y6
 	VMOVAPD Y4, Y7
-	VFMADD231PD ·constants+3840(SB), Y6, Y7
+	VFMADD231PD 3840(R13), Y6, Y7
 	VPCMPEQD Y10, Y10, Y10
 	VGATHERDPD Y10, 1792(R11)(X5*8), Y9
 	VMOVAPD Y9, Y8
@@ -33193,8 +33899,8 @@ loop:
 	VGATHERDPD Y10, 0(R11)(X5*8), Y9
 	VFMADD213PD Y9, Y7, Y8
 	VMULPD Y4, Y8, Y3
-	VMINPD ·constants+512(SB), Y3, Y3
-	VANDPD ·constants+448(SB), Y0, Y5
+	VMINPD 512(R13), Y3, Y3
+	VANDPD 448(R13), Y0, Y5
 	VORPD Y5, Y3, Y3
 	VCMPPD $3, Y0, Y0, Y4
 	VBLENDVPD Y4, Y0, Y3, Y3
@@ -33215,6 +33921,7 @@ done:
 // func ExpWideBF16256(x *Args)
 TEXT ·ExpWideBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -33230,41 +33937,41 @@ loop:
 	VPMOVZXWD (SI)(BX*2), X0
 	VPSLLD $16, X0, X0
 	VCVTPS2PD X0, Y0
-	VMINPD ·constants+1216(SB), Y0, Y7
-	VMAXPD ·constants+1280(SB), Y7, Y7
-	VMULPD ·constants+1344(SB), Y7, Y4
+	VMINPD 1216(R13), Y0, Y7
+	VMAXPD 1280(R13), Y7, Y7
+	VMULPD 1344(R13), Y7, Y4
 	VROUNDPD $0, Y4, Y4
 	VMOVAPD Y7, Y5
-	VFMADD231PD ·constants+1408(SB), Y4, Y5
-	VFMADD231PD ·constants+1472(SB), Y4, Y5
-	VMOVUPD ·constants+1536(SB), Y6
-	VFMADD213PD ·constants+1600(SB), Y5, Y6
-	VFMADD213PD ·constants+1664(SB), Y5, Y6
-	VFMADD213PD ·constants+1728(SB), Y5, Y6
-	VFMADD213PD ·constants+1792(SB), Y5, Y6
-	VFMADD213PD ·constants+1856(SB), Y5, Y6
-	VFMADD213PD ·constants+1920(SB), Y5, Y6
-	VFMADD213PD ·constants+1984(SB), Y5, Y6
-	VFMADD213PD ·constants+2048(SB), Y5, Y6
-	VFMADD213PD ·constants+2112(SB), Y5, Y6
-	VFMADD213PD ·constants+2176(SB), Y5, Y6
-	VFMADD213PD ·constants+2240(SB), Y5, Y6
-	VFMADD213PD ·constants+512(SB), Y5, Y6
-	VFMADD213PD ·constants+512(SB), Y5, Y6
+	VFMADD231PD 1408(R13), Y4, Y5
+	VFMADD231PD 1472(R13), Y4, Y5
+	VMOVUPD 1536(R13), Y6
+	VFMADD213PD 1600(R13), Y5, Y6
+	VFMADD213PD 1664(R13), Y5, Y6
+	VFMADD213PD 1728(R13), Y5, Y6
+	VFMADD213PD 1792(R13), Y5, Y6
+	VFMADD213PD 1856(R13), Y5, Y6
+	VFMADD213PD 1920(R13), Y5, Y6
+	VFMADD213PD 1984(R13), Y5, Y6
+	VFMADD213PD 2048(R13), Y5, Y6
+	VFMADD213PD 2112(R13), Y5, Y6
+	VFMADD213PD 2176(R13), Y5, Y6
+	VFMADD213PD 2240(R13), Y5, Y6
+	VFMADD213PD 512(R13), Y5, Y6
+	VFMADD213PD 512(R13), Y5, Y6
 	VCVTPD2DQY Y4, X4
 	VPMOVSXDQ X4, Y4
-	VPADDQ ·constants+3904(SB), Y4, Y4
+	VPADDQ 3904(R13), Y4, Y4
 	VPSLLQ $52, Y4, Y4
 	VMULPD Y4, Y6, Y3
 	VCMPPD $3, Y0, Y0, Y4
 	VBLENDVPD Y4, Y0, Y3, Y3
 	VCVTPD2PSY Y3, X3
 	VPSRLD $16, X3, X4
-	VPAND ·constants+832(SB), X4, X4
-	VPADDD ·constants+896(SB), X4, X4
+	VPAND 832(R13), X4, X4
+	VPADDD 896(R13), X4, X4
 	VPADDD X3, X4, X4
-	VPAND ·constants+320(SB), X3, X5
-	VPCMPEQD ·constants+320(SB), X5, X5
+	VPAND 320(R13), X3, X5
+	VPCMPEQD 320(R13), X5, X5
 	VBLENDVPS X5, X3, X4, X4
 	VPSRLD $16, X4, X4
 	VPACKUSDW X4, X4, X4
@@ -33284,6 +33991,7 @@ done:
 // func Expm1WideBF16256(x *Args)
 TEXT ·Expm1WideBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -33299,46 +34007,46 @@ loop:
 	VPMOVZXWD (SI)(BX*2), X0
 	VPSLLD $16, X0, X0
 	VCVTPS2PD X0, Y0
-	VMINPD ·constants+1216(SB), Y0, Y7
-	VMAXPD ·constants+1280(SB), Y7, Y7
-	VMULPD ·constants+1344(SB), Y7, Y4
+	VMINPD 1216(R13), Y0, Y7
+	VMAXPD 1280(R13), Y7, Y7
+	VMULPD 1344(R13), Y7, Y4
 	VROUNDPD $0, Y4, Y4
 	VMOVAPD Y7, Y5
-	VFMADD231PD ·constants+1408(SB), Y4, Y5
-	VFMADD231PD ·constants+1472(SB), Y4, Y5
-	VMOVUPD ·constants+1536(SB), Y6
-	VFMADD213PD ·constants+1600(SB), Y5, Y6
-	VFMADD213PD ·constants+1664(SB), Y5, Y6
-	VFMADD213PD ·constants+1728(SB), Y5, Y6
-	VFMADD213PD ·constants+1792(SB), Y5, Y6
-	VFMADD213PD ·constants+1856(SB), Y5, Y6
-	VFMADD213PD ·constants+1920(SB), Y5, Y6
-	VFMADD213PD ·constants+1984(SB), Y5, Y6
-	VFMADD213PD ·constants+2048(SB), Y5, Y6
-	VFMADD213PD ·constants+2112(SB), Y5, Y6
-	VFMADD213PD ·constants+2176(SB), Y5, Y6
-	VFMADD213PD ·constants+2240(SB), Y5, Y6
-	VFMADD213PD ·constants+512(SB), Y5, Y6
+	VFMADD231PD 1408(R13), Y4, Y5
+	VFMADD231PD 1472(R13), Y4, Y5
+	VMOVUPD 1536(R13), Y6
+	VFMADD213PD 1600(R13), Y5, Y6
+	VFMADD213PD 1664(R13), Y5, Y6
+	VFMADD213PD 1728(R13), Y5, Y6
+	VFMADD213PD 1792(R13), Y5, Y6
+	VFMADD213PD 1856(R13), Y5, Y6
+	VFMADD213PD 1920(R13), Y5, Y6
+	VFMADD213PD 1984(R13), Y5, Y6
+	VFMADD213PD 2048(R13), Y5, Y6
+	VFMADD213PD 2112(R13), Y5, Y6
+	VFMADD213PD 2176(R13), Y5, Y6
+	VFMADD213PD 2240(R13), Y5, Y6
+	VFMADD213PD 512(R13), Y5, Y6
 	VMULPD Y5, Y6, Y6
-	VMOVUPD ·constants+512(SB), Y8
+	VMOVUPD 512(R13), Y8
 	VCVTPD2DQY Y4, X4
 	VPMOVSXDQ X4, Y4
-	VPADDQ ·constants+3904(SB), Y4, Y4
+	VPADDQ 3904(R13), Y4, Y4
 	VPSLLQ $52, Y4, Y4
 	VMULPD Y4, Y8, Y9
 	VSUBPD Y8, Y9, Y3
 	VFMADD231PD Y6, Y9, Y3
-	VANDPD ·constants+448(SB), Y0, Y5
+	VANDPD 448(R13), Y0, Y5
 	VORPD Y5, Y3, Y3
 	VCMPPD $3, Y0, Y0, Y4
 	VBLENDVPD Y4, Y0, Y3, Y3
 	VCVTPD2PSY Y3, X3
 	VPSRLD $16, X3, X4
-	VPAND ·constants+832(SB), X4, X4
-	VPADDD ·constants+896(SB), X4, X4
+	VPAND 832(R13), X4, X4
+	VPADDD 896(R13), X4, X4
 	VPADDD X3, X4, X4
-	VPAND ·constants+320(SB), X3, X5
-	VPCMPEQD ·constants+320(SB), X5, X5
+	VPAND 320(R13), X3, X5
+	VPCMPEQD 320(R13), X5, X5
 	VBLENDVPS X5, X3, X4, X4
 	VPSRLD $16, X4, X4
 	VPACKUSDW X4, X4, X4
@@ -33358,6 +34066,7 @@ done:
 // func LogWideBF16256(x *Args)
 TEXT ·LogWideBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -33373,53 +34082,53 @@ loop:
 	VPMOVZXWD (SI)(BX*2), X0
 	VPSLLD $16, X0, X0
 	VCVTPS2PD X0, Y0
-	VMOVDQU ·constants+2304(SB), Y4
+	VMOVDQU 2304(R13), Y4
 	VPSUBQ Y4, Y0, Y4
 	VPSRAD $20, Y4, Y4
 	VPSRLQ $32, Y4, Y5
 	VPSLLQ $52, Y5, Y5
 	VPSUBQ Y5, Y0, Y5
-	VSUBPD ·constants+512(SB), Y5, Y6
-	VADDPD ·constants+512(SB), Y5, Y7
+	VSUBPD 512(R13), Y5, Y6
+	VADDPD 512(R13), Y5, Y7
 	VDIVPD Y7, Y6, Y6
 	VMULPD Y6, Y6, Y7
-	VMOVUPD ·constants+2368(SB), Y8
-	VFMADD213PD ·constants+2432(SB), Y7, Y8
-	VFMADD213PD ·constants+2496(SB), Y7, Y8
-	VFMADD213PD ·constants+2560(SB), Y7, Y8
-	VFMADD213PD ·constants+2624(SB), Y7, Y8
-	VFMADD213PD ·constants+2688(SB), Y7, Y8
-	VFMADD213PD ·constants+2752(SB), Y7, Y8
-	VFMADD213PD ·constants+2816(SB), Y7, Y8
-	VFMADD213PD ·constants+2880(SB), Y7, Y8
-	VFMADD213PD ·constants+2944(SB), Y7, Y8
-	VFMADD213PD ·constants+3008(SB), Y7, Y8
-	VFMADD213PD ·constants+3072(SB), Y7, Y8
+	VMOVUPD 2368(R13), Y8
+	VFMADD213PD 2432(R13), Y7, Y8
+	VFMADD213PD 2496(R13), Y7, Y8
+	VFMADD213PD 2560(R13), Y7, Y8
+	VFMADD213PD 2624(R13), Y7, Y8
+	VFMADD213PD 2688(R13), Y7, Y8
+	VFMADD213PD 2752(R13), Y7, Y8
+	VFMADD213PD 2816(R13), Y7, Y8
+	VFMADD213PD 2880(R13), Y7, Y8
+	VFMADD213PD 2944(R13), Y7, Y8
+	VFMADD213PD 3008(R13), Y7, Y8
+	VFMADD213PD 3072(R13), Y7, Y8
 	VMULPD Y6, Y8, Y3
 	VEXTRACTI128 $1, Y4, X5
 	VSHUFPS $0xdd, X5, X4, X4
 	VCVTDQ2PD X4, Y4
-	VFMADD231PD ·constants+3136(SB), Y4, Y3
+	VFMADD231PD 3136(R13), Y4, Y3
 	VXORPS Y5, Y5, Y5
 	VCMPPD $0, Y5, Y0, Y7
-	VMOVUPD ·constants+640(SB), Y8
+	VMOVUPD 640(R13), Y8
 	VBLENDVPD Y7, Y8, Y3, Y3
 	VCMPPD $17, Y5, Y0, Y7
-	VMOVUPD ·constants+3200(SB), Y8
+	VMOVUPD 3200(R13), Y8
 	VBLENDVPD Y7, Y8, Y3, Y3
-	VMOVUPD ·constants+704(SB), Y5
+	VMOVUPD 704(R13), Y5
 	VCMPPD $0, Y5, Y0, Y7
-	VMOVUPD ·constants+704(SB), Y8
+	VMOVUPD 704(R13), Y8
 	VBLENDVPD Y7, Y8, Y3, Y3
 	VCMPPD $3, Y0, Y0, Y4
 	VBLENDVPD Y4, Y0, Y3, Y3
 	VCVTPD2PSY Y3, X3
 	VPSRLD $16, X3, X4
-	VPAND ·constants+832(SB), X4, X4
-	VPADDD ·constants+896(SB), X4, X4
+	VPAND 832(R13), X4, X4
+	VPADDD 896(R13), X4, X4
 	VPADDD X3, X4, X4
-	VPAND ·constants+320(SB), X3, X5
-	VPCMPEQD ·constants+320(SB), X5, X5
+	VPAND 320(R13), X3, X5
+	VPCMPEQD 320(R13), X5, X5
 	VBLENDVPS X5, X3, X4, X4
 	VPSRLD $16, X4, X4
 	VPACKUSDW X4, X4, X4
@@ -33439,6 +34148,7 @@ done:
 // func Log1pWideBF16256(x *Args)
 TEXT ·Log1pWideBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -33454,59 +34164,59 @@ loop:
 	VPMOVZXWD (SI)(BX*2), X0
 	VPSLLD $16, X0, X0
 	VCVTPS2PD X0, Y0
-	VADDPD ·constants+512(SB), Y0, Y9
-	VMOVDQU ·constants+2304(SB), Y4
+	VADDPD 512(R13), Y0, Y9
+	VMOVDQU 2304(R13), Y4
 	VPSUBQ Y4, Y9, Y4
 	VPSRAD $20, Y4, Y4
 	VPSRLQ $32, Y4, Y5
 	VPSLLQ $52, Y5, Y5
 	VPSUBQ Y5, Y9, Y5
-	VSUBPD ·constants+512(SB), Y5, Y6
-	VADDPD ·constants+512(SB), Y5, Y7
+	VSUBPD 512(R13), Y5, Y6
+	VADDPD 512(R13), Y5, Y7
 	VDIVPD Y7, Y6, Y6
 	VMULPD Y6, Y6, Y7
-	VMOVUPD ·constants+2368(SB), Y8
-	VFMADD213PD ·constants+2432(SB), Y7, Y8
-	VFMADD213PD ·constants+2496(SB), Y7, Y8
-	VFMADD213PD ·constants+2560(SB), Y7, Y8
-	VFMADD213PD ·constants+2624(SB), Y7, Y8
-	VFMADD213PD ·constants+2688(SB), Y7, Y8
-	VFMADD213PD ·constants+2752(SB), Y7, Y8
-	VFMADD213PD ·constants+2816(SB), Y7, Y8
-	VFMADD213PD ·constants+2880(SB), Y7, Y8
-	VFMADD213PD ·constants+2944(SB), Y7, Y8
-	VFMADD213PD ·constants+3008(SB), Y7, Y8
-	VFMADD213PD ·constants+3072(SB), Y7, Y8
+	VMOVUPD 2368(R13), Y8
+	VFMADD213PD 2432(R13), Y7, Y8
+	VFMADD213PD 2496(R13), Y7, Y8
+	VFMADD213PD 2560(R13), Y7, Y8
+	VFMADD213PD 2624(R13), Y7, Y8
+	VFMADD213PD 2688(R13), Y7, Y8
+	VFMADD213PD 2752(R13), Y7, Y8
+	VFMADD213PD 2816(R13), Y7, Y8
+	VFMADD213PD 2880(R13), Y7, Y8
+	VFMADD213PD 2944(R13), Y7, Y8
+	VFMADD213PD 3008(R13), Y7, Y8
+	VFMADD213PD 3072(R13), Y7, Y8
 	VMULPD Y6, Y8, Y3
 	VEXTRACTI128 $1, Y4, X5
 	VSHUFPS $0xdd, X5, X4, X4
 	VCVTDQ2PD X4, Y4
-	VFMADD231PD ·constants+3136(SB), Y4, Y3
+	VFMADD231PD 3136(R13), Y4, Y3
 	VXORPS Y5, Y5, Y5
 	VCMPPD $0, Y5, Y9, Y7
-	VMOVUPD ·constants+640(SB), Y8
+	VMOVUPD 640(R13), Y8
 	VBLENDVPD Y7, Y8, Y3, Y3
 	VCMPPD $17, Y5, Y9, Y7
-	VMOVUPD ·constants+3200(SB), Y8
+	VMOVUPD 3200(R13), Y8
 	VBLENDVPD Y7, Y8, Y3, Y3
-	VMOVUPD ·constants+704(SB), Y5
+	VMOVUPD 704(R13), Y5
 	VCMPPD $0, Y5, Y9, Y7
-	VMOVUPD ·constants+704(SB), Y8
+	VMOVUPD 704(R13), Y8
 	VBLENDVPD Y7, Y8, Y3, Y3
-	VANDPD ·constants+3264(SB), Y0, Y4
-	VMULPD ·constants+3328(SB), Y0, Y5
+	VANDPD 3264(R13), Y0, Y4
+	VMULPD 3328(R13), Y0, Y5
 	VFMADD213PD Y0, Y0, Y5
-	VCMPPD $17, ·constants+3392(SB), Y4, Y4
+	VCMPPD $17, 3392(R13), Y4, Y4
 	VBLENDVPD Y4, Y5, Y3, Y3
 	VCMPPD $3, Y0, Y0, Y4
 	VBLENDVPD Y4, Y0, Y3, Y3
 	VCVTPD2PSY Y3, X3
 	VPSRLD $16, X3, X4
-	VPAND ·constants+832(SB), X4, X4
-	VPADDD ·constants+896(SB), X4, X4
+	VPAND 832(R13), X4, X4
+	VPADDD 896(R13), X4, X4
 	VPADDD X3, X4, X4
-	VPAND ·constants+320(SB), X3, X5
-	VPCMPEQD ·constants+320(SB), X5, X5
+	VPAND 320(R13), X3, X5
+	VPCMPEQD 320(R13), X5, X5
 	VBLENDVPS X5, X3, X4, X4
 	VPSRLD $16, X4, X4
 	VPACKUSDW X4, X4, X4
@@ -33526,6 +34236,7 @@ done:
 // func LogisticWideBF16256(x *Args)
 TEXT ·LogisticWideBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -33541,48 +34252,48 @@ loop:
 	VPMOVZXWD (SI)(BX*2), X0
 	VPSLLD $16, X0, X0
 	VCVTPS2PD X0, Y0
-	VMINPD ·constants+3456(SB), Y0, Y7
-	VMAXPD ·constants+1280(SB), Y7, Y7
-	VORPD ·constants+448(SB), Y7, Y8
-	VMULPD ·constants+1344(SB), Y8, Y4
+	VMINPD 3456(R13), Y0, Y7
+	VMAXPD 1280(R13), Y7, Y7
+	VORPD 448(R13), Y7, Y8
+	VMULPD 1344(R13), Y8, Y4
 	VROUNDPD $0, Y4, Y4
 	VMOVAPD Y8, Y5
-	VFMADD231PD ·constants+1408(SB), Y4, Y5
-	VFMADD231PD ·constants+1472(SB), Y4, Y5
-	VMOVUPD ·constants+1536(SB), Y6
-	VFMADD213PD ·constants+1600(SB), Y5, Y6
-	VFMADD213PD ·constants+1664(SB), Y5, Y6
-	VFMADD213PD ·constants+1728(SB), Y5, Y6
-	VFMADD213PD ·constants+1792(SB), Y5, Y6
-	VFMADD213PD ·constants+1856(SB), Y5, Y6
-	VFMADD213PD ·constants+1920(SB), Y5, Y6
-	VFMADD213PD ·constants+1984(SB), Y5, Y6
-	VFMADD213PD ·constants+2048(SB), Y5, Y6
-	VFMADD213PD ·constants+2112(SB), Y5, Y6
-	VFMADD213PD ·constants+2176(SB), Y5, Y6
-	VFMADD213PD ·constants+2240(SB), Y5, Y6
-	VFMADD213PD ·constants+512(SB), Y5, Y6
-	VFMADD213PD ·constants+512(SB), Y5, Y6
+	VFMADD231PD 1408(R13), Y4, Y5
+	VFMADD231PD 1472(R13), Y4, Y5
+	VMOVUPD 1536(R13), Y6
+	VFMADD213PD 1600(R13), Y5, Y6
+	VFMADD213PD 1664(R13), Y5, Y6
+	VFMADD213PD 1728(R13), Y5, Y6
+	VFMADD213PD 1792(R13), Y5, Y6
+	VFMADD213PD 1856(R13), Y5, Y6
+	VFMADD213PD 1920(R13), Y5, Y6
+	VFMADD213PD 1984(R13), Y5, Y6
+	VFMADD213PD 2048(R13), Y5, Y6
+	VFMADD213PD 2112(R13), Y5, Y6
+	VFMADD213PD 2176(R13), Y5, Y6
+	VFMADD213PD 2240(R13), Y5, Y6
+	VFMADD213PD 512(R13), Y5, Y6
+	VFMADD213PD 512(R13), Y5, Y6
 	VCVTPD2DQY Y4, X4
 	VPMOVSXDQ X4, Y4
-	VPADDQ ·constants+3904(SB), Y4, Y4
+	VPADDQ 3904(R13), Y4, Y4
 	VPSLLQ $52, Y4, Y4
 	VMULPD Y4, Y6, Y9
-	VADDPD ·constants+512(SB), Y9, Y10
+	VADDPD 512(R13), Y9, Y10
 	VXORPS Y11, Y11, Y11
 	VCMPPD $17, Y11, Y7, Y11
-	VMOVUPD ·constants+512(SB), Y12
+	VMOVUPD 512(R13), Y12
 	VBLENDVPD Y11, Y9, Y12, Y12
 	VDIVPD Y10, Y12, Y3
 	VCMPPD $3, Y0, Y0, Y4
 	VBLENDVPD Y4, Y0, Y3, Y3
 	VCVTPD2PSY Y3, X3
 	VPSRLD $16, X3, X4
-	VPAND ·constants+832(SB), X4, X4
-	VPADDD ·constants+896(SB), X4, X4
+	VPAND 832(R13), X4, X4
+	VPADDD 896(R13), X4, X4
 	VPADDD X3, X4, X4
-	VPAND ·constants+320(SB), X3, X5
-	VPCMPEQD ·constants+320(SB), X5, X5
+	VPAND 320(R13), X3, X5
+	VPCMPEQD 320(R13), X5, X5
 	VBLENDVPS X5, X3, X4, X4
 	VPSRLD $16, X4, X4
 	VPACKUSDW X4, X4, X4
@@ -33602,6 +34313,7 @@ done:
 // func RsqrtWideBF16256(x *Args)
 TEXT ·RsqrtWideBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -33618,15 +34330,15 @@ loop:
 	VPSLLD $16, X0, X0
 	VCVTPS2PD X0, Y0
 	VSQRTPD Y0, Y4
-	VMOVUPD ·constants+512(SB), Y5
+	VMOVUPD 512(R13), Y5
 	VDIVPD Y4, Y5, Y3
 	VCVTPD2PSY Y3, X3
 	VPSRLD $16, X3, X4
-	VPAND ·constants+832(SB), X4, X4
-	VPADDD ·constants+896(SB), X4, X4
+	VPAND 832(R13), X4, X4
+	VPADDD 896(R13), X4, X4
 	VPADDD X3, X4, X4
-	VPAND ·constants+320(SB), X3, X5
-	VPCMPEQD ·constants+320(SB), X5, X5
+	VPAND 320(R13), X3, X5
+	VPCMPEQD 320(R13), X5, X5
 	VBLENDVPS X5, X3, X4, X4
 	VPSRLD $16, X4, X4
 	VPACKUSDW X4, X4, X4
@@ -33646,6 +34358,7 @@ done:
 // func ErfWideBF16256(x *Args)
 TEXT ·ErfWideBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -33661,15 +34374,15 @@ loop:
 	VPMOVZXWD (SI)(BX*2), X0
 	VPSLLD $16, X0, X0
 	VCVTPS2PD X0, Y0
-	VANDPD ·constants+3264(SB), Y0, Y4
-	VMINPD ·constants+3520(SB), Y4, Y4
-	VMULPD ·constants+3584(SB), Y4, Y5
+	MOVQ ·erfTableAt(SB), R11
+	VANDPD 3264(R13), Y0, Y4
+	VMINPD 3520(R13), Y4, Y4
+	VMULPD 3584(R13), Y4, Y5
 	VCVTTPD2DQY Y5, X5
 	VCVTDQ2PD X5, Y6
-	LEAQ ·erfTable(SB), R11
-	VADDPD ·constants+2240(SB), Y6, Y6
+	VADDPD 2240(R13), Y6, Y6
 	VMOVAPD Y4, Y7
-	VFMADD231PD ·constants+3648(SB), Y6, Y7
+	VFMADD231PD 3648(R13), Y6, Y7
 	VPCMPEQD Y10, Y10, Y10
 	VGATHERDPD Y10, 1280(R11)(X5*8), Y9
 	VMOVAPD Y9, Y8
@@ -33704,18 +34417,18 @@ loop:
 	VGATHERDPD Y10, 0(R11)(X5*8), Y9
 	VFMADD213PD Y9, Y7, Y8
 	VMULPD Y4, Y8, Y3
-	VMINPD ·constants+512(SB), Y3, Y3
-	VANDPD ·constants+448(SB), Y0, Y5
+	VMINPD 512(R13), Y3, Y3
+	VANDPD 448(R13), Y0, Y5
 	VORPD Y5, Y3, Y3
 	VCMPPD $3, Y0, Y0, Y4
 	VBLENDVPD Y4, Y0, Y3, Y3
 	VCVTPD2PSY Y3, X3
 	VPSRLD $16, X3, X4
-	VPAND ·constants+832(SB), X4, X4
-	VPADDD ·constants+896(SB), X4, X4
+	VPAND 832(R13), X4, X4
+	VPADDD 896(R13), X4, X4
 	VPADDD X3, X4, X4
-	VPAND ·constants+320(SB), X3, X5
-	VPCMPEQD ·constants+320(SB), X5, X5
+	VPAND 320(R13), X3, X5
+	VPCMPEQD 320(R13), X5, X5
 	VBLENDVPS X5, X3, X4, X4
 	VPSRLD $16, X4, X4
 	VPACKUSDW X4, X4, X4
@@ -33735,6 +34448,7 @@ done:
 // func TanhWideBF16256(x *Args)
 TEXT ·TanhWideBF16256(SB), NOSPLIT, $0-8
 	MOVQ x+0(FP), AX
+	MOVQ ·constantsAt(SB), R13
 	MOVQ 0(AX), DI
 	MOVQ 8(AX), SI
 	MOVQ 64(AX), R12
@@ -33750,15 +34464,15 @@ loop:
 	VPMOVZXWD (SI)(BX*2), X0
 	VPSLLD $16, X0, X0
 	VCVTPS2PD X0, Y0
-	VANDPD ·constants+3264(SB), Y0, Y4
-	VMINPD ·constants+3712(SB), Y4, Y4
-	VMULPD ·constants+3776(SB), Y4, Y5
+	MOVQ ·tanhTableAt(SB), R11
+	VANDPD 3264(R13), Y0, Y4
+	VMINPD 3712(R13), Y4, Y4
+	VMULPD 3776(R13), Y4, Y5
 	VCVTTPD2DQY Y5, X5
 	VCVTDQ2PD X5, Y6
-	LEAQ ·tanhTable(SB), R11
-	VADDPD ·constants+2240(SB), Y6, Y6
+	VADDPD 2240(R13), Y6, Y6
 	VMOVAPD Y4, Y7
-	VFMADD231PD ·constants+3840(SB), Y6, Y7
+	VFMADD231PD 3840(R13), Y6, Y7
 	VPCMPEQD Y10, Y10, Y10
 	VGATHERDPD Y10, 1792(R11)(X5*8), Y9
 	VMOVAPD Y9, Y8
@@ -33805,18 +34519,18 @@ loop:
 	VGATHERDPD Y10, 0(R11)(X5*8), Y9
 	VFMADD213PD Y9, Y7, Y8
 	VMULPD Y4, Y8, Y3
-	VMINPD ·constants+512(SB), Y3, Y3
-	VANDPD ·constants+448(SB), Y0, Y5
+	VMINPD 512(R13), Y3, Y3
+	VANDPD 448(R13), Y0, Y5
 	VORPD Y5, Y3, Y3
 	VCMPPD $3, Y0, Y0, Y4
 	VBLENDVPD Y4, Y0, Y3, Y3
 	VCVTPD2PSY Y3, X3
 	VPSRLD $16, X3, X4
-	VPAND ·constants+832(SB), X4, X4
-	VPADDD ·constants+896(SB), X4, X4
+	VPAND 832(R13), X4, X4
+	VPADDD 896(R13), X4, X4
 	VPADDD X3, X4, X4
-	VPAND ·constants+320(SB), X3, X5
-	VPCMPEQD ·constants+320(SB), X5, X5
+	VPAND 320(R13), X3, X5
+	VPCMPEQD 320(R13), X5, X5
 	VBLENDVPS X5, X3, X4, X4
 	VPSRLD $16, X4, X4
 	VPACKUSDW X4, X4, X4
