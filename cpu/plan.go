@@ -107,6 +107,13 @@ func newPlan(s *ir.Segment, o options, other fallbackCompiler) (*plan, error) {
 	if err := b.returns(other); err != nil {
 		return nil, err
 	}
+	if o.elementwise && o.reduce {
+		returned := map[*ir.Value]bool{}
+		for _, n := range b.outputs {
+			returned[b.tensors[n].value] = true
+		}
+		b.fuser.sink(returned)
+	}
 	p.nodes = b.fuser.order()
 	b.schedule()
 	b.share()
