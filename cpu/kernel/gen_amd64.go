@@ -1139,6 +1139,8 @@ func (g *generator) tables() []byte {
 		}
 	}
 	fmt.Fprintf(&b, "}\n")
+	fmt.Fprintf(&b, "\n// Where kernels find their constants and tables: on cache lines, which Go does not promise for variables. A load that crosses\n// lines takes twice as long.\n"+
+		"var (\n\tconstantsAt = onLines(constants[:])\n\terfTableAt = onLines(erfTable[:])\n\ttanhTableAt = onLines(tanhTable[:])\n)\n")
 	for _, bits := range []int{32, 64} {
 		fmt.Fprintf(&b, "\n// masks%d begins with a mask of 32 elements that count, and ends with one of 32 that do not.\nvar masks%d = [64]int%d{%s}\n",
 			bits, bits, bits, strings.TrimSuffix(strings.Repeat("-1, ", 32), ", "))

@@ -70,6 +70,14 @@ var constants = [...][8]uint64{
 	eight(0x3ff),
 }
 
+// Where kernels find their constants and tables: on cache lines, which Go does not promise for variables. A load that crosses
+// lines takes twice as long.
+var (
+	constantsAt = onLines(constants[:])
+	erfTableAt  = onLines(erfTable[:])
+	tanhTableAt = onLines(tanhTable[:])
+)
+
 // masks32 begins with a mask of 32 elements that count, and ends with one of 32 that do not.
 var masks32 = [64]int32{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}
 

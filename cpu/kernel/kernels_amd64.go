@@ -34,14 +34,6 @@ type vectorKernel struct {
 	f     Func
 }
 
-// Where kernels find their constants and tables: on cache lines, which Go does not promise for variables. A load that crosses
-// lines takes twice as long.
-var (
-	constantsAt = onLines(constants[:])
-	erfTableAt  = onLines(erfTable[:])
-	tanhTableAt = onLines(tanhTable[:])
-)
-
 // onLines copies a table to memory that begins on a cache line.
 func onLines[T any](table []T) unsafe.Pointer {
 	size := int(unsafe.Sizeof(table[0]))
