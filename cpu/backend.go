@@ -125,6 +125,7 @@ type Buffer struct {
 	bytes   []byte
 	owner   compute.Buffer // of GoMLX's backend, if that has the memory
 	final   bool
+	donated bool // to an execution: who finalizes it again does no harm
 }
 
 var _ compute.Buffer = (*Buffer)(nil)
@@ -144,6 +145,9 @@ func (b *Buffer) DeviceNum() (compute.DeviceNum, error) { return 0, nil }
 
 // Finalize implements compute.Buffer.
 func (b *Buffer) Finalize() error {
+	if b.donated {
+		return nil
+	}
 	if b.final {
 		return errors.Errorf("epl: cpu: a buffer of %s is finalized twice", b.shape)
 	}

@@ -247,6 +247,7 @@ func (x *executable) run(ins []*Buffer, donate []bool, arena unsafe.Pointer, did
 			} else if err := in.Finalize(); err != nil {
 				return nil, err
 			}
+			in.donated = true
 		}
 	}
 	return outs, nil

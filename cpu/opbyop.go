@@ -67,6 +67,7 @@ func (x *opByOp) Execute(inputs []compute.Buffer, donate []bool, device compute.
 			if err := in.Finalize(); err != nil {
 				return nil, err
 			}
+			in.(*Buffer).donated = true
 		}
 	}
 	return outs, nil
