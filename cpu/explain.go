@@ -143,21 +143,27 @@ func opNames(ops []*ir.Op) string {
 }
 
 // ExecuteWatched implements emit.Watched.
-func (x *executable) ExecuteWatched(inputs []compute.Buffer, donate []bool, _ compute.DeviceNum, did func(emit.Step, time.Time)) ([]compute.Buffer, error) {
+func (x *executable) ExecuteWatched(inputs []compute.Buffer, donate []bool, _ compute.DeviceNum, did func(s emit.Step, start, end time.Time)) ([]compute.Buffer, error) {
 	return x.execute(inputs, donate, func(number int, start time.Time) {
-		var all emit.Step
-		for i, t := range x.plan.steps[number] {
-			s := x.plan.step(t)
-			if i == 0 {
-				all = s
-				continue
-			}
-			all.Together++
-			all.Ops += s.Ops
-			all.Read += s.Read
-			all.Written += s.Written
-		}
-		all.Number = number
-		did(all, start)
+		end := time.Now()
+		did(x.plan.together(number), start, end)
 	})
+}
+
+// together describes the tasks of a step as one.
+func (p *plan) together(number int) (all emit.Step) {
+	for i, t := range p.steps[number] {
+		s := p.step(t)
+		if i == 0 {
+			all = s
+			continue
+		}
+		all.Together++
+		all.Ops += s.Ops
+		all.Flops += s.Flops
+		all.Read += s.Read
+		all.Written += s.Written
+	}
+	all.Number = number
+	return all
 }

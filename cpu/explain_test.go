@@ -5,6 +5,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/gomlx/compute"
 
 	"github.com/easyparallel/epl/cpu"
 	"github.com/easyparallel/epl/emit"
@@ -76,6 +79,49 @@ func TestAListingShowsGroupsProductsAndFallbacks(t *testing.T) {
 	}
 	if got != string(want) {
 		t.Errorf("run with -update if this is right:\n%s", got)
+	}
+}
+
+// A timeline is made of what a watched segment tells.
+func TestAWatchedSegmentTellsItsSteps(t *testing.T) {
+	p, err := ir.Parse(descent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := cpu.New(opByOp(t), 1)
+	defer b.Finalize()
+	exec, err := emit.Program(b, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer exec.Finalize()
+	var ins []compute.Buffer
+	for _, v := range p.Main.Params {
+		in, err := b.BufferFromFlatData(0, make([]float32, v.Shape.Size()), v.Shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ins = append(ins, in)
+	}
+	l, err := b.Plan(emit.Whole(p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flops, bytes int64
+	var last time.Time
+	_, err = exec.(emit.Watched).ExecuteWatched(ins, nil, 0, func(s emit.Step, start, end time.Time) {
+		if start.Before(last) || end.Before(start) {
+			t.Errorf("%s is from %v to %v, after %v", s, start, end, last)
+		}
+		last = end
+		flops += s.Flops
+		bytes += s.Read + s.Written
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, want := l.Sum(""); flops != want.Flops || bytes != want.Read+want.Written || flops == 0 {
+		t.Errorf("steps told of %d operations and %d bytes, the plan has %+v", flops, bytes, want)
 	}
 }
 

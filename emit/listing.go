@@ -19,8 +19,8 @@ type Planner interface {
 
 // Watched is an executable that can tell what its steps do while it runs.
 type Watched interface {
-	// ExecuteWatched is Execute; did is called after each step.
-	ExecuteWatched(inputs []compute.Buffer, donate []bool, device compute.DeviceNum, did func(Step, time.Time)) ([]compute.Buffer, error)
+	// ExecuteWatched is Execute; did is called after each step, with when it began and ended.
+	ExecuteWatched(inputs []compute.Buffer, donate []bool, device compute.DeviceNum, did func(s Step, start, end time.Time)) ([]compute.Buffer, error)
 }
 
 // Listing is what a segment was compiled into: for people, and for the account of memory.
@@ -74,6 +74,18 @@ type Step struct {
 	Why string
 	// Together is how many steps of the kind this stands for, where several are looked at as one.
 	Together int
+}
+
+// String says what the step does, in a few words.
+func (s Step) String() string {
+	if s.Together > 1 {
+		return fmt.Sprintf("%d groups of %d ops", s.Together, s.Ops)
+	}
+	text := s.What + " " + s.Size
+	if s.Kernel != "" {
+		text += ", kernel " + s.Kernel
+	}
+	return text
 }
 
 // Sum adds up the steps of a kind; all, if it is "".

@@ -231,7 +231,7 @@ func (r *run) segment(in schedule.Instr) error {
 		return err
 	}
 	start := time.Now()
-	outs, err := r.device.segments[in.Segment].Execute(ins, donate, 0)
+	outs, err := r.execute(r.device.segments[in.Segment], ins, donate)
 	r.ran(trace.Task{Kind: string(s.Kind), Stage: s.Stage, Micro: in.Micro}, r.schedule.Text(in), start)
 	if err != nil {
 		return err

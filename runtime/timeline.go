@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gomlx/compute"
+
 	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/trace"
@@ -15,6 +18,19 @@ import (
 func (r *run) sendLane() int     { return 1 + r.opts.Communicators }
 func (r *run) hostLane() int     { return 2 + r.opts.Communicators }
 func (r *run) exchangeLane() int { return 3 + r.opts.Communicators }
+func (r *run) kernelLane() int   { return 4 + r.opts.Communicators }
+
+// execute runs a segment. If a timeline is made, and the device can tell, the steps of the segment are in it.
+func (r *run) execute(x compute.Executable, ins []compute.Buffer, donate []bool) ([]compute.Buffer, error) {
+	w, ok := x.(emit.Watched)
+	if r.trace == nil || !ok {
+		return x.Execute(ins, donate, 0)
+	}
+	return w.ExecuteWatched(ins, donate, 0, func(s emit.Step, start, end time.Time) {
+		r.trace.Add(trace.Event{Device: r.id, Lane: r.kernelLane(), Kind: trace.Kernel, Op: s.Kind, Name: s.String(), Start: start, End: end,
+			Bytes: s.Read + s.Written, Flops: s.Flops})
+	})
+}
 
 // did notes what the device itself did, until now.
 func (r *run) did(e trace.Event) {

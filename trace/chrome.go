@@ -17,7 +17,7 @@ import (
 // A file is a timeline in Chrome's trace event format: what [Write] writes and [Read] reads.
 //
 // What a device does itself are slices of one thread, which do not overlap. Communication goes on beside it, several at a
-// time, as asynchronous events. An arrow, called a flow, leads from what sends a value to what receives it. Memory is a
+// time, as asynchronous events, and so are the kernels that its slices consist of. An arrow, called a flow, leads from what sends a value to what receives it. Memory is a
 // counter for every use.
 type file struct {
 	Events []chromeEvent `json:"traceEvents"`
@@ -70,6 +70,8 @@ type chromeArgs struct {
 	What  string  `json:"what,omitempty"`
 	Bytes int64   `json:"bytes,omitempty"`
 	Rate  float64 `json:"GB/s,omitempty"`
+	Flops int64   `json:"flops,omitempty"`
+	Speed float64 `json:"GFLOP/s,omitempty"`
 	Task  string  `json:"task,omitempty"`
 	// Of a task only.
 	Stage   *int   `json:"stage,omitempty"`
@@ -153,7 +155,7 @@ func (s *Step) chrome(zero time.Time, number *int) (out []chromeEvent) {
 	for _, e := range events {
 		c := chromeEvent{Name: e.Name, Cat: string(e.Kind), Phase: completePhase, Pid: e.Device, Tid: e.Lane,
 			Ts: micros(e.Start.Sub(zero)), Dur: micros(e.End.Sub(e.Start))}
-		args := chromeArgs{Op: e.Op, Bytes: e.Bytes, Flow: e.Flow}
+		args := chromeArgs{Op: e.Op, Bytes: e.Bytes, Flops: e.Flops, Speed: math.Round(e.gflops()*1e3) / 1e3, Flow: e.Flow}
 		if r := e.rate(); r > 0 {
 			args.Rate = math.Round(r*1e3) / 1e3
 		}
@@ -163,7 +165,7 @@ func (s *Step) chrome(zero time.Time, number *int) (out []chromeEvent) {
 		if e.Lane > 0 {
 			*number++
 			c.Phase, c.Dur, c.ID2 = asyncBegin, 0, &localID{strconv.Itoa(*number)}
-			if e.Op != "" { // rows are named after the kind of communication
+			if e.Op != "" { // rows are named after the kind of communication, or of kernel
 				c.Name, args.What = e.Op, e.Name
 			}
 		}
@@ -224,14 +226,17 @@ func (s *Step) flows(events []Event, zero time.Time) (out []chromeEvent) {
 // heads name the rows: in Chrome's words, devices are processes and their lanes threads.
 func heads(events []Event) []chromeEvent {
 	type row struct{ device, lane int }
-	rows := map[row]bool{}
+	rows := map[row]Kind{}
 	for _, e := range events {
-		rows[row{e.Device, e.Lane}] = true
+		rows[row{e.Device, e.Lane}] = e.Kind
 	}
 	heads := []chromeEvent{}
-	for r := range rows {
+	for r, kind := range rows {
 		name := "device"
-		if r.lane > 0 {
+		switch {
+		case kind == Kernel:
+			name = "kernels"
+		case r.lane > 0:
 			name = "communicator"
 		}
 		heads = append(heads,

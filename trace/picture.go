@@ -126,6 +126,9 @@ func (s *Step) draw(r *Report, width int, page bool) *picture {
 		row := pictureRow{Label: d.label(s.Pipeline), Y: p.Top + y + barHeight*0.7, Base: y + rowHeight - 5}
 		var until [thinRows]time.Time // by row of communication: when its last one ended
 		for _, e := range byDevice[d.Device] {
+			if e.Kind == Kernel {
+				continue // its task is shown
+			}
 			b := drawEvent(e, d, start, scale, y)
 			if e.communicates() {
 				thin := 0

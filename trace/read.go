@@ -194,7 +194,10 @@ func (c readEvent) event(start time.Time) (Event, error) {
 	if args.Bytes < 0 {
 		return e, errors.Errorf("communicates %d bytes", args.Bytes)
 	}
-	e.Op, e.Bytes, e.Flow = args.Op, args.Bytes, args.Flow
+	if args.Flops < 0 {
+		return e, errors.Errorf("computes %d operations", args.Flops)
+	}
+	e.Op, e.Bytes, e.Flops, e.Flow = args.Op, args.Bytes, args.Flops, args.Flow
 	if e.Lane > 0 && e.Op != "" {
 		e.Name = args.What
 	}

@@ -16,7 +16,7 @@ import (
 func TestATimelineIsReadAsItWasWritten(t *testing.T) {
 	golden(t, "small.json", written(t, small()))
 	rng := rand.New(rand.NewPCG(1, 2))
-	kinds := []trace.Kind{trace.Run, trace.Wait, trace.Communicate, trace.Data, trace.Launch, trace.Receive}
+	kinds := []trace.Kind{trace.Run, trace.Wait, trace.Communicate, trace.Data, trace.Launch, trace.Receive, trace.Kernel}
 	tasks := []string{trace.Forward, trace.Backward, trace.Weights, trace.Instance, trace.Accumulate, trace.Apply}
 	for range 50 {
 		s := &trace.Step{Program: "a \"b\" <c> \u2028", Number: rng.IntN(9), Workers: rng.IntN(3)}
@@ -30,6 +30,9 @@ func TestATimelineIsReadAsItWasWritten(t *testing.T) {
 			if e.Kind == trace.Run && rng.IntN(3) > 0 {
 				e.Task = trace.Task{Kind: tasks[rng.IntN(len(tasks))], Stage: rng.IntN(3), Micro: rng.IntN(3) - 1, Replica: rng.IntN(2)}
 			}
+			if e.Kind == trace.Kernel {
+				e.Flops = rng.Int64N(1e12)
+			}
 			s.Note(e)
 		}
 		got, err := trace.Read(strings.NewReader(written(t, s)))
@@ -41,6 +44,17 @@ func TestATimelineIsReadAsItWasWritten(t *testing.T) {
 		}
 		if want := s.Events(); !reflect.DeepEqual(got.Events(), want) {
 			t.Fatalf("events %v are read as %v", want, got.Events())
+		}
+	}
+}
+
+func TestAKernelHasItsSpeed(t *testing.T) {
+	s := &trace.Step{Program: "p"}
+	s.Add(trace.Event{Lane: 6, Kind: trace.Kernel, Op: "product", Name: "DotGeneral", Start: zero, End: zero.Add(time.Millisecond), Bytes: 3e6, Flops: 1e8})
+	text := written(t, s)
+	for _, want := range []string{`"name": "product"`, `"what": "DotGeneral"`, `"GB/s": 3`, `"GFLOP/s": 100`, `"name": "kernels"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %s in\n%s", want, text)
 		}
 	}
 }

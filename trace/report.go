@@ -163,13 +163,16 @@ func (e Event) communicates() bool { return e.Kind == Communicate }
 // computes tells whether the device computes something during the event.
 func (e Event) computes() bool { return e.Lane == 0 && e.Kind == Run }
 
-// rate is how fast something was communicated, in GB/s; 0 for what is not.
+// rate is how fast something was communicated, or read and written by a kernel, in GB/s; 0 for all else.
 func (e Event) rate() float64 {
-	if !e.communicates() || e.Bytes == 0 {
+	if !e.communicates() && e.Kind != Kernel || e.Bytes == 0 {
 		return 0
 	}
 	return Traffic{Bytes: e.Bytes, Time: e.End.Sub(e.Start)}.Rate()
 }
+
+// gflops is how fast a kernel computed, in GFLOP/s.
+func (e Event) gflops() float64 { return float64(e.Flops) / float64(max(e.End.Sub(e.Start), 1)) }
 
 // exposed returns for how long one of the chosen events of a device went on, and for how long of that it computed nothing.
 func exposed(events []Event, choose func(Event) bool) (all, alone time.Duration) {

@@ -19,9 +19,11 @@ const (
 	Receive Kind = "receive" // waiting for a value of another device, and taking it
 	// Communicate goes on beside the others, in a lane of its own.
 	Communicate Kind = "communicate"
+	// Kernel is a part of a Run, in a lane of its own.
+	Kernel Kind = "kernel"
 )
 
-var kinds = []Kind{Run, Wait, Data, Launch, Receive, Communicate}
+var kinds = []Kind{Run, Wait, Data, Launch, Receive, Communicate, Kernel}
 
 // The kinds of tasks.
 const (
@@ -80,12 +82,13 @@ type Event struct {
 	// several at a time.
 	Lane int
 	Kind Kind
-	// Op is how something is communicated, or was waited for: "all-reduce", "send", "load".
+	// Op is how something is communicated, or was waited for: "all-reduce", "send", "load"; or what kind of kernel it is: "product".
 	Op    string
 	Name  string
 	Start time.Time
 	End   time.Time
-	Bytes int64 // that were communicated: the larger of what a device gives and gets
+	Bytes int64 // that were communicated: the larger of what a device gives and gets; or that a kernel reads and writes
+	Flops int64 // of a kernel
 	Task  Task  // what it was part of; the zero Task: nothing that has a name in a pipeline
 	// Flow is the same for the Launch of a send and the Receive of what it sends, and for nothing else in the step.
 	Flow string

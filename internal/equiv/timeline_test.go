@@ -16,6 +16,7 @@ import (
 	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/internal/chrome"
 	"github.com/easyparallel/epl/trace"
+	"github.com/gomlx/compute"
 )
 
 // timelineCase is a way to run, and the kinds of communication it has.
@@ -108,11 +109,18 @@ func checkStep(t *testing.T, s *trace.Step, ops []string) {
 		}
 		sum.Busy += d.Busy
 		done, awaited := map[string]bool{}, map[string]bool{}
+		products := 0
 		for _, e := range s.Events() {
 			if e.Device == d.Device {
+				if e.Kind == trace.Kernel && e.Op == "product" && e.Flops > 0 && e.Bytes > 0 {
+					products++
+				}
 				done[e.Task.Kind] = true
 				awaited[e.Op] = awaited[e.Op] || e.Kind == trace.Wait
 			}
+		}
+		if products == 0 && os.Getenv(compute.ConfigEnvVar) == "" {
+			t.Errorf("step %d: device %d shows no products", s.Number, d.Device)
 		}
 		for _, op := range ops { // waiting is not being idle
 			if !awaited[op] && op != "send" && op != "store" { // one device receives, or stores, for another
