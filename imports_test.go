@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"cpu/isa":    {},
 	"cpu/kernel": {"cpu/isa"},
 	"cpu/pool":   {"cpu/kernel"},
-	"cpu/gemm":   {"cpu/isa", "cpu/pool"},
+	"cpu/gemm":   {"cpu/isa", "cpu/kernel", "cpu/pool"},
 
 	// How workers find each other and stay in step.
 	"rendezvous":   {"wire", "internal/version"},

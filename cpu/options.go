@@ -6,16 +6,15 @@ import "fmt"
 type options struct {
 	elementwise bool // elementwise ops on the same elements are fused
 	reduce      bool // reductions are fused with others
-	dot         bool // what follows a product is part of it
 	views       bool // ops that only move elements are strides
 	inPlace     bool // results take the memory of what is read for the last time
 }
 
 // everything is what a device does unless it is told otherwise.
-var everything = options{elementwise: true, reduce: true, dot: true, views: true, inPlace: true}
+var everything = options{elementwise: true, reduce: true, views: true, inPlace: true}
 
 // Without switches some of what the engine does off, by the names of EPL_PASSES: "fuse-elementwise", "fuse-reduce",
-// "fuse-dot", "views", "in-place". No bit of a result depends on them.
+// "views", "in-place". No bit of a result depends on them.
 func Without(names ...string) Option {
 	return func(b *Backend) {
 		for _, name := range names {
@@ -24,8 +23,6 @@ func Without(names ...string) Option {
 				b.opts.elementwise = false
 			case "fuse-reduce":
 				b.opts.reduce = false
-			case "fuse-dot":
-				b.opts.dot = false
 			case "views":
 				b.opts.views = false
 			case "in-place":
@@ -38,7 +35,7 @@ func Without(names ...string) Option {
 }
 
 // Unfused makes every op a step of its own.
-func Unfused() Option { return Without("fuse-elementwise", "fuse-reduce", "fuse-dot") }
+func Unfused() Option { return Without("fuse-elementwise", "fuse-reduce") }
 
 // fuses tells whether an op, or a group, may become part of a group; reduces: the op is a reduction.
 func (o options) fuses(reduces bool, groups ...*group) bool {

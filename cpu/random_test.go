@@ -45,7 +45,7 @@ func engines(t testing.TB) map[string]compute.Backend {
 		"unfused":         cpu.New(opByOp(t), 1, cpu.Unfused()),
 		"no views":        cpu.New(opByOp(t), 1, cpu.Without("views")),
 		"not in place":    cpu.New(opByOp(t), 1, cpu.Without("in-place", "fuse-elementwise")),
-		"no reductions":   cpu.New(opByOp(t), 1, cpu.Without("fuse-reduce", "fuse-dot")),
+		"no reductions":   cpu.New(opByOp(t), 1, cpu.Without("fuse-reduce")),
 	}
 	for _, b := range list {
 		t.Cleanup(b.Finalize)

@@ -20,8 +20,6 @@ var Switches = []Switch{
 		Why: "elementwise ops on the same elements run together, block by block, so that values in between stay in caches"},
 	{Name: "fuse-reduce", Exact: true,
 		Why: "sums, maxima and other reductions run together with what computes their operands and reads their results"},
-	{Name: "fuse-dot", Exact: true,
-		Why: "elementwise ops on the result of a product run on each of its blocks while that is in the cache"},
 	{Name: "views", Exact: true,
 		Why: "reshape, transpose, broadcast, slice and reverse are strides of those who read them; off: each is a copy"},
 	{Name: "in-place", Exact: true,
