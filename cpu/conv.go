@@ -192,7 +192,7 @@ func (c *conv) border(size int) (fill func(team *pool.Pool, x, value, out unsafe
 	return fill, (product(padded)*size + 63) &^ 63
 }
 
-// bordered makes a function that copies an image into a larger one with zeros around it. Lines along the last axis that has
+// bordered makes a function that copies an image into a larger one with a value around it. Lines along the last axis that has
 // borders are copied as a whole; where there is dilation, or parts are cut off, element by element.
 func bordered(dims, to []int, config []compute.PadAxis, size int) func(team *pool.Pool, x, value, out unsafe.Pointer) error {
 	last := len(dims) - 1
@@ -210,7 +210,14 @@ func bordered(dims, to []int, config []compute.PadAxis, size int) func(team *poo
 	length := start + line + end
 	lines := product(to[:last])
 	tasks := max(1, min(lines, lines*length/moved))
-	return func(team *pool.Pool, x, _, out unsafe.Pointer) error {
+	return func(team *pool.Pool, x, value, out unsafe.Pointer) error {
+		fill := func(row []byte) {
+			if value == unsafe.Pointer(&zeros) {
+				clear(row)
+				return
+			}
+			copyStrided(unsafe.Pointer(unsafe.SliceData(row)), value, len(row)/size, 0, size)
+		}
 		return team.Run(tasks, func(_ *pool.Worker, t int) {
 			for l := t * lines / tasks; l < (t+1)*lines/tasks; l++ {
 				row := unsafe.Slice((*byte)(unsafe.Add(out, l*length)), length)
@@ -223,12 +230,12 @@ func bordered(dims, to []int, config []compute.PadAxis, size int) func(team *poo
 					stride *= dims[i]
 				}
 				if !inside {
-					clear(row)
+					fill(row)
 					continue
 				}
-				clear(row[:start])
+				fill(row[:start])
 				copy(row[start:], unsafe.Slice((*byte)(unsafe.Add(x, from)), line))
-				clear(row[start+line:])
+				fill(row[start+line:])
 			}
 		})
 	}

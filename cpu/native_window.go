@@ -99,7 +99,7 @@ func reduceWindow(op *ir.Op) nativeFunc {
 		}
 		rows = append(rows, o)
 	})
-	border := padder(dimsOf(x), padded, config, size)
+	border := bordered(dimsOf(x), padded, config, size)
 	init := make([]byte, size)
 	fill(d, unsafe.Pointer(unsafe.SliceData(init)), 1, does.init(d))
 	tasks := max(1, min(len(rows), len(rows)*length*len(taps)/(1<<14)))

@@ -109,18 +109,39 @@ func begin(name string, rows int) int {
 	return n
 }
 
-// loop writes the loop over segments and steps around a step.
-func loop(n int, step func()) {
+// loop writes the loop over segments and steps around a step, which is told by how much A's address is shifted, and B's address.
+// Where the steps of A are contiguous, as channels are, two are taken at a time.
+func loop(n, size, rows int, step func(shift int, b string)) {
 	p("segment:")
 	p("\tMOVQ %d(AX), CX", argK)
+	if rows >= 4 {
+		p("\tCMPQ DX, $%d", size)
+		p("\tJNE step")
+		p("\tSHRQ $1, CX")
+		p("\tJZ odd")
+		p("pair:")
+		step(0, "(DI)")
+		step(size, "(DI)(BX*1)")
+		for i := range n {
+			p("\tADDQ $%d, %s", 2*size, bases[i])
+		}
+		p("\tLEAQ (DI)(BX*2), DI")
+		p("\tDECQ CX")
+		p("\tJNZ pair")
+		p("\tTESTQ $1, %d(AX)", argK)
+		p("\tJZ end")
+		p("odd:")
+		p("\tMOVQ $1, CX")
+	}
 	p("step:")
-	step()
+	step(0, "(DI)")
 	for i := range n {
 		p("\tADDQ DX, %s", bases[i])
 	}
 	p("\tADDQ BX, DI")
 	p("\tDECQ CX")
 	p("\tJNZ step")
+	p("end:")
 	p("\tDECQ SI")
 	p("\tJZ store")
 	for i := range n {
@@ -149,17 +170,17 @@ func kernel512(name, t string, size, rows, vectors int) {
 	for i := range rows * vectors {
 		p("\tVPXORQ Z%d, Z%d, Z%d", i, i, i)
 	}
-	loop(n, func() {
+	loop(n, size, rows, func(shift int, b string) {
 		for j := range vectors {
-			p("\tVMOVUP%s.Z %d(DI), K%d, Z%d", t, 64*j, j+1, 31-j)
+			p("\tVMOVUP%s.Z %d%s, K%d, Z%d", t, 64*j, b, j+1, 31-j)
 		}
 		for i := range rows {
 			if vectors == 1 {
-				p("\tVFMADD231P%s.BCST (%s, Z31, Z%d", t, row(i), acc(i, 0))
+				p("\tVFMADD231P%s.BCST %d(%s, Z31, Z%d", t, shift, row(i), acc(i, 0))
 				continue
 			}
 			z := 28 + i%2
-			p("\tVBROADCASTS%s (%s, Z%d", t, row(i), z)
+			p("\tVBROADCASTS%s %d(%s, Z%d", t, shift, row(i), z)
 			for j := range vectors {
 				p("\tVFMADD231P%s Z%d, Z%d, Z%d", t, z, 31-j, acc(i, j))
 			}
@@ -195,12 +216,12 @@ func kernel256(name, t string, size, rows int) {
 	for i := range 2 * rows {
 		p("\tVXORPS Y%d, Y%d, Y%d", i, i, i)
 	}
-	loop(n, func() {
-		p("\tVMOVUP%s (DI), Y12", t)
-		p("\tVMOVUP%s 32(DI), Y13", t)
+	loop(n, size, rows, func(shift int, b string) {
+		p("\tVMOVUP%s %s, Y12", t, b)
+		p("\tVMOVUP%s 32%s, Y13", t, b)
 		for i := range rows {
 			y := 14 + i%2
-			p("\tVBROADCASTS%s (%s, Y%d", t, row(i), y)
+			p("\tVBROADCASTS%s %d(%s, Y%d", t, shift, row(i), y)
 			p("\tVFMADD231P%s Y%d, Y12, Y%d", t, y, 2*i)
 			p("\tVFMADD231P%s Y%d, Y13, Y%d", t, y, 2*i+1)
 		}
