@@ -17,24 +17,38 @@ import (
 // Pool is the threads of a device: a fixed team that shares one job at a time.
 //
 // Whoever finds nothing to do looks again for a while, because the next job of a training step comes within
-// microseconds and waking a sleeper takes many; then it sleeps, so that an idle device costs nothing.
+// microseconds and waking a sleeper takes many; then it sleeps, so that an idle device costs nothing. Where the pools of this
+// process have more threads awake than there are cores it does not look for long: another thread has work for the core.
 type Pool struct {
 	workers []*Worker // the first is whoever calls Run
 	shared  Worker    // for its memory
-	mu      sync.Mutex
-	wake    *sync.Cond
-	asleep  atomic.Int64
+	procs   int64     // cores
 	closed  atomic.Bool
 
+	mu     sync.Mutex
+	wake   *sync.Cond
+	asleep atomic.Int64 // changes under mu
+
+	_ cacheLine
 	// state is the number of the job, whether it is open (the lowest bit), and how many workers are at it (the 15 bits
 	// above). The fields below change only while it is closed and nobody is at it.
 	state  atomic.Uint64
+	tasks  atomic.Int64
 	f      func(w *Worker, task int)
-	tasks  int64
-	next   atomic.Int64 // the next task that nobody has taken
-	left   atomic.Int64 // tasks that are not done
 	failed atomic.Pointer[error]
+	_      cacheLine
+	next   atomic.Int64 // the next task that nobody has taken
+	_      cacheLine
+	left   atomic.Int64 // tasks that are not done
+	_      cacheLine
 }
+
+// cacheLine keeps what all threads write away from what they look at.
+type cacheLine [64]byte
+
+// awake counts the threads of all pools of this process that do not sleep. Whoever calls Run is one while others of its
+// pool are awake.
+var awake atomic.Int64
 
 const (
 	jobOpen   = 1
@@ -58,18 +72,24 @@ func (w *Worker) Scratch(n int) unsafe.Pointer {
 	return unsafe.Add(p, -uintptr(p)&63)
 }
 
-// looks is how often an idle worker looks for a job before it sleeps: some tens of microseconds.
-const looks = 20000
+// How often a thread looks for what it waits for before it gives up the core: some tens of microseconds, or one.
+const (
+	looks        = 20000
+	looksCrowded = 500
+)
 
 // New starts a pool. Whoever calls Run is one of its threads.
 func New(threads int) *Pool {
-	p := &Pool{}
+	p := &Pool{procs: int64(runtime.GOMAXPROCS(0))}
 	p.wake = sync.NewCond(&p.mu)
 	for i := range max(threads, 1) {
 		p.workers = append(p.workers, &Worker{Index: i})
-		if i > 0 {
-			go p.work(p.workers[i])
-		}
+	}
+	if len(p.workers) > 1 {
+		awake.Add(int64(len(p.workers)))
+	}
+	for _, w := range p.workers[1:] {
+		go p.work(w)
 	}
 	return p
 }
@@ -85,6 +105,14 @@ func (p *Pool) Close() {
 	p.mu.Unlock()
 }
 
+// patience is how often to look.
+func (p *Pool) patience() int {
+	if awake.Load() > p.procs {
+		return looksCrowded
+	}
+	return looks
+}
+
 // Run calls f for every task below tasks, on all threads, and returns when all are done. A panic of a task is an error.
 func (p *Pool) Run(tasks int, f func(w *Worker, task int)) error {
 	if tasks <= 1 || len(p.workers) == 1 {
@@ -94,25 +122,28 @@ func (p *Pool) Run(tasks int, f func(w *Worker, task int)) error {
 			}
 		})
 	}
-	p.f, p.tasks = f, int64(tasks)
+	p.f = f
+	p.tasks.Store(int64(tasks))
 	p.failed.Store(nil)
 	p.next.Store(0)
 	p.left.Store(int64(tasks))
 	p.state.Store(p.state.Load()&^(jobNumber-1) + jobNumber + jobOpen)
 	if p.asleep.Load() > 0 {
 		p.mu.Lock()
-		p.wake.Broadcast()
+		for range min(p.asleep.Load(), int64(tasks)-1) {
+			p.wake.Signal()
+		}
 		p.mu.Unlock()
 	}
 	p.drain(p.workers[0])
-	for i := 0; ; i++ {
+	for i, patience := 0, p.patience(); ; i++ {
 		if p.left.Load() == 0 {
 			if s := p.state.Load(); s&(jobNumber-1) == jobOpen && p.state.CompareAndSwap(s, s&^jobOpen) {
 				break
 			}
 		}
-		if i > looks {
-			runtime.Gosched()
+		if i >= patience {
+			runtime.Gosched() // a thread that has tasks may wait for a core
 		}
 	}
 	p.f = nil
@@ -124,30 +155,35 @@ func (p *Pool) Run(tasks int, f func(w *Worker, task int)) error {
 
 // drain takes tasks until there are none left.
 func (p *Pool) drain(w *Worker) {
+	f, tasks := p.f, p.tasks.Load()
 	for {
 		t := p.next.Add(1) - 1
-		if t >= p.tasks {
+		if t >= tasks {
 			return
 		}
-		if err := guard(func() { p.f(w, int(t)) }); err != nil {
+		if err := guard(func() { f(w, int(t)) }); err != nil {
 			p.failed.CompareAndSwap(nil, &err)
 		}
 		p.left.Add(-1)
 	}
 }
 
-// work is the life of a worker.
+// work is the life of a worker. It begins asleep.
 func (p *Pool) work(w *Worker) {
 	var seen uint64 // the last job that it worked at
+	p.sleep(seen)
 	for {
 		s := p.state.Load()
-		for i := 0; s&jobOpen == 0 || s/jobNumber == seen; i++ {
+		for i, patience := 0, p.patience(); !p.open(s, seen); i++ {
 			if p.closed.Load() {
+				p.mu.Lock()
+				p.rest(1)
+				p.mu.Unlock()
 				return
 			}
-			if i >= looks {
+			if i >= patience {
 				p.sleep(seen)
-				i = 0
+				i, patience = 0, p.patience()
 			}
 			s = p.state.Load()
 		}
@@ -160,19 +196,32 @@ func (p *Pool) work(w *Worker) {
 	}
 }
 
-// sleep returns when there is a job that the worker has not seen.
+// open tells whether there is a job in the state that the worker has not seen, with tasks left to take.
+func (p *Pool) open(s, seen uint64) bool {
+	return s&jobOpen != 0 && s/jobNumber != seen && p.next.Load() < p.tasks.Load()
+}
+
+// sleep returns when there is a job that the worker has not seen, or the pool is closed.
 func (p *Pool) sleep(seen uint64) {
-	p.asleep.Add(1)
-	defer p.asleep.Add(-1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for {
-		s := p.state.Load()
-		if s&jobOpen != 0 && s/jobNumber != seen || p.closed.Load() {
-			return
-		}
+	p.rest(1) // before it looks: who opens a job later wakes it
+	for !p.open(p.state.Load(), seen) && !p.closed.Load() {
 		p.wake.Wait()
 	}
+	p.rest(-1)
+}
+
+// rest counts a worker that falls asleep, or with -1 one that wakes up. The caller holds mu.
+func (p *Pool) rest(n int64) {
+	up := int64(len(p.workers)-1) - p.asleep.Add(n)
+	switch {
+	case up == 0:
+		n++ // with the last goes whoever calls Run
+	case up == 1 && n < 0:
+		n--
+	}
+	awake.Add(-n)
 }
 
 // guard turns a panic into an error.
