@@ -86,7 +86,7 @@ func TestModelsThatRecurAndThatHaveExpertsRunOnTheEngineAlone(t *testing.T) {
 			for _, s := range m.shapes {
 				args = append(args, tensors.FromShape(s))
 			}
-			if _, err := exec.Exec(args...); err != nil {
+			if _, err := exec.Call(args...); err != nil {
 				t.Fatal(err)
 			}
 			p := r.programs[len(r.programs)-1]
