@@ -69,7 +69,7 @@ func TestTheAccountForetellsWhatOneDeviceNeeds(t *testing.T) {
 // of a few bytes, which the runtime gives to segments, and what the program that gave variables their first values needed more
 // of the arena.
 func TestTheAccountForetellsWhatTheEngineAllocates(t *testing.T) {
-	for _, m := range []Model{Models()[0], blocksOfTransformer(4)} {
+	for _, m := range []Model{blocksOfTransformer(2), blocksOfTransformer(4)} {
 		for _, micro := range []int{1, 3} {
 			for _, params := range []map[string]any{nil, {"gradient_checkpoint.type": "auto"}} {
 				t.Run(fmt.Sprint(m.Name, micro, params), func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestTheAccountForetellsWhatTheEngineAllocates(t *testing.T) {
 						t.Fatalf("%+v", err)
 					}
 					got, want := env.Stats().Devices[0], env.Predicted().Devices[0]
-					if d := got.Allocated - want.PeakBytes; d < 0 || d > want.PeakBytes/10 {
+					if d := got.Allocated - want.PeakBytes; d < 0 || d > want.PeakBytes/100 {
 						t.Errorf("%d bytes were allocated, predicted %d: %v", got.Allocated, want.PeakBytes, want.Peak)
 					}
 				})
