@@ -101,7 +101,11 @@ func (p *Product) parts(threads int) (rows, cols int) {
 	if work <= small || threads == 1 || entries >= 2*threads {
 		return 1, 1
 	}
-	want := min(3*threads, work/small+1)
+	blocks := 3 * threads // a thread that is slow leaves blocks to others
+	if max(p.M, p.N) <= 1024 {
+		blocks = threads // every block packs its own panels, which costs more than waiting for a thread
+	}
+	want := min(blocks, work/small+1)
 	rows, cols = 1, 1
 	for rows*cols < want {
 		// The longer side of a block is cut, so that what is packed is used as often as possible.
