@@ -27,6 +27,10 @@ func (b *builder) dot(op *ir.Op, a *ir.DotGeneral) bool {
 	if acc == dtypes.BFloat16 || acc == dtypes.Float16 {
 		acc = dtypes.Float32 // half precision is accumulated in float32
 	}
+	if gemm.SupportsIntegers(in) && acc == in && o == in {
+		b.product(op, out, l, r, a, acc)
+		return true
+	}
 	if !gemm.Supports(acc) || !isFloat(in) || !isFloat(o) {
 		return false
 	}

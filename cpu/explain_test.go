@@ -37,7 +37,7 @@ main {
   %13 = Mul(%12, %12) -> float32[16,24] : forward
   %14 = Sub(%1, %13) -> float32[16,24] : forward
   %18 = ConvertDType(%3) {DType: int32} -> int32[8,24] : forward
-  %15 = DotGeneral(%18, %18) {LHSContractingAxes: [1], RHSContractingAxes: [1]} -> int32[8,8] : forward
+  %15 = DotGeneral(%18, %18) {LHSContractingAxes: [1], RHSContractingAxes: [1], Config: {AccumulatorDType: int64}} -> int32[8,8] : forward
   %16 = Neg(%9) -> float32[8] : forward
   %17 = Transpose(%3) {Permutation: [1, 0]} -> float32[24,8] : forward
   return %14, %15, %16, %17

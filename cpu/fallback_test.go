@@ -13,7 +13,7 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-// products of integers are left to GoMLX's backend: one of an input, one of what the engine computes, one of both their results, and
+// fallbacks has products of integers that are added up in another type, which GoMLX's backend computes: one of an input, one of what the engine computes, one of both their results, and
 // one of a constant.
 func fallbacks() (*ir.Program, []any) {
 	p := ir.NewProgram("fallbacks")
@@ -23,7 +23,7 @@ func fallbacks() (*ir.Program, []any) {
 		p.Main.Append(op)
 		return op.Outputs[0]
 	}
-	dot := &ir.DotGeneral{LHSContractingAxes: []int{1}, RHSContractingAxes: []int{0}}
+	dot := &ir.DotGeneral{LHSContractingAxes: []int{1}, RHSContractingAxes: []int{0}, Config: compute.DotGeneralConfig{AccumulatorDType: dtypes.Int64}}
 	x := op(&ir.Parameter{Name: "arg0", Shape: s}, s)
 	y := op(&ir.Add{}, s, x, op(&ir.Constant{Value: ir.Literal{Shape: shapes.Make(dtypes.Int32), Flat: []int32{1}}}, shapes.Make(dtypes.Int32)))
 	given, computed := op(dot, s, x, x), op(dot, s, y, y)

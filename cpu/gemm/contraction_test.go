@@ -27,7 +27,7 @@ func times(dims []Dim, a, b, c int, f func(a, b, c int)) {
 }
 
 // naiveContraction computes element by element, in float64.
-func naiveContraction[T element](p *Contraction, regions []Region, x, y []T) []T {
+func naiveContraction[T float](p *Contraction, regions []Region, x, y []T) []T {
 	sums := make([]T, p.Size)
 	for _, r := range regions {
 		times(append(append([]Dim{p.Groups, p.Cols}, r.Rows...), r.Outer...), r.A, r.B, r.C, func(a, b, c int) {
@@ -90,7 +90,7 @@ func randomContraction(r *rand.Rand, d dtypes.DType) (p *Contraction, regions []
 	return p, regions, groups * image, groups * weights
 }
 
-func checkContractions[T element](t *testing.T, d dtypes.DType, tolerance float64) {
+func checkContractions[T float](t *testing.T, d dtypes.DType, tolerance float64) {
 	r := rand.New(rand.NewPCG(5, 6))
 	teams := []*pool.Pool{pool.New(1), pool.New(3)}
 	defer teams[0].Close()

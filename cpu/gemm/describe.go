@@ -8,8 +8,11 @@ import (
 
 // Kernel names the microkernel that multiplies elements of a type on this CPU, by the rows and columns of its tiles.
 func Kernel(d dtypes.DType) string {
-	if d == dtypes.Float64 {
+	switch {
+	case d == dtypes.Float64:
 		return fmt.Sprintf("%dx%d", micro64.rows, micro64.cols)
+	case SupportsIntegers(d):
+		return fmt.Sprintf("portable %dx%d", portableRows, portableCols)
 	}
 	return fmt.Sprintf("%dx%d", micro32.rows, micro32.cols)
 }

@@ -35,8 +35,11 @@ type Matrix struct{ Row, Col int }
 // Batch is a dim that A, B and C have in common: its size, and the distance of its entries in elements.
 type Batch struct{ Size, A, B, C int }
 
-// Supports tells whether there are products of elements of this type.
+// Supports tells whether there are products and contractions of elements of this type.
 func Supports(d dtypes.DType) bool { return d == dtypes.Float32 || d == dtypes.Float64 }
+
+// SupportsIntegers tells whether there are products of elements of this type, which is one of integers.
+func SupportsIntegers(d dtypes.DType) bool { return integers[d] != nil }
 
 // SupportsIn tells whether there are products of elements of type in that are added up in type d.
 func SupportsIn(in, d dtypes.DType) bool {
@@ -89,9 +92,20 @@ func (p *Product) Run(team *pool.Pool, a, b, c unsafe.Pointer) error {
 	switch p.DType {
 	case dtypes.Float64:
 		return run(p, &micro64, team, a, b, c)
-	default:
+	case dtypes.Float32:
 		return run(p, &micro32, team, a, b, c)
 	}
+	return integers[p.DType](p, team, a, b, c)
+}
+
+// integers multiply by the portable microkernel, and wrap around: the order of sums does not matter, nor does the sign.
+var integers = map[dtypes.DType]func(p *Product, team *pool.Pool, a, b, c unsafe.Pointer) error{
+	dtypes.Int8: runIntegers[uint8], dtypes.Int16: runIntegers[uint16], dtypes.Int32: runIntegers[uint32], dtypes.Int64: runIntegers[uint64],
+	dtypes.Uint8: runIntegers[uint8], dtypes.Uint16: runIntegers[uint16], dtypes.Uint32: runIntegers[uint32], dtypes.Uint64: runIntegers[uint64],
+}
+
+func runIntegers[T element](p *Product, team *pool.Pool, a, b, c unsafe.Pointer) error {
+	return run(p, &micro[T]{rows: portableRows, cols: portableCols, tile: tile[T], pack: pack[T]}, team, a, b, c)
 }
 
 // parts is into how many rows and columns of blocks the result of one entry is cut, for so many threads.

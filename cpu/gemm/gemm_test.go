@@ -14,7 +14,9 @@ import (
 	"github.com/easyparallel/epl/cpu/pool"
 )
 
-func numbers[T element](r *rand.Rand, n int) []T {
+type float interface{ float32 | float64 }
+
+func numbers[T float](r *rand.Rand, n int) []T {
 	s := make([]T, n)
 	for i := range s {
 		s[i] = T(r.NormFloat64())
@@ -25,7 +27,7 @@ func numbers[T element](r *rand.Rand, n int) []T {
 func ptr[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
 
 // naive computes a product element by element, in float64, and by how much rounding to half a unit may change each.
-func naive[T element](p *Product, a, b []T, unit float64) (c []T, bound []float64) {
+func naive[T float](p *Product, a, b []T, unit float64) (c []T, bound []float64) {
 	c, bound = make([]T, p.Entries()*p.M*p.CRow), make([]float64, p.Entries()*p.M*p.CRow)
 	for e := range p.Entries() {
 		oa, ob, oc := p.offsets(e)
@@ -53,7 +55,7 @@ func layouts(r, c int) []Matrix {
 	return []Matrix{{c, 1}, {1, r}, {2 * c, 2}, {c + 3, 1}, {0, 1}, {1, 0}, {0, 0}, {-c, 1}, {c, -1}, {-1, -r}}
 }
 
-func check[T element](t *testing.T, d dtypes.DType, unit float64) {
+func check[T float](t *testing.T, d dtypes.DType, unit float64) {
 	r := rand.New(rand.NewPCG(1, 2))
 	sizes := []int{1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 16, 17, 31, 32, 33, 40, 65, 100}
 	teams := []*pool.Pool{pool.New(1), pool.New(3)}
@@ -164,5 +166,45 @@ func TestProductsOfAnyStridesAndSizes(t *testing.T) {
 			check[float32](t, dtypes.Float32, 0x1p-24)
 			check[float64](t, dtypes.Float64, 0x1p-52)
 		})
+	}
+}
+
+func TestIntegersWrapAround(t *testing.T) {
+	for _, threads := range []int{1, 3} {
+		team := pool.New(threads)
+		for _, d := range []dtypes.DType{dtypes.Int8, dtypes.Uint64} {
+			const m, n, k = 101, 37, 300
+			p := &Product{DType: d, M: m, N: n, K: k, A: Matrix{1, m}, B: Matrix{n, 1}, CRow: n}
+			r := rand.New(rand.NewPCG(1, 2))
+			size := d.Size()
+			a, b, c := make([]byte, m*k*size), make([]byte, k*n*size), make([]byte, m*n*size)
+			for _, x := range [][]byte{a, b} {
+				for i := range x {
+					x[i] = byte(r.Uint32())
+				}
+			}
+			if err := p.Run(team, unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), unsafe.Pointer(&c[0])); err != nil {
+				t.Fatal(err)
+			}
+			at := func(x []byte, i int) (v uint64) {
+				for j := range size {
+					v |= uint64(x[i*size+j]) << (8 * j)
+				}
+				return v
+			}
+			for i := range m {
+				for j := range n {
+					var want uint64
+					for s := range k {
+						want += at(a, s*m+i) * at(b, s*n+j)
+					}
+					want &= ^uint64(0) >> (64 - 8*size)
+					if got := at(c, i*n+j); got != want {
+						t.Fatalf("%s, %d threads: element %d, %d is %d, not %d", d, threads, i, j, got, want)
+					}
+				}
+			}
+		}
+		team.Close()
 	}
 }

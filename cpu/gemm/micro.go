@@ -2,7 +2,9 @@ package gemm
 
 import "unsafe"
 
-type element interface{ float32 | float64 }
+type element interface {
+	float32 | float64 | uint8 | uint16 | uint32 | uint64
+}
 
 // micro is a microkernel: it multiplies a panel of A, at most rows wide, by one of B, at most cols wide.
 type micro[T element] struct {
