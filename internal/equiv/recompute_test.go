@@ -235,20 +235,23 @@ func TestRandomPlansWithRecomputeGiveTheWeightsOfOneDevice(t *testing.T) {
 	}
 }
 
-// A transformer of 24 layers: besides weights, a device has a quarter at most of what it has without.
+// A transformer of 24 layers: besides weights, a device has a quarter of what it has without. The engine for CPUs fuses ops, and
+// so keeps less without recompute, too.
 func TestRecomputeCutsTheActivationsOfADeepTransformerToAQuarter(t *testing.T) {
 	build := func(scope *model.Scope, x *Node) *Node {
 		return transformer.New(scope).WithVocabSize(32).WithEmbedDim(32).WithNumLayers(24).WithNumHeads(2).WithHeadDim(16).
 			WithMaxPosEmbed(32).WithDropout(0.1).WithCausalMask(true).Logits(x, transformer.CallOptions{})
 	}
 	m := Model{"deep", build, loss.SparseCategoricalCrossEntropyLogits, Tokens(8, 32, 32)}
-	most := func(params map[string]any) int64 {
-		env := newCluster(t, 1, 1, params)
+	most := func(inner string, params map[string]any) int64 {
+		env := newCluster(t, 1, 1, params, epl.WithInner(inner))
 		train1(t, m, epl.Optimizer(sgd()), 1, env)
 		d := env.Stats().Devices[0]
 		return d.PeakBytes - d.Peak["weights"]
 	}
-	if plain, got := most(nil), most(recomputing(nil)); got > plain/4 {
-		t.Errorf("besides weights, a step takes %d bytes, without recompute %d", got, plain)
+	for inner, share := range map[string]float64{"go": 0.25, "cpu": 0.27} {
+		if plain, got := most(inner, nil), most(inner, recomputing(nil)); float64(got) > share*float64(plain) {
+			t.Errorf("%s: besides weights, a step takes %d bytes, without recompute %d", inner, got, plain)
+		}
 	}
 }

@@ -68,7 +68,9 @@ func head(batch, width, classes int) Parted {
 // them.
 func TestTheBytesOnADeviceFallWithTheNumberOfDevicesOfASplit(t *testing.T) {
 	optimizers := map[string]func() optimizer.Interface{"sgd": sgd, "adam": func() optimizer.Interface { return optimizer.Adam().Done() }}
-	m := head(4, 64, 20000)
+	// Few samples: reductions among devices cut the loss into segments, so that some tensors of the size of the logits live where
+	// one device has fused them away.
+	m := head(2, 64, 20000)
 	for name, opt := range optimizers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
