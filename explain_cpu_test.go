@@ -17,8 +17,9 @@ func TestExplainAndDumpsShowWhatTheEngineRuns(t *testing.T) {
 	t.Setenv(epl.EnvDump, dir)
 	env := newEnv(t, nil, epl.WithInner("cpu"))
 	if err := build(env.Backend(), func(x *Node) *Node {
-		n := ConvertDType(x, dtypes.Int32) // the engine multiplies floats
-		return Add(ReduceAllSum(Tanh(Dot(x, x).Product())), ConvertDType(ReduceAllSum(Dot(n, n).Product()), dtypes.Float32))
+		n := ConvertDType(x, dtypes.Int32)
+		other := Dot(n, n).WithAccumulatorDType(dtypes.Int64).Product() // which the engine does not do for integers
+		return Add(ReduceAllSum(Tanh(Dot(x, x).Product())), ConvertDType(ReduceAllSum(other), dtypes.Float32))
 	}); err != nil {
 		t.Fatal(err)
 	}
