@@ -77,8 +77,9 @@ var mayImport = map[string][]string{
 	"internal/rootcause": {},                                                                                        // only tests
 	"cmd/...":            {"", "config", "cluster", "ir", "passes", "trace", "launch", "internal/version", "internal/usage"},
 	"internal/usage":     {"internal/near"}, // of commands
+	"internal/procmem":   {},
 	"examples/...":       {"", "data", "examples/internal/pictures", "examples/internal/residual"},
-	"bench/...":          {"", "cluster", "comm", "passes", "rendezvous", "trace", "wire", "internal/equiv"},
+	"bench/...":          {"", "cluster", "comm", "passes", "rendezvous", "trace", "wire", "internal/equiv", "internal/procmem"},
 }
 
 // withCgo are the packages that may need cgo, because they link backends that do. All others build with CGO_ENABLED=0.

@@ -6,8 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
-	"strings"
+
+	"github.com/easyparallel/epl/internal/procmem"
 )
 
 // envModel makes a process train a model of the engine's rows: a step for every line it reads. It answers with the seconds that
@@ -15,7 +15,7 @@ import (
 const envModel = "EPL_BENCH_MODEL"
 
 func beStepper(name string) error {
-	before := mostBytes()
+	before := procmem.Peak()
 	for _, m := range engineModels() {
 		if m.name != name {
 			continue
@@ -27,7 +27,7 @@ func beStepper(name string) error {
 		defer s.close()
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 			if lines.Text() == "memory" {
-				fmt.Println(before, mostBytes())
+				fmt.Println(before, procmem.Peak())
 				continue
 			}
 			d, err := s.once()
@@ -39,23 +39,6 @@ func beStepper(name string) error {
 		return nil
 	}
 	return fmt.Errorf("there is no model %q", name)
-}
-
-// mostBytes is the most memory that this process has had; 0 where the system does not say.
-func mostBytes() int64 {
-	text, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			n, err := strconv.ParseInt(strings.Fields(value)[0], 10, 64)
-			if err == nil {
-				return n << 10
-			}
-		}
-	}
-	return 0
 }
 
 // engineMemoryRows compare the most memory that a process takes to train the GPT of width 256, which includes its program and

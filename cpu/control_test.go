@@ -131,7 +131,7 @@ func TestControlFlowRunsOnTheEngine(t *testing.T) {
 	}
 	b := cpu.New(opByOp(t), 1)
 	defer b.Finalize()
-	l, err := b.Plan(&ir.Segment{Name: p.Name, Inputs: p.Main.Params, Ops: p.Main.Ops[len(p.Main.Params):], Outputs: p.Main.Outputs})
+	l, err := b.Plan(emit.Whole(p))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gomlx/compute"
-
 	"github.com/easyparallel/epl/cpu"
 	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/ir"
@@ -84,25 +82,7 @@ func TestAListingShowsGroupsProductsAndFallbacks(t *testing.T) {
 
 // A timeline is made of what a watched segment tells.
 func TestAWatchedSegmentTellsItsSteps(t *testing.T) {
-	p, err := ir.Parse(descent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := cpu.New(opByOp(t), 1)
-	defer b.Finalize()
-	exec, err := emit.Program(b, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer exec.Finalize()
-	var ins []compute.Buffer
-	for _, v := range p.Main.Params {
-		in, err := b.BufferFromFlatData(0, make([]float32, v.Shape.Size()), v.Shape)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ins = append(ins, in)
-	}
+	p, b, exec, ins := descending(t)
 	l, err := b.Plan(emit.Whole(p))
 	if err != nil {
 		t.Fatal(err)

@@ -37,8 +37,7 @@ func TestFallbacksCopyOnlyWhatTheSegmentIsGiven(t *testing.T) {
 	p, _ := fallbacks()
 	b := cpu.New(opByOp(t), 1)
 	defer b.Finalize()
-	seg := &ir.Segment{Name: p.Name, Inputs: p.Main.Params, Ops: p.Main.Ops[1:], Outputs: p.Main.Outputs}
-	l, err := b.Plan(seg)
+	l, err := b.Plan(emit.Whole(p))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,6 +104,20 @@ func (s *stepper) step(t testing.TB) {
 	}
 }
 
+// parsed reads a program.
+func parsed(b *testing.B, file string) *ir.Program {
+	b.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p, err := ir.Parse(string(text))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return p
+}
+
 // BenchmarkPrograms runs programs of groups on one thread and on two, and with 0 threads op by op on GoMLX's backend; MB/s are those of their inputs and outputs, to be
 // compared with BenchmarkCopy.
 func BenchmarkPrograms(b *testing.B) {
@@ -112,14 +126,7 @@ func BenchmarkPrograms(b *testing.B) {
 		b.Fatalf("no programs match %q (%v)", *programs, err)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			b.Fatal(err)
-		}
-		p, err := ir.Parse(string(text))
-		if err != nil {
-			b.Fatal(err)
-		}
+		p := parsed(b, file)
 		name := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 		for _, threads := range []int{0, 1, 2} {
 			b.Run(fmt.Sprintf("%s/threads=%d", name, threads), func(b *testing.B) {
@@ -163,14 +170,7 @@ func BenchmarkCopy(b *testing.B) {
 func BenchmarkCompile(b *testing.B) {
 	files, _ := filepath.Glob(*programs)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			b.Fatal(err)
-		}
-		p, err := ir.Parse(string(text))
-		if err != nil {
-			b.Fatal(err)
-		}
+		p := parsed(b, file)
 		b.Run(strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), func(b *testing.B) {
 			device := cpu.New(opByOp(b), 1)
 			defer device.Finalize()

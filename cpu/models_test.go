@@ -42,7 +42,7 @@ func recorded(t *testing.T, opts ...cpu.Option) (*recorder, compute.Backend) {
 }
 
 func TestGoMLXBackendTestsPassOnTheEngineFusedAndOpByOp(t *testing.T) {
-	for name, opts := range map[string][]cpu.Option{"fused": nil, "op by op": {cpu.Unfused()}} {
+	for name, opts := range map[string][]cpu.Option{"fused": nil, "op by op": {unfused}} {
 		t.Run(name, func(t *testing.T) {
 			_, backend := recorded(t, opts...)
 			backendtest.RunAll(t, backend, nil)
@@ -90,13 +90,7 @@ func TestModelsThatRecurAndThatHaveExpertsRunOnTheEngineAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := r.programs[len(r.programs)-1]
-			s := &ir.Segment{Name: p.Name, Inputs: p.Main.Params, Outputs: p.Main.Outputs}
-			for _, op := range p.Main.Ops {
-				if _, ok := op.Attrs.(*ir.Parameter); !ok {
-					s.Ops = append(s.Ops, op)
-				}
-			}
-			l, err := r.device.Plan(s)
+			l, err := r.device.Plan(emit.Whole(p))
 			if err != nil {
 				t.Fatal(err)
 			}

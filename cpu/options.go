@@ -34,9 +34,6 @@ func Without(names ...string) Option {
 	}
 }
 
-// Unfused makes every op a step of its own.
-func Unfused() Option { return Without("fuse-elementwise", "fuse-reduce") }
-
 // fuses tells whether an op, or a group, may become part of a group; reduces: the op is a reduction.
 func (o options) fuses(reduces bool, groups ...*group) bool {
 	if o.elementwise == o.reduce {

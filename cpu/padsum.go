@@ -82,6 +82,7 @@ func (s *padSum) common() box {
 			x.start[i], x.dims[i] = from, max(0, to-from)
 		}
 	}
+	x.strides = rowMajor(x.dims)
 	return x
 }
 
@@ -170,11 +171,12 @@ func (s *padSum) add(b *builder, op *ir.Op) {
 	b.whole(op, &task{native: run}, inputs)
 }
 
-// box is where a part lies in the whole.
-type box struct{ dims, start []int }
+// box is where a part lies in the whole; strides are those of the part.
+type box struct{ dims, start, strides []int }
 
 func boxOf(part *ir.Op) box {
-	x := box{dims: slices.Clone(dimsOf(part.Inputs[0]))}
+	dims := dimsOf(part.Inputs[0])
+	x := box{dims: slices.Clone(dims), strides: rowMajor(dims)}
 	for _, a := range part.Attrs.(*ir.Pad).AxesConfig {
 		x.start = append(x.start, a.Start)
 	}
@@ -194,7 +196,7 @@ func (x box) each(dims, strides []int, axis, from, to int, f func(part, whole, n
 	for run > axis && x.dims[run] == dims[run] {
 		run--
 	}
-	mine := rowMajor(x.dims)
+	mine := x.strides
 	n := x.dims[run] * mine[run]
 	part, whole := (from-x.start[axis])*mine[axis], 0
 	for i, at := range x.start {

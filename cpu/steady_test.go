@@ -25,18 +25,20 @@ main {
   return %6, %4
 }`
 
-func TestAStepMakesNoGarbage(t *testing.T) {
+// descending is that program on an engine of one thread, with inputs.
+func descending(t *testing.T) (*ir.Program, *cpu.Backend, compute.Executable, []compute.Buffer) {
+	t.Helper()
 	p, err := ir.Parse(descent)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := cpu.New(opByOp(t), 1)
-	defer b.Finalize()
+	t.Cleanup(b.Finalize)
 	exec, err := emit.Program(b, p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer exec.Finalize()
+	t.Cleanup(exec.Finalize)
 	var ins []compute.Buffer
 	for _, v := range p.Main.Params {
 		in, err := b.BufferFromFlatData(0, make([]float32, v.Shape.Size()), v.Shape)
@@ -45,6 +47,11 @@ func TestAStepMakesNoGarbage(t *testing.T) {
 		}
 		ins = append(ins, in)
 	}
+	return p, b, exec, ins
+}
+
+func TestAStepMakesNoGarbage(t *testing.T) {
+	p, b, exec, ins := descending(t)
 	donate := []bool{false, true}
 	step := func() {
 		outs, err := exec.Execute(ins, donate, 0)

@@ -44,7 +44,7 @@ func TestCoresAreSharedOut(t *testing.T) {
 func TestEachWorkerRunsOnCoresOfItsOwn(t *testing.T) {
 	mine := cores.Mine()
 	if len(mine) < 2 || runtime.GOMAXPROCS(0) < len(mine) {
-		t.Skip("there is nothing to deal")
+		t.Skip("cores are dealt where there are at least two, on a system that binds processes to them, with GOMAXPROCS for all")
 	}
 	// seen is what the workers of a job say, by index.
 	seen := func(o Options) (lines []string) {

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/easyparallel/epl/internal/procmem"
 )
 
 // The tests start themselves as the command does.
@@ -20,7 +22,7 @@ var small = workload{Layers: 3, Width: 128, Length: 64, Batch: 8, Devices: 1, St
 // The garbage collector lets a process take more than it needs, and so do the sizes in which the pure-Go backend keeps
 // buffers: the bounds are wide.
 func TestTheProcessTakesAboutWhatIsPredicted(t *testing.T) {
-	if processBytes() == 0 {
+	if procmem.Peak() == 0 {
 		t.Skip("this system does not say what a process takes: it has no /proc/self/status")
 	}
 	plain, err := start(job{Workload: small})

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/gomlx/gomlx/ml/zoo/transformer"
 
 	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/internal/procmem"
 )
 
 const vocabulary = 256
@@ -63,7 +62,7 @@ func (j job) train() Row {
 		return row
 	}
 	defer env.Close()
-	before := processBytes()
+	before := procmem.Peak()
 	err = j.Workload.train(env, &row)
 	for _, d := range env.Predicted().Devices {
 		if d.PeakBytes > row.Predicted {
@@ -80,7 +79,7 @@ func (j job) train() Row {
 	for _, d := range env.Stats().Devices {
 		row.Metered = max(row.Metered, d.PeakBytes)
 	}
-	row.Process = max(processBytes()-before, 0)
+	row.Process = max(procmem.Peak()-before, 0)
 	return row
 }
 
@@ -137,23 +136,6 @@ func (t tokens) Iter() iter.Seq2[train.Batch, error] {
 			}
 		}
 	}
-}
-
-// processBytes is the most memory that this process has had; 0 where the system does not say.
-func processBytes() int64 {
-	text, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			n, err := strconv.ParseInt(strings.Fields(value)[0], 10, 64)
-			if err == nil {
-				return n << 10
-			}
-		}
-	}
-	return 0
 }
 
 func firstLine(err error) string {

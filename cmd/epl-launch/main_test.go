@@ -55,7 +55,7 @@ func TestTheStatusIsTheWorkers(t *testing.T) {
 
 func TestWorkersRunOnCoresOfTheirOwnUnlessToldNotTo(t *testing.T) {
 	if _, err := exec.LookPath("nproc"); err != nil || runtime.GOOS != "linux" || runtime.NumCPU() < 2 {
-		t.Skip("there is nothing to deal, or nobody who tells")
+		t.Skip("it needs Linux, two cores and the command nproc, of the package coreutils")
 	}
 	for flag, want := range map[string]int{"--no-pin": runtime.NumCPU(), "--no_pin=false": runtime.NumCPU() / 2} {
 		t.Setenv("GOMAXPROCS", "") // else nobody is bound

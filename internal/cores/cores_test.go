@@ -146,7 +146,7 @@ func TestThreadsOfOneCoreAreFound(t *testing.T) {
 func TestAThreadCanBeBound(t *testing.T) {
 	mine := Mine()
 	if mine == nil {
-		t.Skip("not on this system")
+		t.Skip("this system does not say which cores a process may use")
 	}
 	if len(mine) != runtime.NumCPU() {
 		t.Errorf("%v, but Go knows of %d", mine, runtime.NumCPU())
