@@ -25,6 +25,7 @@ const module = "github.com/easyparallel/epl"
 var mayImport = map[string][]string{
 	// What everybody may import, and what imports nothing of ours.
 	"ir":               {},
+	"ir/analysis":      {"ir"},
 	"config":           {"internal/near"},
 	"cluster":          {},
 	"comm":             {"internal/checked", "internal/cores"},
@@ -56,14 +57,14 @@ var mayImport = map[string][]string{
 	// What the pipeline decides by.
 	"cost":   {"ir"},
 	"repeat": {"ir"},
-	"plan":   {"ir", "cost", "repeat"},
-	"shard":  {"ir", "cost"},
+	"plan":   {"ir", "ir/analysis", "cost", "repeat"},
+	"shard":  {"ir", "ir/analysis", "cost"},
 
 	// The pipeline. They meet in the IR and do not know each other.
 	"record":   {"ir"},
-	"passes":   {"ir", "cost", "repeat", "shard"},
+	"passes":   {"ir", "ir/analysis", "cost", "repeat", "shard"},
 	"emit":     {"ir"},
-	"schedule": {"ir"},
+	"schedule": {"ir", "ir/analysis"},
 	"cpu":      {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/pool"}, // compiles what emit would
 	"runtime":  {"ir", "schedule", "emit", "comm", "trace"},                     // the end of it: it executes what the others made
 	"data":     {"runtime"},

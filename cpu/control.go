@@ -38,13 +38,14 @@ func (b *builder) call(op *ir.Op, other fallbackCompiler) (bool, error) {
 		if _, ok := o.Attrs.(*ir.Parameter); ok {
 			continue
 		}
-		c := &ir.Op{ID: o.ID, Attrs: o.Attrs, Func: op.Func} // a copy, for it may be called again
-		for _, v := range o.Inputs {
-			c.Inputs = append(c.Inputs, values[v])
+		inputs := make([]*ir.Value, len(o.Inputs))
+		for i, v := range o.Inputs {
+			inputs[i] = values[v]
 		}
+		c := o.Copy(inputs) // for it may be called again
+		c.Func = op.Func
 		for i, v := range o.Outputs {
-			values[v] = &ir.Value{Op: c, Index: i, Shape: v.Shape}
-			c.Outputs = append(c.Outputs, values[v])
+			values[v] = c.Outputs[i]
 		}
 		if err := b.op(c, other); err != nil {
 			return false, err

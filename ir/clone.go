@@ -70,9 +70,8 @@ func (c *cloner) list(vs []*Value) []*Value {
 func (c *cloner) body(f, g *Func) {
 	g.Ops = slices.Grow(g.Ops, len(f.Ops))
 	for _, op := range f.Ops {
-		d := *op
-		d.Func, d.TaskGraph, d.Inputs = g, c.taskGraphs[op.TaskGraph], c.list(op.Inputs)
-		d.Twin, d.Of = c.list(op.Twin), c.values[op.Of]
+		d := op.Copy(c.list(op.Inputs))
+		d.TaskGraph, d.Keep, d.Twin, d.Of = c.taskGraphs[op.TaskGraph], op.Keep, c.list(op.Twin), c.values[op.Of]
 		d.Funcs = nil
 		for _, h := range op.Funcs {
 			if c.funcs[h] == nil { // a closure, met for the first time
@@ -81,12 +80,10 @@ func (c *cloner) body(f, g *Func) {
 			}
 			d.Funcs = append(d.Funcs, c.funcs[h])
 		}
-		d.Outputs = make([]*Value, len(op.Outputs))
 		for i, v := range op.Outputs {
-			d.Outputs[i] = &Value{Op: &d, Index: i, Shape: v.Shape}
 			c.values[v] = d.Outputs[i]
 		}
-		g.Append(&d)
+		g.Append(d)
 	}
 	g.Outputs = c.list(f.Outputs)
 }

@@ -112,6 +112,18 @@ func (*Merge) Emit(compute.Function, *Operands) ([]compute.Value, error) {
 	return nil, errors.New("instances are merged between segments, not inside one")
 }
 
+// IsMerge tells whether the op merges the values of instances.
+func (op *Op) IsMerge() bool { _, ok := op.Attrs.(*Merge); return ok }
+
+// SetVarying says of an op whether its results differ between instances: what is computed from varying values does, unless
+// instances are merged. What those it reads say must be right.
+func (op *Op) SetVarying() {
+	op.Varying = false
+	if !op.IsMerge() {
+		op.Uses(func(v *Value) { op.Varying = op.Varying || v.Op.Varying })
+	}
+}
+
 // isGiven tells whether the value of the op comes from outside the program.
 func (op *Op) isGiven() bool {
 	switch op.Attrs.(type) {

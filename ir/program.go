@@ -55,20 +55,25 @@ type Op struct {
 	// gradients go through: one per output, or nil.
 	Twin []*Value
 
-	TaskGraph *TaskGraph // nil: outside every scope
-	Phase     Phase
-	Varying   bool // its results differ between instances; only in a program with a local view
-	Place     int  // in a program with stages: the device of a model replica that it runs on, see Value.Place
-	// Region divides what a device does for a micro-batch, or once per step, into pieces: ops run in the order of their
-	// regions, each in segments of its own. Regions of backward come after those of forward; those of apply are apart.
-	Region int
+	Attribution
+	Varying bool // its results differ between instances; only in a program with a local view
 	// Keep says of a forward op that its results live until backward has used them, where others are computed again.
-	Keep   bool
-	Origin Origin // how TaskGraph and Phase were found
-	Source Source // the user's line
+	Keep bool
 	// Of, as recorded, is a result of the forward op that a backward op belongs to: whose gradient it helps to compute, or
 	// which it repeats. Passes drop it: what it refers to may go.
 	Of *Value
+}
+
+// Attribution says whose an op is, where and when it runs. An op that is made for another one gets that one's, as a whole.
+type Attribution struct {
+	TaskGraph *TaskGraph // nil: outside every scope
+	Phase     Phase
+	Place     int // in a program with stages: the device of a model replica that it runs on, see Value.Place
+	// Region divides what a device does for a micro-batch, or once per step, into pieces: ops run in the order of their
+	// regions, each in segments of its own. Regions of backward come after those of forward; those of apply are apart.
+	Region int
+	Origin Origin // how TaskGraph and Phase were found
+	Source Source // the user's line
 }
 
 // Value is one output of an op.
@@ -187,6 +192,14 @@ type Variable struct {
 	TaskGraph *TaskGraph
 }
 
+// Updates are the new value of the variable and its copies, in the order of the devices that have them; nil if it is not updated.
+func (v *Variable) Updates() []*Value {
+	if v.Update == nil {
+		return nil
+	}
+	return append([]*Value{v.Update}, v.Copies...)
+}
+
 // Gradient says that Value is the gradient of the loss with respect to Variable.
 type Gradient struct {
 	Variable *Variable
@@ -229,9 +242,29 @@ func (f *Func) Append(op *Op) {
 	}
 }
 
-// InsertBefore adds op in front of the op next, with next's TaskGraph, phase, origin and source.
+// Copy returns the same operation on other inputs: with outputs of the same shapes, and op's functions, number and
+// attribution. Nothing refers to its outputs, and it is in no function. In a program it needs a number of its own: see
+// [Program.CopyOp].
+func (op *Op) Copy(inputs []*Value) *Op {
+	c := &Op{ID: op.ID, Attrs: op.Attrs, Inputs: inputs, Funcs: op.Funcs, Func: op.Func, Attribution: op.Attribution, Varying: op.Varying}
+	c.Outputs = make([]*Value, len(op.Outputs))
+	for i, v := range op.Outputs {
+		c.Outputs[i] = &Value{Op: c, Index: i, Shape: v.Shape}
+	}
+	return c
+}
+
+// CopyOp makes an op that computes the same from other inputs, with op's attribution. It does not add it to a function.
+func (p *Program) CopyOp(op *Op, inputs []*Value) *Op {
+	c := op.Copy(inputs)
+	c.ID = p.nextID
+	p.nextID++
+	return c
+}
+
+// InsertBefore adds op in front of the op next, with next's attribution.
 func (f *Func) InsertBefore(next, op *Op) {
-	op.Func, op.TaskGraph, op.Phase, op.Region, op.Origin, op.Source = f, next.TaskGraph, next.Phase, next.Region, next.Origin, next.Source
+	op.Func, op.Attribution = f, next.Attribution
 	f.Ops = slices.Insert(f.Ops, slices.Index(f.Ops, next), op)
 }
 

@@ -15,16 +15,6 @@ type Stage struct {
 	Places     []int // its devices, by their index among those of the model replica
 }
 
-// StageOf returns the index of the stage that a TaskGraph belongs to; 0 if the program has no stages.
-func (p *Program) StageOf(t *TaskGraph) int {
-	for i, s := range p.Stages {
-		if slices.Contains(s.TaskGraphs, t) {
-			return i
-		}
-	}
-	return 0
-}
-
 // NumPlaces is how many devices a model replica has.
 func (p *Program) NumPlaces() int {
 	n := 1
@@ -66,6 +56,12 @@ func (op *Op) Places() []int {
 
 // IsExchange tells whether the op is a collective.
 func (op *Op) IsExchange() bool { _, ok := op.Attrs.(*Exchange); return ok }
+
+// PlaceOf is the device of the model replica that gives the op its i-th input: one of several if these take part in it.
+func (op *Op) PlaceOf(input int) int {
+	at := op.Places()
+	return at[min(input, len(at)-1)]
+}
 
 // ReadOriginals lets a backward op that repeats forward ops read what its stage got from earlier ones in forward, and not
 // what an earlier stage computes again: in backward, values flow to earlier stages only. It is the same value. It needs

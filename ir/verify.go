@@ -166,7 +166,7 @@ func (v *verifier) varying(op *Op) error {
 		if v.p.Local == nil {
 			return errors.New("it is an op of the local view, which the program does not have")
 		}
-		if _, merges := op.Attrs.(*Merge); merges {
+		if op.IsMerge() {
 			for _, in := range op.Inputs {
 				if other := v.merged[in]; other != nil && other != op {
 					return errors.Errorf("its input is merged by %s, too", other)
@@ -328,7 +328,7 @@ func (v *verifier) update(x *Variable) error {
 	if x.Shards != nil && len(x.Shards) != len(x.Copies)+1 {
 		return errors.Errorf("variable %q has %d parts and %d new values", x.Path, len(x.Shards), len(x.Copies)+1)
 	}
-	for i, u := range append([]*Value{x.Update}, x.Copies...) {
+	for i, u := range x.Updates() {
 		old := x.Param
 		if x.Shards != nil {
 			old = x.Shards[i]

@@ -11,6 +11,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 )
 
 // amp lets a training program compute in the low type where that is fast and safe: mixed precision of level O1. Variables,
@@ -357,7 +358,7 @@ func (a *mixer) shape(v *ir.Value) shapes.Shape {
 
 // like gives a new op what places it beside another.
 func like(op, made *ir.Op) *ir.Op {
-	made.Func, made.TaskGraph, made.Phase, made.Region, made.Origin, made.Source = op.Func, op.TaskGraph, op.Phase, op.Region, op.Origin, op.Source
+	made.Func, made.Attribution = op.Func, op.Attribution
 	return made
 }
 
@@ -470,7 +471,7 @@ func (a *mixer) finish() int {
 		for barrier, v := range barriers {
 			barrier.Inputs[0] = v
 		}
-		deadCode(a.p)
+		analysis.Sweep(a.p)
 	}
 	return n
 }

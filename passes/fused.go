@@ -2,13 +2,14 @@ package passes
 
 import (
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 )
 
 // fused replaces a fused op by its written-out twin where parts of the twin are computed anyway, because gradients go
 // through them. It forgets the twins of the others, so that they can die. Sums inside the two are ordered
 // differently: results agree within rounding.
 func fused(p *ir.Program) int {
-	live := liveOps(p)
+	live := analysis.Live(p, nil)
 	by := map[*ir.Value]*ir.Value{}
 	for _, op := range p.Main.Ops {
 		if op.Twin == nil {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 )
 
 // applyGroups divides what the optimizer computes into regions, each for some of the variables, of about as many bytes: what
@@ -12,37 +13,26 @@ import (
 // Variables that are kept on the host come for their group: then there are as many groups as regions of forward, eight at
 // least.
 func applyGroups(p *ir.Program, o Options) (int, error) {
-	groups := max(o.ApplyGroups, 1)
+	index, groups := analysis.Of(p), max(o.ApplyGroups, 1)
 	if o.Offload {
 		groups = max(groups, 8)
-		for _, op := range p.Main.Ops {
-			if op.Phase == ir.Forward {
-				groups = max(groups, op.Region+1)
-			}
-		}
+		groups = max(groups, index.Regions())
 	}
 	if groups < 2 || p.Local == nil {
 		return 0, nil
-	}
-	index := map[*ir.Op]int{}
-	for i, op := range p.Main.Ops {
-		index[op] = i
 	}
 	// An optimizer takes variable after variable, so that what belongs together is computed together.
 	var updates []*ir.Value
 	var total int64
 	for _, x := range p.Variables {
-		if x.Update == nil {
-			continue
-		}
-		for _, v := range append([]*ir.Value{x.Update}, x.Copies...) {
+		for _, v := range x.Updates() {
 			if isApply(v.Op) {
 				updates = append(updates, v)
 				total += v.Bytes()
 			}
 		}
 	}
-	slices.SortStableFunc(updates, func(x, y *ir.Value) int { return index[x.Op] - index[y.Op] })
+	slices.SortStableFunc(updates, func(x, y *ir.Value) int { return index.Position(x.Op) - index.Position(y.Op) })
 	group := map[*ir.Op]int{}
 	var before int64
 	for _, v := range updates {

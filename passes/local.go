@@ -8,6 +8,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 )
 
 // localView makes a training program that of one instance among several: it marks what differs between instances,
@@ -16,7 +17,7 @@ func localView(p *ir.Program, o Options) (int, error) {
 	if o.Local == nil || o.Local.Instances() == 1 && p.Stages == nil && !o.inPieces() || !p.IsTraining() {
 		return 0, nil
 	}
-	l := &localiser{p: p, sum: o.SumGradients, dense: o.DenseGradients, perWorker: o.PerWorker, spanning: o.Spanning, merged: map[*ir.Value]*ir.Value{}, joined: map[*ir.Value]*ir.Value{}, ofState: map[*ir.Op]bool{}}
+	l := &localiser{p: p, index: analysis.Of(p), sum: o.SumGradients, dense: o.DenseGradients, perWorker: o.PerWorker, spanning: o.Spanning, merged: map[*ir.Value]*ir.Value{}, joined: map[*ir.Value]*ir.Value{}, ofState: map[*ir.Op]bool{}}
 	// Something to insert before that comes after everything; dropped when all is done.
 	l.end = p.NewOp(&ir.Constant{Value: ir.Literal{Shape: shapes.Make(dtypes.Bool), Flat: []bool{false}}}, nil, shapes.Make(dtypes.Bool))
 	p.Main.Append(l.end)
@@ -43,6 +44,7 @@ func localView(p *ir.Program, o Options) (int, error) {
 
 type localiser struct {
 	p         *ir.Program
+	index     *analysis.Index // as it was: of stages only
 	end       *ir.Op
 	sum       bool
 	dense     bool
@@ -113,13 +115,8 @@ func (l *localiser) mark() {
 				op.Inputs[0] = l.fold(op, op.Inputs[0])
 			}
 		}
-		setVarying(op)
+		op.SetVarying()
 	}
-}
-
-func setVarying(op *ir.Op) {
-	op.Varying = false
-	op.Uses(func(v *ir.Value) { op.Varying = op.Varying || v.Op.Varying })
 }
 
 // insert puts a new op in front of another, in the phase given.
@@ -130,9 +127,7 @@ func (l *localiser) insert(next *ir.Op, phase ir.Phase, a ir.Attrs, shape shapes
 	if l.home != nil {
 		op.TaskGraph = l.home
 	}
-	if _, isMerge := a.(*ir.Merge); !isMerge {
-		setVarying(op)
-	}
+	op.SetVarying()
 	return op.Outputs[0]
 }
 
@@ -145,7 +140,7 @@ func (l *localiser) fold(next *ir.Op, state *ir.Value) *ir.Value {
 	if l.instance == nil {
 		op := l.p.NewOp(&ir.Instance{}, nil, shapes.Make(dtypes.Uint64))
 		l.p.Main.InsertBefore(l.p.Main.Ops[0], op)
-		op.TaskGraph, op.Phase, op.Origin, op.Source, op.Varying = nil, ir.Forward, ir.Recorded, "", true
+		op.Attribution, op.Varying = ir.Attribution{Phase: ir.Forward}, true
 		l.instance = op.Outputs[0]
 	}
 	s := state.Shape
@@ -173,7 +168,7 @@ func (l *localiser) firstApply() *ir.Op {
 func (l *localiser) at(v *ir.Value, w *weight) (leave func()) {
 	before := l.home
 	l.home = v.Op.TaskGraph
-	if w != nil && v.Op.Phase == ir.Forward && l.p.StageOf(w.of.Op.TaskGraph) > l.p.StageOf(l.home) {
+	if w != nil && v.Op.Phase == ir.Forward && l.index.StageOf(w.of.Op.TaskGraph) > l.index.StageOf(l.home) {
 		l.home = w.of.Op.TaskGraph
 	}
 	return func() { l.home = before }
@@ -268,7 +263,7 @@ func (l *localiser) apply() error {
 			}
 			op.Inputs[i] = l.merge(op, in, way)
 		}
-		if setVarying(op); op.Varying {
+		if op.SetVarying(); op.Varying {
 			return errors.Errorf("epl: %s, in the optimizer, has a function that captures a value which differs between model replicas; "+
 				"pass it as an operand", op)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 )
 
 // Pass is one transformation.
@@ -106,7 +107,7 @@ var Table = []Pass{
 		Why: "gradients go through the written-out twin of a fused op, so that in training both would be computed: keep the twin"},
 	{Name: "empty", Exact: true, Run: always(empty),
 		Why: "tensors without elements need no computing, and inner backends fail on some of them: they become zeros, and so do sums over none"},
-	{Name: "dead-code", Exact: true, Run: always(deadCode),
+	{Name: "dead-code", Exact: true, Run: always(analysis.Sweep),
 		Why: "GoMLX records alternatives that nobody uses: whatever no output needs is dropped"},
 	{Name: "common", Exact: true, Run: always(common),
 		Why: "equal ops on equal inputs, which automatic differentiation makes in numbers, are computed once"},

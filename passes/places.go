@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 	"github.com/easyparallel/epl/shard"
 )
 
@@ -13,52 +14,44 @@ func places(p *ir.Program, o Options) (n int, err error) {
 	if p.Stages == nil {
 		return 0, nil
 	}
-	stage := map[*ir.TaskGraph]int{}
-	for i, s := range p.Stages {
-		for _, t := range s.TaskGraphs {
-			stage[t] = i
-		}
-	}
-	bound := map[*ir.Op]bool{} // merged, or read from merged values
+	index := analysis.Of(p)
+	merged := func(op *ir.Op) bool { return op.IsMerge() || index.Merged(op) }
 	for _, op := range p.Main.Ops {
 		if op.IsLeaf() {
 			continue
 		}
-		_, merges := op.Attrs.(*ir.Merge)
-		bound[op] = merges
 		var largest *ir.Value
 		joined := false // it is where something is that it reads
 		op.Uses(func(v *ir.Value) {
-			bound[op] = bound[op] || bound[v.Op]
 			joined = joined || !v.Op.IsLeaf() && v.Op.TaskGraph == op.TaskGraph && op.TaskGraph != nil
-			if (v.Op.Varying || bound[v.Op]) && !v.Op.IsLeaf() && v.Op.TaskGraph != nil && (largest == nil || v.Bytes() > largest.Bytes()) {
+			if (v.Op.Varying || merged(v.Op)) && !v.Op.IsLeaf() && v.Op.TaskGraph != nil && (largest == nil || v.Bytes() > largest.Bytes()) {
 				largest = v
 			}
 		})
 		// Merges, and ops between them and apply, were put in front of apply ops, whose TaskGraph they got.
-		if largest != nil && !joined && (merges || op.TaskGraph == nil || bound[op] && op.Phase != ir.Apply) {
+		if largest != nil && !joined && (op.IsMerge() || op.TaskGraph == nil || index.Merged(op) && op.Phase != ir.Apply) {
 			op.TaskGraph = largest.Op.TaskGraph
 		}
 		if op.TaskGraph == nil {
 			op.TaskGraph = p.Stages[0].TaskGraphs[0]
 		}
-		if at := p.Stages[stage[op.TaskGraph]].Places[0]; op.Place != at {
+		if at := p.Stages[index.Stage(op)].Places[0]; op.Place != at {
 			op.Place = at
 			n++
 		}
 	}
 	if p.Local.MicroBatches > 1 {
-		n += splitMerges(p, stage)
+		n += splitMerges(p, index)
 	}
 	return n, nil
 }
 
 // splitMerges merges the gradients of a variable that several stages use stage by stage, and adds them up afterwards:
 // one gradient per step travels between stages, not one per micro-batch.
-func splitMerges(p *ir.Program, stage map[*ir.TaskGraph]int) int {
-	x := &splitter{p: p, stage: stage, users: users(p), merged: map[*ir.Value]bool{}}
+func splitMerges(p *ir.Program, index *analysis.Index) int {
+	x := &splitter{Index: index, p: p, merged: map[*ir.Value]bool{}}
 	for _, op := range p.Main.Ops {
-		if _, ok := op.Attrs.(*ir.Merge); ok {
+		if op.IsMerge() {
 			x.merged[op.Inputs[0]] = true
 		}
 	}
@@ -76,16 +69,15 @@ func splitMerges(p *ir.Program, stage map[*ir.TaskGraph]int) int {
 }
 
 type splitter struct {
+	*analysis.Index
 	p      *ir.Program
-	stage  map[*ir.TaskGraph]int
-	users  map[*ir.Value]int
 	merged map[*ir.Value]bool
 }
 
 // split merges the parts of a value in front of its own merge, and returns their sum; nil if all are of one stage.
 func (x *splitter) split(merge *ir.Op, v *ir.Value) *ir.Value {
 	add, ok := v.Op.Attrs.(*ir.Add)
-	if !ok || x.users[v] != 1 {
+	if !ok || len(x.Users(v)) != 1 {
 		return nil
 	}
 	crosses := false
@@ -93,7 +85,7 @@ func (x *splitter) split(merge *ir.Op, v *ir.Value) *ir.Value {
 		if in.Op.IsLeaf() || !in.Op.Varying || x.merged[in] || !in.Shape.Equal(v.Shape) {
 			return nil
 		}
-		crosses = crosses || x.stage[in.Op.TaskGraph] != x.stage[v.Op.TaskGraph]
+		crosses = crosses || x.Stage(in.Op) != x.Stage(v.Op)
 	}
 	if !crosses || v.Op.Inputs[0] == v.Op.Inputs[1] {
 		return nil
@@ -102,8 +94,7 @@ func (x *splitter) split(merge *ir.Op, v *ir.Value) *ir.Value {
 	for _, in := range v.Op.Inputs {
 		part := x.split(merge, in)
 		if part == nil {
-			m := *merge.Attrs.(*ir.Merge)
-			op := x.p.NewOp(&m, []*ir.Value{in}, in.Shape)
+			op := x.p.CopyOp(merge, []*ir.Value{in})
 			x.p.Main.InsertBefore(merge, op)
 			op.TaskGraph, op.Place = in.Op.TaskGraph, in.Op.Place
 			x.merged[in] = true
@@ -122,8 +113,9 @@ func partition(p *ir.Program, o Options) (int, error) {
 	if !slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 }) {
 		return 0, nil
 	}
+	index := analysis.Of(p)
 	for _, op := range p.Main.Ops {
-		if !op.IsLeaf() && op.Place != p.Stages[p.StageOf(op.TaskGraph)].Places[0] {
+		if !op.IsLeaf() && op.Place != p.Stages[index.Stage(op)].Places[0] {
 			return 0, nil // it was done before
 		}
 	}

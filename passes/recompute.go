@@ -2,14 +2,13 @@ package passes
 
 import (
 	"fmt"
-	"slices"
 
-	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/compute/support/humanize"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 )
 
 // recompute lets backward compute what it reads of forward again, from what is kept, in the region that reads it. Copies
@@ -32,6 +31,7 @@ func recompute(p *ir.Program, o Options) (int, error) {
 	before := cost.Activations(p.Main.Ops)
 	n := r.rewrite()
 	r.check(plain)
+	analysis.Sweep(p) // forward computes nothing that only backward read
 	o.note(fmt.Sprintf("gradient checkpoint: backward computes %s again, %.0f%% of the arithmetic of forward, and keeps %s of it instead of %s.",
 		counted(n, "op"), 100*r.share(), humanize.Bytes(cost.Activations(p.Main.Ops)), humanize.Bytes(before)))
 	return n, nil
@@ -58,7 +58,7 @@ type recomputer struct {
 	regions int // of forward
 	from    int // the first region of forward that is not recomputed
 	end     int // the first TaskGraph that is not recomputed
-	stage   map[*ir.TaskGraph]int
+	index   *analysis.Index
 	cheap   map[*ir.Op]bool
 	// crossing are the values that a later region of forward reads.
 	crossing map[*ir.Value]bool
@@ -75,25 +75,12 @@ type key struct {
 }
 
 func newRecomputer(p *ir.Program, o Options) *recomputer {
-	r := &recomputer{p: p, auto: o.Checkpoint == checkpointAuto, end: o.CheckpointEnd, stage: map[*ir.TaskGraph]int{},
-		crossing: map[*ir.Value]bool{}, kept: map[*ir.Value]bool{}, copies: map[key]*ir.Op{}, plain: map[*ir.Op]bool{}}
-	for i, s := range p.Stages {
-		for _, t := range s.TaskGraphs {
-			r.stage[t] = i
-		}
-	}
+	r := &recomputer{p: p, auto: o.Checkpoint == checkpointAuto, end: o.CheckpointEnd, index: analysis.Of(p),
+		kept: map[*ir.Value]bool{}, copies: map[key]*ir.Op{}, plain: map[*ir.Op]bool{}}
+	r.regions, r.crossing = r.index.Regions(), r.index.Crossing()
 	marked := map[*ir.Op]bool{}
 	for _, op := range p.Main.Ops {
 		marked[op] = op.Keep
-		if op.IsLeaf() || op.Phase != ir.Forward {
-			continue
-		}
-		r.regions = max(r.regions, op.Region+1)
-		op.Uses(func(v *ir.Value) {
-			if !v.Op.IsLeaf() && v.Op.Region < op.Region {
-				r.crossing[v] = true
-			}
-		})
 	}
 	r.cheap = cheapOps(p, marked)
 	r.from = r.regions - 1
@@ -116,7 +103,7 @@ func (r *recomputer) again(v *ir.Value, reader *ir.Op) bool {
 	switch {
 	case op.IsLeaf() || op.Phase != ir.Forward || !op.Varying || r.kept[v]:
 		return false
-	case op.Place != reader.Place || r.stage[op.TaskGraph] != r.stage[reader.TaskGraph]:
+	case op.Place != reader.Place || r.index.Stage(op) != r.index.Stage(reader):
 		return false // it was sent
 	case r.cheap[op]:
 		return true
@@ -169,9 +156,8 @@ func (r *recomputer) find() {
 	}
 }
 
-// rewrite puts copies in front of those that read them, and drops what nobody reads any more.
+// rewrite puts copies in front of those that read them.
 func (r *recomputer) rewrite() int {
-	before := users(r.p)
 	var ops []*ir.Op
 	var again func(v *ir.Value, reader *ir.Op, region int) *ir.Value
 	again = func(v *ir.Value, reader *ir.Op, region int) *ir.Value {
@@ -200,50 +186,14 @@ func (r *recomputer) rewrite() int {
 		ops = append(ops, op)
 	}
 	r.p.Main.Ops = ops
-	r.drop(before)
 	return len(r.copies)
 }
 
 // copyOf makes the same op again, for a region of backward.
 func (r *recomputer) copyOf(op *ir.Op, inputs []*ir.Value, region int) *ir.Op {
-	var outputs []shapes.Shape
-	for _, v := range op.Outputs {
-		outputs = append(outputs, v.Shape)
-	}
-	c := r.p.NewOp(op.Attrs, inputs, outputs...)
-	c.Funcs, c.Func = op.Funcs, op.Func
-	c.TaskGraph, c.Place, c.Varying, c.Source = op.TaskGraph, op.Place, op.Varying, op.Source
+	c := r.p.CopyOp(op, inputs)
 	c.Phase, c.Region, c.Origin = ir.Backward, region, ir.Rematerialised
 	return c
-}
-
-// drop drops forward ops that only backward read, if it does not any more.
-func (r *recomputer) drop(before map[*ir.Value]int) {
-	after := users(r.p)
-	for _, x := range r.p.Variables {
-		for _, v := range append([]*ir.Value{x.Update}, x.Copies...) {
-			after[v]++
-		}
-	}
-	dead := map[*ir.Op]bool{}
-	for _, op := range slices.Backward(r.p.Main.Ops) {
-		if op.IsLeaf() || op.Phase != ir.Forward {
-			continue
-		}
-		was, is := 0, 0
-		for _, v := range op.Outputs {
-			was, is = was+before[v], is+after[v]
-		}
-		if was > 0 && is == 0 {
-			dead[op] = true
-			op.Uses(func(v *ir.Value) { after[v]-- })
-		}
-	}
-	r.p.Main.Ops = slices.DeleteFunc(r.p.Main.Ops, func(op *ir.Op) bool { return dead[op] })
-	for i := range r.p.Collections {
-		c := &r.p.Collections[i]
-		c.Values = slices.DeleteFunc(c.Values, func(v *ir.Value) bool { return dead[v.Op] })
-	}
 }
 
 // checkCheckpoints refuses what cannot be a checkpoint.

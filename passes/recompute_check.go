@@ -16,8 +16,7 @@ func (r *recomputer) withoutCopies(note func(string)) map[*ir.Value]*ir.Value {
 	var ops []*ir.Op
 	for _, op := range r.p.Main.Ops {
 		ops = append(ops, op)
-		_, merges := op.Attrs.(*ir.Merge)
-		if op.IsLeaf() || op.Phase != ir.Backward || !op.Varying || merges {
+		if op.IsLeaf() || op.Phase != ir.Backward || !op.Varying {
 			continue
 		}
 		if captures(op, to) {
@@ -52,8 +51,7 @@ func captures(op *ir.Op, values map[*ir.Value]*ir.Value) (yes bool) {
 // more than a small part of the largest. On one backend no bit should; a compiler may round elsewhere.
 func (r *recomputer) check(plain map[*ir.Value]*ir.Value) {
 	for _, op := range r.p.Main.Ops {
-		m, ok := op.Attrs.(*ir.Merge)
-		if !ok || op.Phase != ir.Backward {
+		if !op.IsMerge() || op.Phase != ir.Backward {
 			continue
 		}
 		for i, v := range op.Inputs {
@@ -65,11 +63,7 @@ func (r *recomputer) check(plain map[*ir.Value]*ir.Value) {
 			if d.IsHalfPrecision() {
 				limit = 5e-2
 			}
-			place := op.Place
-			if m.Places != nil {
-				place = m.Places[i]
-			}
-			r.compare(op, place, v, plain[v], &ir.Merge{How: ir.Check, Limit: limit, Of: r.gradient(op)})
+			r.compare(op, op.PlaceOf(i), v, plain[v], &ir.Merge{How: ir.Check, Limit: limit, Of: r.gradient(op)})
 		}
 	}
 }
@@ -88,17 +82,14 @@ func (r *recomputer) gradient(op *ir.Op) string {
 func (r *recomputer) compare(site *ir.Op, place int, x, y *ir.Value, how *ir.Merge) {
 	add := func(a ir.Attrs, shape shapes.Shape, in ...*ir.Value) *ir.Value {
 		op := r.p.NewOp(a, in, shape)
-		op.TaskGraph, op.Phase, op.Source, op.Place, op.Func = site.TaskGraph, ir.Backward, site.Source, place, r.p.Main
+		op.Attribution = ir.Attribution{TaskGraph: site.TaskGraph, Phase: ir.Backward, Source: site.Source, Place: place}
 		op.Uses(func(v *ir.Value) {
-			op.Varying = op.Varying || v.Op.Varying
 			if v.Op.Phase == ir.Backward {
 				op.Region = max(op.Region, v.Op.Region)
 			}
 		})
-		if _, merges := a.(*ir.Merge); merges {
-			op.Varying = false
-		}
-		r.p.Main.Ops = append(r.p.Main.Ops, op)
+		op.SetVarying()
+		r.p.Main.Append(op)
 		return op.Outputs[0]
 	}
 	number := shapes.Make(dtypes.Float32)

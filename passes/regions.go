@@ -5,6 +5,7 @@ import (
 
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 	"github.com/easyparallel/epl/repeat"
 )
 
@@ -50,9 +51,9 @@ func (o Options) divides() bool { return o.Regions || o.Checkpoint != "" }
 
 // divider finds the regions of a program.
 type divider struct {
+	*analysis.Index
 	p       *ir.Program
 	o       Options
-	stage   map[*ir.TaskGraph]int
 	lines   []line // by stage
 	regions int    // of forward
 	// cheap ops are done at once from what is given, and need no place of their own in a line: masks, broadcast numbers,
@@ -73,12 +74,7 @@ type line struct {
 }
 
 func newDivider(p *ir.Program, o Options) *divider {
-	d := &divider{p: p, o: o, stage: map[*ir.TaskGraph]int{}, lines: make([]line, max(len(p.Stages), 1)), crossing: map[*ir.Value]bool{}}
-	for i, s := range p.Stages {
-		for _, t := range s.TaskGraphs {
-			d.stage[t] = i
-		}
-	}
+	d := &divider{Index: analysis.Of(p), p: p, o: o, lines: make([]line, max(len(p.Stages), 1))}
 	marked := map[*ir.Op]bool{}
 	if o.Checkpoint == checkpointCollection {
 		for _, v := range p.Collection("Checkpoints") {
@@ -90,7 +86,7 @@ func newDivider(p *ir.Program, o Options) *divider {
 		d.lines[i].marked, d.lines[i].read = marked, map[*ir.Value]bool{}
 	}
 	for _, op := range p.Main.Ops {
-		l := &d.lines[d.stage[op.TaskGraph]]
+		l := &d.lines[d.Stage(op)]
 		switch {
 		case op.IsLeaf() || op.Phase == ir.Apply || d.cheap[op]:
 		case op.Phase == ir.Forward:
@@ -162,7 +158,7 @@ func (d *divider) forward() {
 		if op.IsLeaf() || op.Phase != ir.Forward {
 			continue
 		}
-		s := d.stage[op.TaskGraph]
+		s := d.Stage(op)
 		if d.cheap[op] {
 			op.Region = d.lines[s].first + len(d.lines[s].ends) - 1
 			if r, ok := first[op]; ok {
@@ -170,21 +166,12 @@ func (d *divider) forward() {
 			}
 		}
 		op.Uses(func(v *ir.Value) {
-			if r, ok := first[v.Op]; d.stage[v.Op.TaskGraph] == s && (!ok || op.Region < r) {
+			if r, ok := first[v.Op]; d.Stage(v.Op) == s && (!ok || op.Region < r) {
 				first[v.Op] = op.Region
 			}
 		})
 	}
-	for _, op := range d.p.Main.Ops {
-		if op.IsLeaf() || op.Phase != ir.Forward {
-			continue
-		}
-		op.Uses(func(v *ir.Value) {
-			if !v.Op.IsLeaf() && v.Op.Region < op.Region {
-				d.crossing[v] = true
-			}
-		})
-	}
+	d.crossing = analysis.Of(d.p).Crossing() // now that there are regions
 }
 
 // keep marks what recompute starts from: the checkpoints of the user, or what regions of forward hand on.

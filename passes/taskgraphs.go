@@ -7,6 +7,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 )
 
 // taskGraphs gives every op of forward and backward a TaskGraph, so that each runs somewhere: those outside every scope
@@ -14,7 +15,7 @@ import (
 // flow through them. It runs first: passes that look for equal ops must know where ops run.
 func taskGraphs(p *ir.Program, o Options) (changes int, err error) {
 	if o.staged(p) {
-		a := &attacher{p: p, stage: map[*ir.TaskGraph]int{}, live: liveOps(p), reader: map[*ir.Op]*ir.Op{}}
+		a := &attacher{p: p, live: analysis.Live(p, nil), reader: map[*ir.Op]*ir.Op{}}
 		if err := a.stages(o); err != nil {
 			return 0, err
 		}
@@ -35,7 +36,7 @@ func (o Options) staged(p *ir.Program) bool {
 
 type attacher struct {
 	p     *ir.Program
-	stage map[*ir.TaskGraph]int
+	index *analysis.Index // of its stages
 	live  map[*ir.Op]bool
 	// reader is an op in a TaskGraph that reads a value of the op.
 	reader map[*ir.Op]*ir.Op
@@ -47,7 +48,7 @@ func (a *attacher) at(op *ir.Op) int {
 	if op.TaskGraph == nil {
 		return -1
 	}
-	return a.stage[op.TaskGraph]
+	return a.index.Stage(op)
 }
 
 // put gives an op a stage. Where several TaskGraphs share the devices, it joins that of the largest value it reads there,
@@ -100,7 +101,7 @@ func (a *attacher) stages(o Options) error {
 			p.Stages = append(p.Stages, ir.Stage{TaskGraphs: []*ir.TaskGraph{t}, Places: o.Places[i]})
 		}
 	}
-	a.number()
+	a.index = analysis.Of(p)
 	ops, reads := a.reads()
 	for i, s := range p.Stages {
 		if ops[i] == 0 {
@@ -111,7 +112,7 @@ func (a *attacher) stages(o Options) error {
 	var order []int
 	for len(order) < len(p.Stages) {
 		next := slices.IndexFunc(p.Stages, func(s ir.Stage) bool {
-			i := a.stage[s.TaskGraphs[0]]
+			i := a.index.StageOf(s.TaskGraphs[0])
 			for from := range reads[i] {
 				if !slices.Contains(order, from) {
 					return false
@@ -133,20 +134,12 @@ func (a *attacher) stages(o Options) error {
 		sorted[i] = p.Stages[s]
 	}
 	p.Stages = sorted
-	a.number()
+	a.index = analysis.Of(p)
 	return nil
 }
 
 func firstUnsorted(order []int) int {
 	return slices.IndexFunc(order, func(s int) bool { return order[s] != s })
-}
-
-func (a *attacher) number() {
-	for i, s := range a.p.Stages {
-		for _, t := range s.TaskGraphs {
-			a.stage[t] = i
-		}
-	}
 }
 
 // reads counts the forward ops of each stage and finds, for each, the stages that it reads values of: straight, or
@@ -189,7 +182,7 @@ func (a *attacher) reads() (ops []int, reads []map[int]*ir.Op) {
 func (a *attacher) cycle(placed []int, reads []map[int]*ir.Op) error {
 	// Every stage that is left reads one that is left, so that following them comes back.
 	var path []int
-	at := slices.IndexFunc(a.p.Stages, func(s ir.Stage) bool { return !slices.Contains(placed, a.stage[s.TaskGraphs[0]]) })
+	at := slices.IndexFunc(a.p.Stages, func(s ir.Stage) bool { return !slices.Contains(placed, a.index.StageOf(s.TaskGraphs[0])) })
 	for !slices.Contains(path, at) {
 		path = append(path, at)
 		for from := range len(a.p.Stages) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 )
 
 // transposes drops transposes that do nothing: identity permutations, and pairs that undo each other. Two that follow
@@ -44,7 +45,7 @@ func transposes(p *ir.Program) int {
 	}
 	n := replace(p, by)
 	if n == 0 && changed > 0 {
-		deadCode(p)
+		analysis.Sweep(p)
 	}
 	return n + changed
 }

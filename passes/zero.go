@@ -9,6 +9,7 @@ import (
 	"github.com/gomlx/compute/support/humanize"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 )
 
 // ZeroLevel says what is divided over the model replicas.
@@ -33,10 +34,10 @@ func zero(p *ir.Program, o Options) (int, error) {
 		o.warn("zero.level without effect", "zero.level has no effect: the program has one model replica, so that there is nobody to share with; use more devices, or leave it out")
 		return 0, nil
 	}
-	z := &zeroer{p: p, n: p.Local.Replicas, note: o.note, warn: o.warn, users: map[*ir.Value][]*ir.Op{}, divided: map[*ir.Value]bool{}, weights: map[*ir.Value]bool{},
+	z := &zeroer{Index: analysis.Of(p), p: p, n: p.Local.Replicas, note: o.note, warn: o.warn, divided: map[*ir.Value]bool{}, weights: map[*ir.Value]bool{},
 		native: map[*ir.Value]bool{}, wholes: map[at]*ir.Value{}, parts: map[at]*ir.Value{}, terms: map[at]*ir.Value{}, emitted: map[*ir.Op]bool{},
 		replica: map[int]*ir.Value{}, local: map[nearby]*ir.Value{}, needs: map[*ir.Value]bool{},
-		bound: map[*ir.Op]bool{}, homes: map[*ir.Value][]int{}, captured: map[*ir.Value]bool{}}
+		homes: map[*ir.Value][]int{}, captured: map[*ir.Value]bool{}}
 	z.read()
 	z.choose(o.Zero)
 	if o.Zero >= ZeroGradients {
@@ -52,25 +53,21 @@ func zero(p *ir.Program, o Options) (int, error) {
 	}
 	n := z.outputs()
 	z.tell(o.Zero)
-	for i := range p.Collections {
-		c := &p.Collections[i]
-		c.Values = slices.DeleteFunc(c.Values, func(v *ir.Value) bool { return !z.emitted[v.Op] })
-	}
+	analysis.Sweep(p)
 	return n, nil
 }
 
 // isApply tells whether the op is computed by the optimizer.
 func isApply(op *ir.Op) bool {
-	_, merges := op.Attrs.(*ir.Merge)
-	return op.Phase == ir.Apply && !op.IsLeaf() && !merges
+	return op.Phase == ir.Apply && !op.IsLeaf() && !op.IsMerge()
 }
 
 type zeroer struct {
-	p     *ir.Program
-	n     int // model replicas
-	note  func(string)
-	warn  func(kind, line string)
-	users map[*ir.Value][]*ir.Op
+	*analysis.Index
+	p    *ir.Program
+	n    int // model replicas
+	note func(string)
+	warn func(kind, line string)
 	// divided are the values at the start of the step of variables that are divided; weights, those among them that instances
 	// read. If the devices of a stage share such a variable, they are what the devices have of it.
 	divided, weights map[*ir.Value]bool
@@ -83,8 +80,6 @@ type zeroer struct {
 	needs                map[*ir.Value]bool // values that do not differ between instances, and are computed from divided weights
 	local                map[nearby]*ir.Value
 	small                int                 // elements that are not worth dividing
-	forward              int                 // regions of forward
-	bound                map[*ir.Op]bool     // ops that run where they are, because of what they read
 	homes                map[*ir.Value][]int // by parameter: the devices where a variable lives
 	captured             map[*ir.Value]bool  // functions of the optimizer read it from outside: it must be there as it is
 }
@@ -102,27 +97,16 @@ type nearby struct {
 	region int
 }
 
-// read notes who uses what, and where values are.
+// read notes where variables are, and what functions of the optimizer read.
 func (z *zeroer) read() {
 	for _, op := range z.p.Main.Ops {
-		_, merges := op.Attrs.(*ir.Merge)
-		z.bound[op] = merges || op.IsExchange()
-		op.Uses(func(v *ir.Value) {
-			z.users[v] = append(z.users[v], op)
-			z.bound[op] = z.bound[op] || z.bound[v.Op] || v.IsPart()
-		})
-		if op.Phase == ir.Forward {
-			z.forward = max(z.forward, op.Region+1)
-		}
 		if isApply(op) {
 			op.Captures(func(v *ir.Value) { z.captured[v] = true })
 		}
 	}
 	for _, x := range z.p.Variables {
-		if x.Update != nil {
-			for _, v := range append([]*ir.Value{x.Update}, x.Copies...) {
-				z.homes[x.Param] = append(z.homes[x.Param], v.Place())
-			}
+		for _, v := range x.Updates() {
+			z.homes[x.Param] = append(z.homes[x.Param], v.Place())
 		}
 	}
 }
@@ -131,7 +115,7 @@ func (z *zeroer) read() {
 // computed anywhere, and variables are where they live.
 func (z *zeroer) home(v *ir.Value, place int) int {
 	switch homes := z.homes[v]; {
-	case z.bound[v.Op] || v.IsPart():
+	case z.Bound(v.Op) || v.IsPart():
 		return v.Place()
 	case homes != nil && !slices.Contains(homes, place):
 		return homes[0]
@@ -217,7 +201,7 @@ func (z *zeroer) divide(x *ir.Variable, into map[*ir.Value]bool) {
 // onlyApply tells whether only the optimizer reads a variable, and computes its new value.
 func (z *zeroer) onlyApply(x *ir.Variable) bool {
 	for _, v := range held(x) {
-		for _, u := range z.users[v] {
+		for _, u := range z.Users(v) {
 			if !isApply(u) && !u.IsLeaf() {
 				return false
 			}
@@ -232,7 +216,7 @@ func (z *zeroer) undivided(x *ir.Variable) *ir.Op {
 		return x.Update.Op
 	}
 	for _, v := range held(x) {
-		for _, u := range z.users[v] {
+		for _, u := range z.Users(v) {
 			if !u.IsLeaf() && !partable(u) && !sumsAll(u) {
 				return u
 			}
@@ -255,7 +239,7 @@ func (z *zeroer) elsewhere(x *ir.Variable) (found *ir.Op, why string) {
 	}
 	var look func(v *ir.Value)
 	look = func(v *ir.Value) {
-		for _, u := range z.users[v] {
+		for _, u := range z.Users(v) {
 			u.Captures(func(w *ir.Value) { // though it may be an input, too
 				if w == v && found == nil {
 					found, why = u, "a function"
@@ -265,9 +249,9 @@ func (z *zeroer) elsewhere(x *ir.Variable) (found *ir.Op, why string) {
 				continue
 			}
 			seen[u] = true
-			switch _, merges := u.Attrs.(*ir.Merge); {
+			switch {
 			case u.IsLeaf() || isApply(u):
-			case !u.Varying && !merges && !u.IsExchange(): // computed where it is read
+			case !u.Varying && !u.IsMerge() && !u.IsExchange(): // computed where it is read
 				for _, w := range u.Outputs {
 					look(w)
 				}
@@ -323,7 +307,7 @@ func (z *zeroer) scatter(oneBucket bool) {
 		op.Attrs = &parts
 		for i, v := range op.Outputs {
 			whole := &ir.Value{Op: op, Index: i, Shape: v.Shape} // what others mean by it
-			for _, u := range z.users[v] {
+			for _, u := range z.Users(v) {
 				for j, in := range u.Inputs {
 					if in == v {
 						u.Inputs[j] = whole
@@ -336,7 +320,6 @@ func (z *zeroer) scatter(oneBucket bool) {
 				}
 			}
 			v.Shape = ir.PartShape(v.Shape, z.n)
-			z.users[whole] = z.users[v]
 			z.native[whole] = true
 			z.parts[at{whole, v.Place()}] = v
 		}
@@ -358,7 +341,7 @@ func (z *zeroer) scatters(op *ir.Op) bool {
 		return false
 	}
 	return !slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool {
-		return z.captured[v] || slices.ContainsFunc(z.users[v], func(u *ir.Op) bool { return !isApply(u) })
+		return z.captured[v] || slices.ContainsFunc(z.Users(v), func(u *ir.Op) bool { return !isApply(u) })
 	})
 }
 
@@ -378,10 +361,7 @@ func (z *zeroer) spread() {
 		}
 	}
 	for _, op := range z.p.Main.Ops {
-		if op.IsLeaf() || op.Varying || isApply(op) || op.IsExchange() {
-			continue
-		}
-		if _, merges := op.Attrs.(*ir.Merge); merges {
+		if op.IsLeaf() || op.Varying || isApply(op) || op.IsExchange() || op.IsMerge() {
 			continue
 		}
 		op.Uses(func(v *ir.Value) {
@@ -402,16 +382,7 @@ func (z *zeroer) instance(op *ir.Op) {
 	}
 	for i, in := range op.Inputs {
 		if in != nil && !op.IsLeaf() && (z.weights[in] || z.needs[in]) {
-			place := op.Place
-			switch a := op.Attrs.(type) {
-			case *ir.Exchange:
-				place = a.Places[i]
-			case *ir.Merge:
-				if a.Places != nil {
-					place = a.Places[i]
-				}
-			}
-			op.Inputs[i] = z.near(in, op, place)
+			op.Inputs[i] = z.near(in, op, op.PlaceOf(i))
 		}
 	}
 	z.put(op)
@@ -426,7 +397,8 @@ func (z *zeroer) put(op *ir.Op) {
 // add makes an op where and when another is.
 func (z *zeroer) add(site *ir.Op, place int, a ir.Attrs, shape shapes.Shape, in ...*ir.Value) *ir.Value {
 	op := z.p.NewOp(a, in, shape)
-	op.TaskGraph, op.Phase, op.Region, op.Origin, op.Source, op.Place = site.TaskGraph, site.Phase, site.Region, site.Origin, site.Source, place
+	op.Attribution = site.Attribution
+	op.Place = place
 	z.put(op)
 	return op.Outputs[0]
 }
@@ -434,9 +406,9 @@ func (z *zeroer) add(site *ir.Op, place int, a ir.Attrs, shape shapes.Shape, in 
 // near is a weight, or what is computed from weights, for an op of an instance.
 func (z *zeroer) near(v *ir.Value, site *ir.Op, place int) *ir.Value {
 	key := nearby{at{v, place}, site.Phase, site.Region}
-	if len(z.p.Stages) < 2 && site.Phase == ir.Backward && site.Region == z.forward {
+	if len(z.p.Stages) < 2 && site.Phase == ir.Backward && site.Region == z.Regions() {
 		// The last region of forward is the first of backward: its weights are there.
-		if w := z.local[nearby{at{v, place}, ir.Forward, z.forward - 1}]; w != nil {
+		if w := z.local[nearby{at{v, place}, ir.Forward, z.Regions() - 1}]; w != nil {
 			return w
 		}
 	}
@@ -471,12 +443,8 @@ func (z *zeroer) clone(op, site *ir.Op, place int, input func(*ir.Value) *ir.Val
 			inputs[i] = input(in)
 		}
 	}
-	var out []shapes.Shape
-	for _, v := range op.Outputs {
-		out = append(out, v.Shape)
-	}
-	c := z.p.NewOp(op.Attrs, inputs, out...)
-	c.TaskGraph, c.Phase, c.Region, c.Origin, c.Source, c.Place, c.Funcs = site.TaskGraph, site.Phase, site.Region, op.Origin, op.Source, place, op.Funcs
+	c := z.p.CopyOp(op, inputs)
+	c.TaskGraph, c.Phase, c.Region, c.Place = site.TaskGraph, site.Phase, site.Region, place
 	z.put(c)
 	return c
 }
@@ -493,7 +461,7 @@ func (z *zeroer) outputs() (n int) {
 		if x.Update == nil {
 			continue
 		}
-		all := append([]*ir.Value{x.Update}, x.Copies...)
+		all := x.Updates()
 		if !z.divided[held(x)[0]] {
 			for i, v := range all {
 				all[i] = z.whole(v, v.Op, v.Place())

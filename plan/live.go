@@ -3,6 +3,7 @@ package plan
 import (
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 )
 
 // view is the program as it will run: without what nothing needs, and with fused ops or the written-out twins that
@@ -20,7 +21,7 @@ type view struct {
 // anyway.
 func viewOf(p *ir.Program) *view {
 	v := &view{p: p, stead: map[*ir.Op]*ir.Op{}, by: map[*ir.Value]*ir.Value{}}
-	v.findLive()
+	v.live = analysis.Live(p, v.of)
 	for _, op := range p.Main.Ops {
 		if op.Twin == nil {
 			continue
@@ -41,33 +42,13 @@ func viewOf(p *ir.Program) *view {
 			v.stead[o] = op
 		}
 	}
-	v.findLive()
+	v.live = analysis.Live(p, v.of)
 	return v
 }
 
 func onlyMoves(op *ir.Op) bool {
 	_, converts := op.Attrs.(*ir.ConvertDType)
 	return converts || cost.Of(op).Flops == 0
-}
-
-// findLive finds the ops that an output, a gradient or the loss needs.
-func (v *view) findLive() {
-	v.live = map[*ir.Op]bool{}
-	need := func(x *ir.Value) { v.live[v.of(x).Op] = true }
-	for _, o := range v.p.Main.Outputs {
-		need(o)
-	}
-	for _, g := range v.p.Gradients {
-		need(g.Value)
-	}
-	if v.p.Loss != nil {
-		need(v.p.Loss)
-	}
-	for i := len(v.p.Main.Ops) - 1; i >= 0; i-- {
-		if op := v.p.Main.Ops[i]; v.live[op] {
-			op.Uses(need)
-		}
-	}
 }
 
 // of is the value that is read in the place of x.

@@ -9,6 +9,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 )
 
 // Options of a schedule.
@@ -38,8 +39,8 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 		}
 	}
 	stages := max(len(p.Stages), 1)
-	b := &builder{p: p, phases: o.Phases, index: map[*ir.Op]int{}, stage: map[*ir.Op]int{}, kind: map[*ir.Op]TaskKind{}, order: map[*ir.Op]turn{}, users: map[*ir.Value][]*ir.Op{},
-		merged: map[*ir.Op]bool{}, exchanged: map[*ir.Op]bool{}, offloaded: map[*ir.Value]bool{}, bound: map[*ir.Op]bool{}, tasks: map[taskKey]*task{}, input: map[*ir.Value]bool{},
+	b := &builder{Index: analysis.Of(p), p: p, phases: o.Phases, kind: map[*ir.Op]TaskKind{}, order: map[*ir.Op]turn{},
+		offloaded: map[*ir.Value]bool{}, tasks: map[taskKey]*task{}, input: map[*ir.Value]bool{},
 		s: &Program{variable: map[*ir.Value]bool{}, Name: p.Name, Local: *p.Local, Ranks: o.Ranks,
 			Pipeline: Pipeline{Strategy: cmp.Or(o.Strategy, PreferBackward), Stages: stages, Groups: cmp.Or(o.Groups, stages), Micro: p.Local.MicroBatches}}}
 	order, err := b.s.Pipeline.Order()
@@ -74,23 +75,14 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 }
 
 type builder struct {
-	p     *ir.Program
-	s     *Program
-	index map[*ir.Op]int
-	stage map[*ir.Op]int
-	kind  map[*ir.Op]TaskKind // of varying ops: the task they belong to
+	*analysis.Index
+	p    *ir.Program
+	s    *Program
+	kind map[*ir.Op]TaskKind // of what instances compute: the task they belong to
 	// phases: forward and backward of a program with one stage are apart.
 	phases bool
-	// order is where varying ops stand in their task.
+	// order is where those ops stand in their task.
 	order map[*ir.Op]turn
-	users map[*ir.Value][]*ir.Op
-	// merged ops read merged values: instances do not compute them.
-	merged map[*ir.Op]bool
-	// exchanged ops, of those that do not vary, read what places exchanged.
-	exchanged map[*ir.Op]bool
-	// bound ops, of those that run once, run on their own place: they read merged values, what places exchanged, or parts of
-	// variables. The others can be computed anywhere.
-	bound map[*ir.Op]bool
 	input map[*ir.Value]bool
 	tasks map[taskKey]*task
 	after [][]int // by bucket and place: the segment after which it can start there
@@ -102,17 +94,10 @@ type builder struct {
 // single tells whether forward and backward of a micro-batch follow each other on the same devices.
 func (b *builder) single() bool { return b.s.Pipeline.Stages == 1 }
 
-func isMerge(op *ir.Op) bool { _, ok := op.Attrs.(*ir.Merge); return ok }
-
 // isGather tells whether the op makes a whole of a variable that model replicas share. It waits for nothing.
 func isGather(op *ir.Op) bool {
 	a, ok := op.Attrs.(*ir.Exchange)
 	return ok && a.Replicas && op.Inputs[0].Op.IsLeaf()
-}
-
-// isWork tells whether instances compute the op, on its place: what varies, and what places exchange for them.
-func (b *builder) isWork(op *ir.Op) bool {
-	return !op.IsLeaf() && !isMerge(op) && (op.Varying || b.exchanged[op] && !b.merged[op] && op.Phase != ir.Apply)
 }
 
 // inputAt is what a place gives to an exchange. It may be a value that it gets from another place.
@@ -122,12 +107,6 @@ func inputAt(op *ir.Op, place int) *ir.Value {
 
 // read notes what is needed to know of every op.
 func (b *builder) read() {
-	stage := map[*ir.TaskGraph]int{}
-	for i, s := range b.p.Stages {
-		for _, t := range s.TaskGraphs {
-			stage[t] = i
-		}
-	}
 	for _, v := range b.p.Inputs {
 		b.input[v] = true
 	}
@@ -138,26 +117,13 @@ func (b *builder) read() {
 			b.s.variable[v] = true
 		}
 	}
-	for i, op := range b.p.Main.Ops {
-		b.index[op], b.stage[op] = i, stage[op.TaskGraph]
-		op.Uses(func(v *ir.Value) {
-			if u := b.users[v]; len(u) == 0 || u[len(u)-1] != op {
-				b.users[v] = append(u, op)
-			}
-			b.merged[op] = b.merged[op] || isMerge(v.Op) || b.merged[v.Op]
-			b.exchanged[op] = b.exchanged[op] || b.exchanged[v.Op]
-			b.bound[op] = b.bound[op] || isMerge(v.Op) || b.bound[v.Op] || v.IsPart()
-		})
-		b.exchanged[op] = (b.exchanged[op] || op.IsExchange()) && !op.Varying
-		b.bound[op] = (b.bound[op] || b.exchanged[op]) && !op.Varying
-	}
-	for i := len(b.p.Main.Ops) - 1; i >= 0; i-- {
-		if op := b.p.Main.Ops[i]; b.isWork(op) {
+	for _, op := range slices.Backward(b.p.Main.Ops) {
+		if b.PerInstance(op) {
 			b.kind[op] = b.kindOf(op)
 		}
 	}
 	for _, op := range b.p.Main.Ops {
-		if !b.isWork(op) {
+		if !b.PerInstance(op) {
 			continue
 		}
 		first := turn{region: op.Region}
@@ -169,7 +135,7 @@ func (b *builder) read() {
 		}
 		b.order[op] = first
 		op.Uses(func(v *ir.Value) {
-			if !b.isWork(v.Op) || b.stage[v.Op] != b.stage[op] || b.kind[v.Op] != b.kind[op] {
+			if !b.PerInstance(v.Op) || b.Stage(v.Op) != b.Stage(op) || b.kind[v.Op] != b.kind[op] {
 				return
 			}
 			before := b.order[v.Op]
@@ -194,8 +160,8 @@ func (b *builder) kindOf(op *ir.Op) TaskKind {
 	}
 	// What other stages wait for comes first; gradients of weights can wait.
 	for _, v := range op.Outputs {
-		for _, u := range b.users[v] {
-			if b.isWork(u) && (b.stage[u] != b.stage[op] || b.kind[u] == BackwardTask) {
+		for _, u := range b.Users(v) {
+			if b.PerInstance(u) && (b.Stage(u) != b.Stage(op) || b.kind[u] == BackwardTask) {
 				return BackwardTask
 			}
 		}
@@ -239,7 +205,7 @@ func (b *builder) buckets(maxSplits int) error {
 				b.s.Buckets = append(b.s.Buckets, like)
 			}
 		}
-		slices.SortStableFunc(gradients[key], func(x, y *ir.Op) int { return cmp.Compare(b.index[x.Inputs[0].Op], b.index[y.Inputs[0].Op]) })
+		slices.SortStableFunc(gradients[key], func(x, y *ir.Op) int { return cmp.Compare(b.Position(x.Inputs[0].Op), b.Position(y.Inputs[0].Op)) })
 		kinds := []Bucket{{How: ir.Mean, Parts: true}, {How: ir.Sum, Parts: true}, {How: ir.Mean}, {How: ir.Sum}}
 		families := make([][]*ir.Op, len(kinds))
 		for i, kind := range kinds {

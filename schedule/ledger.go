@@ -150,7 +150,7 @@ func NewLedger(p *ir.Program) *Ledger {
 	}
 	for _, op := range p.Main.Ops {
 		switch {
-		case isMerge(op) && op.Phase == ir.Backward:
+		case op.IsMerge() && op.Phase == ir.Backward:
 			l.set(ForGradients, op.Inputs...)
 			l.set(ForGradients, op.Outputs...)
 		case op.IsExchange():

@@ -51,7 +51,7 @@ func (b *builder) travel(v *ir.Value, to int, once bool, seen map[Transfer]bool)
 		}
 		t.From, t.Once = home.Places[0], true
 	default:
-		if !once && !b.isWork(v.Op) || once && !b.bound[v.Op] && !isMerge(v.Op) {
+		if !once && !b.PerInstance(v.Op) || once && !b.Bound(v.Op) {
 			return // computed by the task itself
 		}
 		t.From, t.Once = v.Place(), once
@@ -65,7 +65,7 @@ func (b *builder) travel(v *ir.Value, to int, once bool, seen map[Transfer]bool)
 // rows are those of a data input that a place reads, if it takes a slice of its first dim only; 0, 0: all.
 func (b *builder) rows(v *ir.Value, place int) (start, n int) {
 	limit := 0
-	for _, u := range b.users[v] {
+	for _, u := range b.Users(v) {
 		if !slices.Contains(u.Places(), place) {
 			continue
 		}
@@ -236,7 +236,7 @@ func (l *lister) run(segment, micro int) {
 	}
 	l.add(Instr{Kind: Run, Segment: segment, Micro: micro})
 	for _, v := range s.Outputs {
-		if !v.Op.IsLeaf() && (l.isWork(v.Op) || l.bound[v.Op]) {
+		if !v.Op.IsLeaf() && (l.PerInstance(v.Op) || l.Bound(v.Op)) {
 			l.send(v, micro)
 		}
 	}

@@ -21,24 +21,23 @@ func (b *builder) once() {
 		wants[place] = append(wants[place], v)
 		return true
 	}
-	fixed := func(v *ir.Value) bool { return isMerge(v.Op) || b.bound[v.Op] }
 	var loose []*ir.Variable // their new value can be computed anywhere
 	for _, x := range b.p.Variables {
 		if x.Update == nil {
 			continue
 		}
-		if !fixed(x.Update) {
+		if !b.Bound(x.Update.Op) {
 			loose = append(loose, x)
 			continue
 		}
-		for _, v := range append([]*ir.Value{x.Update}, x.Copies...) {
+		for _, v := range x.Updates() {
 			want(v.Place(), v)
 		}
 	}
 	for i, o := range b.p.Outputs {
 		if v := b.p.Main.Outputs[i]; o.Updates == nil {
 			place := 0
-			if fixed(v) {
+			if b.Bound(v.Op) {
 				place = v.Place()
 			}
 			want(place, v)
@@ -67,7 +66,7 @@ func (b *builder) once() {
 		switch {
 		case x.Update == nil && x.Shards != nil:
 		case x.Shards != nil:
-			home.Updates = append([]*ir.Value{x.Update}, x.Copies...)
+			home.Updates = x.Updates()
 		case x.Update == nil:
 			home.Places = readers[x.Param]
 		case slices.Contains(loose, x):
@@ -77,7 +76,7 @@ func (b *builder) once() {
 				}
 			}
 		default:
-			for _, v := range append([]*ir.Value{x.Update}, x.Copies...) {
+			for _, v := range x.Updates() {
 				home.Places, home.Updates = append(home.Places, v.Place()), append(home.Updates, v)
 			}
 		}
@@ -94,7 +93,7 @@ func (b *builder) needed(wants [][]*ir.Value) map[*ir.Op]bool {
 	needed := map[*ir.Op]bool{}
 	var need func(v *ir.Value)
 	need = func(v *ir.Value) {
-		if !needed[v.Op] && b.bound[v.Op] && !isMerge(v.Op) {
+		if !needed[v.Op] && b.Bound(v.Op) && !v.Op.IsMerge() {
 			needed[v.Op] = true
 			v.Op.Uses(need)
 		}
@@ -138,7 +137,7 @@ func (b *builder) readers(wants [][]*ir.Value) map[*ir.Value][]int {
 
 // here tells whether a place computes an op that runs once, if it needs it.
 func (b *builder) here(op *ir.Op, place int) bool {
-	return !op.Varying && !isMerge(op) && (!b.bound[op] || op.Place == place)
+	return !op.Varying && !op.IsMerge() && (!b.Bound(op) || op.Place == place)
 }
 
 // rounds makes the segments: in each round a place computes all that it can of a region, and then places exchange what they
@@ -163,7 +162,6 @@ func (b *builder) rounds(wants [][]*ir.Value) {
 		sets      []map[*ir.Op]bool // by place
 		exchanges []*ir.Op
 	}
-	fixed := func(v *ir.Value) bool { return isMerge(v.Op) || b.bound[v.Op] }
 	var rounds []round
 	for left := len(needed); left > 0 || len(rounds) == 0; {
 		current = math.MaxInt
@@ -200,14 +198,14 @@ func (b *builder) rounds(wants [][]*ir.Value) {
 			outs := b.roundOutputs(set, wants[place])
 			if final && (len(set) > 0 || i == 0) {
 				for _, v := range wants[place] {
-					if !isMerge(v.Op) && !b.bound[v.Op] {
+					if !b.Bound(v.Op) {
 						outs = append(outs, v)
 					}
 				}
 			}
 			for _, op := range x.exchanges { // what any place can compute is computed where it is exchanged
 				for j, v := range op.Inputs {
-					if op.Attrs.(*ir.Exchange).Places[j] == place && !v.Op.IsLeaf() && !fixed(v) {
+					if op.Attrs.(*ir.Exchange).Places[j] == place && !v.Op.IsLeaf() && !b.Bound(v.Op) {
 						outs = append(outs, v)
 					}
 				}
@@ -221,7 +219,7 @@ func (b *builder) rounds(wants [][]*ir.Value) {
 				name = "once on " + strconv.Itoa(place)
 			}
 			b.s.Segments = append(b.s.Segments, &Segment{Place: place, Stage: b.stageAt(place), Kind: Apply,
-				Segment: ir.Cut(b.p.Main, name, func(op *ir.Op) bool { return set[op] || !b.bound[op] && b.here(op, place) }, outs)})
+				Segment: ir.Cut(b.p.Main, name, func(op *ir.Op) bool { return set[op] || !b.Bound(op) && b.here(op, place) }, outs)})
 		}
 		for _, op := range x.exchanges {
 			b.apply = append(b.apply, piece{exchange: op})
@@ -236,8 +234,8 @@ func (b *builder) roundOutputs(set map[*ir.Op]bool, wants []*ir.Value) (outs []*
 			continue
 		}
 		for _, v := range op.Outputs {
-			outside := func(u *ir.Op) bool { return b.bound[u] && !isMerge(u) && !set[u] }
-			if slices.Contains(wants, v) || slices.ContainsFunc(b.users[v], outside) {
+			outside := func(u *ir.Op) bool { return b.Bound(u) && !u.IsMerge() && !set[u] }
+			if slices.Contains(wants, v) || slices.ContainsFunc(b.Users(v), outside) {
 				outs = append(outs, v)
 			}
 		}

@@ -45,15 +45,15 @@ func (b *builder) makeTasks() {
 	}
 	for _, op := range b.p.Main.Ops {
 		switch {
-		case b.isWork(op):
+		case b.PerInstance(op):
 			for _, place := range op.Places() {
-				t := at(taskKey{place, b.stage[op], b.kind[op]})
+				t := at(taskKey{place, b.Stage(op), b.kind[op]})
 				t.ops = append(t.ops, op)
 			}
-		case isMerge(op):
+		case op.IsMerge():
 			for i, place := range op.Places() {
-				if in := op.Inputs[i]; !b.isWork(in.Op) {
-					t := at(taskKey{place, b.stage[op], last})
+				if in := op.Inputs[i]; !b.PerInstance(in.Op) {
+					t := at(taskKey{place, b.Stage(op), last})
 					t.wants = append(t.wants, in)
 				}
 			}
@@ -234,7 +234,7 @@ func (b *builder) whens(t *task) *whens {
 	// The rest is computed when it is first needed.
 	var need func(v *ir.Value, x when)
 	need = func(v *ir.Value, x when) {
-		if v.Op.IsLeaf() || b.isWork(v.Op) || isMerge(v.Op) || v.Op.Func != b.p.Main {
+		if v.Op.IsLeaf() || b.PerInstance(v.Op) || v.Op.IsMerge() || v.Op.Func != b.p.Main {
 			return
 		}
 		key := regional{v.Op, x.region}
@@ -266,15 +266,15 @@ func (b *builder) whens(t *task) *whens {
 
 // leaves tells whether a value that a task computes at some time is needed at another, or elsewhere.
 func (b *builder) leaves(t *task, v *ir.Value, at *whens, x when) bool {
-	if slices.Contains(t.wants, v) && (b.isWork(v.Op) || x.region == at.last.region) {
+	if slices.Contains(t.wants, v) && (b.PerInstance(v.Op) || x.region == at.last.region) {
 		return true
 	}
-	for _, u := range b.users[v] {
+	for _, u := range b.Users(v) {
 		if y, ok := at.of(u, x.region); ok {
-			if (y != x || u.IsExchange()) && (b.isWork(v.Op) || y.region == x.region) {
+			if (y != x || u.IsExchange()) && (b.PerInstance(v.Op) || y.region == x.region) {
 				return true
 			}
-		} else if b.isWork(v.Op) && (isMerge(u) || b.isWork(u)) {
+		} else if b.PerInstance(v.Op) && (u.IsMerge() || b.PerInstance(u)) {
 			return true // merges, and other tasks
 		}
 	}

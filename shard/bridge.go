@@ -13,7 +13,7 @@ import (
 func (e *expansion) fetch(v *ir.Value, from, to *held, at site) []*ir.Value {
 	home, places := from.g, to.g.places
 	there := siteOf(v.Op)
-	there.phase = from.phase
+	there.Phase = from.phase
 	values := make([]*ir.Value, len(places))
 	for j, place := range places {
 		if from.Kind == Replicated {

@@ -30,8 +30,8 @@ func (e *expansion) copyFunc(f, parent *ir.Func, values map[*ir.Value]*ir.Value)
 		return r
 	}
 	for _, op := range f.Ops {
-		d := e.p.NewOp(op.Attrs, translated(op.Inputs))
-		d.TaskGraph, d.Phase, d.Origin, d.Source, d.Place = op.TaskGraph, op.Phase, op.Origin, op.Source, op.Place
+		d := e.p.CopyOp(op, translated(op.Inputs))
+		d.Funcs = nil
 		for _, g := range op.Funcs {
 			if g.Parent != nil {
 				g = e.copyFunc(g, c, values)
@@ -39,9 +39,7 @@ func (e *expansion) copyFunc(f, parent *ir.Func, values map[*ir.Value]*ir.Value)
 			d.Funcs = append(d.Funcs, g)
 		}
 		for i, v := range op.Outputs {
-			w := &ir.Value{Op: d, Index: i, Shape: v.Shape}
-			d.Outputs = append(d.Outputs, w)
-			values[v] = w
+			values[v] = d.Outputs[i]
 		}
 		c.Append(d)
 	}

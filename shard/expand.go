@@ -8,6 +8,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 )
 
 // expand writes the ops of every device down, as the plan says, and drops those that nobody needs.
@@ -31,7 +32,7 @@ func (x *problem) expand(vars *sharding, todo *plan) error {
 		e.step(s)
 	}
 	e.results()
-	dropDead(x.p)
+	analysis.Sweep(x.p)
 	return e.err
 }
 
@@ -93,17 +94,11 @@ func (e *expansion) give(h *held) {
 
 // site is where and when a new op runs.
 type site struct {
-	taskGraph *ir.TaskGraph
-	phase     ir.Phase
-	region    int
-	keep      bool
-	origin    ir.Origin
-	source    ir.Source
+	ir.Attribution
+	keep bool
 }
 
-func siteOf(op *ir.Op) site {
-	return site{op.TaskGraph, op.Phase, op.Region, op.Keep, op.Origin, op.Source}
-}
+func siteOf(op *ir.Op) site { return site{op.Attribution, op.Keep} }
 
 // add appends an op on a device.
 func (e *expansion) add(at site, place int, a ir.Attrs, inputs []*ir.Value, outputs ...shapes.Shape) *ir.Op {
@@ -114,11 +109,9 @@ func (e *expansion) add(at site, place int, a ir.Attrs, inputs []*ir.Value, outp
 
 // put appends an op that has all it reads.
 func (e *expansion) put(op *ir.Op, at site, place int) {
-	op.TaskGraph, op.Phase, op.Origin, op.Source, op.Place = at.taskGraph, at.phase, at.origin, at.source, place
-	op.Region, op.Keep = at.region, at.keep
-	if _, merges := op.Attrs.(*ir.Merge); !merges {
-		op.Uses(func(v *ir.Value) { op.Varying = op.Varying || v.Op.Varying })
-	}
+	op.Attribution, op.Keep = at.Attribution, at.keep
+	op.Place = place
+	op.SetVarying()
 	e.p.Main.Append(op)
 }
 
@@ -315,41 +308,4 @@ func (e *expansion) someValue(v *ir.Value) *ir.Value {
 		return v // nobody needs it: it is dropped
 	}
 	return some
-}
-
-// dropDead drops the ops that no result needs. Parameters stay: they are the program's interface.
-func dropDead(p *ir.Program) {
-	live := map[*ir.Op]bool{}
-	need := func(v *ir.Value) { live[v.Op] = true }
-	for _, o := range p.Main.Outputs {
-		need(o)
-	}
-	for _, v := range p.Variables {
-		if v.Update != nil {
-			need(v.Update)
-		}
-		for _, c := range v.Copies {
-			need(c)
-		}
-	}
-	for _, g := range p.Gradients {
-		need(g.Value)
-	}
-	if p.Loss != nil {
-		need(p.Loss)
-	}
-	for i := len(p.Main.Ops) - 1; i >= 0; i-- {
-		if op := p.Main.Ops[i]; live[op] {
-			op.Uses(need)
-		}
-	}
-	dead := func(op *ir.Op) bool {
-		_, isParam := op.Attrs.(*ir.Parameter)
-		return !live[op] && !isParam
-	}
-	p.Main.Ops = slices.DeleteFunc(p.Main.Ops, dead)
-	for i := range p.Collections {
-		c := &p.Collections[i]
-		c.Values = slices.DeleteFunc(c.Values, func(v *ir.Value) bool { return dead(v.Op) })
-	}
 }

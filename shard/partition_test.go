@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 	"github.com/easyparallel/epl/shard"
 )
 
@@ -42,7 +43,7 @@ func parse(t *testing.T, k0, k1 int, local bool, body string) *ir.Program {
 	}
 	for _, op := range p.Main.Ops {
 		if op.TaskGraph != nil {
-			op.Place = p.Stages[p.StageOf(op.TaskGraph)].Places[0]
+			op.Place = p.Stages[analysis.Of(p).Stage(op)].Places[0]
 		}
 	}
 	if err := p.Verify(); err != nil {

@@ -78,7 +78,7 @@ func (k stepKind) collective() ir.Collective {
 // site is where and when the ops of a step run.
 func (s *step) site() site {
 	at := siteOf(s.op)
-	at.phase = s.phase
+	at.Phase = s.phase
 	return at
 }
 

@@ -1,0 +1,106 @@
+// Package analysis derives from a program what several packages ask of it, so that nobody derives it again: who reads a
+// value, the stage of an op, what runs once per step, what crosses regions, what is live.
+//
+// What goes in is a verified [ir.Program]; what comes out is an [Index] of it, or a program without dead ops, by [Sweep].
+package analysis
+
+import "github.com/easyparallel/epl/ir"
+
+// Index answers questions about a program and the ops that main had when the index was made. Each kind of answer is
+// computed once, when it is first asked for. Whoever changes what an answer depends on makes a new index. It is not for
+// concurrent use.
+type Index struct {
+	p        *ir.Program
+	ops      []*ir.Op
+	stages   map[*ir.TaskGraph]int
+	position map[*ir.Op]int
+	users    map[*ir.Value][]*ir.Op
+	live     map[*ir.Op]bool
+	flow     map[*ir.Op]flow
+	crossing map[*ir.Value]bool
+	regions  int
+}
+
+// Of returns the index of a program.
+func Of(p *ir.Program) *Index { return &Index{p: p, ops: p.Main.Ops} }
+
+// StageOf is the index of the stage that a TaskGraph belongs to; 0 if the program has no stages. It depends on the
+// program's stages only.
+func (x *Index) StageOf(t *ir.TaskGraph) int {
+	if x.stages == nil {
+		x.stages = map[*ir.TaskGraph]int{}
+		for i, s := range x.p.Stages {
+			for _, t := range s.TaskGraphs {
+				x.stages[t] = i
+			}
+		}
+	}
+	return x.stages[t]
+}
+
+// Stage is that of the TaskGraph which the op has now.
+func (x *Index) Stage(op *ir.Op) int { return x.StageOf(op.TaskGraph) }
+
+// Position is where an op stands in main.
+func (x *Index) Position(op *ir.Op) int {
+	if x.position == nil {
+		x.position = make(map[*ir.Op]int, len(x.ops))
+		for i, op := range x.ops {
+			x.position[op] = i
+		}
+	}
+	return x.position[op]
+}
+
+// Users are the ops of main that read a value, by an input or in a function: in order, each once.
+func (x *Index) Users(v *ir.Value) []*ir.Op {
+	if x.users == nil {
+		x.users = make(map[*ir.Value][]*ir.Op, len(x.ops))
+		for _, op := range x.ops {
+			op.Uses(func(v *ir.Value) {
+				if u := x.users[v]; len(u) == 0 || u[len(u)-1] != op {
+					x.users[v] = append(u, op)
+				}
+			})
+		}
+	}
+	return x.users[v]
+}
+
+// Live tells whether anything needs the op: see [Live].
+func (x *Index) Live(op *ir.Op) bool {
+	if x.live == nil {
+		x.live = Live(x.p, nil)
+	}
+	return x.live[op]
+}
+
+// Crossing are the values of forward that are read in a later region of forward. The caller must not change them.
+func (x *Index) Crossing() map[*ir.Value]bool {
+	x.readRegions()
+	return x.crossing
+}
+
+// Regions is how many regions forward has.
+func (x *Index) Regions() int {
+	x.readRegions()
+	return x.regions
+}
+
+func (x *Index) readRegions() {
+	if x.crossing != nil {
+		return
+	}
+	x.crossing = map[*ir.Value]bool{}
+	for _, op := range x.ops {
+		if op.IsLeaf() || op.Phase != ir.Forward {
+			continue
+		}
+		x.regions = max(x.regions, op.Region+1)
+		op.Uses(func(v *ir.Value) {
+			if !v.Op.IsLeaf() && v.Op.Region < op.Region {
+				x.crossing[v] = true
+			}
+		})
+	}
+}
