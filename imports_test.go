@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 	// The kernels of the CPU engine.
 	"cpu/isa":    {},
 	"cpu/kernel": {"cpu/isa"},
+	"cpu/loop":   {"cpu/isa"},
 	"cpu/pool":   {"cpu/kernel"},
 	"cpu/gemm":   {"cpu/isa", "cpu/kernel", "cpu/pool"},
 
@@ -65,8 +66,8 @@ var mayImport = map[string][]string{
 	"passes":   {"ir", "ir/analysis", "cost", "repeat", "shard"},
 	"emit":     {"ir"},
 	"schedule": {"ir", "ir/analysis"},
-	"cpu":      {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/pool"}, // compiles what emit would
-	"runtime":  {"ir", "schedule", "emit", "comm", "trace"},                     // the end of it: it executes what the others made
+	"cpu":      {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"}, // compiles what emit would
+	"runtime":  {"ir", "schedule", "emit", "comm", "trace"},                                 // the end of it: it executes what the others made
 	"data":     {"runtime"},
 
 	// Who puts the pipeline together, and the face of it.

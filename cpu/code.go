@@ -7,6 +7,7 @@ import (
 	"github.com/gomlx/compute/dtypes"
 
 	"github.com/easyparallel/epl/cpu/kernel"
+	"github.com/easyparallel/epl/cpu/loop"
 	"github.com/easyparallel/epl/ir"
 )
 
@@ -17,6 +18,8 @@ type code struct {
 	blockRows     int // rows of a block
 	blockCols     int // columns of a block; less than cols only if blockRows is 1
 	instrs        []instr
+	steps         []instr     // what runs: the instructions, runs of them as loops
+	streams       []ref       // tensors that are asked for a block ahead
 	scratch       int         // bytes of registers that a worker needs
 	mems          []*ir.Value // the tensors that it reads and writes, by number
 	partials      []partial
@@ -55,6 +58,7 @@ const (
 	loadFull              // the range of a view that the block is, into d
 	loadRows              // the same for one element per row
 	countUp
+	onLoop // a loop does what several instructions on every element did
 )
 
 // instr is one step of a block.
@@ -68,6 +72,10 @@ type instr struct {
 	inner, dim int // of an iota
 	partial    int
 	op         *ir.Op
+	name       kernel.Op // what f computes of float32, if a loop could do it, or "Copy"
+	loop       *loop.Func
+	refs       []ref // of a loop: its operands, then its results
+	done       int   // how many instructions a loop does
 }
 
 // slotInfo describes a register while code is made.
@@ -99,7 +107,8 @@ type coder struct {
 }
 
 // compileGroup makes the code of a group; stored are the values of it that others read.
-func compileGroup(vs views, n *node, stored func(*ir.Value) bool) *code {
+// loops makes loops; nil: there are none.
+func compileGroup(vs views, n *node, stored func(*ir.Value) bool, loops func(*loop.Program) *loop.Func) *code {
 	g := n.group
 	c := &coder{code: &code{n: g.n, rows: 1, cols: g.n}, views: vs, g: g, memNo: map[*ir.Value]int{}, where: map[*ir.Value]ref{},
 		loaded: map[loadKey]ref{}, last: map[*ir.Value]int{}}
@@ -122,6 +131,7 @@ func compileGroup(vs views, n *node, stored func(*ir.Value) bool) *code {
 		c.release(i, n.ops)
 	}
 	c.finish()
+	c.makeSteps(loops)
 	return c.code
 }
 
@@ -291,11 +301,11 @@ func (c *coder) apply(op *ir.Op, rows bool, d ref, find func(kernel.Form) kernel
 	f := find(form)
 	if f == nil { // all operands are one element per row: one of them is written out
 		t := c.temp(args[0].elem, rows)
-		c.emit(instr{kind: k, op: op, f: kernel.Copy(args[0].elem, kernel.ScalarA), d: t, a: args[0]})
+		c.emit(instr{kind: k, op: op, name: copied, f: kernel.Copy(args[0].elem, kernel.ScalarA), d: t, a: args[0]})
 		args[0] = t
 		f = find(form &^ kernel.ScalarA)
 	}
-	in := instr{kind: k, op: op, f: f, d: d}
+	in := instr{kind: k, op: op, name: inLoops(op), f: f, d: d}
 	for i, a := range args {
 		*[]*ref{&in.a, &in.b, &in.c}[i] = a
 	}

@@ -87,6 +87,7 @@ func (p *plan) step(t *task) emit.Step {
 	case t.code != nil:
 		s.Kind = emit.Group
 		s.Size = fmt.Sprintf("%d×%d", t.code.rows, t.code.cols)
+		s.Kernel = t.code.loopsText()
 	case t.dot != nil:
 		s.Kind, s.Flops, s.Kernel = emit.Product, t.dot.Flops(), gemm.Kernel(t.dot.DType)
 		s.Size = fmt.Sprintf("%d×%d×%d", t.dot.M, t.dot.N, t.dot.K)

@@ -3,11 +3,13 @@ package cpu_test
 import (
 	"flag"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/easyparallel/epl/cpu"
+	"github.com/easyparallel/epl/cpu/isa"
 	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/ir"
 )
@@ -56,7 +58,9 @@ func listing(t *testing.T, off ...string) *emit.Listing {
 	// What depends on the CPU.
 	l.Level = "LEVEL"
 	for i := range l.Steps {
-		if l.Steps[i].Kernel != "" {
+		if l.Steps[i].Kind == emit.Group {
+			l.Steps[i].Kernel = ""
+		} else if l.Steps[i].Kernel != "" {
 			l.Steps[i].Kernel = "ROWSxCOLS"
 		}
 	}
@@ -77,6 +81,36 @@ func TestAListingShowsGroupsProductsAndFallbacks(t *testing.T) {
 	}
 	if got != string(want) {
 		t.Errorf("run with -update if this is right:\n%s", got)
+	}
+}
+
+// An optimizer's update is one loop, where there are loops.
+func TestAListingShowsLoops(t *testing.T) {
+	text, err := os.ReadFile("testdata/groups/adam3M.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := ir.Parse(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel := func(off ...string) string {
+		b := cpu.New(opByOp(t), 1, cpu.Without(off...))
+		defer b.Finalize()
+		l, err := b.Plan(emit.Whole(p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Steps[len(l.Steps)-1].Kernel
+	}
+	if got := kernel("loops"); got != "" {
+		t.Errorf("without loops the kernel is %q", got)
+	}
+	if isa.Current() != isa.AVX512 || runtime.GOOS != "linux" {
+		t.Skipf("there are no loops for %s on %s", isa.Current(), runtime.GOOS)
+	}
+	if got := kernel(); got != "loop of 14" {
+		t.Errorf("the kernel is %q", got)
 	}
 }
 

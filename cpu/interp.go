@@ -28,28 +28,42 @@ func (c *code) run(w *pool.Worker, task int, mem []unsafe.Pointer, own unsafe.Po
 				fill(p.d, unsafe.Add(own, p.offset+task*p.width*p.d.Size()), p.width, p.red.Init)
 			}
 		}
-		to := (task + 1) * c.rows / c.parts
-		for r := task * c.rows / c.parts; r < to; r += c.blockRows {
-			for col := 0; col < c.cols; col += c.blockCols {
-				b := block{part: task, row: r, col: col, rows: min(c.blockRows, to-r), cols: min(c.blockCols, c.cols-col)}
-				c.block(&w.Args, &b, scratch, mem, own)
-			}
-		}
+		from, to := task*c.rows/c.parts, (task+1)*c.rows/c.parts
+		perRow := (c.cols + c.blockCols - 1) / c.blockCols
+		c.blocksOf(w, (to-from+c.blockRows-1)/c.blockRows*perRow, func(i int) block {
+			r, col := from+i/perRow*c.blockRows, i%perRow*c.blockCols
+			return block{part: task, row: r, col: col, rows: min(c.blockRows, to-r), cols: min(c.blockCols, c.cols-col)}
+		}, scratch, mem, own)
 		return
 	}
 	blocks, tasks := c.blocks(), c.tasks()
 	perRow := (c.cols + c.blockCols - 1) / c.blockCols
-	for i := task * blocks / tasks; i < (task+1)*blocks/tasks; i++ {
-		b := block{row: i / perRow * c.blockRows, col: i % perRow * c.blockCols}
+	from, to := task*blocks/tasks, (task+1)*blocks/tasks
+	c.blocksOf(w, to-from, func(i int) block {
+		b := block{row: (from + i) / perRow * c.blockRows, col: (from + i) % perRow * c.blockCols}
 		b.rows, b.cols = min(c.blockRows, c.rows-b.row), min(c.blockCols, c.cols-b.col)
-		c.block(&w.Args, &b, scratch, mem, own)
-	}
+		return b
+	}, scratch, mem, own)
 }
 
-// block runs all instructions for a block.
-func (c *code) block(x *kernel.Args, b *block, scratch unsafe.Pointer, mem []unsafe.Pointer, own unsafe.Pointer) {
-	for i := range c.instrs {
-		c.step(x, &c.instrs[i], b, scratch, mem, own)
+// blocksOf runs all steps for n blocks, one after the other. While one is computed, the next is on its way to the caches.
+func (c *code) blocksOf(w *pool.Worker, n int, at func(i int) block, scratch unsafe.Pointer, mem []unsafe.Pointer, own unsafe.Pointer) {
+	if n == 0 {
+		return
+	}
+	b := at(0)
+	for i := range n {
+		var next block
+		if i+1 < n {
+			next = at(i + 1)
+		}
+		for k := range c.steps {
+			if next.rows > 0 {
+				c.prefetch(k, &next, mem)
+			}
+			c.step(&w.Args, &c.steps[k], &b, scratch, mem, own)
+		}
+		b = next
 	}
 }
 
@@ -70,6 +84,8 @@ func (r *ref) at(b *block, scratch unsafe.Pointer, mem []unsafe.Pointer) unsafe.
 // step runs an instruction for a block.
 func (c *code) step(x *kernel.Args, in *instr, b *block, scratch unsafe.Pointer, mem []unsafe.Pointer, own unsafe.Pointer) {
 	switch in.kind {
+	case onLoop:
+		in.runLoop(b, scratch, mem)
 	case onFull:
 		x.Rows, x.Cols = b.rows, b.cols
 		if in.flat {

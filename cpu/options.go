@@ -1,6 +1,10 @@
 package cpu
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/easyparallel/epl/cpu/loop"
+)
 
 // options choose what a plan does.
 type options struct {
@@ -8,13 +12,14 @@ type options struct {
 	reduce      bool // reductions are fused with others
 	views       bool // ops that only move elements are strides
 	inPlace     bool // results take the memory of what is read for the last time
+	loops       bool // simple ops of a group that follow each other are one loop
 }
 
 // everything is what a device does unless it is told otherwise.
-var everything = options{elementwise: true, reduce: true, views: true, inPlace: true}
+var everything = options{elementwise: true, reduce: true, views: true, inPlace: true, loops: true}
 
 // Without switches some of what the engine does off, by the names of EPL_PASSES: "fuse-elementwise", "fuse-reduce",
-// "views", "in-place". No bit of a result depends on them.
+// "views", "in-place", "loops". No bit of a result depends on them.
 func Without(names ...string) Option {
 	return func(b *Backend) {
 		for _, name := range names {
@@ -27,11 +32,21 @@ func Without(names ...string) Option {
 				b.opts.views = false
 			case "in-place":
 				b.opts.inPlace = false
+			case "loops":
+				b.opts.loops = false
 			default:
 				panic(fmt.Sprintf("epl: internal error: the engine for CPUs has no switch %q", name))
 			}
 		}
 	}
+}
+
+// compileLoop makes loops of groups; nil: they have none.
+func (o options) compileLoop() func(*loop.Program) *loop.Func {
+	if !o.loops {
+		return nil
+	}
+	return loop.Compile
 }
 
 // fuses tells whether an op, or a group, may become part of a group; reduces: the op is a reduction.

@@ -302,7 +302,7 @@ func (b *builder) schedule() {
 		if n.group != nil {
 			t = &task{code: compileGroup(b.views, n, func(v *ir.Value) bool {
 				return output[v] || slices.ContainsFunc(b.fuser.users[v], func(u *node) bool { return u.now() != n })
-			})}
+			}, b.opts.compileLoop())}
 			for _, v := range t.code.mems {
 				t.mems = append(t.mems, b.tensor(v, inArena, 0))
 			}

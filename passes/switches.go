@@ -20,6 +20,8 @@ var Switches = []Switch{
 		Why: "elementwise ops on the same elements run together, block by block, so that values in between stay in caches"},
 	{Name: "fuse-reduce", Exact: true,
 		Why: "sums, maxima and other reductions run together with what computes their operands and reads their results"},
+	{Name: "loops", Exact: true,
+		Why: "simple ops that follow each other in what runs together are one loop of machine code; off: a kernel for each"},
 	{Name: "views", Exact: true,
 		Why: "reshape, transpose, broadcast, slice and reverse are strides of those who read them; off: each is a copy"},
 	{Name: "in-place", Exact: true,

@@ -33,11 +33,8 @@ type Pool struct {
 	// state is the number of the job, whether it is open (the lowest bit), and how many workers are at it (the 15 bits
 	// above). The fields below change only while it is closed and nobody is at it.
 	state  atomic.Uint64
-	tasks  atomic.Int64
 	f      func(w *Worker, task int)
 	failed atomic.Pointer[error]
-	_      cacheLine
-	next   atomic.Int64 // the next task that nobody has taken
 	_      cacheLine
 	left   atomic.Int64 // tasks that are not done
 	_      cacheLine
@@ -61,6 +58,42 @@ type Worker struct {
 	Index   int
 	Args    kernel.Args
 	scratch []byte
+
+	_    cacheLine
+	mine span // of the job's tasks
+	_    cacheLine
+}
+
+// span is a range of tasks that nobody has taken: the first in the lower half, the end in the upper.
+type span struct{ v atomic.Uint64 }
+
+func (s *span) set(from, to int) { s.v.Store(uint64(to)<<32 | uint64(from)) }
+
+// first takes the first task; -1 if there is none. last takes the last.
+func (s *span) first() int {
+	for {
+		v := s.v.Load()
+		from, to := v&(1<<32-1), v>>32
+		if from >= to {
+			return -1
+		}
+		if s.v.CompareAndSwap(v, v+1) {
+			return int(from)
+		}
+	}
+}
+
+func (s *span) last() int {
+	for {
+		v := s.v.Load()
+		from, to := v&(1<<32-1), v>>32
+		if from >= to {
+			return -1
+		}
+		if s.v.CompareAndSwap(v, v-1<<32) {
+			return int(to) - 1
+		}
+	}
 }
 
 // Scratch returns n bytes that begin on a cache line; what they held is lost at the next call.
@@ -114,6 +147,9 @@ func (p *Pool) patience() int {
 }
 
 // Run calls f for every task below tasks, on all threads, and returns when all are done. A panic of a task is an error.
+//
+// A thread begins with its own part of the tasks, in order, and then helps others from their end. So threads find in their
+// caches what they wrote for an earlier job that had its parts alike.
 func (p *Pool) Run(tasks int, f func(w *Worker, task int)) error {
 	if tasks <= 1 || len(p.workers) == 1 {
 		return guard(func() {
@@ -123,9 +159,10 @@ func (p *Pool) Run(tasks int, f func(w *Worker, task int)) error {
 		})
 	}
 	p.f = f
-	p.tasks.Store(int64(tasks))
 	p.failed.Store(nil)
-	p.next.Store(0)
+	for i, w := range p.workers {
+		w.mine.set(i*tasks/len(p.workers), (i+1)*tasks/len(p.workers))
+	}
 	p.left.Store(int64(tasks))
 	p.state.Store(p.state.Load()&^(jobNumber-1) + jobNumber + jobOpen)
 	if p.asleep.Load() > 0 {
@@ -155,16 +192,21 @@ func (p *Pool) Run(tasks int, f func(w *Worker, task int)) error {
 
 // drain takes tasks until there are none left.
 func (p *Pool) drain(w *Worker) {
-	f, tasks := p.f, p.tasks.Load()
-	for {
-		t := p.next.Add(1) - 1
-		if t >= tasks {
-			return
-		}
-		if err := guard(func() { f(w, int(t)) }); err != nil {
+	f := p.f
+	run := func(task int) {
+		if err := guard(func() { f(w, task) }); err != nil {
 			p.failed.CompareAndSwap(nil, &err)
 		}
 		p.left.Add(-1)
+	}
+	for t := w.mine.first(); t >= 0; t = w.mine.first() {
+		run(t)
+	}
+	for i := range p.workers[1:] {
+		other := &p.workers[(w.Index+1+i)%len(p.workers)].mine
+		for t := other.last(); t >= 0; t = other.last() {
+			run(t)
+		}
 	}
 }
 
@@ -196,9 +238,9 @@ func (p *Pool) work(w *Worker) {
 	}
 }
 
-// open tells whether there is a job in the state that the worker has not seen, with tasks left to take.
+// open tells whether there is a job in the state that the worker has not seen, with tasks left to do.
 func (p *Pool) open(s, seen uint64) bool {
-	return s&jobOpen != 0 && s/jobNumber != seen && p.next.Load() < p.tasks.Load()
+	return s&jobOpen != 0 && s/jobNumber != seen && p.left.Load() > 0
 }
 
 // sleep returns when there is a job that the worker has not seen, or the pool is closed.

@@ -164,3 +164,37 @@ func TestPoolsRunBesideEachOther(t *testing.T) {
 	}
 	all.Wait()
 }
+
+func TestASpanIsTakenFromBothEndsUntilTheyMeet(t *testing.T) {
+	var s span
+	s.set(3, 7)
+	var got []int
+	for _, take := range []func() int{s.first, s.last, s.first, s.last, s.first, s.last} {
+		got = append(got, take())
+	}
+	if want := []int{3, 6, 4, 5, -1, -1}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// So that threads find in their caches what they wrote for the job before.
+func TestAThreadBeginsWithItsOwnPart(t *testing.T) {
+	p := New(4)
+	defer p.Close()
+	var meet sync.WaitGroup // every thread takes one task, and waits for the others
+	meet.Add(4)
+	of := make([]int, 8)
+	err := p.Run(8, func(w *Worker, task int) {
+		of[task] = w.Index
+		if task%2 == 0 {
+			meet.Done()
+			meet.Wait()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []int{0, 1, 2, 3}; !slices.Equal([]int{of[0], of[2], of[4], of[6]}, want) {
+		t.Errorf("the first tasks of the parts were done by threads %v", of)
+	}
+}
