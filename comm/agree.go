@@ -33,10 +33,10 @@ func disagreement(a, b *call) string {
 	return ""
 }
 
-// checkAgreement compares calls of ranks of a group, in the order of their positions.
-func checkAgreement(g *Group, calls []*call) error {
+// checkAgreement compares calls of some ranks of a group, whose ranks are given by position, in the order of their positions.
+func checkAgreement(ranks []int, calls []*call) error {
 	mismatch := func(a, b *call, detail string) error {
-		return &MismatchError{Ranks: [2]int{g.ranks[a.pos], g.ranks[b.pos]}, Calls: [2]Header{a.Header, b.Header}, Detail: detail}
+		return &MismatchError{Ranks: [2]int{ranks[a.pos], ranks[b.pos]}, Calls: [2]Header{a.Header, b.Header}, Detail: detail}
 	}
 	for _, c := range calls[1:] {
 		if d := disagreement(calls[0], c); d != "" {
@@ -49,7 +49,7 @@ func checkAgreement(g *Group, calls []*call) error {
 	for _, a := range calls {
 		for _, b := range calls {
 			if give, take := a.inCounts[b.pos], b.outCounts[a.pos]; give != take {
-				return mismatch(a, b, fmt.Sprintf("rank %d gives %d elements, rank %d expects %d", g.ranks[a.pos], give, g.ranks[b.pos], take))
+				return mismatch(a, b, fmt.Sprintf("rank %d gives %d elements, rank %d expects %d", ranks[a.pos], give, ranks[b.pos], take))
 			}
 		}
 	}
@@ -57,7 +57,7 @@ func checkAgreement(g *Group, calls []*call) error {
 }
 
 // checkPair compares a send and the receive that it meets.
-func checkPair(g *Group, send, recv *call) error {
+func checkPair(ranks []int, send, recv *call) error {
 	detail := ""
 	switch {
 	case send.Program != recv.Program:
@@ -67,27 +67,19 @@ func checkPair(g *Group, send, recv *call) error {
 	case send.Bytes != recv.Bytes:
 		detail = "the sizes differ"
 	default:
-		return checkApart(g, []*call{send, recv})
+		return checkApart(ranks, []*call{send, recv})
 	}
-	return &MismatchError{Ranks: [2]int{g.ranks[send.pos], g.ranks[recv.pos]}, Calls: [2]Header{send.Header, recv.Header}, Detail: detail}
-}
-
-// writes returns what a call overwrites, of the rank's own memory.
-func (c *call) writes() buffer {
-	if c.Op == Send || c.Op == Broadcast && c.peer == c.pos {
-		return buffer{}
-	}
-	return c.out
+	return &MismatchError{Ranks: [2]int{ranks[send.pos], ranks[recv.pos]}, Calls: [2]Header{send.Header, recv.Header}, Detail: detail}
 }
 
 // checkApart refuses memory that one rank writes and another reads or writes. Only ranks that share an address space
 // can have such.
-func checkApart(g *Group, calls []*call) error {
+func checkApart(ranks []int, calls []*call) error {
 	for i, a := range calls {
 		for _, b := range calls[:i] {
 			if a.writes().overlaps(b.in) || a.writes().overlaps(b.out) || b.writes().overlaps(a.in) {
 				return errors.Errorf("epl: rank %d and rank %d gave memory that overlaps to %s; give every rank a buffer of its own",
-					g.ranks[b.pos], g.ranks[a.pos], a.Header)
+					ranks[b.pos], ranks[a.pos], a.Header)
 			}
 		}
 	}

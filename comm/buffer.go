@@ -91,3 +91,42 @@ func move(dst, src unsafe.Pointer, n int) {
 		copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))
 	}
 }
+
+// bytesOf returns the memory of some elements.
+func (b buffer) bytesOf(from, to int) []byte {
+	if from >= to {
+		return nil
+	}
+	return unsafe.Slice((*byte)(b.at(from)), (to-from)*b.size)
+}
+
+// like returns n elements of the same type, in memory that is kept for the next time.
+func (b buffer) like(memory *[]byte, n int) buffer {
+	*memory = grow(*memory, n*b.size)
+	return buffer{ptr: unsafe.Pointer(unsafe.SliceData(*memory)), len: n, size: b.size, dtype: b.dtype}
+}
+
+// grow returns memory of n bytes, the old if it is enough.
+func grow(b []byte, n int) []byte {
+	if cap(b) < n {
+		return make([]byte, n)
+	}
+	return b[:n]
+}
+
+// moveToAll copies n bytes to several places, block by block, so that they are read from memory once.
+func moveToAll(dst []unsafe.Pointer, src unsafe.Pointer, n int) {
+	const block = 16 << 10
+	for at := 0; at < n; at += block {
+		for _, d := range dst {
+			move(unsafe.Add(d, at), unsafe.Add(src, at), min(block, n-at))
+		}
+	}
+}
+
+func sum(counts []int) (total int) {
+	for _, k := range counts {
+		total += k
+	}
+	return total
+}

@@ -1,12 +1,5 @@
 package comm
 
-import (
-	"fmt"
-	"strings"
-
-	"github.com/gomlx/compute/dtypes"
-)
-
 // Call describes one operation of one rank: what [Communicator.Do] does and [Communicator.Start] queues.
 // A field that the operation does not use must be zero.
 //
@@ -45,62 +38,4 @@ type Call struct {
 	Root int // the position in the group of who broadcasts
 	Peer int // the position in the group of the other end of Send and Recv
 	Tag  int // sends and receives with different tags do not meet
-}
-
-// Header is what a call carries besides data. Ranks compare it when they meet; reports print it.
-type Header struct {
-	Program   string
-	Group     string // the ranks, and the channel unless it is 0: "[0-3]", "[0 2]/1"
-	Seq       uint64 // counts the collectives of a communicator, or the sends (receives) between two ranks, from 1
-	Op        Op
-	Reduction Reduction // of AllReduce and ReduceScatter
-	Scale     float64   // of AllReduce and ReduceScatter: 1 is none
-	DType     dtypes.DType
-	Bytes     int64 // of what this rank gives (Recv: takes)
-	Peer      int   // the rank of the root, or of the other end; -1 if there is none
-	Tag       int   // of Send and Recv
-}
-
-// String writes the header as it appears in errors: all-reduce #3 of group [0-3] (program "train", sum, Float32, 4096 bytes).
-func (h Header) String() string {
-	return fmt.Sprintf("%s #%d of group %s%s", h.verb(), h.Seq, h.Group, h.details())
-}
-
-// verb says what the call does, to whom.
-func (h Header) verb() string {
-	switch h.Op {
-	case Send:
-		return fmt.Sprintf("send to rank %d with tag %d", h.Peer, h.Tag)
-	case Recv:
-		return fmt.Sprintf("recv from rank %d with tag %d", h.Peer, h.Tag)
-	case Broadcast:
-		return fmt.Sprintf("broadcast from rank %d", h.Peer)
-	}
-	return h.Op.String()
-}
-
-// details lists the rest in parentheses, or is empty.
-func (h Header) details() string {
-	var d []string
-	if h.Program != "" {
-		d = append(d, fmt.Sprintf("program %q", h.Program))
-	}
-	if h.Op.reduces() {
-		d = append(d, h.reduction())
-	}
-	if h.DType != dtypes.InvalidDType {
-		d = append(d, h.DType.String(), fmt.Sprintf("%d bytes", h.Bytes))
-	}
-	if d == nil {
-		return ""
-	}
-	return " (" + strings.Join(d, ", ") + ")"
-}
-
-// reduction is "sum", or "sum·0.25" when scaled.
-func (h Header) reduction() string {
-	if h.Scale != 1 {
-		return fmt.Sprintf("%s·%g", h.Reduction, h.Scale)
-	}
-	return h.Reduction.String()
 }

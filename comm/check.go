@@ -8,23 +8,19 @@ import (
 	"github.com/pkg/errors"
 )
 
-// call is a Call that was checked: what a transport gets.
-type call struct {
-	Header
-	pos, peer           int    // positions in the group: the caller's; the root's or the other end's
-	in, out             buffer // in-place operations have the same in both
-	inCounts, outCounts []int
-	even                []int // memory for equal counts
-	async               bool  // runs beside the rank's own goroutine
-	bad                 error // why it must not run
-	before              func()
-	ticket              ticket
-	began               time.Duration // when its turn came, in world time
-	inquiry             *inquiry      // into who holds it up, the last one
-	found               *inquiry      // the last one that is over
-	inquired            time.Duration // when the last one began
-	again               bool          // an inquiry found that all wait for each other, so there was another
-	left                time.Duration // when it was first seen waiting for a worker that has ended; 0: it does not
+// request is a Call that was checked, and what the world keeps of it.
+type request struct {
+	call
+	of       *Communicator
+	even     []int // memory for equal counts
+	bad      error // why it must not run
+	before   func()
+	ticket   ticket
+	inquiry  *inquiry      // into who holds it up, the last one
+	found    *inquiry      // the last one that is over
+	inquired time.Duration // when the last one began
+	again    bool          // an inquiry found that all wait for each other, so there was another
+	left     time.Duration // when it was first seen waiting for a worker that has ended; 0: it does not
 }
 
 // field is a set of Call's fields.
@@ -70,9 +66,9 @@ func (c *Call) given() (f field) {
 	return f
 }
 
-// check turns a Call of the rank at position pos, one of n, into a call. Of the header it fills in what follows from
+// check turns a Call of the rank at position pos, one of n, into a request. Of the header it fills in what follows from
 // the Call. The error is a sentence's end: it does not name the rank and the call.
-func (c *call) check(from *Call, pos int, ranks []int) error {
+func (c *request) check(from *Call, pos int, ranks []int) error {
 	n := len(ranks)
 	c.pos, c.peer = pos, -1
 	c.Program, c.Op, c.Peer, c.before = from.Program, from.Op, -1, from.Before
@@ -106,7 +102,7 @@ func (c *call) check(from *Call, pos int, ranks []int) error {
 	return c.checkReduction(from)
 }
 
-func (c *call) checkBuffers(from *Call) error {
+func (c *request) checkBuffers(from *Call) error {
 	switch {
 	case usedBy[c.Op]&fBuf != 0:
 		b, err := givenBuffer("Buf", from.Buf)
@@ -141,7 +137,7 @@ func givenBuffer(name string, flat any) (buffer, error) {
 	return b, nil
 }
 
-func (c *call) checkCounts(from *Call, n int) (err error) {
+func (c *request) checkCounts(from *Call, n int) (err error) {
 	uses := usedBy[c.Op]
 	if uses&(fInCounts|fOutCounts) == 0 {
 		return nil
@@ -181,7 +177,7 @@ func (c *call) checkCounts(from *Call, n int) (err error) {
 }
 
 // parts checks the counts of a buffer, or makes equal ones.
-func (c *call) parts(name string, b buffer, counts []int, n int) ([]int, error) {
+func (c *request) parts(name string, b buffer, counts []int, n int) ([]int, error) {
 	if counts == nil {
 		if b.len%n != 0 {
 			return nil, errors.Errorf("the %d elements of %s do not divide into %d equal parts; give %sCounts", b.len, name, n, name)
@@ -206,7 +202,7 @@ func (c *call) parts(name string, b buffer, counts []int, n int) ([]int, error) 
 	return counts, nil
 }
 
-func (c *call) checkReduction(from *Call) error {
+func (c *request) checkReduction(from *Call) error {
 	if !c.Op.reduces() {
 		return nil
 	}
@@ -228,11 +224,4 @@ func (c *call) checkReduction(from *Call) error {
 }
 
 // reset forgets the buffers, so that they can be collected, and keeps the memory.
-func (c *call) reset() { *c = call{even: c.even[:0]} }
-
-func sum(counts []int) (total int) {
-	for _, k := range counts {
-		total += k
-	}
-	return total
-}
+func (c *request) reset() { *c = request{even: c.even[:0]} }

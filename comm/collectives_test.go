@@ -63,7 +63,7 @@ func TestAllReduceIsTheReductionInRankOrderOnEveryRank(t *testing.T) {
 		}
 		for _, r := range opsOf(e, cs, rng) {
 			for _, scale := range scales {
-				want := e.reduction(cs[0].Group(), r, scale, in)
+				want := reductionOf(e, cs[0].Group(), r, scale, in)
 				mustAll(t, cs, func(c *Communicator) error {
 					buf := clone(in[c.Position()])
 					if err := c.AllReduceScaled(buf, r, scale); err != nil {
@@ -84,7 +84,7 @@ func TestReduceScatterGivesEachRankItsPart(t *testing.T) {
 		in := inputs(e, rng, n, size)
 		counts := parts(rng, size, n)
 		for _, r := range opsOf(e, cs, rng) {
-			want := e.reduction(cs[0].Group(), r, 1, in)
+			want := reductionOf(e, cs[0].Group(), r, 1, in)
 			for _, inPlace := range []bool{false, true} {
 				mustAll(t, cs, func(c *Communicator) error {
 					p := c.Position()
@@ -264,7 +264,7 @@ func TestResultsDoNotDependOnSegmentsArrivalOrRepetition(t *testing.T) {
 					size, repeats = 150_001, 1 // more than a chunk, of the largest type
 				}
 				in := inputs(e, seedOf("bits", n), n, size)
-				want := e.reduction(cs[0].Group(), Sum, 1, in)
+				want := reductionOf(e, cs[0].Group(), Sum, 1, in)
 				for range repeats {
 					cut := rand.IntN(size) // a sum of two halves is the same as one of the whole
 					mustAll(t, cs, func(c *Communicator) error {
@@ -293,7 +293,7 @@ func TestGroupsReduceInTheOrderOfTheirRanks(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := []any{[]float32{1e8}, []float32{-1e8}, []float32{1}} // (1e8 − 1e8) + 1, in this order only
-		want := elements[0].reduction(g, Sum, 1, in)
+		want := reductionOf(elements[0], g, Sum, 1, in)
 		mustAll(t, ends(t, g, 0), func(c *Communicator) error {
 			buf := clone(in[c.Position()])
 			if err := c.AllReduce(buf, Sum); err != nil {

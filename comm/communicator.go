@@ -109,9 +109,9 @@ func (c *Communicator) Recv(buf any, from, tag int) error {
 func (c *Communicator) Barrier() error { return c.Do(Call{Op: Barrier}) }
 
 // prepare checks a call and gives it a number. What is wrong with it shows when its turn comes. The lock is held.
-func (c *Communicator) prepare(to *call, from *Call) {
+func (c *Communicator) prepare(to *request, from *Call) {
 	err := to.check(from, c.pos, c.group.ranks)
-	to.Group = c.name
+	to.Group, to.of, to.owner = c.name, c, to
 	switch {
 	case !to.Op.pointToPoint():
 		c.seq++
@@ -139,13 +139,13 @@ func (c *Communicator) fail(err error) {
 }
 
 // run makes a call that was prepared and is in the flight recorder as started.
-func (c *Communicator) run(k *call) error {
+func (c *Communicator) run(k *request) error {
 	err := k.bad
 	if err == nil {
 		if k.before != nil {
 			k.before()
 		}
-		err = c.end.run(k)
+		err = c.end.run(&k.call)
 	}
 	if err != nil {
 		c.fail(err)
@@ -154,7 +154,7 @@ func (c *Communicator) run(k *call) error {
 	if err != nil {
 		state = Failed
 	}
-	c.local.recorder.set(k.ticket, state, c.group.world.now())
+	c.local.recorder.set(k.ticket, state, c.group.world.base.now())
 	if err == nil {
 		c.local.counters.add(k, c.Size())
 		return nil

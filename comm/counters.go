@@ -13,7 +13,7 @@ type counters [opEnd]struct {
 }
 
 // add counts a call that succeeded.
-func (c *counters) add(k *call, groupSize int) {
+func (c *counters) add(k *request, groupSize int) {
 	c[k.Op].calls.Add(1)
 	if groupSize > 1 && !(k.Op == Broadcast && k.peer != k.pos) {
 		c[k.Op].bytes.Add(k.Bytes)

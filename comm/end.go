@@ -26,14 +26,21 @@ func (k meetingKey) name() string {
 func (w *World) connect(key meetingKey, pos int) end {
 	m := w.meetings[key]
 	if m == nil {
-		m = newMeeting(w, newTeam(key.group, key.name()))
+		t := newTeam(w.base, key.group.ranks, key.name())
+		var e engine
+		if len(t.members) > 1 {
+			e = w.newEngine(t)
+		}
+		m = newMeeting(t, e)
 		w.meetings[key] = m
 	}
 	return end{m, m.seatOf(pos)}
 }
 
-// meetingNamed finds a communicator. The lock is held.
+// meetingNamed finds a communicator; nil if there is none.
 func (w *World) meetingNamed(name string) *meeting {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for key, m := range w.meetings {
 		if key.name() == name {
 			return m

@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
-	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pkg/errors"
@@ -48,37 +45,10 @@ type round struct {
 // first returns the call of the worker's first rank, which has everything that is equal in all.
 func (r *round) first() *call { return r.calls[0] }
 
-// digest condenses what the calls of a collective must agree in, as disagreement compares it. Parts of all-to-all are not
-// in it: pairs compare theirs.
-func (c *call) digest() uint64 {
-	h := uint64(14695981039346656037)
-	mix := func(x uint64) {
-		h = (h ^ x) * 1099511628211
-		h ^= h >> 32
-	}
-	for _, x := range [...]uint64{c.Seq, uint64(c.Op), uint64(len(c.Program)), uint64(c.DType), uint64(c.Reduction), math.Float64bits(c.Scale), uint64(c.peer)} {
-		mix(x)
-	}
-	for i := range len(c.Program) {
-		mix(uint64(c.Program[i]))
-	}
-	var counts []int
-	switch c.Op {
-	case AllReduce, Broadcast:
-		mix(uint64(c.Bytes))
-	case ReduceScatter:
-		counts = c.inCounts
-	case AllGather:
-		counts = c.outCounts
-	}
-	for _, n := range counts {
-		mix(uint64(n))
-	}
-	return h
-}
-
 // span is some elements of a vector that a whole group knows.
 type span struct{ from, to int }
+
+func (s span) len() int { return s.to - s.from }
 
 // spans returns the elements of each member in a vector whose parts belong to positions, in order.
 func (t *team) spans(counts []int) [][]span {
@@ -108,7 +78,7 @@ func (t *team) overdue(k *call, missing []int) error {
 	if !k.Op.pointToPoint() {
 		ranks = t.ranksOf(missing)
 	}
-	return t.world.overdue(k, t.group, ranks, k.began)
+	return k.owner.overdue(ranks, k.began)
 }
 
 // disagree says how the calls of another member differ from this worker's. Both sides find the same words.
@@ -119,13 +89,13 @@ func (t *team) disagree(r *round, member int) error {
 	theirs, err := t.callsOf(member)
 	if err != nil {
 		mine := r.first()
-		rank, worker := t.group.ranks[mine.pos], t.members[member].worker
+		rank, worker := t.ranks[mine.pos], t.members[member].worker
 		return errors.Errorf("epl: rank %d and worker %d do not agree: rank %d makes %s, and worker %d another call, which it does not tell: %s; "+
 			"all ranks of a group must make the same calls in the same order", rank, worker, rank, mine.Header, worker, err)
 	}
 	all := append(slices.Clone(r.calls), theirs...)
 	slices.SortFunc(all, func(a, b *call) int { return cmp.Compare(a.pos, b.pos) })
-	return checkAgreement(t.group, all)
+	return checkAgreement(t.ranks, all)
 }
 
 // told is a call as a worker tells another about it.
@@ -155,7 +125,7 @@ func (t *team) callsOf(member int) (calls []*call, err error) {
 	if err := json.Unmarshal([]byte(answer), &all); err != nil || len(all) == 0 {
 		return nil, errors.Errorf("it answers %q", answer)
 	}
-	n := t.group.Size()
+	n := len(t.ranks)
 	for _, c := range all {
 		if c.Pos < 0 || c.Pos >= n || c.Op == AllToAll && (len(c.InCounts) != n || len(c.OutCounts) != n) {
 			return nil, errors.Errorf("it answers %q", answer)
@@ -167,24 +137,29 @@ func (t *team) callsOf(member int) (calls []*call, err error) {
 
 // What workers ask each other.
 const (
-	questionCall  = "call " // of a communicator, by name
-	questionState = "state" // what its ranks wait for
-	queryTimeout  = 2 * time.Second
+	questionCall = "call " // of a communicator, by name
+	queryTimeout = 2 * time.Second
 )
 
-// answer is what this worker says to others.
-func (w *World) answer(question string) string {
-	if name, ok := strings.CutPrefix(question, questionCall); ok {
-		w.mu.Lock()
-		m := w.meetingNamed(name)
-		w.mu.Unlock()
-		if m == nil {
-			return "nothing: it has no such communicator"
+// callOf returns the call of the rank at a position, one of this worker's.
+func (r *round) callOf(pos int) *call {
+	for _, c := range r.calls {
+		if c.pos == pos {
+			return c
 		}
-		return m.now()
 	}
-	if question == questionState {
-		return w.state().text()
+	return nil
+}
+
+// finishBroadcast copies to the other ranks of this worker what one of them has: the root, or else the first.
+func finishBroadcast(r *round) {
+	from := r.callOf(r.first().peer)
+	if from == nil {
+		from = r.first()
 	}
-	return fmt.Sprintf("nothing: the question %q is not understood", question)
+	for _, c := range r.calls {
+		if c != from {
+			copy(c.out.bytesOf(0, c.out.len), from.in.bytesOf(0, from.in.len))
+		}
+	}
 }

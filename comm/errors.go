@@ -5,12 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/pkg/errors"
 )
-
-// ErrClosed is why calls fail after [World.Close].
-var ErrClosed = errors.New("epl: the world of communicators is closed; make calls before Close, or make a new world")
 
 // TimeoutError says who did not come, and who is to blame for that. All ranks that waited get the same one.
 type TimeoutError struct {
@@ -46,53 +41,6 @@ func (e *TimeoutError) Error() string {
 // Culprits returns the workers that are to blame.
 func (e *TimeoutError) Culprits() []int { return e.Workers }
 
-// MismatchError says which two ranks made different calls where they had to make the same. All ranks of the group get
-// the same one.
-type MismatchError struct {
-	Ranks  [2]int
-	Calls  [2]Header
-	Detail string // what differs
-}
-
-// Error implements error.
-func (e *MismatchError) Error() string {
-	return fmt.Sprintf("epl: rank %d and rank %d do not agree: rank %d makes %s, rank %d makes %s: %s; "+
-		"all ranks of a group must make the same calls in the same order", e.Ranks[0], e.Ranks[1],
-		e.Ranks[0], e.Calls[0], e.Ranks[1], e.Calls[1], e.Detail)
-}
-
-// CorruptionError says that what one worker sent another was changed on its way, see [Options].Unchecked. Who noticed has
-// it, the others hear of it through the mesh.
-type CorruptionError struct {
-	Header          // the call
-	From, To []int  // ranks, of one worker each
-	Workers  [2]int // theirs
-	Cause    error  // what was noticed
-}
-
-// Error implements error.
-func (e *CorruptionError) Error() string {
-	return fmt.Sprintf("epl: what %s (worker %d) sent to %s (worker %d) in %s cannot be used: %v; a network card, a switch or memory "+
-		"between the two changes bytes: see the error counters of both machines, and leave the faulty one out",
-		theRanks(e.From), e.Workers[0], theRanks(e.To), e.Workers[1], e.Header, e.Cause)
-}
-
-// Unwrap returns the cause.
-func (e *CorruptionError) Unwrap() error { return e.Cause }
-
-// corrupted is the error of a call in which what came from a member was damaged.
-func (t *team) corrupted(k *call, member int, cause error) error {
-	if t.whole != nil {
-		return t.whole.corrupted(member, cause)
-	}
-	e := &CorruptionError{Header: k.Header, From: t.ranksOf([]int{member}), To: t.ranksOf([]int{t.me}),
-		Workers: [2]int{t.members[member].worker, t.members[t.me].worker}, Cause: cause}
-	if k.Op.pointToPoint() {
-		e.From, e.To = []int{t.group.ranks[k.peer]}, []int{t.group.ranks[k.pos]}
-	}
-	return e
-}
-
 // CallError says which call of which rank was stopped, or not begun, and why: the world was aborted or closed, or
 // another call of the same communicator failed.
 type CallError struct {
@@ -110,14 +58,14 @@ func (e *CallError) Error() string {
 func (e *CallError) Unwrap() error { return e.Cause }
 
 // concerns tells whether an error is about this very call, so that it needs no more words.
-func concerns(err error, c *call) bool {
+func concerns(err error, c *request) bool {
 	switch e := err.(type) {
 	case *TimeoutError:
-		return sameCall(e.Header, c)
+		return sameCall(e.Header, &c.call)
 	case *CorruptionError:
-		return sameCall(e.Header, c)
+		return sameCall(e.Header, &c.call)
 	case *MismatchError:
-		return sameCall(e.Calls[0], c) || sameCall(e.Calls[1], c)
+		return sameCall(e.Calls[0], &c.call) || sameCall(e.Calls[1], &c.call)
 	}
 	return err == c.bad
 }
@@ -130,10 +78,22 @@ func sameCall(h Header, c *call) bool {
 	return h.Group == c.Group && h.Seq == c.Seq && h.Op.pointToPoint() == c.Op.pointToPoint()
 }
 
-// theRanks is "rank 2" or "ranks 1, 2".
-func theRanks(ranks []int) string {
-	if len(ranks) == 1 {
-		return fmt.Sprintf("rank %d", ranks[0])
-	}
-	return "ranks " + strings.Trim(strings.ReplaceAll(fmt.Sprint(ranks), " ", ", "), "[]")
+// StallError says who holds up a worker that waits outside a call.
+type StallError struct {
+	Timeout  time.Duration
+	What     string    // what the worker waits for: "agree on the start"
+	Causes   []int     // ranks; none if that is not known
+	Workers  []int     // those of the causes
+	Details  string    // what is known of the causes, and who waits for whom
+	Alive    bool      // all of them answer
+	Patience time.Time // until when others must be patient, because one of them was busy
+	Unsure   bool      // one of them is alive, and has not answered in time
 }
+
+// Error implements error.
+func (e *StallError) Error() string {
+	return fmt.Sprintf("epl: waited for %s (communication.timeout) to %s: %s", e.Timeout, e.What, e.Details)
+}
+
+// Culprits returns the workers that are to blame.
+func (e *StallError) Culprits() []int { return e.Workers }

@@ -83,13 +83,6 @@ func TestCallsThatDoNotAgreeAreErrorsOnAllRanks(t *testing.T) {
 	}
 }
 
-func TestSequenceNumbersAreCompared(t *testing.T) {
-	a, b := &call{Header: Header{Op: Barrier, Seq: 3}}, &call{Header: Header{Op: Barrier, Seq: 5}}
-	if d := disagreement(a, b); d != "they have made 3 and 5 calls" {
-		t.Errorf("the difference is %q", d)
-	}
-}
-
 func TestASendAndARecvThatDoNotAgreeAreErrorsOnBoth(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// exchangeKey names a stream of messages. Lanes have at most one send and one receive of it under way.
-type exchangeKey struct{ from, to, tag int } // positions
-
 // post is a send or receive that waits for the other end.
 type post struct {
 	call *call
@@ -25,10 +22,7 @@ func (p *post) finish(err error) {
 
 // exchange sends or receives. Whoever comes second copies, from memory to memory.
 func (m *meeting) exchange(k *call) error {
-	key := exchangeKey{from: k.pos, to: k.peer, tag: k.Tag}
-	if k.Op == Recv {
-		key.from, key.to = key.to, key.from
-	}
+	key := keyOf(k)
 	m.mu.Lock()
 	if m.err != nil {
 		m.mu.Unlock()
@@ -49,7 +43,7 @@ func (m *meeting) exchange(k *call) error {
 		missing := m.pending[key] == p
 		m.mu.Unlock()
 		if missing {
-			if err := m.world.overdue(k, m.group, []int{k.Peer}, k.began); err != nil {
+			if err := k.owner.overdue([]int{k.Peer}, k.began); err != nil {
 				m.fail(err)
 			}
 		}
@@ -67,7 +61,7 @@ func (m *meeting) complete(p *post, k *call) error {
 	if k.Op == Send {
 		send, recv = k, p.call
 	}
-	err := checkPair(m.group, send, recv)
+	err := checkPair(m.team.ranks, send, recv)
 	if err == nil {
 		move(recv.out.ptr, send.in.ptr, int(send.Bytes))
 	} else {

@@ -64,9 +64,9 @@ func (g *Group) Communicator(rank, channel int) (*Communicator, error) {
 	if pos < 0 {
 		return nil, errors.Errorf("epl: rank %d is not in group %s; ask for one of its own ranks", rank, g.name)
 	}
-	if !g.world.isLocal(rank) {
+	if !g.world.base.isLocal(rank) {
 		return nil, errors.Errorf("epl: rank %d lives in worker %d, not in worker %d; a worker has the ends of its own ranks",
-			rank, g.world.workerOf[rank], g.world.layout.Worker)
+			rank, g.world.base.workerOf[rank], g.world.base.layout.Worker)
 	}
 	if channel < 0 {
 		return nil, errors.Errorf("epl: channel %d of group %s is impossible; count from 0", channel, g.name)

@@ -49,7 +49,9 @@ type level struct {
 	calls   [1]*call
 }
 
-func newHybridEngine(t *team) engine {
+// newHybridEngine combines a way between the workers of a host, one between those of all hosts, and one between those of
+// different hosts only.
+func newHybridEngine(t *team, inside, all, between func(*team) engine) engine {
 	h := &hybridEngine{team: t, hosts: t.hosts()}
 	h.host = slices.IndexFunc(h.hosts, func(members []int) bool { return slices.Contains(members, t.me) })
 	var leaders []int
@@ -62,33 +64,31 @@ func newHybridEngine(t *team) engine {
 	h.inOrder = slices.IsSorted(h.sorted)
 	mine := h.hosts[h.host]
 	if len(mine) > 1 {
-		h.inside = h.newLevel(mine, " of host "+t.members[t.me].host, newShmEngine)
+		h.inside = h.newLevel(mine, " of host "+t.members[t.me].host, inside)
 		h.nearPos = make([]int, len(t.memberOf))
-		g := &Group{world: t.world, name: t.group.name}
+		var ranks []int
 		for pos, m := range t.memberOf {
 			if slices.Contains(mine, m) {
-				h.nearPos[pos] = len(g.ranks)
-				g.ranks = append(g.ranks, t.group.ranks[pos])
+				h.nearPos[pos] = len(ranks)
+				ranks = append(ranks, t.ranks[pos])
 			}
 		}
-		h.near = newShmEngine(newTeam(g, t.name+" on host "+t.members[t.me].host))
+		h.near = inside(newTeam(t.world, ranks, t.name+" on host "+t.members[t.me].host))
 	}
 	if mine[0] == t.me {
-		h.leaders = h.newLevel(leaders, " of leaders", newTCPEngine)
+		h.leaders = h.newLevel(leaders, " of leaders", all)
 	}
-	far := newTCPEngine(t).(*tcpEngine)
-	far.elsewhere = true
-	h.far = far
+	h.far = between(t)
 	return h
 }
 
 // newLevel makes an engine over some members.
 func (h *hybridEngine) newLevel(members []int, name string, create func(*team) engine) *level {
-	g := &Group{world: h.team.world, name: h.team.group.name}
+	var ranks []int
 	for _, m := range members {
-		g.ranks = append(g.ranks, h.team.group.ranks[h.team.members[m].positions[0]])
+		ranks = append(ranks, h.team.ranks[h.team.members[m].positions[0]])
 	}
-	l := &level{hybrid: h, members: members, team: newTeam(g, h.team.name+name)}
+	l := &level{hybrid: h, members: members, team: newTeam(h.team.world, ranks, h.team.name+name)}
 	l.team.whole = l
 	l.engine = create(l.team)
 	return l

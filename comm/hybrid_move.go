@@ -7,12 +7,6 @@ import (
 	"github.com/gomlx/compute/dtypes"
 )
 
-// like returns n elements of the same type, in memory that is kept for the next time.
-func (b buffer) like(memory *[]byte, n int) buffer {
-	*memory = grow(*memory, n*b.size)
-	return buffer{ptr: unsafe.Pointer(unsafe.SliceData(*memory)), len: n, size: b.size, dtype: b.dtype}
-}
-
 // counts adds up the elements of positions: by member of this host, and by host.
 func (h *hybridEngine) counts(each []int) (byMember, byHost []int) {
 	byHost = make([]int, len(h.hosts))

@@ -196,9 +196,9 @@ func TestAWorkerThatEndsBecauseTheJobFailedIsNotToBlame(t *testing.T) {
 	j.ended[2] = true
 	j.mu.Unlock()
 	var ended *EndedError
-	if err := w.endedError(&call{}, 0, 2); !errors.As(err, &ended) || ended.Worker != 2 {
+	if err := w.base.endedError(&call{}, 0, 2); !errors.As(err, &ended) || ended.Worker != 2 {
 		t.Errorf("got %v", err)
 	}
 	j.meshes[1].Fail(errors.New("the disk is full"))
-	wantError(t, w.endedError(&call{}, 0, 2), "worker 1 stopped", "the disk is full")
+	wantError(t, w.base.endedError(&call{}, 0, 2), "worker 1 stopped", "the disk is full")
 }

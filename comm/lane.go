@@ -4,8 +4,8 @@ package comm
 // one peer with one tag. It has no goroutine while it is empty.
 type lane struct {
 	exchange exchange
-	busy     bool // somebody runs calls of it
-	call     call // memory for the call that its caller runs
+	busy     bool    // somebody runs calls of it
+	call     request // memory for the call that its caller runs
 	queue    []*Handle
 }
 
@@ -17,7 +17,7 @@ type exchange struct {
 
 // Handle is a call that was started.
 type Handle struct {
-	call     call
+	call     request
 	recorder *FlightRecorder
 	ticket   ticket
 	done     chan struct{}
@@ -56,7 +56,7 @@ func (c *Communicator) Do(from Call) error {
 	k := &l.call
 	c.prepare(k, &from)
 	c.mu.Unlock()
-	k.began = c.group.world.now()
+	k.began = c.group.world.base.now()
 	k.ticket = c.local.recorder.add(&k.Header, Started, k.began)
 	err := c.run(k)
 	k.reset()
@@ -112,7 +112,7 @@ func (c *Communicator) push(l *lane, from *Call) *Handle {
 	h := &Handle{recorder: &c.local.recorder, done: make(chan struct{})}
 	h.call.async = true
 	c.prepare(&h.call, from)
-	h.ticket = c.local.recorder.add(&h.call.Header, Queued, c.group.world.now())
+	h.ticket = c.local.recorder.add(&h.call.Header, Queued, c.group.world.base.now())
 	h.call.ticket = h.ticket
 	l.queue = append(l.queue, h)
 	return h
@@ -143,7 +143,7 @@ func (c *Communicator) drain(l *lane) {
 		l.queue[0] = nil
 		l.queue = l.queue[1:]
 		c.mu.Unlock()
-		h.call.began = c.group.world.now()
+		h.call.began = c.group.world.base.now()
 		c.local.recorder.set(h.call.ticket, Started, h.call.began)
 		h.err = c.run(&h.call)
 		h.call.reset()

@@ -74,8 +74,8 @@ type member struct {
 // team is the ranks of a communicator by worker: what an engine knows of them. Reductions go in the order of members,
 // and inside a member in that of its positions.
 type team struct {
-	world    *World
-	group    *Group
+	world    *world
+	ranks    []int  // of the group, by position
 	name     string // of the communicator: equal in all its workers, and no other's
 	members  []member
 	me       int   // index of this worker among members
@@ -90,10 +90,9 @@ type whole interface {
 	corrupted(member int, cause error) error
 }
 
-func newTeam(g *Group, name string) *team {
-	w := g.world
-	t := &team{world: w, group: g, name: name, me: -1}
-	for pos, r := range g.ranks {
+func newTeam(w *world, ranks []int, name string) *team {
+	t := &team{world: w, ranks: ranks, name: name, me: -1}
+	for pos, r := range ranks {
 		worker := w.workerOf[r]
 		i := slices.IndexFunc(t.members, func(m member) bool { return m.worker == worker })
 		if i < 0 {
@@ -116,8 +115,23 @@ func (t *team) local() []int { return t.members[t.me].positions }
 func (t *team) ranksOf(members []int) (ranks []int) {
 	for pos, m := range t.memberOf {
 		if slices.Contains(members, m) {
-			ranks = append(ranks, t.group.ranks[pos])
+			ranks = append(ranks, t.ranks[pos])
 		}
 	}
 	return ranks
+}
+
+// hosts returns the members of a team by host, hosts in the order of their first member.
+func (t *team) hosts() (all [][]int) {
+	var names []string
+	for m, who := range t.members {
+		i := slices.Index(names, who.host)
+		if i < 0 {
+			i = len(names)
+			names = append(names, who.host)
+			all = append(all, nil)
+		}
+		all[i] = append(all[i], m)
+	}
+	return all
 }

@@ -23,9 +23,8 @@ type cacheLine [64]byte
 // From the moment that the last rank has come until the round closes, nobody can leave, since others look at his call
 // and his memory. All that happens then is work in memory: it needs no deadline, and is not interrupted.
 type meeting struct {
-	world  *World
+	world  *world
 	team   *team
-	group  *Group
 	seats  []*seat // of this worker's ranks
 	engine engine  // between workers; nil if the group has only ranks of this one
 
@@ -73,14 +72,12 @@ type seat struct {
 	_     cacheLine
 }
 
-func newMeeting(w *World, t *team) *meeting {
+// newMeeting returns the meeting of a team's ranks in this worker. The engine is between workers; nil if there is no other.
+func newMeeting(t *team, e engine) *meeting {
 	n := len(t.local())
-	m := &meeting{world: w, team: t, group: t.group, calls: make([]*call, n), pending: map[exchangeKey]*post{}}
+	m := &meeting{world: t.world, team: t, engine: e, calls: make([]*call, n), pending: map[exchangeKey]*post{}}
 	for _, pos := range t.local() {
 		m.seats = append(m.seats, &seat{pos: pos, waiter: newWaiter(), piece: newWorker(n)})
-	}
-	if len(t.members) > 1 {
-		m.engine = w.newEngine(t)
 	}
 	return m
 }
@@ -90,7 +87,7 @@ func (m *meeting) seatOf(pos int) *seat { return m.seats[slices.Index(m.team.loc
 
 // patience returns how a call should wait.
 func (m *meeting) patience(k *call) patience {
-	if k.async || len(m.world.local) > m.world.procs {
+	if k.async || m.world.layout.Workers[m.world.layout.Worker].Ranks > m.world.procs {
 		return crowded
 	}
 	return alone
@@ -173,10 +170,10 @@ func (m *meeting) expire(k *call) {
 	var missing []int
 	for _, o := range m.seats {
 		if o.round.Load() < k.Seq {
-			missing = append(missing, m.group.ranks[o.pos])
+			missing = append(missing, m.team.ranks[o.pos])
 		}
 	}
-	if err := m.world.overdue(k, m.group, missing, m.since(k.Seq)); err != nil {
+	if err := k.owner.overdue(missing, m.since(k.Seq)); err != nil {
 		m.fail(err)
 	}
 }
@@ -208,10 +205,10 @@ func (m *meeting) divide() error {
 	for i, s := range m.seats {
 		m.calls[i] = s.call
 	}
-	if err := checkAgreement(m.group, m.calls); err != nil {
+	if err := checkAgreement(m.team.ranks, m.calls); err != nil {
 		return err
 	}
-	if err := checkApart(m.group, m.calls); err != nil {
+	if err := checkApart(m.team.ranks, m.calls); err != nil {
 		return err
 	}
 	m.done.Store(0)

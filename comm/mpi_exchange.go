@@ -44,12 +44,12 @@ func (m *mpiMessage) call(mine *call) *call {
 // agrees compares both ends. What it finds both of them find.
 func (x *mpiExchange) agrees(m mpiMessage) bool {
 	theirs := m.call(x.call)
-	theirs.Peer = x.team.group.ranks[x.call.pos]
+	theirs.Peer = x.team.ranks[x.call.pos]
 	send, recv := theirs, x.call
 	if x.call.Op == Send {
 		send, recv = x.call, theirs
 	}
-	x.err = checkPair(x.team.group, send, recv)
+	x.err = checkPair(x.team.ranks, send, recv)
 	return x.err == nil
 }
 

@@ -7,6 +7,6 @@ const hasMPI = false
 
 func newMPIEngine(*team) engine { panic("comm: no MPI") } // New has refused
 
-func (w *World) joinMPI() error { panic("comm: no MPI") }
+func joinMPI(*world) error { panic("comm: no MPI") }
 
-func (w *World) leaveMPI() {}
+func leaveMPI(*world) {}

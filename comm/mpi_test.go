@@ -477,8 +477,8 @@ func testMPILate(t *testing.T, job mpiJob) {
 	cs := localEnds(t, w, w.All().Ranks(), 0)
 	mpiAll(t, cs, "before", (*Communicator).Barrier)
 	if job.rank == 1 {
-		<-w.mesh.Done() // somebody tells that we are late
-		wantError(t, w.mesh.Err(), "rank 1 did not arrive")
+		<-w.base.mesh.Done() // somebody tells that we are late
+		wantError(t, w.base.mesh.Err(), "rank 1 did not arrive")
 		return
 	}
 	mpiWantErrors(t, cs, func(c *Communicator) error { return c.AllReduce(make([]float32, 100_000), Sum) },
@@ -490,7 +490,7 @@ func testMPILateSender(t *testing.T, job mpiJob) {
 	defer w.Close()
 	cs := localEnds(t, w, w.All().Ranks(), 0)
 	if job.rank == 1 {
-		<-w.mesh.Done()
+		<-w.base.mesh.Done()
 		return
 	}
 	mpiWantErrors(t, cs, func(c *Communicator) error { return c.Recv(make([]float32, 4), 1, 0) }, "rank 1 did not arrive within 2s")

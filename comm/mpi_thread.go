@@ -19,7 +19,7 @@ const hasMPI = true
 var mpiShared struct {
 	mu     sync.Mutex
 	thread *mpiThread
-	worlds map[*World]int // their numbers, which are the same in all workers
+	worlds map[*world]int // their numbers, which are the same in all workers
 	joined int
 	ended  bool
 }
@@ -31,7 +31,7 @@ var mpiShared struct {
 type mpiThread struct {
 	rank, size int
 	found      bool // somebody else has started MPI, and ends it
-	crowded    bool // see World.crowded
+	crowded    bool // see crowded
 	bell       chan struct{}
 	broken     atomic.Bool // a call was given up: MPI cannot end well any more
 	frozen     atomic.Bool // no call of MPI is made any more
@@ -69,7 +69,7 @@ type mpiOp struct {
 }
 
 // joinMPI starts MPI, for the world's worker.
-func (w *World) joinMPI() error {
+func joinMPI(w *world) error {
 	s := &mpiShared
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (w *World) joinMPI() error {
 		case <-w.mesh.Done():
 			return w.mesh.Err()
 		}
-		s.thread, s.worlds = t, map[*World]int{}
+		s.thread, s.worlds = t, map[*world]int{}
 	}
 	me, workers := w.layout.Worker, len(w.layout.Workers)
 	if t := s.thread; t.rank != me || t.size != workers {
@@ -102,7 +102,7 @@ func (w *World) joinMPI() error {
 }
 
 // leaveMPI ends MPI if this was the last world, and all went well: if not, MPI would wait for workers that are gone.
-func (w *World) leaveMPI() {
+func leaveMPI(w *world) {
 	s := &mpiShared
 	s.mu.Lock()
 	defer s.mu.Unlock()

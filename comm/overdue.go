@@ -6,22 +6,19 @@ import (
 	"time"
 )
 
-// lookEvery is how often a call that waits looks whether somebody is overdue, or has ended.
-const lookEvery = 200 * time.Millisecond
-
 // refresh is how old findings get before there is another inquiry.
 const refresh = time.Second
 
-// overdue is called now and then by a call that has waited for ranks since began, on the goroutine that runs it, or on one for
-// each connection that it makes. It returns nil while they may be late, and else why they will not come. It does not wait: who
-// holds them up is found out beside it, and before the timeout, so that the error comes in time.
-func (w *World) overdue(k *call, g *Group, missing []int, began time.Duration) error {
+// overdue implements owner. It is called on the goroutine that runs the call, or on one for each connection that it makes. Who
+// holds the others up is found out beside it, and before the timeout, so that the error comes in time.
+func (k *request) overdue(missing []int, began time.Duration) error {
+	w, g := k.of.group.world, k.of.group
 	if len(missing) == 0 {
 		return nil
 	}
 	w.looking.Lock() // connections of a call look at the same time
 	defer w.looking.Unlock()
-	rank, now := g.ranks[k.pos], w.now()
+	rank, now := g.ranks[k.pos], w.base.now()
 	w.ranks[rank].recorder.waits(k.ticket, missing)
 	if err := w.ended(k, rank, missing, now); err != nil {
 		return err
@@ -36,7 +33,7 @@ func (w *World) overdue(k *call, g *Group, missing []int, began time.Duration) e
 	}
 	if k.inquiry == nil || k.found == k.inquiry && now >= k.inquired+refresh {
 		k.inquiry, k.inquired = w.inquire(rank, missing, g.ranks[:min(witnesses, len(g.ranks))]), now
-		if w.mesh == nil {
+		if w.base.mesh == nil {
 			k.found = k.inquiry
 		}
 	}
@@ -44,7 +41,7 @@ func (w *World) overdue(k *call, g *Group, missing []int, began time.Duration) e
 		return nil
 	}
 	f := &k.found.findings
-	if !slices.Equal(k.found.ranks, missing) || w.busy(f.causes) || f.unsure && now < began+w.timeout+aliveTime {
+	if !slices.Equal(k.found.ranks, missing) || w.busy(f.causes) || f.unsure && now < began+w.base.timeout+aliveTime {
 		return nil
 	}
 	if len(f.causes) == 0 && !k.again {
@@ -55,40 +52,18 @@ func (w *World) overdue(k *call, g *Group, missing []int, began time.Duration) e
 	return w.timeoutError(k, g, missing, *f)
 }
 
-// Patience returns how long who waits for others has to wait before it inquires who holds it up, and before it gives up.
-// Both are a little less than the timeout: an inquiry takes time, and who looks only now and then would be late next time.
-func (w *World) Patience() (inquire, giveUp time.Duration) {
-	if w.mesh == nil {
-		return w.timeout, w.timeout // there is nobody to ask who could take long
-	}
-	return w.timeout - inquiryTime(w.timeout), w.timeout - min(lookEvery*3/2, w.timeout/25)
-}
-
-// inquiryTime is how long before the timeout an inquiry begins. It may take half of that.
-func inquiryTime(timeout time.Duration) time.Duration { return min(timeout/4, 2*time.Second) }
-
-// untilLook returns how long a call that is woken when its ranks have come may sleep before it has to look whether they are
-// overdue: until the inquiry begins, then for short whiles.
-func (w *World) untilLook(began time.Duration) time.Duration {
-	inquire, _ := w.Patience()
-	if left := began + inquire - w.now(); left > 0 {
-		return left
-	}
-	return lookEvery
-}
-
 // ended returns an error if one of the ranks belongs to a worker that has ended its part. What it sent last may be still on
 // its way, so the call has to be seen waiting for it twice.
-func (w *World) ended(k *call, rank int, missing []int, now time.Duration) error {
-	if w.mesh == nil {
+func (w *World) ended(k *request, rank int, missing []int, now time.Duration) error {
+	if w.base.mesh == nil {
 		return nil
 	}
 	for _, worker := range w.workersOf(missing) {
-		if h := w.mesh.Health(worker); worker != w.layout.Worker && h.Ended {
+		if h := w.base.mesh.Health(worker); worker != w.base.layout.Worker && h.Ended {
 			if k.left == 0 {
 				k.left = max(now, 1)
 			} else if now >= k.left+lookEvery/2 {
-				return w.endedError(k, rank, worker)
+				return w.base.endedError(&k.call, rank, worker)
 			}
 			return nil
 		}
@@ -97,27 +72,15 @@ func (w *World) ended(k *call, rank int, missing []int, now time.Duration) error
 	return nil
 }
 
-// endedError is the error of a call that waits for a worker that has ended: because the job has failed, or because it did
-// not need the others any more.
-func (w *World) endedError(k *call, rank, worker int) error {
-	select {
-	case <-w.mesh.Done():
-		return w.mesh.Err()
-	default:
-	}
-	h := w.mesh.Health(worker)
-	return &EndedError{Header: k.Header, Rank: rank, Worker: worker, Name: h.Name, After: h.Steps, Step: w.mesh.Health(w.layout.Worker).Steps + 1}
-}
-
 // timeoutError is the error of a call that has waited too long.
-func (w *World) timeoutError(k *call, g *Group, missing []int, f findings) error {
-	e := &TimeoutError{Header: k.Header, Timeout: w.timeout, Missing: missing, Causes: f.causes, Workers: w.workersOf(f.causes), Details: w.details(f, k)}
+func (w *World) timeoutError(k *request, g *Group, missing []int, f findings) error {
+	e := &TimeoutError{Header: k.Header, Timeout: w.base.timeout, Missing: missing, Causes: f.causes, Workers: w.workersOf(f.causes), Details: w.details(f, &k.call)}
 	if k.Op.pointToPoint() {
 		e.Waiting = []int{g.ranks[k.pos]}
 	} else {
 		// Whom a call misses may have come, and be waiting for others.
 		come := func(r int) bool {
-			return slices.ContainsFunc(f.states[w.workerOf[r]].Waits, func(o toldWait) bool { return o.Rank == r && sameCall(o.Header, k) })
+			return slices.ContainsFunc(f.states[w.base.workerOf[r]].Waits, func(o toldWait) bool { return o.Rank == r && sameCall(o.Header, &k.call) })
 		}
 		absent := slices.DeleteFunc(slices.Clone(missing), come)
 		for _, r := range f.causes {
@@ -153,8 +116,8 @@ func (w *World) timeoutError(k *call, g *Group, missing []int, f findings) error
 // tableOf returns the last calls of a rank, as far as its worker has told them.
 func (w *World) tableOf(rank int, f findings) string {
 	const calls = 5
-	if w.isLocal(rank) {
+	if w.base.isLocal(rank) {
 		return w.ranks[rank].recorder.table(calls)
 	}
-	return f.states[w.workerOf[rank]].Tables[rank]
+	return f.states[w.base.workerOf[rank]].Tables[rank]
 }

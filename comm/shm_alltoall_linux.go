@@ -1,6 +1,9 @@
 package comm
 
-import "unsafe"
+import (
+	"cmp"
+	"unsafe"
+)
 
 // allToAll gives every member a parcel: what its first rank gets from all of ours, then its second, … How much that is, the
 // two concerned know. So all write it down before they meet, and then know whether they agree and how many steps there are.
@@ -76,7 +79,7 @@ func (a *shmArea) allToAll(k *call, r *round) error {
 					for pos := range c.pos {
 						from += int(gives[giver*ranks+pos])
 					}
-					err = firstError(err, a.fetchAll(append(a.dst[:0], c.out.at(to)), way, giver, from*size, n*size))
+					err = cmp.Or(err, a.fetchAll(append(a.dst[:0], c.out.at(to)), way, giver, from*size, n*size))
 				})
 				return err
 			})

@@ -63,7 +63,7 @@ func (a *shmArea) show(k *call, r *round) (way, error) {
 				memory, err := a.views.open(a.peers[m].pid, cards[pos])
 				if err != nil {
 					return 0, errors.Errorf("epl: worker %d cannot map the shared heap of worker %d: %s; allocate the buffers of rank %d without World.Alloc",
-						a.team.members[a.me].worker, a.team.members[m].worker, err, a.team.group.ranks[pos])
+						a.team.members[a.me].worker, a.team.members[m].worker, err, a.team.ranks[pos])
 				}
 				a.mapped[pos] = unsafe.Pointer(&memory[cards[pos].offset])
 			}

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"cmp"
 	"unsafe"
 )
 
@@ -182,7 +183,7 @@ func (a *shmArea) allGather(k *call, r *round) error {
 				own()
 				return a.others(func(m int) (err error) {
 					a.pieces(m, counts, 0, a.total(m, counts), func(pos, off, n, _ int) {
-						err = firstError(err, a.fetchAll(a.outs(r, a.offsets[pos]+off), way, pos, off*size, n*size))
+						err = cmp.Or(err, a.fetchAll(a.outs(r, a.offsets[pos]+off), way, pos, off*size, n*size))
 					})
 					return err
 				})
@@ -253,11 +254,4 @@ func (a *shmArea) broadcast(k *call, r *round) error {
 		moveToAll(a.outs(r, i*per/c.out.size), a.slots[step&1][root], n)
 		return nil
 	})
-}
-
-func firstError(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }

@@ -12,9 +12,10 @@ import (
 // shmEngine moves data between workers of one host through memory that they share. Collectives have a segment of all
 // members, see shmArea; sends and receives have one for each pair, see shmPair. Segments are made when they are first
 // used. Where members cannot share memory, as between containers that do not see each other's processes, all of them use
-// connections instead.
+// another engine instead: connections.
 type shmEngine struct {
 	team    *team
+	create  func(*team) engine // see instead
 	crowded bool
 
 	ctx    context.Context // ends with fail
@@ -24,14 +25,15 @@ type shmEngine struct {
 	mu       sync.Mutex
 	segments []*segment // whose sleepers fail wakes
 	pairs    []*shmPair // by member
-	tcp      engine     // instead
+	instead  engine     // where memory cannot be shared
 
 	area *shmArea // of collectives, which come one at a time
 }
 
-func newShmEngine(t *team) engine {
+// newShmEngine returns an engine over shared memory. Where members cannot share any, they use what instead makes.
+func newShmEngine(t *team, instead func(*team) engine) engine {
 	ctx, stop := context.WithCancelCause(context.Background())
-	return &shmEngine{team: t, ctx: ctx, stop: stop, pairs: make([]*shmPair, len(t.members)), crowded: t.world.crowded()}
+	return &shmEngine{team: t, create: instead, ctx: ctx, stop: stop, pairs: make([]*shmPair, len(t.members)), crowded: t.world.crowded()}
 }
 
 func (e *shmEngine) collective(r *round) error {
@@ -83,13 +85,13 @@ func (e *shmEngine) exchange(k *call) error {
 func (e *shmEngine) connections() engine {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.tcp == nil {
-		e.tcp = newTCPEngine(e.team)
+	if e.instead == nil {
+		e.instead = e.create(e.team)
 		if e.failed.Load() {
-			e.tcp.fail(context.Cause(e.ctx))
+			e.instead.fail(context.Cause(e.ctx))
 		}
 	}
-	return e.tcp
+	return e.instead
 }
 
 func (e *shmEngine) fail(err error) {
@@ -103,8 +105,8 @@ func (e *shmEngine) fail(err error) {
 	for _, s := range e.segments {
 		s.mine().bell.wakeAll()
 	}
-	if e.tcp != nil {
-		e.tcp.fail(err)
+	if e.instead != nil {
+		e.instead.fail(err)
 	}
 }
 
@@ -148,7 +150,7 @@ func (e *shmEngine) close() {
 	if e.area != nil {
 		e.area.views.close()
 	}
-	if e.tcp != nil {
-		e.tcp.close()
+	if e.instead != nil {
+		e.instead.close()
 	}
 }

@@ -84,7 +84,7 @@ func (p *shmPair) deliver(a *shmArrival, data []byte) {
 
 // check compares a message with the receive that it meets.
 func (p *shmPair) check(m *shmEnvelope, k *call) error {
-	g, name := p.engine.team.group, k.Program
+	ranks, name := p.engine.team.ranks, k.Program
 	agree := m.program == hashOf(name)
 	if agree && m.dtype == int64(k.DType) && m.bytes == k.Bytes {
 		return nil
@@ -94,8 +94,8 @@ func (p *shmPair) check(m *shmEnvelope, k *call) error {
 			name += "…"
 		}
 	}
-	return checkPair(g, &call{pos: int(m.from), Header: Header{Program: name, Group: k.Group, Seq: m.seq, Op: Send,
-		DType: dtypes.DType(m.dtype), Bytes: m.bytes, Peer: g.ranks[m.to], Tag: int(m.tag)}}, k)
+	return checkPair(ranks, &call{pos: int(m.from), Header: Header{Program: name, Group: k.Group, Seq: m.seq, Op: Send,
+		DType: dtypes.DType(m.dtype), Bytes: m.bytes, Peer: ranks[m.to], Tag: int(m.tag)}}, k)
 }
 
 // answer writes a receipt. The ring is full only while the sends that wait for receipts have not looked.

@@ -72,6 +72,13 @@ func newTCPEngine(t *team) engine {
 	return e
 }
 
+// newTCPEngineBetween returns an engine between members of different hosts. Those of one host reach each other in another way.
+func newTCPEngineBetween(t *team) engine {
+	e := &tcpEngine{team: t, failure: make(chan struct{}), elsewhere: true}
+	e.exchanges.init(e)
+	return e
+}
+
 // skips tells whether a member takes no part: this one does not, nor does one that another engine reaches.
 func (e *tcpEngine) skips(m int) bool {
 	return m == e.team.me || e.elsewhere && e.team.members[m].host == e.team.members[e.team.me].host
@@ -180,7 +187,7 @@ func (e *tcpEngine) lost(k *call, member int, err error) error {
 	defer look.Stop()
 	for end := time.Now().Add(time.Second); time.Now().Before(end); {
 		if w.mesh.Health(worker).Ended {
-			return w.endedError(k, e.team.group.ranks[k.pos], worker)
+			return w.endedError(k, e.team.ranks[k.pos], worker)
 		}
 		select {
 		case <-e.failure:

@@ -174,14 +174,6 @@ func (e *tcpEngine) exchange(k *call) error {
 	}
 }
 
-// keyOf returns the stream of messages that a call belongs to.
-func keyOf(k *call) exchangeKey {
-	if k.Op == Recv {
-		return exchangeKey{from: k.peer, to: k.pos, tag: k.Tag}
-	}
-	return exchangeKey{from: k.pos, to: k.peer, tag: k.Tag}
-}
-
 // send puts a message on its way.
 func (l *line) send(t *transit) {
 	data := t.call.in.bytesOf(0, t.call.in.len)
@@ -232,7 +224,7 @@ func (l *line) receive(team *team, t *transit) {
 
 // matches compares a message with the receive that it meets. If they do not agree, both ends get the error. The lock is held.
 func (l *line) matches(team *team, m *message, t *transit) bool {
-	err := checkPair(team.group, m.send, t.call)
+	err := checkPair(team.ranks, m.send, t.call)
 	if err != nil {
 		l.push(frameOut{frame: frame{kind: frameRefuse, number: m.number, call: told{Header: t.call.Header, Pos: t.call.pos, Root: t.call.peer}}})
 		t.done <- err
@@ -380,7 +372,7 @@ func (l *line) take(team *team, f frame, r io.Reader) error {
 			return err
 		}
 		recv := &call{Header: f.call.Header, pos: f.call.Pos, peer: f.call.Root}
-		err := checkPair(team.group, t.call, recv)
+		err := checkPair(team.ranks, t.call, recv)
 		if err == nil {
 			err = errors.Errorf("it refuses message %d without a reason", f.number)
 		}
@@ -411,7 +403,7 @@ func (l *line) takeMessage(team *team, f frame, r io.Reader) error {
 	if !ok {
 		if l.arrived[key] != nil {
 			return errors.Errorf("it sends a second message from rank %d to rank %d with tag %d before the first was received",
-				team.group.ranks[key.from], team.group.ranks[key.to], key.tag)
+				team.ranks[key.from], team.ranks[key.to], key.tag)
 		}
 		if l.waiting += len(m.data); l.waiting > unaskedBytes {
 			return errors.Errorf("it sends more than %d bytes unasked", unaskedBytes)

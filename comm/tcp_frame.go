@@ -84,6 +84,6 @@ func (f *frame) check(t *team, member int) error {
 	if c.Op != want || !slices.Contains(t.members[member].positions, c.Pos) || !slices.Contains(t.local(), c.Root) || c.Bytes < 0 {
 		return errors.Errorf("it speaks of a %s from position %d to position %d of %d bytes, which cannot be", c.Op, c.Pos, c.Root, c.Bytes)
 	}
-	c.Peer = t.group.ranks[c.Root]
+	c.Peer = t.ranks[c.Root]
 	return nil
 }

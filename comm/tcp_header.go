@@ -41,7 +41,7 @@ func parseHeader(b []byte) (h tcpHeader, err error) {
 
 // pairDigest condenses the numbers of elements that this member and another give each other in an all-to-all: from all
 // positions of the one to all of the other, and back. Both know all of them, as what they give and what they expect.
-func (t *team) pairDigest(r *round, member int) uint64 {
+func pairDigest(t *team, r *round, member int) uint64 {
 	if r.first().Op != AllToAll {
 		return 0
 	}

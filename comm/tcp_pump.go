@@ -29,7 +29,7 @@ func (e *tcpEngine) pump(r *round, t transfer) error {
 		p.begin(t)
 	}
 	for _, p := range e.order {
-		p.head(tcpHeader{digest: r.digest, pair: e.team.pairDigest(r, p.member), bytes: uint64(p.sendAll - headerSize)}, t)
+		p.head(tcpHeader{digest: r.digest, pair: pairDigest(e.team, r, p.member), bytes: uint64(p.sendAll - headerSize)}, t)
 	}
 	k := r.first()
 	spin := e.spins(k)
@@ -213,7 +213,7 @@ func (e *tcpEngine) compare(r *round, p *tcpPeer) error {
 	if err != nil {
 		return errors.Errorf("epl: the connection to worker %d is not one of this job: %s", e.team.members[p.member].worker, err)
 	}
-	if h.digest == r.digest && h.pair == e.team.pairDigest(r, p.member) && h.bytes == uint64(p.takeAll-headerSize) {
+	if h.digest == r.digest && h.pair == pairDigest(e.team, r, p.member) && h.bytes == uint64(p.takeAll-headerSize) {
 		return nil
 	}
 	if err := e.team.disagree(r, p.member); err != nil {

@@ -83,14 +83,6 @@ func (t *tcpReduction) begin(e *tcpEngine, r *round) {
 	}
 }
 
-// grow returns memory of n bytes, the old if it is enough.
-func grow(b []byte, n int) []byte {
-	if cap(b) < n {
-		return make([]byte, n)
-	}
-	return b[:n]
-}
-
 // bound returns where the share of a member begins, if there are n: at a multiple of a cache line's elements.
 func bound(elements, m, n int) int {
 	if m == n {

@@ -1,7 +1,5 @@
 package comm
 
-import "unsafe"
-
 // memory is what transfers of an engine use again and again.
 type memory struct {
 	interests []interest
@@ -28,14 +26,6 @@ func (e *tcpEngine) transfer(r *round) transfer {
 	}
 	e.moves.begin(e, r)
 	return &e.moves
-}
-
-// bytesOf returns the memory of some elements.
-func (b buffer) bytesOf(from, to int) []byte {
-	if from >= to {
-		return nil
-	}
-	return unsafe.Slice((*byte)(b.at(from)), (to-from)*b.size)
 }
 
 // pieces are the stretches of memory that one member gives or takes, in order.
@@ -141,16 +131,6 @@ func (t *tcpMoves) broadcast(m int) {
 	}
 }
 
-// callOf returns the call of the rank at a position, one of this worker's.
-func (r *round) callOf(pos int) *call {
-	for _, c := range r.calls {
-		if c.pos == pos {
-			return c
-		}
-	}
-	return nil
-}
-
 // finish lets the ranks of this worker give each other what they have to.
 func (t *tcpMoves) finish() {
 	calls := t.round.calls
@@ -179,19 +159,6 @@ func finishGather(calls []*call) {
 	}
 	for _, c := range calls[1:] {
 		copy(c.out.bytesOf(0, c.out.len), whole)
-	}
-}
-
-// finishBroadcast copies to the other ranks of this worker what one of them has: the root, or else the first.
-func finishBroadcast(r *round) {
-	from := r.callOf(r.first().peer)
-	if from == nil {
-		from = r.first()
-	}
-	for _, c := range r.calls {
-		if c != from {
-			copy(c.out.bytesOf(0, c.out.len), from.in.bytesOf(0, from.in.len))
-		}
 	}
 }
 
@@ -239,8 +206,6 @@ func (t *tcpRelay) sizes(m int) (give, take int) {
 	c, d := t.flow(m, t.team.me)
 	return a.len() + b.len(), c.len() + d.len()
 }
-
-func (s span) len() int { return s.to - s.from }
 
 // at returns the bytes from an offset in two spans, those of one of them.
 func (t *tcpRelay) at(a, b span, offset int) []byte {

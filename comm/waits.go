@@ -2,8 +2,13 @@ package comm
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 )
+
+// questionState asks a worker what its ranks wait for.
+const questionState = "state"
 
 // toldWait is a call in which a rank waits, as its worker tells others.
 type toldWait struct {
@@ -50,8 +55,8 @@ func (w *World) state() (s toldState) {
 			}
 		}
 	}
-	if w.mesh != nil {
-		if what, workers := w.mesh.Waiting(); what != "" {
+	if w.base.mesh != nil {
+		if what, workers := w.base.mesh.Waiting(); what != "" {
 			s.Elsewhere = &toldElsewhere{what, workers}
 		}
 	}
@@ -64,29 +69,22 @@ func (w *World) missing(e Entry, entries map[int][]Entry) (ranks []int) {
 	if e.Op.pointToPoint() {
 		return []int{e.Peer}
 	}
-	g := w.groupNamed(e.Group)
+	var group []int
+	if m := w.meetingNamed(e.Group); m != nil {
+		group = m.team.ranks
+	}
 	for _, r := range w.local {
 		same := slices.IndexFunc(entries[r], func(o Entry) bool {
 			return o.Group == e.Group && !o.Op.pointToPoint() && o.Seq >= e.Seq && o.State != Queued
 		})
 		switch {
-		case same < 0 && g != nil && slices.Contains(g.ranks, r):
+		case same < 0 && slices.Contains(group, r):
 			ranks = append(ranks, r)
 		case same >= 0 && entries[r][same].Seq == e.Seq && entries[r][same].missing != nil:
 			return entries[r][same].missing
 		}
 	}
 	return ranks
-}
-
-// groupNamed returns the group of a communicator.
-func (w *World) groupNamed(name string) *Group {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if m := w.meetingNamed(name); m != nil {
-		return m.group
-	}
-	return nil
 }
 
 // text is a state as it travels.
@@ -96,4 +94,19 @@ func (s toldState) text() string {
 		return err.Error()
 	}
 	return string(text)
+}
+
+// answer is what this worker says to others.
+func (w *World) answer(question string) string {
+	if name, ok := strings.CutPrefix(question, questionCall); ok {
+		m := w.meetingNamed(name)
+		if m == nil {
+			return "nothing: it has no such communicator"
+		}
+		return m.now()
+	}
+	if question == questionState {
+		return w.state().text()
+	}
+	return fmt.Sprintf("nothing: the question %q is not understood", question)
 }

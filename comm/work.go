@@ -117,13 +117,3 @@ func (w *worker) broadcast(calls []*call, from, to int) {
 	}
 	moveToAll(w.dst, root.in.at(from), (to-from)*root.in.size)
 }
-
-// moveToAll copies n bytes to several places, block by block, so that they are read from memory once.
-func moveToAll(dst []unsafe.Pointer, src unsafe.Pointer, n int) {
-	const block = 16 << 10
-	for at := 0; at < n; at += block {
-		for _, d := range dst {
-			move(unsafe.Add(d, at), unsafe.Add(src, at), min(block, n-at))
-		}
-	}
-}

@@ -2,7 +2,6 @@ package comm
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -37,18 +36,11 @@ type Options struct {
 
 // World is the ranks of a job and what connects them. Its methods may be called from any goroutine.
 type World struct {
-	timeout time.Duration
-	start   time.Time
-	ranks   []*rank
-	all     *Group
-	procs   int // GOMAXPROCS
-
-	layout   Layout
-	workerOf []int // by rank
-	local    []int // this worker's ranks
-	mesh     Mesh  // nil if there is one worker
-	mpi      bool
-	checks   bool
+	base  *world // what transports know of it
+	ranks []*rank
+	all   *Group
+	local []int // this worker's ranks
+	mpi   bool
 
 	looking sync.Mutex // at who is overdue: of what calls know of that
 
@@ -103,25 +95,24 @@ func New(layout Layout, mesh Mesh, opts Options) (*World, error) {
 	if opts.RecorderCalls == 0 {
 		opts.RecorderCalls = DefaultRecorderCalls
 	}
-	w := &World{timeout: opts.Timeout, start: time.Now(), procs: runtime.GOMAXPROCS(0), layout: layout, mpi: opts.MPI, checks: !opts.Unchecked,
+	if len(layout.Workers) == 1 {
+		mesh = nil
+	}
+	w := &World{base: newWorld(layout, mesh, opts.Timeout, !opts.Unchecked), mpi: opts.MPI && mesh != nil,
 		groups: map[string]*Group{}, meetings: map[meetingKey]*meeting{}}
 	w.life, w.end = context.WithCancel(context.Background())
 	var everybody []int
-	for i, place := range layout.Workers {
-		for range place.Ranks {
-			r := len(everybody)
-			everybody = append(everybody, r)
-			w.workerOf = append(w.workerOf, i)
-			w.ranks = append(w.ranks, &rank{recorder: FlightRecorder{rank: r, now: w.now}})
-			if i == layout.Worker {
-				w.local = append(w.local, r)
-				w.ranks[r].recorder.entries = make([]Entry, opts.RecorderCalls)
-			}
+	for r := range w.base.workerOf {
+		everybody = append(everybody, r)
+		w.ranks = append(w.ranks, &rank{recorder: FlightRecorder{rank: r, now: w.base.now}})
+		if w.base.isLocal(r) {
+			w.local = append(w.local, r)
+			w.ranks[r].recorder.entries = make([]Entry, opts.RecorderCalls)
 		}
 	}
-	if len(layout.Workers) > 1 {
-		if w.mesh = mesh; w.mpi {
-			if err := w.joinMPI(); err != nil {
+	if mesh != nil {
+		if w.mpi {
+			if err := joinMPI(w.base); err != nil {
 				return nil, err
 			}
 		}
@@ -140,14 +131,12 @@ func New(layout Layout, mesh Mesh, opts Options) (*World, error) {
 	return w, err
 }
 
-// isLocal tells whether a rank is one of this worker's.
-func (w *World) isLocal(rank int) bool { return w.workerOf[rank] == w.layout.Worker }
+// Patience returns how long who waits for others has to wait before it inquires who holds it up, and before it gives up.
+// Both are a little less than the timeout: an inquiry takes time, and who looks only now and then would be late next time.
+func (w *World) Patience() (inquire, giveUp time.Duration) { return w.base.patience() }
 
 // LocalRanks returns the ranks of this worker.
 func (w *World) LocalRanks() []int { return slices.Clone(w.local) }
-
-// now is the world's time: what recorders write and deadlines count.
-func (w *World) now() time.Duration { return time.Since(w.start) }
 
 // Size returns the number of ranks.
 func (w *World) Size() int { return len(w.ranks) }
@@ -178,8 +167,8 @@ func (w *World) Abort(err error) {
 	first := w.broken == nil
 	w.fail(err)
 	w.mu.Unlock()
-	if first && w.mesh != nil {
-		w.mesh.Fail(err)
+	if first && w.base.mesh != nil {
+		w.base.mesh.Fail(err)
 	}
 }
 
@@ -213,8 +202,8 @@ func (w *World) Close() error {
 				m.engine.close()
 			}
 		}
-		if w.mpi && w.mesh != nil {
-			w.leaveMPI()
+		if w.mpi {
+			leaveMPI(w.base)
 		}
 	}
 	return nil

@@ -35,9 +35,9 @@ func (w *World) Alloc(dtype dtypes.DType, n int) (flat any, free func(), err err
 
 // hasNeighbours tells whether other workers live on this host.
 func (w *World) hasNeighbours() bool {
-	places := w.layout.Workers
+	places := w.base.layout.Workers
 	for i, p := range places {
-		if i != w.layout.Worker && p.Host == places[w.layout.Worker].Host {
+		if i != w.base.layout.Worker && p.Host == places[w.base.layout.Worker].Host {
 			return true
 		}
 	}
