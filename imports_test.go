@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +29,6 @@ var mayImport = map[string][]string{
 	"ir/analysis":      {"ir"},
 	"config":           {"internal/near"},
 	"cluster":          {},
-	"comm":             {"internal/checked", "internal/cores"},
 	"trace":            {},
 	"internal/version": {},
 	"internal/checked": {},
@@ -39,6 +39,17 @@ var mayImport = map[string][]string{
 
 	// The comparison of GoMLX's own tests on EPL with those on its plain backend.
 	"internal/gomlxtests": {},
+
+	// Collectives. Transports do not know each other: comm puts them together.
+	"comm/internal/transport": {"internal/cores"},
+	"comm/internal/kernel":    {"comm/internal/transport"},
+	"comm/internal/elements":  {"comm/internal/transport"}, // for tests
+	"comm/inproc":             {"comm/internal/kernel", "comm/internal/transport"},
+	"comm/shm":                {"comm/internal/kernel", "comm/internal/transport"},
+	"comm/tcp":                {"comm/internal/kernel", "comm/internal/transport", "internal/checked"},
+	"comm/mpi":                {"comm/internal/kernel", "comm/internal/transport"},
+	"comm/hybrid":             {"comm/internal/kernel", "comm/internal/transport"},
+	"comm":                    {"comm/internal/kernel", "comm/internal/transport", "comm/inproc", "comm/shm", "comm/tcp", "comm/mpi", "comm/hybrid"},
 
 	"wire": {},
 
@@ -171,6 +182,24 @@ func TestImportsPointDownThePipeline(t *testing.T) {
 		if !used[entry] {
 			t.Errorf("the table has %s, but there is no such package", show(entry))
 		}
+	}
+}
+
+// What is built differently with MPI is in one package: everything else can be checked without it.
+func TestOnlyOnePackageKnowsTheTagMPI(t *testing.T) {
+	tag := regexp.MustCompile(`(?m)^//go:build .*\bmpi`)
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" || filepath.Dir(path) == filepath.Join("comm", "mpi") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if tag.Match(text) {
+			t.Errorf("%s is built differently with the tag mpi: only package comm/mpi may be", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/comm/shm"
 )
 
 // Alloc returns a flat slice of n zeros in memory that the workers of this host share, and a function that gives it back:
@@ -25,19 +27,19 @@ func (w *World) Alloc(dtype dtypes.DType, n int) (flat any, free func(), err err
 		return reflect.MakeSlice(t, n, n).Interface(), func() {}, nil
 	}
 	bytes := n * int(t.Elem().Size())
-	at, err := heap.alloc(bytes)
+	at, err := shm.Heap.Alloc(bytes)
 	if err != nil {
 		return nil, nil, errors.WithMessagef(err, "epl: %d elements of %s cannot be allocated", n, dtype)
 	}
 	var once sync.Once
-	return reflect.SliceAt(t.Elem(), at, n).Interface(), func() { once.Do(func() { heap.release(at, bytes) }) }, nil
+	return reflect.SliceAt(t.Elem(), at, n).Interface(), func() { once.Do(func() { shm.Heap.Release(at, bytes) }) }, nil
 }
 
 // hasNeighbours tells whether other workers live on this host.
 func (w *World) hasNeighbours() bool {
-	places := w.base.layout.Workers
+	places := w.base.Layout.Workers
 	for i, p := range places {
-		if i != w.base.layout.Worker && p.Host == places[w.base.layout.Worker].Host {
+		if i != w.base.Layout.Worker && p.Host == places[w.base.Layout.Worker].Host {
 			return true
 		}
 	}

@@ -116,7 +116,7 @@ func BenchmarkChecksum(b *testing.B) {
 				var took, busy [2]time.Duration // with, without
 				var all [2][]*Communicator
 				for i := range all {
-					w, err := newJob(newTestJob(2), []Place{{1, "a"}, {1, "b"}}, Options{Unchecked: i == 1})
+					w, err := newJob(newTestJob(2), []Place{{Ranks: 1, Host: "a"}, {Ranks: 1, Host: "b"}}, Options{Unchecked: i == 1})
 					if err != nil {
 						b.Fatal(err)
 					}

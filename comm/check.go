@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/comm/internal/transport"
 )
 
 // request is a Call that was checked, and what the world keeps of it.
 type request struct {
-	call
+	transport.Call
 	of       *Communicator
 	even     []int // memory for equal counts
 	bad      error // why it must not run
@@ -42,7 +44,7 @@ const (
 var fieldNames = []string{"Buf", "In", "Out", "InCounts", "OutCounts", "Reduction", "Scale", "Root", "Peer", "Tag"}
 
 // usedBy lists the fields of each operation.
-var usedBy = [opEnd]field{
+var usedBy = [transport.NumOps]field{
 	AllReduce:     fBuf | fReduction | fScale,
 	ReduceScatter: fIn | fOut | fInCounts | fReduction | fScale,
 	AllGather:     fIn | fOut | fOutCounts,
@@ -70,9 +72,9 @@ func (c *Call) given() (f field) {
 // the Call. The error is a sentence's end: it does not name the rank and the call.
 func (c *request) check(from *Call, pos int, ranks []int) error {
 	n := len(ranks)
-	c.pos, c.peer = pos, -1
+	c.Pos, c.PeerPos = pos, -1
 	c.Program, c.Op, c.Peer, c.before = from.Program, from.Op, -1, from.Before
-	if from.Op == 0 || from.Op >= opEnd {
+	if from.Op == 0 || from.Op >= transport.NumOps {
 		return errors.Errorf("%s is no operation", from.Op)
 	}
 	if extra := from.given() &^ usedBy[from.Op]; extra != 0 {
@@ -84,12 +86,12 @@ func (c *request) check(from *Call, pos int, ranks []int) error {
 	}
 	switch from.Op {
 	case Broadcast, Send, Recv:
-		c.peer = from.Root + from.Peer // one of them is 0
-		if c.peer < 0 || c.peer >= n {
-			return errors.Errorf("position %d is outside the group of %d ranks; use 0 to %d", c.peer, n, n-1)
+		c.PeerPos = from.Root + from.Peer // one of them is 0
+		if c.PeerPos < 0 || c.PeerPos >= n {
+			return errors.Errorf("position %d is outside the group of %d ranks; use 0 to %d", c.PeerPos, n, n-1)
 		}
-		c.Peer, c.Tag = ranks[c.peer], from.Tag
-		if from.Op != Broadcast && c.peer == pos {
+		c.Peer, c.Tag = ranks[c.PeerPos], from.Tag
+		if from.Op != Broadcast && c.PeerPos == pos {
 			return errors.Errorf("a rank cannot exchange with itself; copy instead")
 		}
 	}
@@ -109,30 +111,30 @@ func (c *request) checkBuffers(from *Call) error {
 		if err != nil {
 			return err
 		}
-		c.in, c.out = b, b
+		c.In, c.Out = b, b
 	case usedBy[c.Op]&fIn != 0:
 		var err error
-		if c.in, err = givenBuffer("In", from.In); err != nil {
+		if c.In, err = givenBuffer("In", from.In); err != nil {
 			return err
 		}
-		if c.out, err = givenBuffer("Out", from.Out); err != nil {
+		if c.Out, err = givenBuffer("Out", from.Out); err != nil {
 			return err
 		}
-		if c.in.dtype != c.out.dtype {
-			return errors.Errorf("In holds %s and Out %s; they must be the same", c.in.dtype, c.out.dtype)
+		if c.In.DType != c.Out.DType {
+			return errors.Errorf("In holds %s and Out %s; they must be the same", c.In.DType, c.Out.DType)
 		}
 	}
-	c.DType, c.Bytes = c.in.dtype, c.in.bytes()
+	c.DType, c.Bytes = c.In.DType, c.In.Bytes()
 	return nil
 }
 
-func givenBuffer(name string, flat any) (buffer, error) {
+func givenBuffer(name string, flat any) (transport.Buffer, error) {
 	if flat == nil {
-		return buffer{}, errors.Errorf("%s is missing; give a slice", name)
+		return transport.Buffer{}, errors.Errorf("%s is missing; give a slice", name)
 	}
-	b, ok := bufferOf(flat)
+	b, ok := transport.BufferOf(flat)
 	if !ok {
-		return buffer{}, errors.Errorf("%s is a %T; give a flat slice of one of GoMLX's element types", name, flat)
+		return transport.Buffer{}, errors.Errorf("%s is a %T; give a flat slice of one of GoMLX's element types", name, flat)
 	}
 	return b, nil
 }
@@ -144,47 +146,47 @@ func (c *request) checkCounts(from *Call, n int) (err error) {
 	}
 	c.even = slices.Grow(c.even[:0], 2*n)
 	if uses&fInCounts != 0 {
-		if c.inCounts, err = c.parts("In", c.in, from.InCounts, n); err != nil {
+		if c.InCounts, err = c.parts("In", c.In, from.InCounts, n); err != nil {
 			return err
 		}
 	}
 	if uses&fOutCounts != 0 {
-		if c.outCounts, err = c.parts("Out", c.out, from.OutCounts, n); err != nil {
+		if c.OutCounts, err = c.parts("Out", c.Out, from.OutCounts, n); err != nil {
 			return err
 		}
 	}
-	var whole, part buffer
+	var whole, part transport.Buffer
 	switch c.Op {
 	case ReduceScatter:
-		if want := c.inCounts[c.pos]; c.out.len != want {
-			return errors.Errorf("Out has %d elements, but this rank's part of In has %d", c.out.len, want)
+		if want := c.InCounts[c.Pos]; c.Out.Len != want {
+			return errors.Errorf("Out has %d elements, but this rank's part of In has %d", c.Out.Len, want)
 		}
-		whole, part = c.in.part(sum(c.inCounts[:c.pos]), c.out.len), c.out
+		whole, part = c.In.Part(transport.Total(c.InCounts[:c.Pos]), c.Out.Len), c.Out
 	case AllGather:
-		if want := c.outCounts[c.pos]; c.in.len != want {
-			return errors.Errorf("In has %d elements, but this rank's part of Out has %d", c.in.len, want)
+		if want := c.OutCounts[c.Pos]; c.In.Len != want {
+			return errors.Errorf("In has %d elements, but this rank's part of Out has %d", c.In.Len, want)
 		}
-		whole, part = c.out.part(sum(c.outCounts[:c.pos]), c.in.len), c.in
+		whole, part = c.Out.Part(transport.Total(c.OutCounts[:c.Pos]), c.In.Len), c.In
 	case AllToAll:
-		if a, b := c.inCounts[c.pos], c.outCounts[c.pos]; a != b {
+		if a, b := c.InCounts[c.Pos], c.OutCounts[c.Pos]; a != b {
 			return errors.Errorf("this rank gives itself %d elements and expects %d", a, b)
 		}
 	}
-	if c.in.overlaps(c.out) && !(c.Op != AllToAll && part.same(whole)) {
+	if c.In.Overlaps(c.Out) && !(c.Op != AllToAll && part.Same(whole)) {
 		return errors.Errorf("In and Out share memory; use separate buffers")
 	}
 	return nil
 }
 
 // parts checks the counts of a buffer, or makes equal ones.
-func (c *request) parts(name string, b buffer, counts []int, n int) ([]int, error) {
+func (c *request) parts(name string, b transport.Buffer, counts []int, n int) ([]int, error) {
 	if counts == nil {
-		if b.len%n != 0 {
-			return nil, errors.Errorf("the %d elements of %s do not divide into %d equal parts; give %sCounts", b.len, name, n, name)
+		if b.Len%n != 0 {
+			return nil, errors.Errorf("the %d elements of %s do not divide into %d equal parts; give %sCounts", b.Len, name, n, name)
 		}
 		from := len(c.even)
 		for range n {
-			c.even = append(c.even, b.len/n)
+			c.even = append(c.even, b.Len/n)
 		}
 		return c.even[from:], nil
 	}
@@ -196,14 +198,14 @@ func (c *request) parts(name string, b buffer, counts []int, n int) ([]int, erro
 			return nil, errors.Errorf("%sCounts %d has a negative part", name, counts)
 		}
 	}
-	if total := sum(counts); total != b.len {
-		return nil, errors.Errorf("%s has %d elements, but %sCounts %d adds up to %d", name, b.len, name, counts, total)
+	if total := transport.Total(counts); total != b.Len {
+		return nil, errors.Errorf("%s has %d elements, but %sCounts %d adds up to %d", name, b.Len, name, counts, total)
 	}
 	return counts, nil
 }
 
 func (c *request) checkReduction(from *Call) error {
-	if !c.Op.reduces() {
+	if !c.Op.Reduces() {
 		return nil
 	}
 	c.Reduction, c.Scale = from.Reduction, from.Scale
@@ -211,13 +213,13 @@ func (c *request) checkReduction(from *Call) error {
 		c.Scale = 1
 	}
 	switch {
-	case c.Reduction >= reductionEnd:
+	case c.Reduction >= transport.NumReductions:
 		return errors.Errorf("%s is no reduction", c.Reduction)
-	case !c.Reduction.definedFor(c.DType):
+	case !c.Reduction.DefinedFor(c.DType):
 		return errors.Errorf("%s has no %s; use sum or prod", c.DType, c.Reduction)
 	case math.IsNaN(c.Scale) || math.IsInf(c.Scale, 0):
 		return errors.Errorf("the scale %g is not finite", c.Scale)
-	case c.Scale != 1 && !scalable(c.DType):
+	case c.Scale != 1 && !transport.Scalable(c.DType):
 		return errors.Errorf("%s cannot be scaled by %g; convert to a float type, or use no scale", c.DType, c.Scale)
 	}
 	return nil

@@ -7,30 +7,33 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/easyparallel/epl/comm/internal/elements"
+	"github.com/easyparallel/epl/comm/internal/transport"
 )
 
 // cases calls f for all element types, numbers of ranks and sizes.
-func cases(t *testing.T, f func(t *testing.T, e element, n, size int, rng *rand.Rand, cs []*Communicator)) {
+func cases(t *testing.T, f func(t *testing.T, e elements.Type, n, size int, rng *rand.Rand, cs []*Communicator)) {
 	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
 		for _, n := range []int{1, 2, 3, 4, 5, 8} {
 			w := newWorld(t, n, Options{Timeout: time.Minute})
 			sizes := []int{0, 1, 2, 3, 7, n - 1, n, n + 1, 1000, 65537}
-			types := elements
+			types := elements.All
 			if severalWorkers(w) { // takes more time, and knows nothing of types but their sizes
 				if n == 4 || n == 5 {
 					continue
 				}
 				sizes = []int{0, n + 1, 5000}
-				types = []element{elements[0], elements[1], elements[2], elements[4], elements[14]}
+				types = []elements.Type{elements.All[0], elements.All[1], elements.All[2], elements.All[4], elements.All[14]}
 			}
 			cs := ends(t, w.All(), 0)
 			for i, e := range types {
-				t.Run(fmt.Sprintf("%s/n=%d", e.dtype, n), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/n=%d", e.DType, n), func(t *testing.T) {
 					for _, size := range sizes {
-						f(t, e, n, size, seedOf(t.Name(), size), cs)
+						f(t, e, n, size, elements.SeedOf(t.Name(), size), cs)
 					}
 					if severalWorkers(w) && i < 3 {
-						f(t, e, n, 70_001, seedOf(t.Name(), "long"), cs)
+						f(t, e, n, 70_001, elements.SeedOf(t.Name(), "long"), cs)
 					}
 				})
 			}
@@ -39,37 +42,37 @@ func cases(t *testing.T, f func(t *testing.T, e element, n, size int, rng *rand.
 }
 
 // opsOf are the reductions to try: all of them, or between workers, where kernels are the same but time is short, any.
-func opsOf(e element, cs []*Communicator, rng *rand.Rand) []Reduction {
+func opsOf(e elements.Type, cs []*Communicator, rng *rand.Rand) []Reduction {
 	if severalWorkers(cs[0].group.world) {
-		return []Reduction{e.ops[rng.IntN(len(e.ops))]}
+		return []Reduction{e.Ops[rng.IntN(len(e.Ops))]}
 	}
-	return e.ops
+	return e.Ops
 }
 
 // inputs are random slices, one for each rank.
-func inputs(e element, rng *rand.Rand, n, size int) (in []any) {
+func inputs(e elements.Type, rng *rand.Rand, n, size int) (in []any) {
 	for range n {
-		in = append(in, e.fill(rng, size))
+		in = append(in, e.Fill(rng, size))
 	}
 	return in
 }
 
 func TestAllReduceIsTheReductionInRankOrderOnEveryRank(t *testing.T) {
-	cases(t, func(t *testing.T, e element, n, size int, rng *rand.Rand, cs []*Communicator) {
+	cases(t, func(t *testing.T, e elements.Type, n, size int, rng *rand.Rand, cs []*Communicator) {
 		in := inputs(e, rng, n, size)
 		scales := []float64{1}
-		if scalable(e.dtype) {
+		if transport.Scalable(e.DType) {
 			scales = append(scales, 1/float64(n))
 		}
 		for _, r := range opsOf(e, cs, rng) {
 			for _, scale := range scales {
 				want := reductionOf(e, cs[0].Group(), r, scale, in)
 				mustAll(t, cs, func(c *Communicator) error {
-					buf := clone(in[c.Position()])
+					buf := elements.Clone(in[c.Position()])
 					if err := c.AllReduceScaled(buf, r, scale); err != nil {
 						return err
 					}
-					if !sameBits(buf, want) {
+					if !elements.SameBits(buf, want) {
 						return fmt.Errorf("%d elements, %s·%g: the result is wrong", size, r, scale)
 					}
 					return nil
@@ -80,24 +83,24 @@ func TestAllReduceIsTheReductionInRankOrderOnEveryRank(t *testing.T) {
 }
 
 func TestReduceScatterGivesEachRankItsPart(t *testing.T) {
-	cases(t, func(t *testing.T, e element, n, size int, rng *rand.Rand, cs []*Communicator) {
+	cases(t, func(t *testing.T, e elements.Type, n, size int, rng *rand.Rand, cs []*Communicator) {
 		in := inputs(e, rng, n, size)
-		counts := parts(rng, size, n)
+		counts := elements.Parts(rng, size, n)
 		for _, r := range opsOf(e, cs, rng) {
 			want := reductionOf(e, cs[0].Group(), r, 1, in)
 			for _, inPlace := range []bool{false, true} {
 				mustAll(t, cs, func(c *Communicator) error {
 					p := c.Position()
-					from, to := sum(counts[:p]), sum(counts[:p+1])
-					mine := clone(in[p])
-					out := makeLike(mine, counts[p])
+					from, to := transport.Total(counts[:p]), transport.Total(counts[:p+1])
+					mine := elements.Clone(in[p])
+					out := elements.MakeLike(mine, counts[p])
 					if inPlace {
-						out = slice(mine, from, to)
+						out = elements.Slice(mine, from, to)
 					}
 					if err := c.ReduceScatter(mine, out, counts, r); err != nil {
 						return err
 					}
-					if !sameBits(out, slice(want, from, to)) {
+					if !elements.SameBits(out, elements.Slice(want, from, to)) {
 						return fmt.Errorf("parts %d, %s: the result is wrong", counts, r)
 					}
 					return nil
@@ -108,22 +111,22 @@ func TestReduceScatterGivesEachRankItsPart(t *testing.T) {
 }
 
 func TestAllGatherJoinsTheParts(t *testing.T) {
-	cases(t, func(t *testing.T, e element, n, size int, rng *rand.Rand, cs []*Communicator) {
-		counts := parts(rng, size, n)
-		want := e.fill(rng, size)
+	cases(t, func(t *testing.T, e elements.Type, n, size int, rng *rand.Rand, cs []*Communicator) {
+		counts := elements.Parts(rng, size, n)
+		want := e.Fill(rng, size)
 		for _, inPlace := range []bool{false, true} {
 			mustAll(t, cs, func(c *Communicator) error {
 				p := c.Position()
-				from, to := sum(counts[:p]), sum(counts[:p+1])
-				in, out := slice(want, from, to), makeLike(want, size)
+				from, to := transport.Total(counts[:p]), transport.Total(counts[:p+1])
+				in, out := elements.Slice(want, from, to), elements.MakeLike(want, size)
 				if inPlace {
-					out = clone(want)
-					in = slice(out, from, to)
+					out = elements.Clone(want)
+					in = elements.Slice(out, from, to)
 				}
 				if err := c.AllGather(in, out, counts); err != nil {
 					return err
 				}
-				if !sameBits(out, want) {
+				if !elements.SameBits(out, want) {
 					return fmt.Errorf("parts %d: the result is wrong", counts)
 				}
 				return nil
@@ -133,13 +136,13 @@ func TestAllGatherJoinsTheParts(t *testing.T) {
 }
 
 func TestAllToAllTransposesTheParts(t *testing.T) {
-	cases(t, func(t *testing.T, e element, n, size int, rng *rand.Rand, cs []*Communicator) {
+	cases(t, func(t *testing.T, e elements.Type, n, size int, rng *rand.Rand, cs []*Communicator) {
 		counts := make([][]int, n) // from i to j
 		pieces := make([][]any, n)
 		for i := range n {
-			counts[i] = parts(rng, size, n)
+			counts[i] = elements.Parts(rng, size, n)
 			for j := range n {
-				pieces[i] = append(pieces[i], e.fill(rng, counts[i][j]))
+				pieces[i] = append(pieces[i], e.Fill(rng, counts[i][j]))
 			}
 		}
 		mustAll(t, cs, func(c *Communicator) error {
@@ -150,12 +153,12 @@ func TestAllToAllTransposesTheParts(t *testing.T) {
 				outCounts = append(outCounts, counts[i][p])
 				wants = append(wants, pieces[i][p])
 			}
-			want := concat(wants...)
-			out := makeLike(want, sum(outCounts))
-			if err := c.AllToAll(concat(pieces[p]...), out, counts[p], outCounts); err != nil {
+			want := elements.Concat(wants...)
+			out := elements.MakeLike(want, transport.Total(outCounts))
+			if err := c.AllToAll(elements.Concat(pieces[p]...), out, counts[p], outCounts); err != nil {
 				return err
 			}
-			if !sameBits(out, want) {
+			if !elements.SameBits(out, want) {
 				return fmt.Errorf("parts %d: the result is wrong", counts)
 			}
 			return nil
@@ -164,15 +167,15 @@ func TestAllToAllTransposesTheParts(t *testing.T) {
 }
 
 func TestBroadcastCopiesTheRoot(t *testing.T) {
-	cases(t, func(t *testing.T, e element, n, size int, rng *rand.Rand, cs []*Communicator) {
+	cases(t, func(t *testing.T, e elements.Type, n, size int, rng *rand.Rand, cs []*Communicator) {
 		in := inputs(e, rng, n, size)
 		root := rng.IntN(n)
 		mustAll(t, cs, func(c *Communicator) error {
-			buf := clone(in[c.Position()])
+			buf := elements.Clone(in[c.Position()])
 			if err := c.Broadcast(buf, root); err != nil {
 				return err
 			}
-			if !sameBits(buf, in[root]) {
+			if !elements.SameBits(buf, in[root]) {
 				return fmt.Errorf("%d elements: the result is wrong", size)
 			}
 			return nil
@@ -181,7 +184,7 @@ func TestBroadcastCopiesTheRoot(t *testing.T) {
 }
 
 func TestSendAndRecvCarryABuffer(t *testing.T) {
-	cases(t, func(t *testing.T, e element, n, size int, rng *rand.Rand, cs []*Communicator) {
+	cases(t, func(t *testing.T, e elements.Type, n, size int, rng *rand.Rand, cs []*Communicator) {
 		if n == 1 {
 			return
 		}
@@ -190,11 +193,11 @@ func TestSendAndRecvCarryABuffer(t *testing.T) {
 			p := c.Position()
 			from := (p + n - 1) % n
 			sent := c.Start(Call{Op: Send, Buf: in[p], Peer: (p + 1) % n, Tag: size})
-			buf := makeLike(in[p], size)
+			buf := elements.MakeLike(in[p], size)
 			if err := c.Recv(buf, from, size); err != nil {
 				return err
 			}
-			if !sameBits(buf, in[from]) {
+			if !elements.SameBits(buf, in[from]) {
 				return fmt.Errorf("%d elements: the result is wrong", size)
 			}
 			return sent.Wait()
@@ -258,24 +261,24 @@ func TestResultsDoNotDependOnSegmentsArrivalOrRepetition(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
 		for _, n := range []int{3, 4, 7} {
 			cs := ends(t, newWorld(t, n, Options{}).All(), 0)
-			for _, e := range elements[:4] { // floats
+			for _, e := range elements.All[:4] { // floats
 				size, repeats := 200_001, 3
 				if severalWorkers(cs[0].group.world) {
 					size, repeats = 150_001, 1 // more than a chunk, of the largest type
 				}
-				in := inputs(e, seedOf("bits", n), n, size)
+				in := inputs(e, elements.SeedOf("bits", n), n, size)
 				want := reductionOf(e, cs[0].Group(), Sum, 1, in)
 				for range repeats {
 					cut := rand.IntN(size) // a sum of two halves is the same as one of the whole
 					mustAll(t, cs, func(c *Communicator) error {
-						buf := clone(in[c.Position()])
-						for _, part := range []any{slice(buf, 0, cut), slice(buf, cut, size)} {
+						buf := elements.Clone(in[c.Position()])
+						for _, part := range []any{elements.Slice(buf, 0, cut), elements.Slice(buf, cut, size)} {
 							if err := c.AllReduce(part, Sum); err != nil {
 								return err
 							}
 						}
-						if !sameBits(buf, want) {
-							return fmt.Errorf("%s cut at %d: other bits", e.dtype, cut)
+						if !elements.SameBits(buf, want) {
+							return fmt.Errorf("%s cut at %d: other bits", e.DType, cut)
 						}
 						return nil
 					})
@@ -293,13 +296,13 @@ func TestGroupsReduceInTheOrderOfTheirRanks(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := []any{[]float32{1e8}, []float32{-1e8}, []float32{1}} // (1e8 − 1e8) + 1, in this order only
-		want := reductionOf(elements[0], g, Sum, 1, in)
+		want := reductionOf(elements.All[0], g, Sum, 1, in)
 		mustAll(t, ends(t, g, 0), func(c *Communicator) error {
-			buf := clone(in[c.Position()])
+			buf := elements.Clone(in[c.Position()])
 			if err := c.AllReduce(buf, Sum); err != nil {
 				return err
 			}
-			if !sameBits(buf, want) {
+			if !elements.SameBits(buf, want) {
 				return fmt.Errorf("the sum is %v, want %v", buf, want)
 			}
 			return nil

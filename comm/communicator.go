@@ -111,18 +111,18 @@ func (c *Communicator) Barrier() error { return c.Do(Call{Op: Barrier}) }
 // prepare checks a call and gives it a number. What is wrong with it shows when its turn comes. The lock is held.
 func (c *Communicator) prepare(to *request, from *Call) {
 	err := to.check(from, c.pos, c.group.ranks)
-	to.Group, to.of, to.owner = c.name, c, to
+	to.Group, to.of, to.Owner = c.name, c, to
 	switch {
-	case !to.Op.pointToPoint():
+	case !to.Op.PointToPoint():
 		c.seq++
 		to.Seq = c.seq
 	case err != nil:
 	case to.Op == Send:
-		c.sent[to.peer]++
-		to.Seq = c.sent[to.peer]
+		c.sent[to.PeerPos]++
+		to.Seq = c.sent[to.PeerPos]
 	default:
-		c.received[to.peer]++
-		to.Seq = c.received[to.peer]
+		c.received[to.PeerPos]++
+		to.Seq = c.received[to.PeerPos]
 	}
 	if err != nil {
 		to.bad = errors.Errorf("epl: rank %d cannot make %s: %s", c.rank, to.Header, err)
@@ -132,8 +132,8 @@ func (c *Communicator) prepare(to *request, from *Call) {
 // fail breaks the communicator on all ranks. Between workers, where a call that went wrong leaves nobody in a known state,
 // it breaks the world.
 func (c *Communicator) fail(err error) {
-	c.end.meeting.fail(err)
-	if c.end.meeting.engine != nil {
+	c.end.meeting.Fail(err)
+	if c.end.meeting.Engine != nil {
 		c.group.world.Abort(err)
 	}
 }
@@ -145,7 +145,7 @@ func (c *Communicator) run(k *request) error {
 		if k.before != nil {
 			k.before()
 		}
-		err = c.end.run(&k.call)
+		err = c.end.run(&k.Call)
 	}
 	if err != nil {
 		c.fail(err)
@@ -154,7 +154,7 @@ func (c *Communicator) run(k *request) error {
 	if err != nil {
 		state = Failed
 	}
-	c.local.recorder.set(k.ticket, state, c.group.world.base.now())
+	c.local.recorder.set(k.ticket, state, c.group.world.base.Now())
 	if err == nil {
 		c.local.counters.add(k, c.Size())
 		return nil

@@ -1,11 +1,16 @@
 package comm
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/easyparallel/epl/comm/inproc"
+	"github.com/easyparallel/epl/comm/internal/transport"
+)
 
 // end is a rank's end of a communicator: its seat in the meeting of the worker's ranks.
 type end struct {
-	meeting *meeting
-	seat    *seat
+	meeting *inproc.Meeting
+	seat    *inproc.Seat
 }
 
 // meetingKey names a communicator.
@@ -26,19 +31,19 @@ func (k meetingKey) name() string {
 func (w *World) connect(key meetingKey, pos int) end {
 	m := w.meetings[key]
 	if m == nil {
-		t := newTeam(w.base, key.group.ranks, key.name())
-		var e engine
-		if len(t.members) > 1 {
+		t := transport.NewTeam(w.base, key.group.ranks, key.name())
+		var e transport.Engine
+		if len(t.Members) > 1 {
 			e = w.newEngine(t)
 		}
-		m = newMeeting(t, e)
+		m = inproc.New(t, e)
 		w.meetings[key] = m
 	}
-	return end{m, m.seatOf(pos)}
+	return end{m, m.SeatOf(pos)}
 }
 
 // meetingNamed finds a communicator; nil if there is none.
-func (w *World) meetingNamed(name string) *meeting {
+func (w *World) meetingNamed(name string) *inproc.Meeting {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for key, m := range w.meetings {
@@ -50,13 +55,13 @@ func (w *World) meetingNamed(name string) *meeting {
 }
 
 // run makes a call.
-func (e end) run(k *call) error {
+func (e end) run(k *transport.Call) error {
 	m := e.meeting
 	switch {
-	case !k.Op.pointToPoint():
-		return m.collective(e.seat, k)
-	case m.team.memberOf[k.peer] == m.team.me:
-		return m.exchange(k)
+	case !k.Op.PointToPoint():
+		return m.Collective(e.seat, k)
+	case m.Team.MemberOf[k.PeerPos] == m.Team.Me:
+		return m.Exchange(k)
 	}
-	return m.engine.exchange(k)
+	return m.Engine.Exchange(k)
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/easyparallel/epl/comm/internal/transport"
 )
 
 // TimeoutError says who did not come, and who is to blame for that. All ranks that waited get the same one.
@@ -24,17 +26,17 @@ func (e *TimeoutError) Error() string {
 	if len(causes) == 0 {
 		causes = e.Missing
 	}
-	what := fmt.Sprintf("%s did not arrive within %s in %s, where %s waited", theRanks(e.Missing), e.Timeout, e.Header, theRanks(e.Waiting))
+	what := fmt.Sprintf("%s did not arrive within %s in %s, where %s waited", transport.TheRanks(e.Missing), e.Timeout, e.Header, transport.TheRanks(e.Waiting))
 	if !slices.ContainsFunc(causes, func(r int) bool { return slices.Contains(e.Missing, r) }) {
-		what = fmt.Sprintf("%s held up the others for %s", theRanks(causes), e.Timeout)
+		what = fmt.Sprintf("%s held up the others for %s", transport.TheRanks(causes), e.Timeout)
 	}
 	if e.Details != "" {
 		what += "; " + e.Details
 	}
 	if causes[0] != e.Missing[0] {
-		what += fmt.Sprintf("; so %s did not arrive in %s, where %s waited", theRanks(e.Missing), e.Header, theRanks(e.Waiting))
+		what += fmt.Sprintf("; so %s did not arrive in %s, where %s waited", transport.TheRanks(e.Missing), e.Header, transport.TheRanks(e.Waiting))
 	}
-	return fmt.Sprintf("epl: %s; see what %s did last, or raise communication.timeout\n%s", what, theRanks(causes),
+	return fmt.Sprintf("epl: %s; see what %s did last, or raise communication.timeout\n%s", what, transport.TheRanks(causes),
 		strings.TrimSuffix(e.Recorders, "\n"))
 }
 
@@ -61,21 +63,21 @@ func (e *CallError) Unwrap() error { return e.Cause }
 func concerns(err error, c *request) bool {
 	switch e := err.(type) {
 	case *TimeoutError:
-		return sameCall(e.Header, &c.call)
+		return sameCall(e.Header, &c.Call)
 	case *CorruptionError:
-		return sameCall(e.Header, &c.call)
+		return sameCall(e.Header, &c.Call)
 	case *MismatchError:
-		return sameCall(e.Calls[0], &c.call) || sameCall(e.Calls[1], &c.call)
+		return sameCall(e.Calls[0], &c.Call) || sameCall(e.Calls[1], &c.Call)
 	}
 	return err == c.bad
 }
 
 // sameCall tells whether a header is of the call, or of another rank's part in it.
-func sameCall(h Header, c *call) bool {
-	if h.Op.pointToPoint() && (h.Op != c.Op || h.Peer != c.Peer) {
+func sameCall(h Header, c *transport.Call) bool {
+	if h.Op.PointToPoint() && (h.Op != c.Op || h.Peer != c.Peer) {
 		return false
 	}
-	return h.Group == c.Group && h.Seq == c.Seq && h.Op.pointToPoint() == c.Op.pointToPoint()
+	return h.Group == c.Group && h.Seq == c.Seq && h.Op.PointToPoint() == c.Op.PointToPoint()
 }
 
 // StallError says who holds up a worker that waits outside a call.

@@ -64,9 +64,9 @@ func (g *Group) Communicator(rank, channel int) (*Communicator, error) {
 	if pos < 0 {
 		return nil, errors.Errorf("epl: rank %d is not in group %s; ask for one of its own ranks", rank, g.name)
 	}
-	if !g.world.base.isLocal(rank) {
+	if !g.world.base.IsLocal(rank) {
 		return nil, errors.Errorf("epl: rank %d lives in worker %d, not in worker %d; a worker has the ends of its own ranks",
-			rank, g.world.base.workerOf[rank], g.world.base.layout.Worker)
+			rank, g.world.base.WorkerOf[rank], g.world.base.Layout.Worker)
 	}
 	if channel < 0 {
 		return nil, errors.Errorf("epl: channel %d of group %s is impossible; count from 0", channel, g.name)
@@ -79,7 +79,7 @@ func (g *Group) Communicator(rank, channel int) (*Communicator, error) {
 	if !ok {
 		c = newCommunicator(g, channel, pos)
 		if w.broken != nil {
-			c.end.meeting.fail(w.broken)
+			c.end.meeting.Fail(w.broken)
 		}
 		g.communicators[key] = c
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/easyparallel/epl/comm/internal/elements"
 )
 
 // transports are the ways to make a world. What is tested with newWorldOf holds for all of them.
@@ -30,7 +32,7 @@ var transports = []struct {
 
 // severalWorkers tells whether a world is one of a job with several. There an error breaks the whole job, and only those
 // who see its cause have it from the source: others are told by the mesh.
-func severalWorkers(w *World) bool { return len(w.base.layout.Workers) > 1 }
+func severalWorkers(w *World) bool { return len(w.base.Layout.Workers) > 1 }
 
 // forEachTransport runs a test with all of them.
 func forEachTransport(t *testing.T, f func(t *testing.T, newWorld func(t *testing.T, n int, opts Options) *World)) {
@@ -100,23 +102,23 @@ func mustAll(t testing.TB, cs []*Communicator, f func(c *Communicator) error) {
 
 // reductionOf is what a group has to compute: the inputs in the order of positions if they are all in one worker; else over
 // the ranks of each worker, then, if some but not all workers share a host, over those of each host, then over all.
-func reductionOf(e element, g *Group, r Reduction, scale float64, in []any) any {
-	places := g.world.base.layout.Workers
+func reductionOf(e elements.Type, g *Group, r Reduction, scale float64, in []any) any {
+	places := g.world.base.Layout.Workers
 	order, parts := []int{}, map[int][]any{}
 	for pos, rank := range g.ranks {
-		worker := g.world.base.workerOf[rank]
+		worker := g.world.base.WorkerOf[rank]
 		if parts[worker] == nil {
 			order = append(order, worker)
 		}
 		parts[worker] = append(parts[worker], in[pos])
 	}
 	if len(order) == 1 {
-		return e.reduce(r, scale, in)
+		return e.Reduce(r, scale, in)
 	}
 	hosts, onHost := []string{}, map[string][]any{}
 	var all []any
 	for _, worker := range order {
-		x := e.reduce(r, 1, parts[worker])
+		x := e.Reduce(r, 1, parts[worker])
 		host := places[worker].Host
 		if onHost[host] == nil {
 			hosts = append(hosts, host)
@@ -127,10 +129,10 @@ func reductionOf(e element, g *Group, r Reduction, scale float64, in []any) any 
 	if len(hosts) > 1 && len(hosts) < len(order) {
 		all = nil
 		for _, host := range hosts {
-			all = append(all, e.reduce(r, 1, onHost[host]))
+			all = append(all, e.Reduce(r, 1, onHost[host]))
 		}
 	}
-	return e.reduce(r, scale, all)
+	return e.Reduce(r, scale, all)
 }
 
 // wantError checks that an error is a sentence of ours that says all of some things.

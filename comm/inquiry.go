@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/comm/internal/transport"
 )
 
 // inquiry finds out who holds up the job: it asks those who have not come what they wait for, then those they wait for,
@@ -39,11 +41,11 @@ func (w *World) inquire(rank int, missing, witnesses []int) *inquiry {
 	q := &inquiry{ranks: slices.Clone(missing), done: make(chan struct{})}
 	run := func() {
 		defer close(q.done)
-		ctx, cancel := context.WithTimeout(w.life, max(inquiryTime(w.base.timeout)/2, 50*time.Millisecond))
+		ctx, cancel := context.WithTimeout(w.life, max(transport.InquiryTime(w.base.Timeout)/2, 50*time.Millisecond))
 		defer cancel()
 		q.findings = w.investigate(ctx, rank, missing, witnesses)
 	}
-	if w.base.mesh == nil {
+	if w.base.Mesh == nil {
 		run()
 	} else {
 		w.goDo(run)
@@ -64,13 +66,13 @@ func (q *inquiry) over() bool {
 // Inquire returns an error that names who holds up some workers. what is what this worker waits for: "agree on the start".
 func (w *World) Inquire(ctx context.Context, workers []int, what string) *StallError {
 	var missing []int
-	for r, of := range w.base.workerOf {
+	for r, of := range w.base.WorkerOf {
 		if slices.Contains(workers, of) {
 			missing = append(missing, r)
 		}
 	}
 	f := w.investigate(ctx, -1, missing, nil)
-	return &StallError{Timeout: w.base.timeout, What: what, Causes: f.causes, Workers: w.workersOf(f.causes), Details: w.details(f, nil), Alive: f.alive, Unsure: f.unsure, Patience: w.busyUntil(f.causes)}
+	return &StallError{Timeout: w.base.Timeout, What: what, Causes: f.causes, Workers: w.workersOf(f.causes), Details: w.details(f, nil), Alive: f.alive, Unsure: f.unsure, Patience: w.busyUntil(f.causes)}
 }
 
 // investigate follows the waits from the ranks that are missing. The rank that asks is not what it looks for.
@@ -89,7 +91,7 @@ func (w *World) investigate(ctx context.Context, rank int, missing, witnesses []
 			return
 		}
 		asked[worker] = true
-		if worker == w.base.layout.Worker {
+		if worker == w.base.Layout.Worker {
 			f.states[worker] = w.state()
 			return
 		}
@@ -103,7 +105,7 @@ func (w *World) investigate(ctx context.Context, rank int, missing, witnesses []
 	var sinks []int
 	var look func(r int)
 	look = func(r int) {
-		worker := w.base.workerOf[r]
+		worker := w.base.WorkerOf[r]
 		ask(worker)
 		state, known := f.states[worker]
 		switch {
@@ -130,7 +132,7 @@ func (w *World) investigate(ctx context.Context, rank int, missing, witnesses []
 			if e := state.Elsewhere; !stuck && e != nil {
 				stuck = true
 				f.elsewhere[worker] = *e
-				for next, of := range w.base.workerOf {
+				for next, of := range w.base.WorkerOf {
 					if slices.Contains(e.Workers, of) && of != worker {
 						look(next)
 					}
@@ -145,7 +147,7 @@ func (w *World) investigate(ctx context.Context, rank int, missing, witnesses []
 		look(r)
 	}
 	for _, r := range witnesses {
-		ask(w.base.workerOf[r])
+		ask(w.base.WorkerOf[r])
 	}
 	for pending > 0 {
 		a := <-answers
@@ -160,7 +162,7 @@ func (w *World) investigate(ctx context.Context, rank int, missing, witnesses []
 		}
 	}
 	for _, r := range witnesses { // a network that is cut has several on its other side
-		if worker := w.base.workerOf[r]; failed[worker] != nil && !visited[r] && w.silent(worker) {
+		if worker := w.base.WorkerOf[r]; failed[worker] != nil && !visited[r] && w.silent(worker) {
 			sinks = append(sinks, r)
 		}
 	}
@@ -170,23 +172,23 @@ func (w *World) investigate(ctx context.Context, rank int, missing, witnesses []
 
 // judge tells who of those that wait for nobody is to blame: who does not answer, rather than who is alive.
 func (w *World) judge(f *findings, sinks []int, failed map[int]error) {
-	silent := slices.DeleteFunc(slices.Clone(sinks), func(r int) bool { return failed[w.base.workerOf[r]] == nil })
+	silent := slices.DeleteFunc(slices.Clone(sinks), func(r int) bool { return failed[w.base.WorkerOf[r]] == nil })
 	if f.causes = silent; len(silent) == 0 {
 		f.causes, f.alive = sinks, true
 	}
 	slices.Sort(f.causes)
 	for _, r := range f.causes {
-		worker := w.base.workerOf[r]
+		worker := w.base.WorkerOf[r]
 		f.why[worker] = w.condition(worker, failed[worker])
 		if failed[worker] != nil {
-			f.unsure = f.unsure || !w.silent(worker) && !w.base.mesh.Health(worker).Ended
+			f.unsure = f.unsure || !w.silent(worker) && !w.base.Mesh.Health(worker).Ended
 		}
 	}
 }
 
 // silent tells whether a worker has not been heard of for a while, though others may have been.
 func (w *World) silent(worker int) bool {
-	h := w.base.mesh.Health(worker)
+	h := w.base.Mesh.Health(worker)
 	return !h.Ended && time.Since(h.Seen) >= aliveTime
 }
 
@@ -195,11 +197,11 @@ const aliveTime = 3 * time.Second
 
 // condition says what is known of a worker that others wait for.
 func (w *World) condition(worker int, err error) string {
-	if w.base.mesh == nil {
+	if w.base.Mesh == nil {
 		return "is in no call"
 	}
-	h := w.base.mesh.Health(worker)
-	what, at := w.base.mesh.Busy(worker)
+	h := w.base.Mesh.Health(worker)
+	what, at := w.base.Mesh.Busy(worker)
 	switch {
 	case h.Ended:
 		return fmt.Sprintf("has ended its part after step %d", h.Steps)
@@ -219,10 +221,10 @@ func wholeSeconds(since time.Time) string { return fmt.Sprintf("%.0f s", time.Si
 
 // ask asks a worker for its state.
 func (w *World) ask(ctx context.Context, worker int) (s toldState, err error) {
-	if h := w.base.mesh.Health(worker); h.Ended {
+	if h := w.base.Mesh.Health(worker); h.Ended {
 		return s, errors.New("it has ended its part")
 	}
-	text, err := w.base.mesh.Query(ctx, worker, questionState)
+	text, err := w.base.Mesh.Query(ctx, worker, questionState)
 	if err == nil {
 		if err = json.Unmarshal([]byte(text), &s); err != nil {
 			err = errors.Errorf("it answers %q", text)
@@ -236,12 +238,12 @@ func (w *World) busy(ranks []int) bool { return time.Now().Before(w.busyUntil(ra
 
 // busyUntil returns until when others must be patient because the worker of one of the ranks was busy.
 func (w *World) busyUntil(ranks []int) (until time.Time) {
-	if w.base.mesh == nil {
+	if w.base.Mesh == nil {
 		return until
 	}
 	_, giveUp := w.Patience()
 	for _, worker := range w.workersOf(ranks) {
-		if _, at := w.base.mesh.Busy(worker); !at.IsZero() && at.Add(giveUp).After(until) {
+		if _, at := w.base.Mesh.Busy(worker); !at.IsZero() && at.Add(giveUp).After(until) {
 			until = at.Add(giveUp)
 		}
 	}
@@ -251,20 +253,20 @@ func (w *World) busyUntil(ranks []int) (until time.Time) {
 // workersOf returns the workers of some ranks.
 func (w *World) workersOf(ranks []int) (workers []int) {
 	for _, r := range ranks {
-		if !slices.Contains(workers, w.base.workerOf[r]) {
-			workers = append(workers, w.base.workerOf[r])
+		if !slices.Contains(workers, w.base.WorkerOf[r]) {
+			workers = append(workers, w.base.WorkerOf[r])
 		}
 	}
 	return workers
 }
 
 // details says in words who waits for whom, and why the last of them do not go on. Waits in the call itself go without saying.
-func (w *World) details(f findings, k *call) string {
+func (w *World) details(f findings, k *transport.Call) string {
 	var parts []string
 	for _, worker := range w.workersOf(f.causes) {
 		name := fmt.Sprintf("worker %d", worker)
-		if w.base.mesh != nil {
-			name = w.base.mesh.Health(worker).Name
+		if w.base.Mesh != nil {
+			name = w.base.Mesh.Health(worker).Name
 		}
 		parts = append(parts, name+" "+f.why[worker])
 	}
@@ -277,7 +279,7 @@ func (w *World) details(f findings, k *call) string {
 			break
 		}
 		if len(wait.For) > 0 && (k == nil || !sameCall(wait.Header, k) || len(f.causes) == 0) {
-			parts = append(parts, fmt.Sprintf("rank %d waits for %s in %s", wait.Rank, theRanks(wait.For), wait.Header))
+			parts = append(parts, fmt.Sprintf("rank %d waits for %s in %s", wait.Rank, transport.TheRanks(wait.For), wait.Header))
 		}
 	}
 	for _, worker := range slices.Sorted(maps.Keys(f.elsewhere)) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/easyparallel/epl/comm/internal/transport"
 )
 
 // jobsOf runs a test in jobs of n workers that communicate by shared memory, TCP, and both.
@@ -21,7 +23,7 @@ func jobsOf(t *testing.T, n int, timeout time.Duration, f func(t *testing.T, j *
 			j := newTestJob(n)
 			var places []Place
 			for i := range n {
-				places = append(places, Place{1, host(i)})
+				places = append(places, Place{Ranks: 1, Host: host(i)})
 			}
 			w, err := newJob(j, places, Options{Timeout: timeout})
 			if err != nil {
@@ -187,7 +189,7 @@ func TestAWorkerThatEndsAfterItsPartHarmsNobody(t *testing.T) {
 
 func TestAWorkerThatEndsBecauseTheJobFailedIsNotToBlame(t *testing.T) {
 	j := newTestJob(3)
-	w, err := newJob(j, []Place{{1, "a"}, {1, "b"}, {1, "c"}}, Options{})
+	w, err := newJob(j, []Place{{Ranks: 1, Host: "a"}, {Ranks: 1, Host: "b"}, {Ranks: 1, Host: "c"}}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,9 +198,9 @@ func TestAWorkerThatEndsBecauseTheJobFailedIsNotToBlame(t *testing.T) {
 	j.ended[2] = true
 	j.mu.Unlock()
 	var ended *EndedError
-	if err := w.base.endedError(&call{}, 0, 2); !errors.As(err, &ended) || ended.Worker != 2 {
+	if err := w.base.Ended(&transport.Call{}, 0, 2); !errors.As(err, &ended) || ended.Worker != 2 {
 		t.Errorf("got %v", err)
 	}
 	j.meshes[1].Fail(errors.New("the disk is full"))
-	wantError(t, w.base.endedError(&call{}, 0, 2), "worker 1 stopped", "the disk is full")
+	wantError(t, w.base.Ended(&transport.Call{}, 0, 2), "worker 1 stopped", "the disk is full")
 }

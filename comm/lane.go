@@ -56,8 +56,8 @@ func (c *Communicator) Do(from Call) error {
 	k := &l.call
 	c.prepare(k, &from)
 	c.mu.Unlock()
-	k.began = c.group.world.base.now()
-	k.ticket = c.local.recorder.add(&k.Header, Started, k.began)
+	k.Began = c.group.world.base.Now()
+	k.ticket = c.local.recorder.add(&k.Header, Started, k.Began)
 	err := c.run(k)
 	k.reset()
 
@@ -90,7 +90,7 @@ func (c *Communicator) Start(from Call) *Handle {
 
 // lane returns where a call belongs. The lock is held.
 func (c *Communicator) lane(from *Call) *lane {
-	if !from.Op.pointToPoint() {
+	if !from.Op.PointToPoint() {
 		return &c.collectives
 	}
 	key := exchange{from.Op, from.Peer, from.Tag}
@@ -110,9 +110,9 @@ func (c *Communicator) lane(from *Call) *lane {
 // push puts a call at the end of a lane. The lock is held.
 func (c *Communicator) push(l *lane, from *Call) *Handle {
 	h := &Handle{recorder: &c.local.recorder, done: make(chan struct{})}
-	h.call.async = true
+	h.call.Async = true
 	c.prepare(&h.call, from)
-	h.ticket = c.local.recorder.add(&h.call.Header, Queued, c.group.world.base.now())
+	h.ticket = c.local.recorder.add(&h.call.Header, Queued, c.group.world.base.Now())
 	h.call.ticket = h.ticket
 	l.queue = append(l.queue, h)
 	return h
@@ -143,8 +143,8 @@ func (c *Communicator) drain(l *lane) {
 		l.queue[0] = nil
 		l.queue = l.queue[1:]
 		c.mu.Unlock()
-		h.call.began = c.group.world.base.now()
-		c.local.recorder.set(h.call.ticket, Started, h.call.began)
+		h.call.Began = c.group.world.base.Now()
+		c.local.recorder.set(h.call.ticket, Started, h.call.Began)
 		h.err = c.run(&h.call)
 		h.call.reset()
 		close(h.done)

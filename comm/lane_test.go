@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/easyparallel/epl/comm/internal/elements"
 )
 
 func TestStartedCallsRunInOrder(t *testing.T) {
@@ -143,7 +145,7 @@ func TestCommunicatorsAreIndependent(t *testing.T) {
 			for channel := range 3 {
 				cs := ends(t, g, channel)
 				wg.Go(func() {
-					for i, err := range onAll(cs, func(c *Communicator) error { return chatter(c, seedOf(ranks, channel)) }) {
+					for i, err := range onAll(cs, func(c *Communicator) error { return chatter(c, elements.SeedOf(ranks, channel)) }) {
 						if err != nil {
 							t.Errorf("group %s/%d, position %d: %v", g, channel, i, err)
 						}

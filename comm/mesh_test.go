@@ -231,7 +231,7 @@ func newJob(j *testJob, places []Place, opts Options) (*World, error) {
 // worldOf returns the world in which a rank is local.
 func worldOf(w *World, rank int) *World {
 	if all, ok := siblings.Load(w); ok {
-		return all.([]*World)[w.base.workerOf[rank]]
+		return all.([]*World)[w.base.WorkerOf[rank]]
 	}
 	return w
 }

@@ -1,5 +1,3 @@
-//go:build mpi
-
 package comm
 
 import (
@@ -22,6 +20,10 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/dtypes/bfloat16"
 	"github.com/gomlx/compute/dtypes/float16"
+
+	"github.com/easyparallel/epl/comm/internal/elements"
+	"github.com/easyparallel/epl/comm/internal/transport"
+	"github.com/easyparallel/epl/comm/mpi"
 )
 
 // What the processes of a test are told.
@@ -53,7 +55,7 @@ const mpiWell = "EPL: this worker saw what it should"
 // mpirun returns how to start n processes, or skips the test.
 func mpirun(t *testing.T, n int) []string {
 	names, args := []string{"mpirun.mpich", "mpiexec.hydra", "mpirun"}, []string{"-n", fmt.Sprint(n)}
-	if strings.Contains(mpiVersion(), "Open MPI") {
+	if strings.Contains(mpi.Version(), "Open MPI") {
 		names, args = []string{"mpirun.openmpi", "mpirun"}, append(args, "--oversubscribe", "--allow-run-as-root")
 	}
 	for _, name := range names {
@@ -61,11 +63,19 @@ func mpirun(t *testing.T, n int) []string {
 			return append([]string{path}, args...)
 		}
 	}
-	t.Skipf("no mpirun of %s is installed; Debian has it in openmpi-bin and mpich", mpiVersion())
+	t.Skipf("no mpirun of %s is installed; Debian has it in openmpi-bin and mpich", mpi.Version())
 	return nil
 }
 
+// needsMPI skips a test in a program without MPI.
+func needsMPI(t *testing.T) {
+	if !mpi.Available {
+		t.Skip(`this program was built without MPI, see "make mpi"`)
+	}
+}
+
 func TestMPI(t *testing.T) {
+	needsMPI(t)
 	for name, c := range mpiCases {
 		for _, n := range c.workers {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
@@ -79,8 +89,9 @@ func TestMPI(t *testing.T) {
 }
 
 func TestAWorkerThatMPIDidNotStartIsToldHow(t *testing.T) {
+	needsMPI(t)
 	out := runMPI(t, "the order of workers is that of MPI", []string{os.Args[0]})
-	for _, want := range []string{"epl: worker 1 of 2 is rank 0 of 1 for MPI; start one process for each worker by the mpirun of", mpiVersion()} {
+	for _, want := range []string{"epl: worker 1 of 2 is rank 0 of 1 for MPI; start one process for each worker by the mpirun of", mpi.Version()} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the error does not say %q:\n%s", want, out)
 		}
@@ -179,32 +190,32 @@ func testMPIOperations(t *testing.T, job mpiJob) {
 	mixed := job.world(t, "mixed", func(i int) int { return 1 + i%2 }, time.Minute)
 	defer mixed.Close()
 	defer plain.Close()
-	order := seedOf("order", job.size).Perm(mixed.Size()) // the same in all workers
+	order := elements.SeedOf("order", job.size).Perm(mixed.Size()) // the same in all workers
 	for _, x := range []struct {
 		w     *World
 		ranks []int
 		exact []dtypes.DType // floats that have the bits of the reduction in rank order
 	}{{plain, plain.All().Ranks(), []dtypes.DType{dtypes.Float16, dtypes.BFloat16}}, {mixed, order, nil}} {
 		cs, n := localEnds(t, x.w, x.ranks, 0), len(x.ranks)
-		for _, e := range elements {
+		for _, e := range elements.All {
 			same := near
-			if slices.Contains(x.exact, e.dtype) {
-				same = sameBits
+			if slices.Contains(x.exact, e.DType) {
+				same = elements.SameBits
 			}
 			for _, size := range []int{0, 1, n - 1, n, 1000, 20_011} {
-				rng := seedOf(e.dtype, x.ranks, size) // the same in all workers
+				rng := elements.SeedOf(e.DType, x.ranks, size) // the same in all workers
 				in := inputs(e, rng, n, size)
-				counts := parts(rng, size, n)
-				what := fmt.Sprintf("%s, %d elements, ranks %v", e.dtype, size, x.ranks)
-				for _, r := range e.ops {
+				counts := elements.Parts(rng, size, n)
+				what := fmt.Sprintf("%s, %d elements, ranks %v", e.DType, size, x.ranks)
+				for _, r := range e.Ops {
 					scales := []float64{1}
-					if scalable(e.dtype) {
+					if transport.Scalable(e.DType) {
 						scales = append(scales, 1/float64(n))
 					}
 					for _, scale := range scales {
-						want := e.reduce(r, scale, in)
+						want := e.Reduce(r, scale, in)
 						mpiAll(t, cs, what, func(c *Communicator) error {
-							buf := clone(in[c.Position()])
+							buf := elements.Clone(in[c.Position()])
 							if err := c.AllReduceScaled(buf, r, scale); err != nil {
 								return err
 							}
@@ -215,21 +226,21 @@ func testMPIOperations(t *testing.T, job mpiJob) {
 						})
 						mpiAll(t, cs, what, func(c *Communicator) error {
 							p := c.Position()
-							from, to := sum(counts[:p]), sum(counts[:p+1])
+							from, to := transport.Total(counts[:p]), transport.Total(counts[:p+1])
 							for _, inPlace := range []bool{false, true} {
-								mine := clone(in[p])
-								out := makeLike(mine, counts[p])
+								mine := elements.Clone(in[p])
+								out := elements.MakeLike(mine, counts[p])
 								if inPlace {
-									out = slice(mine, from, to)
+									out = elements.Slice(mine, from, to)
 								}
 								err := c.Do(Call{Op: ReduceScatter, In: mine, Out: out, InCounts: counts, Reduction: r, Scale: scale})
 								if err != nil {
 									return err
 								}
-								if !same(out, slice(want, from, to)) {
+								if !same(out, elements.Slice(want, from, to)) {
 									return fmt.Errorf("reduce-scatter %s·%g of %d is wrong", r, scale, counts)
 								}
-								if !inPlace && !sameBits(mine, in[p]) {
+								if !inPlace && !elements.SameBits(mine, in[p]) {
 									return fmt.Errorf("reduce-scatter changed its input")
 								}
 							}
@@ -244,31 +255,31 @@ func testMPIOperations(t *testing.T, job mpiJob) {
 }
 
 // mpiMoves tests the operations that compute nothing.
-func mpiMoves(t *testing.T, cs []*Communicator, what string, e element, rng *rand.Rand, in []any, counts []int) {
-	n, size := len(counts), sum(counts)
+func mpiMoves(t *testing.T, cs []*Communicator, what string, e elements.Type, rng *rand.Rand, in []any, counts []int) {
+	n, size := len(counts), transport.Total(counts)
 	root := rng.IntN(n)
-	want := e.fill(rng, size)
+	want := e.Fill(rng, size)
 	swapped := make([][]int, n) // from i to j
 	pieces := make([][]any, n)
 	for i := range n {
-		swapped[i] = parts(rng, size, n)
+		swapped[i] = elements.Parts(rng, size, n)
 		for j := range n {
-			pieces[i] = append(pieces[i], e.fill(rng, swapped[i][j]))
+			pieces[i] = append(pieces[i], e.Fill(rng, swapped[i][j]))
 		}
 	}
 	mpiAll(t, cs, what, func(c *Communicator) error {
 		p := c.Position()
-		from, to := sum(counts[:p]), sum(counts[:p+1])
+		from, to := transport.Total(counts[:p]), transport.Total(counts[:p+1])
 		for _, inPlace := range []bool{false, true} {
-			part, out := slice(want, from, to), makeLike(want, size)
+			part, out := elements.Slice(want, from, to), elements.MakeLike(want, size)
 			if inPlace {
-				part = slice(out, from, to)
-				reflect.Copy(reflect.ValueOf(part), reflect.ValueOf(slice(want, from, to)))
+				part = elements.Slice(out, from, to)
+				reflect.Copy(reflect.ValueOf(part), reflect.ValueOf(elements.Slice(want, from, to)))
 			}
 			if err := c.AllGather(part, out, counts); err != nil {
 				return err
 			}
-			if !sameBits(out, want) {
+			if !elements.SameBits(out, want) {
 				return fmt.Errorf("all-gather of %d is wrong", counts)
 			}
 		}
@@ -278,18 +289,18 @@ func mpiMoves(t *testing.T, cs []*Communicator, what string, e element, rng *ran
 			outCounts = append(outCounts, swapped[i][p])
 			wants = append(wants, pieces[i][p])
 		}
-		got := makeLike(want, sum(outCounts))
-		if err := c.AllToAll(concat(pieces[p]...), got, swapped[p], outCounts); err != nil {
+		got := elements.MakeLike(want, transport.Total(outCounts))
+		if err := c.AllToAll(elements.Concat(pieces[p]...), got, swapped[p], outCounts); err != nil {
 			return err
 		}
-		if !sameBits(got, concat(wants...)) {
+		if !elements.SameBits(got, elements.Concat(wants...)) {
 			return fmt.Errorf("all-to-all of %d is wrong", swapped)
 		}
-		buf := clone(in[p])
+		buf := elements.Clone(in[p])
 		if err := c.Broadcast(buf, root); err != nil {
 			return err
 		}
-		if !sameBits(buf, in[root]) {
+		if !elements.SameBits(buf, in[root]) {
 			return fmt.Errorf("broadcast from %d is wrong", root)
 		}
 		return c.Barrier()
@@ -309,7 +320,7 @@ func mpiAll(t *testing.T, cs []*Communicator, what string, f func(c *Communicato
 // sameEverywhere checks that all ranks have the same bits.
 func sameEverywhere(c *Communicator, flat any) error {
 	h := fnv.New64a()
-	h.Write(bytesOf(flat))
+	h.Write(elements.BytesOf(flat))
 	all := make([]uint64, c.Size())
 	if err := c.AllGather([]uint64{h.Sum64()}, all, nil); err != nil {
 		return err
@@ -337,7 +348,7 @@ func near(a, b any) bool {
 			return complex(float64(v.Interface().(interface{ Float32() float32 }).Float32()), 0)
 		}
 	default:
-		return sameBits(a, b)
+		return elements.SameBits(a, b)
 	}
 	for i := range x.Len() {
 		p, q := number(x.Index(i)), number(y.Index(i))
@@ -456,7 +467,7 @@ func testMPIParts(t *testing.T, job mpiJob) {
 		if c.Position() == 1 {
 			out[0] = 1
 		}
-		return c.AllToAll(make([]float32, sum(in)), make([]float32, sum(out)), in, out)
+		return c.AllToAll(make([]float32, transport.Total(in)), make([]float32, transport.Total(out)), in, out)
 	}, "rank 0 gives 2 elements, rank 1 expects 1")
 }
 
@@ -477,8 +488,8 @@ func testMPILate(t *testing.T, job mpiJob) {
 	cs := localEnds(t, w, w.All().Ranks(), 0)
 	mpiAll(t, cs, "before", (*Communicator).Barrier)
 	if job.rank == 1 {
-		<-w.base.mesh.Done() // somebody tells that we are late
-		wantError(t, w.base.mesh.Err(), "rank 1 did not arrive")
+		<-w.base.Mesh.Done() // somebody tells that we are late
+		wantError(t, w.base.Mesh.Err(), "rank 1 did not arrive")
 		return
 	}
 	mpiWantErrors(t, cs, func(c *Communicator) error { return c.AllReduce(make([]float32, 100_000), Sum) },
@@ -490,7 +501,7 @@ func testMPILateSender(t *testing.T, job mpiJob) {
 	defer w.Close()
 	cs := localEnds(t, w, w.All().Ranks(), 0)
 	if job.rank == 1 {
-		<-w.base.mesh.Done()
+		<-w.base.Mesh.Done()
 		return
 	}
 	mpiWantErrors(t, cs, func(c *Communicator) error { return c.Recv(make([]float32, 4), 1, 0) }, "rank 1 did not arrive within 2s")
@@ -502,8 +513,8 @@ func testMPIAbort(t *testing.T, job mpiJob) {
 	cs := localEnds(t, w, w.All().Ranks(), 0)
 	mpiAll(t, cs, "before", (*Communicator).Barrier)
 	if job.rank == 1 {
-		team := cs[0].end.meeting.team
-		for calls, err := team.callsOf(0); err != nil || calls[0].Seq < 2; calls, err = team.callsOf(0) {
+		team := cs[0].end.meeting.Team
+		for calls, err := team.CallsOf(0); err != nil || calls[0].Seq < 2; calls, err = team.CallsOf(0) {
 		} // until the other waits
 		w.Abort(errTest)
 	}

@@ -159,9 +159,9 @@ func (f *FlightRecorder) table(n int) string {
 		if e.DType != dtypes.InvalidDType {
 			dtype = e.DType.String()
 		}
-		what := e.verb()
-		if e.Op.reduces() {
-			what += " " + e.reduction()
+		what := e.Verb()
+		if e.Op.Reduces() {
+			what += " " + e.ReductionName()
 		}
 		fmt.Fprintf(w, "  %s #%d\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", what, e.Seq, e.Group, orDash(e.Program),
 			dtype, e.Bytes, e.State, seconds(e.Queued), when(e.Started, e.State >= Started), when(e.Ended, e.State.over()))

@@ -21,6 +21,10 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 	"golang.org/x/sys/unix"
+
+	"github.com/easyparallel/epl/comm/internal/elements"
+	"github.com/easyparallel/epl/comm/internal/transport"
+	"github.com/easyparallel/epl/comm/shm"
 )
 
 // sharing makes the worlds of n workers on one host.
@@ -43,19 +47,19 @@ func replace[T any](t *testing.T, at *T, by T) {
 
 // everyCall makes calls of all operations with a size, whose results must be right bit for bit. Buffers come from alloc.
 // All workers have one rank.
-func everyCall(c *Communicator, e element, size int, alloc func(like any) any) error {
+func everyCall(c *Communicator, e elements.Type, size int, alloc func(like any) any) error {
 	n, p := c.Size(), c.Position()
-	rng := seedOf(e.dtype, n, size)
+	rng := elements.SeedOf(e.DType, n, size)
 	in := inputs(e, rng, n, size)
-	counts := parts(rng, size, n)
-	from, to := sum(counts[:p]), sum(counts[:p+1])
-	total := e.reduce(Sum, 1, in)
+	counts := elements.Parts(rng, size, n)
+	from, to := transport.Total(counts[:p]), transport.Total(counts[:p+1])
+	total := e.Reduce(Sum, 1, in)
 	check := func(what string, err error, got, want any) error {
-		if err == nil && !sameBits(got, want) {
+		if err == nil && !elements.SameBits(got, want) {
 			err = errors.New("the result is wrong")
 		}
 		if err != nil {
-			return fmt.Errorf("%s of %d %s: %w", what, size, e.dtype, err)
+			return fmt.Errorf("%s of %d %s: %w", what, size, e.DType, err)
 		}
 		return nil
 	}
@@ -63,11 +67,11 @@ func everyCall(c *Communicator, e element, size int, alloc func(like any) any) e
 	if err := check("all-reduce", c.AllReduce(buf, Sum), buf, total); err != nil {
 		return err
 	}
-	part := makeLike(buf, counts[p])
-	if err := check("reduce-scatter", c.ReduceScatter(alloc(in[p]), part, counts, Sum), part, slice(total, from, to)); err != nil {
+	part := elements.MakeLike(buf, counts[p])
+	if err := check("reduce-scatter", c.ReduceScatter(alloc(in[p]), part, counts, Sum), part, elements.Slice(total, from, to)); err != nil {
 		return err
 	}
-	all := makeLike(buf, size)
+	all := elements.MakeLike(buf, size)
 	if err := check("all-gather", c.AllGather(alloc(part), all, counts), all, total); err != nil {
 		return err
 	}
@@ -79,9 +83,9 @@ func everyCall(c *Communicator, e element, size int, alloc func(like any) any) e
 		for j := range p {
 			at += counts[(i+j)%n]
 		}
-		wants = append(wants, slice(in[i], at, at+take[i]))
+		wants = append(wants, elements.Slice(in[i], at, at+take[i]))
 	}
-	if err := check("all-to-all", c.AllToAll(alloc(in[p]), all, give, take), all, concat(wants...)); err != nil {
+	if err := check("all-to-all", c.AllToAll(alloc(in[p]), all, give, take), all, elements.Concat(wants...)); err != nil {
 		return err
 	}
 	root := size % n
@@ -106,8 +110,8 @@ func everySize(c *Communicator) error {
 		}
 	}()
 	shared := func(like any) any {
-		b, _ := bufferOf(like)
-		flat, free, err := c.group.world.Alloc(b.dtype, b.len)
+		b, _ := transport.BufferOf(like)
+		flat, free, err := c.group.world.Alloc(b.DType, b.Len)
 		if err != nil {
 			panic(err)
 		}
@@ -115,15 +119,15 @@ func everySize(c *Communicator) error {
 		reflect.Copy(reflect.ValueOf(flat), reflect.ValueOf(like))
 		return flat
 	}
-	for _, e := range []element{elements[0], elements[2], elements[14]} {
+	for _, e := range []elements.Type{elements.All[0], elements.All[2], elements.All[14]} {
 		for _, size := range []int{0, 1, 1000, 10_000, 100_003} {
-			if err := everyCall(c, e, size, clone); err != nil {
+			if err := everyCall(c, e, size, elements.Clone); err != nil {
 				return err
 			}
 			if err := everyCall(c, e, size, shared); err != nil {
 				return fmt.Errorf("in shared memory: %w", err)
 			}
-			mixed := clone
+			mixed := elements.Clone
 			if c.Position() > 0 {
 				mixed = shared
 			}
@@ -319,7 +323,7 @@ func alloc[T any](t *testing.T, w *World, n int) []T {
 
 func TestWithoutTheKernelsLeaveEverythingGoesThroughSegments(t *testing.T) {
 	var asked atomic.Int64
-	replace(t, &readOther, func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error) {
+	replace(t, &shm.ReadOther, func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error) {
 		asked.Add(1)
 		return 0, unix.EPERM
 	})
@@ -341,7 +345,9 @@ func TestManySendsMayBeReceivedInAnyOrder(t *testing.T) {
 func manyTags(c *Communicator) error {
 	const tags = 100
 	n := c.Size()
-	size := func(tag int) int { return []int{0, 1, inlineBytes, inlineBytes + 1, 3*streamBytes + 1}[tag%5] }
+	size := func(tag int) int {
+		return []int{0, 1, shm.InlineBytes, shm.InlineBytes + 1, 3*shm.StreamBytes + 1}[tag%5]
+	}
 	value := func(from, tag int) byte { return byte(7*from + tag + 1) }
 	var sent []*Handle
 	for tag := range tags {
@@ -378,7 +384,7 @@ func TestWorkersThatCannotShareMemoryUseConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var tries atomic.Int64
-			replace(t, &openOther, func(name string, flag int, perm os.FileMode) (*os.File, error) {
+			replace(t, &shm.OpenOther, func(name string, flag int, perm os.FileMode) (*os.File, error) {
 				if fails(tries.Add(1)) {
 					return nil, os.ErrPermission
 				}
@@ -393,7 +399,7 @@ func TestWorkersThatCannotShareMemoryUseConnections(t *testing.T) {
 				}
 				_, _ = io.Copy(w, r)
 			}
-			w, err := newJob(j, []Place{{1, "a"}, {1, "a"}, {1, "a"}}, Options{Timeout: time.Minute})
+			w, err := newJob(j, []Place{{Ranks: 1, Host: "a"}, {Ranks: 1, Host: "a"}, {Ranks: 1, Host: "a"}}, Options{Timeout: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -418,7 +424,7 @@ func TestWorkersThatCannotShareMemoryUseConnections(t *testing.T) {
 }
 
 func TestMemoryThatRunsOutIsAnErrorWithWords(t *testing.T) {
-	replace(t, &reserve, func(int, uint32, int64, int64) error { return unix.ENOSPC })
+	replace(t, &shm.Reserve, func(int, uint32, int64, int64) error { return unix.ENOSPC })
 	cs := ends(t, sharing(t, 2, one, Options{}).All(), 0)
 	wantErrors(t, onAll(cs, (*Communicator).Barrier), "MB of shared memory cannot be reserved: no space left on device", "is free", "start fewer workers")
 	_, _, err := cs[0].group.world.Alloc(dtypes.Float64, 100<<20)
@@ -451,27 +457,27 @@ func TestAWorkerThatDoesNotComeIsNamed(t *testing.T) {
 func TestSharedMemoryIsReducedInTheSameOrderAsOrdinary(t *testing.T) {
 	for _, ranks := range []func(int) int{one, two} {
 		cs := ends(t, sharing(t, 5, ranks, Options{}).All(), 0)
-		for _, e := range elements[:4] { // floats
+		for _, e := range elements.All[:4] { // floats
 			const size = 70_001
-			in := inputs(e, seedOf(e.dtype), 5, size)
-			counts := parts(seedOf("parts"), size, 5)
+			in := inputs(e, elements.SeedOf(e.DType), 5, size)
+			counts := elements.Parts(elements.SeedOf("parts"), size, 5)
 			mustAll(t, cs, func(c *Communicator) error {
-				ordinary := clone(in[c.pos])
-				shared, free, err := c.group.world.Alloc(e.dtype, size)
+				ordinary := elements.Clone(in[c.pos])
+				shared, free, err := c.group.world.Alloc(e.DType, size)
 				if err != nil {
 					return err
 				}
 				defer free()
 				reflect.Copy(reflect.ValueOf(shared), reflect.ValueOf(ordinary))
-				a, b := makeLike(shared, counts[c.pos]), makeLike(shared, counts[c.pos])
+				a, b := elements.MakeLike(shared, counts[c.pos]), elements.MakeLike(shared, counts[c.pos])
 				if err := cmp.Or(c.ReduceScatter(ordinary, a, counts, Sum), c.ReduceScatter(shared, b, counts, Sum)); err != nil {
 					return err
 				}
 				if err := cmp.Or(c.AllReduceScaled(ordinary, Sum, 0.3), c.AllReduceScaled(shared, Sum, 0.3)); err != nil {
 					return err
 				}
-				if !sameBits(a, b) || !sameBits(ordinary, shared) {
-					return fmt.Errorf("%s: other bits", e.dtype)
+				if !elements.SameBits(a, b) || !elements.SameBits(ordinary, shared) {
+					return fmt.Errorf("%s: other bits", e.DType)
 				}
 				return nil
 			})
@@ -486,19 +492,19 @@ func TestAllocGivesZerosAndTakesThemBack(t *testing.T) {
 	}
 	defer alone.Close()
 	for _, w := range []*World{alone, sharing(t, 2, one, Options{})} {
-		for _, e := range elements {
+		for _, e := range elements.All {
 			for range 2 { // the second time it is used memory
-				flat, free, err := w.Alloc(e.dtype, 1000)
+				flat, free, err := w.Alloc(e.DType, 1000)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if b, ok := bufferOf(flat); !ok || b.dtype != e.dtype || b.len != 1000 {
-					t.Errorf("%s: it is a %T", e.dtype, flat)
+				if b, ok := transport.BufferOf(flat); !ok || b.DType != e.DType || b.Len != 1000 {
+					t.Errorf("%s: it is a %T", e.DType, flat)
 				}
-				if !sameBits(flat, makeLike(flat, 1000)) {
-					t.Errorf("%s: not zero", e.dtype)
+				if !elements.SameBits(flat, elements.MakeLike(flat, 1000)) {
+					t.Errorf("%s: not zero", e.DType)
 				}
-				reflect.Copy(reflect.ValueOf(flat), reflect.ValueOf(e.fill(seedOf("x"), 1000)))
+				reflect.Copy(reflect.ValueOf(flat), reflect.ValueOf(e.Fill(elements.SeedOf("x"), 1000)))
 				free()
 				free() // once is enough
 			}

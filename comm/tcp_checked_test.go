@@ -53,8 +53,8 @@ var damageCases = []struct {
 }{
 	{"small all-reduce", spread(3), "collectives", 12 + 32 + 400, allReduce, 100, "all-reduce #1"},
 	{"large all-reduce", spread(3), "collectives", 1_000_000, allReduce, 600_000, "all-reduce #1"},
-	{"all-reduce of workers with two ranks", []Place{{2, "a"}, {2, "b"}}, "collectives", 1_000_000, allReduce, 600_000, "all-reduce #1"},
-	{"all-reduce of leaders", []Place{{1, "a"}, {1, "b"}, {1, "a"}, {1, "b"}}, "leaders collectives", 1_000_000, allReduce, 600_000, "all-reduce #1"},
+	{"all-reduce of workers with two ranks", []Place{{Ranks: 2, Host: "a"}, {Ranks: 2, Host: "b"}}, "collectives", 1_000_000, allReduce, 600_000, "all-reduce #1"},
+	{"all-reduce of leaders", []Place{{Ranks: 1, Host: "a"}, {Ranks: 1, Host: "b"}, {Ranks: 1, Host: "a"}, {Ranks: 1, Host: "b"}}, "leaders collectives", 1_000_000, allReduce, 600_000, "all-reduce #1"},
 	{"reduce-scatter", spread(3), "collectives", 500_000, func(c *Communicator, buf []float32) error {
 		return c.Do(Call{Op: ReduceScatter, In: buf, Out: buf[len(buf)/3*c.Position() : len(buf)/3*(c.Position()+1)]})
 	}, 600_000, "reduce-scatter #1"},
@@ -74,7 +74,7 @@ var damageCases = []struct {
 
 func spread(n int) (places []Place) {
 	for i := range n {
-		places = append(places, Place{1, fmt.Sprint("host", i)})
+		places = append(places, Place{Ranks: 1, Host: fmt.Sprint("host", i)})
 	}
 	return places
 }

@@ -15,6 +15,9 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 
+	"github.com/easyparallel/epl/comm/internal/elements"
+	"github.com/easyparallel/epl/comm/internal/transport"
+	"github.com/easyparallel/epl/comm/tcp"
 	"github.com/easyparallel/epl/internal/checked"
 )
 
@@ -24,7 +27,7 @@ func newPair(t *testing.T, wrap func(net.Conn) net.Conn, opts Options) (*World, 
 	j := newTestJob(2)
 	j.wrap = wrap
 	opts.Timeout = time.Minute
-	w, err := newJob(j, []Place{{1, "a"}, {1, "b"}}, opts)
+	w, err := newJob(j, []Place{{Ranks: 1, Host: "a"}, {Ranks: 1, Host: "b"}}, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,15 +63,15 @@ func answerWith(t *testing.T, j *testJob, name string, say []byte, read int64) {
 
 func TestAConnectionThatBreaksOrSpeaksNonsenseNamesItsWorker(t *testing.T) {
 	const elements = 1 << 20
-	call := &call{Header: Header{Op: AllReduce, Seq: 1, Scale: 1, DType: bufferDType([]float32{}), Bytes: 4 * elements, Peer: -1}, peer: -1}
-	good := tcpHeader{digest: call.digest(), bytes: 4 * elements}.append(nil)
-	frames := func(fs ...frame) (all []byte) {
+	call := &transport.Call{Header: Header{Op: AllReduce, Seq: 1, Scale: 1, DType: bufferDType([]float32{}), Bytes: 4 * elements, Peer: -1}, PeerPos: -1}
+	good := tcp.Header{Digest: call.Digest(), Bytes: 4 * elements}.Append(nil)
+	frames := func(fs ...tcp.Frame) (all []byte) {
 		for _, f := range fs {
-			all = f.append(all)
+			all = f.Append(all)
 		}
 		return all
 	}
-	offer := told{Header: Header{Op: Send, DType: call.DType, Bytes: 4 * elements, Seq: 1, Group: "[0 1]"}, Pos: 1, Root: 0}
+	offer := transport.Told{Header: Header{Op: Send, DType: call.DType, Bytes: 4 * elements, Seq: 1, Group: "[0 1]"}, Pos: 1, Root: 0}
 	foreign := offer
 	foreign.Pos = 7
 	greedy := offer
@@ -85,16 +88,16 @@ func TestAConnectionThatBreaksOrSpeaksNonsenseNamesItsWorker(t *testing.T) {
 	}{
 		{"closed at once", "collectives", nil, 1000, reduce, "the connection to worker 1 broke"},
 		{"closed in the header", "collectives", good[:10], 1000, reduce, "the connection to worker 1 broke"},
-		{"closed in the data", "collectives", append(good[:headerSize:headerSize], make([]byte, 300_000)...), 1000, reduce, "the connection to worker 1 broke"},
+		{"closed in the data", "collectives", append(good[:tcp.HeaderSize:tcp.HeaderSize], make([]byte, 300_000)...), 1000, reduce, "the connection to worker 1 broke"},
 		{"another protocol", "collectives", []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"), 1000, reduce, `"GET / HTTP`},
 		{"zeros", "collectives", make([]byte, 100), 1000, reduce, "the connection to worker 1 is not one of this job"},
 		{"exchange closed at once", "exchanges", nil, 0, recv, "the connection to worker 1 broke"},
 		{"exchange of another protocol", "exchanges", bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 10), 0, recv, `"GET / HTTP`},
-		{"message unknown", "exchanges", frames(frame{kind: frameReceived, number: 9}), 0, recv, "message 9, which was not sent"},
-		{"data unasked", "exchanges", frames(frame{kind: frameData, number: 9}), 0, recv, "message 9, which nobody asked for"},
-		{"wrong rank", "exchanges", frames(frame{kind: frameOffer, call: foreign}), 0, recv, "position 7"},
-		{"too much unasked", "exchanges", frames(frame{kind: frameMessage, call: greedy}), 0, recv, "unasked"},
-		{"closed in a message", "exchanges", frames(frame{kind: frameMessage, call: offer})[:frameSize+2], 0, recv, "the connection to worker 1 broke"},
+		{"message unknown", "exchanges", frames(tcp.Frame{Kind: tcp.FrameReceived, Number: 9}), 0, recv, "message 9, which was not sent"},
+		{"data unasked", "exchanges", frames(tcp.Frame{Kind: tcp.FrameData, Number: 9}), 0, recv, "message 9, which nobody asked for"},
+		{"wrong rank", "exchanges", frames(tcp.Frame{Kind: tcp.FrameOffer, Call: foreign}), 0, recv, "position 7"},
+		{"too much unasked", "exchanges", frames(tcp.Frame{Kind: tcp.FrameMessage, Call: greedy}), 0, recv, "unasked"},
+		{"closed in a message", "exchanges", frames(tcp.Frame{Kind: tcp.FrameMessage, Call: offer})[:tcp.FrameSize+2], 0, recv, "the connection to worker 1 broke"},
 		{"send that nobody takes", "exchanges", nil, 60, send, "the connection to worker 1 broke"},
 	} {
 		hide := func(c net.Conn) net.Conn { return opaque{c} }
@@ -128,8 +131,8 @@ func TestAConnectionThatBreaksOrSpeaksNonsenseNamesItsWorker(t *testing.T) {
 }
 
 func bufferDType(flat any) (d dtypes.DType) {
-	b, _ := bufferOf(flat)
-	return b.dtype
+	b, _ := transport.BufferOf(flat)
+	return b.DType
 }
 
 func TestWhatTheMeshKnowsComesBeforeABrokenConnection(t *testing.T) {
@@ -178,7 +181,7 @@ func TestABusyWorkerMayBeLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			j := newTestJob(2)
-			w, err := newJob(j, []Place{{1, hosts[0]}, {1, hosts[1]}}, Options{Timeout: 400 * time.Millisecond})
+			w, err := newJob(j, []Place{{Ranks: 1, Host: hosts[0]}, {Ranks: 1, Host: hosts[1]}}, Options{Timeout: 400 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -209,17 +212,17 @@ func TestGroupsMayInterleaveWorkersAndHosts(t *testing.T) {
 			}
 			cs, n := ends(t, g, 0), len(ranks)
 			if n == w.Size() {
-				mustAll(t, cs, func(c *Communicator) error { return chatter(c, seedOf(ranks)) })
+				mustAll(t, cs, func(c *Communicator) error { return chatter(c, elements.SeedOf(ranks)) })
 			}
-			rng := seedOf("interleaved", ranks)
+			rng := elements.SeedOf("interleaved", ranks)
 			for _, size := range []int{n, 40_000} {
-				e := elements[rng.IntN(4)]
-				in, counts := inputs(e, rng, n, size), parts(rng, size, n)
+				e := elements.All[rng.IntN(4)]
+				in, counts := inputs(e, rng, n, size), elements.Parts(rng, size, n)
 				want, root := reductionOf(e, g, Sum, 0.5, in), rng.IntN(n)
 				mustAll(t, cs, func(c *Communicator) error {
 					p := c.Position()
-					from, to := sum(counts[:p]), sum(counts[:p+1])
-					all, part, gathered, roots := clone(in[p]), makeLike(in[p], counts[p]), makeLike(in[p], size), clone(in[p])
+					from, to := transport.Total(counts[:p]), transport.Total(counts[:p+1])
+					all, part, gathered, roots := elements.Clone(in[p]), elements.MakeLike(in[p], counts[p]), elements.MakeLike(in[p], size), elements.Clone(in[p])
 					for _, call := range []Call{
 						{Op: AllReduce, Buf: all, Scale: 0.5},
 						{Op: ReduceScatter, In: in[p], Out: part, InCounts: counts, Scale: 0.5},
@@ -230,7 +233,7 @@ func TestGroupsMayInterleaveWorkersAndHosts(t *testing.T) {
 							return err
 						}
 					}
-					if !sameBits(all, want) || !sameBits(part, slice(want, from, to)) || !sameBits(gathered, want) || !sameBits(roots, in[root]) {
+					if !elements.SameBits(all, want) || !elements.SameBits(part, elements.Slice(want, from, to)) || !elements.SameBits(gathered, want) || !elements.SameBits(roots, in[root]) {
 						return fmt.Errorf("group %d, %d elements: a result is wrong", ranks, size)
 					}
 					return nil
@@ -312,12 +315,12 @@ func TestAJobLeavesNoDescriptorsAndGoroutines(t *testing.T) {
 
 // A worker that is finished closes its world at once; who sent it something hears that it came.
 func TestAMessageIsAcknowledgedThoughItsReceiverIsFinished(t *testing.T) {
-	for _, bytes := range []int{4, eagerBytes, 4 << 20} {
+	for _, bytes := range []int{4, tcp.EagerBytes, 4 << 20} {
 		for range 20 {
 			j := newTestJob(2)
 			var worlds []*World
 			for i := range 2 {
-				w, err := New(Layout{Worker: i, Workers: []Place{{1, "a"}, {1, "b"}}}, j.meshes[i], Options{Timeout: time.Minute})
+				w, err := New(Layout{Worker: i, Workers: []Place{{Ranks: 1, Host: "a"}, {Ranks: 1, Host: "b"}}}, j.meshes[i], Options{Timeout: time.Minute})
 				if err != nil {
 					t.Fatal(err)
 				}

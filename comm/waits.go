@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/easyparallel/epl/comm/internal/transport"
 )
 
 // questionState asks a worker what its ranks wait for.
@@ -55,8 +57,8 @@ func (w *World) state() (s toldState) {
 			}
 		}
 	}
-	if w.base.mesh != nil {
-		if what, workers := w.base.mesh.Waiting(); what != "" {
+	if w.base.Mesh != nil {
+		if what, workers := w.base.Mesh.Waiting(); what != "" {
 			s.Elsewhere = &toldElsewhere{what, workers}
 		}
 	}
@@ -66,16 +68,16 @@ func (w *World) state() (s toldState) {
 // missing returns the ranks that a call waits for: what was last seen, or else what follows from the calls of this worker's
 // ranks.
 func (w *World) missing(e Entry, entries map[int][]Entry) (ranks []int) {
-	if e.Op.pointToPoint() {
+	if e.Op.PointToPoint() {
 		return []int{e.Peer}
 	}
 	var group []int
 	if m := w.meetingNamed(e.Group); m != nil {
-		group = m.team.ranks
+		group = m.Team.Ranks
 	}
 	for _, r := range w.local {
 		same := slices.IndexFunc(entries[r], func(o Entry) bool {
-			return o.Group == e.Group && !o.Op.pointToPoint() && o.Seq >= e.Seq && o.State != Queued
+			return o.Group == e.Group && !o.Op.PointToPoint() && o.Seq >= e.Seq && o.State != Queued
 		})
 		switch {
 		case same < 0 && slices.Contains(group, r):
@@ -98,12 +100,12 @@ func (s toldState) text() string {
 
 // answer is what this worker says to others.
 func (w *World) answer(question string) string {
-	if name, ok := strings.CutPrefix(question, questionCall); ok {
+	if name, ok := strings.CutPrefix(question, transport.QuestionCall); ok {
 		m := w.meetingNamed(name)
 		if m == nil {
 			return "nothing: it has no such communicator"
 		}
-		return m.now()
+		return m.Now()
 	}
 	if question == questionState {
 		return w.state().text()

@@ -7,6 +7,10 @@ import (
 	"time"
 
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/comm/inproc"
+	"github.com/easyparallel/epl/comm/internal/transport"
+	"github.com/easyparallel/epl/comm/mpi"
 )
 
 // Defaults of [Options].
@@ -36,7 +40,7 @@ type Options struct {
 
 // World is the ranks of a job and what connects them. Its methods may be called from any goroutine.
 type World struct {
-	base  *world // what transports know of it
+	base  *transport.World // what transports know of it
 	ranks []*rank
 	all   *Group
 	local []int // this worker's ranks
@@ -46,7 +50,7 @@ type World struct {
 
 	mu       sync.Mutex
 	groups   map[string]*Group
-	meetings map[meetingKey]*meeting
+	meetings map[meetingKey]*inproc.Meeting
 	broken   error // set once by Abort or Close: no call can succeed any more
 	closed   bool
 
@@ -75,14 +79,14 @@ func NewInProcess(n int, opts Options) (*World, error) {
 // All workers make one with the same options, and the same layout but for their index. The mesh connects them; a layout
 // of one worker needs none. When the mesh is done, so is the world, and the other way round if a call fails.
 func New(layout Layout, mesh Mesh, opts Options) (*World, error) {
-	if err := layout.check(); err != nil {
+	if err := layout.Check(); err != nil {
 		return nil, err
 	}
 	switch {
 	case len(layout.Workers) > 1 && mesh == nil:
 		return nil, errors.Errorf("epl: %d workers need a mesh that connects them", len(layout.Workers))
-	case opts.MPI && !hasMPI:
-		return nil, errors.New(`epl: this program was built without MPI; build it with "-tags mpi" and cgo, or set communication.backend to auto`)
+	case opts.MPI && !mpi.Available:
+		return nil, mpi.Join(nil) // it says how to get it
 	case opts.Timeout < 0:
 		return nil, errors.Errorf("epl: a timeout of %s is impossible; use a positive one, or 0 for %s", opts.Timeout, DefaultTimeout)
 	case opts.RecorderCalls < 0:
@@ -98,21 +102,21 @@ func New(layout Layout, mesh Mesh, opts Options) (*World, error) {
 	if len(layout.Workers) == 1 {
 		mesh = nil
 	}
-	w := &World{base: newWorld(layout, mesh, opts.Timeout, !opts.Unchecked), mpi: opts.MPI && mesh != nil,
-		groups: map[string]*Group{}, meetings: map[meetingKey]*meeting{}}
+	w := &World{base: transport.NewWorld(layout, mesh, opts.Timeout, !opts.Unchecked), mpi: opts.MPI && mesh != nil,
+		groups: map[string]*Group{}, meetings: map[meetingKey]*inproc.Meeting{}}
 	w.life, w.end = context.WithCancel(context.Background())
 	var everybody []int
-	for r := range w.base.workerOf {
+	for r := range w.base.WorkerOf {
 		everybody = append(everybody, r)
-		w.ranks = append(w.ranks, &rank{recorder: FlightRecorder{rank: r, now: w.base.now}})
-		if w.base.isLocal(r) {
+		w.ranks = append(w.ranks, &rank{recorder: FlightRecorder{rank: r, now: w.base.Now}})
+		if w.base.IsLocal(r) {
 			w.local = append(w.local, r)
 			w.ranks[r].recorder.entries = make([]Entry, opts.RecorderCalls)
 		}
 	}
 	if mesh != nil {
 		if w.mpi {
-			if err := joinMPI(w.base); err != nil {
+			if err := mpi.Join(w.base); err != nil {
 				return nil, err
 			}
 		}
@@ -133,7 +137,7 @@ func New(layout Layout, mesh Mesh, opts Options) (*World, error) {
 
 // Patience returns how long who waits for others has to wait before it inquires who holds it up, and before it gives up.
 // Both are a little less than the timeout: an inquiry takes time, and who looks only now and then would be late next time.
-func (w *World) Patience() (inquire, giveUp time.Duration) { return w.base.patience() }
+func (w *World) Patience() (inquire, giveUp time.Duration) { return w.base.Patience() }
 
 // LocalRanks returns the ranks of this worker.
 func (w *World) LocalRanks() []int { return slices.Clone(w.local) }
@@ -167,8 +171,8 @@ func (w *World) Abort(err error) {
 	first := w.broken == nil
 	w.fail(err)
 	w.mu.Unlock()
-	if first && w.base.mesh != nil {
-		w.base.mesh.Fail(err)
+	if first && w.base.Mesh != nil {
+		w.base.Mesh.Fail(err)
 	}
 }
 
@@ -180,7 +184,7 @@ func (w *World) fail(err error) {
 	w.broken = err
 	w.end()
 	for _, m := range w.meetings {
-		m.fail(err)
+		m.Fail(err)
 	}
 }
 
@@ -198,12 +202,12 @@ func (w *World) Close() error {
 	w.running.Wait()
 	if !again {
 		for _, m := range w.meetings { // nobody makes more
-			if m.engine != nil {
-				m.engine.close()
+			if m.Engine != nil {
+				m.Engine.Close()
 			}
 		}
 		if w.mpi {
-			leaveMPI(w.base)
+			mpi.Leave(w.base)
 		}
 	}
 	return nil

@@ -1,5 +1,3 @@
-//go:build mpi
-
 package equiv
 
 import (
@@ -8,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/easyparallel/epl/comm/mpi"
 )
 
 // mpirun lets MPI start the workers, which find out by themselves, and communicate by MPI. All must give the same report.
@@ -42,6 +42,9 @@ func mpirun(t *testing.T, workers int, name string) {
 }
 
 func TestWorkersOverMPI(t *testing.T) {
+	if !mpi.Available {
+		t.Skip(`this program was built without MPI, see "make mpi"`)
+	}
 	for _, name := range []string{"same weights", "random plans", "as one worker", "start equal", "incomplete step", "own data", "evaluation", "checkpoints"} {
 		for _, workers := range []int{2, 4} {
 			if workers > 2 && name != "same weights" && name != "random plans" || workers == 4 && name == "as one worker" {

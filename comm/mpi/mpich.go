@@ -1,0 +1,8 @@
+//go:build mpi && mpich
+
+package mpi
+
+// For machines that have both, and Open MPI is the one that "mpi" means.
+
+// #cgo pkg-config: mpich
+import "C"

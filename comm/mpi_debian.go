@@ -1,8 +1,0 @@
-//go:build mpi && !mpich
-
-package comm
-
-// What "mpi" means is Debian's choice, see update-alternatives --config mpi: Open MPI, or MPICH if only that is installed.
-
-// #cgo pkg-config: mpi
-import "C"

@@ -1,0 +1,119 @@
+package shm
+
+import (
+	"unsafe"
+
+	"github.com/pkg/errors"
+	"golang.org/x/sys/unix"
+
+	"github.com/easyparallel/epl/comm/internal/transport"
+)
+
+// card tells the others where the buffer of a rank is: its In, or Buf.
+type card struct {
+	addr uint64 // in the worker's own memory
+	// If it is in the worker's shared heap, the piece of that, and where in it.
+	piece, fd, size, offset uint64
+	_                       [24]byte
+}
+
+// way is how members get at each other's own memory.
+type way int
+
+const (
+	staged way = iota // not at all: everything goes through slots
+	lent              // the kernel lets them read it, see readMemory
+	mapped            // all buffers are in shared heaps, which everyone maps
+)
+
+// arrive is a step in which members meet and find a way for what follows.
+func (a *area) arrive(k *transport.Call, r *transport.Round) (way, error) {
+	way, err := a.show(k, r)
+	if err == nil {
+		a.pass()
+	}
+	return way, err
+}
+
+// show lets members meet, show their cards and find a way. They are still in the step.
+func (a *area) show(k *transport.Call, r *transport.Round) (way, error) {
+	cards := a.cards[a.step&1]
+	shared := true
+	for _, c := range r.Calls {
+		at := cards[c.Pos]
+		*at = card{addr: uint64(uintptr(c.In.Ptr))}
+		if p, offset := Heap.find(c.In); p != nil {
+			at.piece, at.fd, at.size, at.offset = p.id, uint64(p.fd), uint64(len(p.memory)), uint64(offset)
+		} else if c.In.Len > 0 {
+			shared = false
+		}
+	}
+	if err := a.meet(k, r, shared); err != nil {
+		return 0, err
+	}
+	way := staged
+	if a.readsAll {
+		way = lent
+	}
+	if a.allShare() {
+		way = mapped
+		for _, c := range r.Calls {
+			a.mapped[c.Pos] = c.In.Ptr
+		}
+		for pos, m := range a.team.MemberOf {
+			if m != a.me && cards[pos].piece != 0 {
+				memory, err := a.views.open(a.peers[m].pid, cards[pos])
+				if err != nil {
+					return 0, errors.Errorf("epl: worker %d cannot map the shared heap of worker %d: %s; allocate the buffers of rank %d without World.Alloc",
+						a.team.Members[a.me].Worker, a.team.Members[m].Worker, err, a.team.Ranks[pos])
+				}
+				a.mapped[pos] = unsafe.Pointer(&memory[cards[pos].offset])
+			}
+		}
+	}
+	return way, nil
+}
+
+// fetchAll copies bytes of another member's buffer, at a position of the group, to all of dst. The cards are those of the
+// step before.
+func (a *area) fetchAll(dst []unsafe.Pointer, way way, pos, from, n int) error {
+	if way == mapped {
+		transport.MoveToAll(dst, unsafe.Add(a.mapped[pos], from), n)
+		return nil
+	}
+	card, m := a.cards[(a.step-1)&1][pos], a.team.MemberOf[pos]
+	if err := readMemory(a.peers[m].pid, dst[0], card.addr+uint64(from), n); err != nil {
+		return errors.Errorf("epl: the memory of worker %d can no longer be read: %s; see its output", a.team.Members[m].Worker, err)
+	}
+	transport.MoveToAll(dst[1:], dst[0], n)
+	return nil
+}
+
+// views are pieces of others' shared heaps, mapped here, by their random names.
+type views map[uint64][]byte
+
+func (v *views) open(pid uint64, c *card) ([]byte, error) {
+	if memory, ok := (*v)[c.piece]; ok {
+		return memory, nil
+	}
+	memory, err := openMemory(pid, c.fd, int(c.size))
+	if err != nil {
+		return nil, err
+	}
+	if *(*uint64)(unsafe.Pointer(&memory[0])) != c.piece {
+		unix.Munmap(memory)
+		return nil, errors.New("it is something else")
+	}
+	if *v == nil {
+		*v = views{}
+	}
+	(*v)[c.piece] = memory
+	return memory, nil
+}
+
+func (v views) close() {
+	for _, memory := range v {
+		unix.Munmap(memory)
+	}
+	clear(v)
+}

@@ -1,0 +1,155 @@
+package shm
+
+import (
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/easyparallel/epl/comm/internal/transport"
+)
+
+// pair is the segment in which two members send to each other. In each direction it has a ring of messages and, the
+// other way, one of receipts.
+//
+// A send puts a message into the ring: what it sends, and the data if they are few; else where they are. Whoever receives
+// takes all messages out, hands them to the receives that wait for them and keeps the others: so sends need not come in
+// the order in which they are received. A receive that has its message takes the data, from the sender's own memory if the
+// kernel lets it, and writes a receipt. Whoever waits for one takes out all receipts that are there.
+type pair struct {
+	*segment
+	member int // the other one
+	out    shmOutbox
+	in     shmInbox
+
+	ready chan struct{} // closed when it is connected, or err is set
+	err   error
+}
+
+// shmDirection is what the two share for what goes one way.
+type shmDirection struct {
+	sent, taken atomicLine // messages
+	messages    [16]shmMessage
+
+	answered, noted atomicLine // receipts
+	receipts        [64]shmReceipt
+
+	// Where the data of one message at a time go through blocks, used in turn, because the receiver cannot read the sender's
+	// memory: which message, and how many blocks were filled and emptied, over all messages.
+	streaming, begin, filled, emptied atomicLine
+	blocks                            [2][StreamBytes]byte
+
+	// While a receiver reads the sender's memory, no send may end, see shmSeat.
+	reading, gone atomicLine
+}
+
+type atomicLine struct {
+	atomic.Uint64
+	_ [56]byte
+}
+
+// shmMessage is a send, and its data if they fit.
+type shmMessage struct {
+	shmEnvelope
+	data [InlineBytes]byte
+}
+
+type shmEnvelope struct {
+	id        uint64 // counts the sends of a worker to another
+	from, to  int64  // positions
+	tag       int64
+	seq       uint64
+	dtype     int64
+	bytes     int64
+	addr      uint64 // of the data in the sender's memory
+	program   uint64 // hash
+	nameBytes int64
+	name      [112]byte // as much of the program's name as fits, for errors
+}
+
+// shmReceipt says what became of a message.
+type shmReceipt struct{ id, verdict uint64 }
+
+// Verdicts.
+const (
+	received = iota + 1
+	mismatch // the receive is another; its worker says how
+	wanted   // the data are to be streamed
+)
+
+const (
+	// InlineBytes is what fits into a message. Up to there copying twice costs less than asking the kernel.
+	InlineBytes = 8 << 10
+	// StreamBytes is how much is streamed at a time.
+	StreamBytes = 64 << 10
+)
+
+// shmOutbox is this worker's side of what it sends.
+type shmOutbox struct {
+	*shmDirection
+	mu      sync.Mutex
+	sends   uint64
+	waiting map[uint64]*atomic.Uint64 // verdicts, by message
+	stream  sync.Mutex                // held while data are streamed
+}
+
+// shmInbox is this worker's side of what it receives.
+type shmInbox struct {
+	*shmDirection
+	mu      sync.Mutex
+	waiting map[transport.Stream]*shmArrival // receives that have no message
+	kept    map[transport.Stream]*shmArrival // messages that have no receive
+	answers sync.Mutex                       // held while a receipt is written
+}
+
+// shmArrival is a receive that waits for its message, or the other way round.
+type shmArrival struct {
+	call     *transport.Call
+	envelope shmEnvelope
+	data     []byte
+	state    atomic.Uint32
+	err      error
+}
+
+// States of an arrival.
+const (
+	coming  = iota
+	arrived // the message is here, its data are to be fetched
+	over    // the data are here, or err says why not
+)
+
+// pair returns the segment that is shared with another member.
+func (e *engine) pair(k *transport.Call, member int) (*pair, error) {
+	e.mu.Lock()
+	p := e.pairs[member]
+	first := p == nil
+	if first {
+		p = &pair{member: member, ready: make(chan struct{})}
+		e.pairs[member] = p
+	}
+	e.mu.Unlock()
+	if first {
+		p.err = p.connect(e, k)
+		close(p.ready)
+	}
+	<-p.ready // whoever connects looks at the clock
+	return p, p.err
+}
+
+func (p *pair) connect(e *engine, k *transport.Call) (err error) {
+	members := []int{min(e.team.Me, p.member), max(e.team.Me, p.member)}
+	var directions [2]int
+	p.segment, err = e.join(k, members, "for sends", func(at *places) {
+		for i := range directions {
+			directions[i] = at.take(int(unsafe.Sizeof(shmDirection{})))
+		}
+	})
+	if err != nil || p.segment == nil {
+		return err
+	}
+	p.out = shmOutbox{shmDirection: (*shmDirection)(p.at(directions[p.me])), waiting: map[uint64]*atomic.Uint64{}}
+	p.in = shmInbox{shmDirection: (*shmDirection)(p.at(directions[1-p.me])), waiting: map[transport.Stream]*shmArrival{}, kept: map[transport.Stream]*shmArrival{}}
+	return nil
+}
+
+// other returns the other one, for overdue.
+func (p *pair) other() []int { return []int{p.member} }

@@ -1,0 +1,164 @@
+package shm
+
+import (
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/comm/internal/transport"
+)
+
+// recv returns when the data are here.
+func (p *pair) recv(k *transport.Call) error {
+	i := &p.in
+	key := transport.Stream{From: k.PeerPos, To: k.Pos, Tag: k.Tag}
+	i.mu.Lock()
+	a, ok := i.kept[key]
+	if ok {
+		delete(i.kept, key)
+		a.call = k
+		p.deliver(a, a.data)
+	} else {
+		a = &shmArrival{call: k}
+		i.waiting[key] = a
+	}
+	i.mu.Unlock()
+	err := p.wait(k, func() bool { p.take(); return a.state.Load() != coming }, p.other)
+	if err != nil {
+		i.mu.Lock()
+		delete(i.waiting, key) // from here on nobody writes the buffer
+		i.mu.Unlock()
+		return err
+	}
+	if a.state.Load() == arrived {
+		return p.fetch(k, &a.envelope)
+	}
+	return a.err
+}
+
+// take takes out the messages that are there, whosever they are.
+func (p *pair) take() {
+	i := &p.in
+	if i.sent.Load() == i.taken.Load() {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	at := i.taken.Load()
+	for ; at < i.sent.Load(); at++ {
+		m := &i.messages[at%uint64(len(i.messages))]
+		key := transport.Stream{From: int(m.from), To: int(m.to), Tag: int(m.tag)}
+		a, ok := i.waiting[key]
+		if !ok {
+			a = &shmArrival{envelope: m.shmEnvelope}
+			if m.bytes <= InlineBytes {
+				a.data = slices.Clone(m.data[:m.bytes])
+			}
+			i.kept[key] = a
+			continue
+		}
+		delete(i.waiting, key)
+		a.envelope = m.shmEnvelope
+		p.deliver(a, m.data[:])
+	}
+	i.taken.Store(at)
+	p.ringEveryone()
+}
+
+// deliver gives a receive its message, and the data if they are in it. The lock of the inbox is held.
+func (p *pair) deliver(a *shmArrival, data []byte) {
+	m, k := &a.envelope, a.call
+	state := uint32(over)
+	switch a.err = p.check(m, k); {
+	case a.err != nil:
+		p.answer(m.id, mismatch)
+	case m.bytes <= InlineBytes:
+		transport.Move(k.Out.Ptr, unsafe.Pointer(unsafe.SliceData(data)), int(m.bytes))
+		p.answer(m.id, received)
+	default:
+		state = arrived
+	}
+	a.state.Store(state)
+}
+
+// check compares a message with the receive that it meets.
+func (p *pair) check(m *shmEnvelope, k *transport.Call) error {
+	ranks, name := p.engine.team.Ranks, k.Program
+	agree := m.program == hashOf(name)
+	if agree && m.dtype == int64(k.DType) && m.bytes == k.Bytes {
+		return nil
+	}
+	if !agree {
+		if name = string(m.name[:m.nameBytes]); int(m.nameBytes) == len(m.name) {
+			name += "…"
+		}
+	}
+	return transport.CheckPair(ranks, &transport.Call{Pos: int(m.from), Header: transport.Header{Program: name, Group: k.Group, Seq: m.seq, Op: transport.Send,
+		DType: dtypes.DType(m.dtype), Bytes: m.bytes, Peer: ranks[m.to], Tag: int(m.tag)}}, k)
+}
+
+// answer writes a receipt. The ring is full only while the sends that wait for receipts have not looked.
+func (p *pair) answer(id, verdict uint64) {
+	i := &p.in
+	i.answers.Lock()
+	defer i.answers.Unlock()
+	at := i.answered.Load()
+	for at-i.noted.Load() == uint64(len(i.receipts)) {
+		if p.engine.failed.Load() {
+			return
+		}
+		p.ringAll()
+		time.Sleep(time.Millisecond)
+	}
+	i.receipts[at%uint64(len(i.receipts))] = shmReceipt{id, verdict}
+	i.answered.Store(at + 1)
+	p.ringAll()
+}
+
+// fetch gets the data of a message.
+func (p *pair) fetch(k *transport.Call, m *shmEnvelope) error {
+	if !p.readsAll {
+		p.answer(m.id, wanted)
+		return p.streamIn(k, m)
+	}
+	i := &p.in
+	i.reading.Add(1)
+	gone := i.gone.Load() != 0
+	var err error
+	if !gone {
+		err = readMemory(p.peers[1-p.me].pid, k.Out.Ptr, m.addr, int(m.bytes))
+	}
+	i.reading.Add(^uint64(0))
+	p.ringAll()
+	switch {
+	case gone:
+		return p.engine.stopped(k, p.member)
+	case err != nil:
+		return p.engine.because(errors.Errorf("epl: the memory of worker %d can no longer be read in %s: %s; see its output",
+			p.engine.team.Members[p.member].Worker, k.Header, err))
+	}
+	p.answer(m.id, received)
+	return nil
+}
+
+// streamIn takes the data of a message block by block.
+func (p *pair) streamIn(k *transport.Call, m *shmEnvelope) error {
+	i := &p.in
+	if err := p.wait(k, func() bool { return i.streaming.Load() == m.id }, p.other); err != nil {
+		return err
+	}
+	block := i.begin.Load()
+	for at := 0; at < int(m.bytes); at += StreamBytes {
+		if err := p.wait(k, func() bool { return i.filled.Load() > block }, p.other); err != nil {
+			return err
+		}
+		transport.Move(unsafe.Add(k.Out.Ptr, at), unsafe.Pointer(&i.blocks[block&1]), min(StreamBytes, int(m.bytes)-at))
+		block++
+		i.emptied.Store(block)
+		p.ringAll()
+	}
+	return nil
+}

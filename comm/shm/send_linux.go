@@ -1,0 +1,116 @@
+package shm
+
+import (
+	"hash/fnv"
+	"io"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/comm/internal/transport"
+)
+
+// hashOf condenses a program's name.
+func hashOf(program string) uint64 {
+	h := fnv.New64a()
+	io.WriteString(h, program)
+	return h.Sum64()
+}
+
+// send returns when the other worker has received, or does not agree.
+func (p *pair) send(k *transport.Call) error {
+	o := &p.out
+	verdict := new(atomic.Uint64)
+	id, err := p.post(k, verdict)
+	if err == nil {
+		err = p.wait(k, func() bool { p.note(); return verdict.Load() != 0 }, p.other)
+	}
+	if err == nil && verdict.Load() == wanted {
+		err = p.streamOut(k, id)
+	}
+	o.mu.Lock()
+	delete(o.waiting, id)
+	o.mu.Unlock()
+	switch {
+	case err != nil: // from here on nobody may read the data
+		o.gone.Store(1)
+		p.settle(func() bool { return o.reading.Load() == 0 })
+		return err
+	case verdict.Load() == mismatch:
+		return p.engine.because(errors.Errorf("epl: %s and the receive of worker %d do not agree; see that worker's error",
+			k.Header, p.engine.team.Members[p.member].Worker))
+	}
+	return nil
+}
+
+// post puts a message into the ring as soon as there is room.
+func (p *pair) post(k *transport.Call, verdict *atomic.Uint64) (id uint64, err error) {
+	o := &p.out
+	room := func() bool { return o.sent.Load()-o.taken.Load() < uint64(len(o.messages)) }
+	for o.mu.Lock(); !room(); o.mu.Lock() {
+		o.mu.Unlock()
+		if err := p.wait(k, room, p.other); err != nil {
+			return 0, err
+		}
+	}
+	defer o.mu.Unlock()
+	o.sends++
+	at := o.sent.Load()
+	m := &o.messages[at%uint64(len(o.messages))]
+	m.id, m.from, m.to, m.tag, m.seq = o.sends, int64(k.Pos), int64(k.PeerPos), int64(k.Tag), k.Seq
+	m.dtype, m.bytes, m.addr = int64(k.DType), k.Bytes, uint64(uintptr(k.In.Ptr))
+	m.program, m.nameBytes = hashOf(k.Program), int64(copy(m.name[:], k.Program))
+	if k.Bytes <= InlineBytes {
+		transport.Move(unsafe.Pointer(&m.data), k.In.Ptr, int(k.Bytes))
+	}
+	o.waiting[m.id] = verdict
+	o.sent.Store(at + 1)
+	p.ringAll()
+	return m.id, nil
+}
+
+// note takes out the receipts that are there, whosever they are.
+func (p *pair) note() {
+	o := &p.out
+	if o.answered.Load() == o.noted.Load() {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at := o.noted.Load()
+	for ; at < o.answered.Load(); at++ {
+		r := o.receipts[at%uint64(len(o.receipts))]
+		if v, ok := o.waiting[r.id]; ok {
+			v.Store(r.verdict)
+		}
+	}
+	o.noted.Store(at)
+	p.ringEveryone()
+}
+
+// ringEveryone wakes all who wait in either worker.
+func (p *pair) ringEveryone() {
+	p.mine().bell.ring()
+	p.ringAll()
+}
+
+// streamOut gives the data of a message block by block.
+func (p *pair) streamOut(k *transport.Call, id uint64) error {
+	o := &p.out
+	o.stream.Lock()
+	defer o.stream.Unlock()
+	block := o.filled.Load()
+	o.begin.Store(block)
+	o.streaming.Store(id)
+	for at := 0; at < int(k.Bytes); at += StreamBytes {
+		if err := p.wait(k, func() bool { return block < o.emptied.Load()+2 }, p.other); err != nil {
+			return err
+		}
+		transport.Move(unsafe.Pointer(&o.blocks[block&1]), unsafe.Add(k.In.Ptr, at), min(StreamBytes, int(k.Bytes)-at))
+		block++
+		o.filled.Store(block)
+		p.ringAll()
+	}
+	return p.wait(k, func() bool { return o.emptied.Load() == block }, p.other)
+}

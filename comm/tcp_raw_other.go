@@ -1,8 +1,0 @@
-//go:build !linux
-
-package comm
-
-import "net"
-
-// rawLinks returns nothing: bare file descriptors are used on Linux.
-func rawLinks([]net.Conn) ([]link, linkPoll, error) { return nil, nil, nil }
