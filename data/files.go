@@ -196,7 +196,11 @@ func (d *fileDataset) file(path string, iteration uint64, epoch int) iter.Seq2[s
 		hash := fnv.New64a()
 		_, _ = hash.Write([]byte(path))
 		random := rand.New(rand.NewPCG(d.o.Seed^hash.Sum64(), iteration<<32+uint64(epoch)))
+		yielding := false
 		defer func() {
+			if yielding {
+				return // what panics is not the reader
+			}
 			if p := recover(); p != nil {
 				yield(sampleOf{}, errors.Errorf("reading %s panicked: %v", path, p))
 			}
@@ -207,11 +211,14 @@ func (d *fileDataset) file(path string, iteration uint64, epoch int) iter.Seq2[s
 			if err != nil {
 				err = errors.WithMessagef(err, "reading %s", path)
 			}
+			yielding = true
 			if !yield(sampleOf{s, path}, err) || err != nil {
 				return
 			}
+			yielding = false
 		}
 		if empty {
+			yielding = true
 			yield(sampleOf{}, errors.Errorf("reading %s: there is no sample in it; take it off the list of files", path))
 		}
 	}

@@ -260,6 +260,11 @@ func TestErrorsOfReadingNameTheFile(t *testing.T) {
 		}), `epl: the dataset "numbers": reading f3: cut off`},
 		{"a panic", fails(func(func(Sample, error) bool) { panic("index out of range") }),
 			`epl: the dataset "numbers": reading f3 panicked: index out of range`},
+		{"a panic after samples", fails(func(yield func(Sample, error) bool) {
+			if yield(numbered(1), nil) {
+				panic("cut off")
+			}
+		}), `epl: the dataset "numbers": reading f3 panicked: cut off`},
 		{"an empty file", fails(func(func(Sample, error) bool) {}),
 			`epl: the dataset "numbers": reading f3: there is no sample in it; take it off the list of files`},
 		{"another shape", fails(func(yield func(Sample, error) bool) {

@@ -38,8 +38,12 @@ func (q *queue) read(batches iter.Seq2[train.Batch, error]) {
 	defer func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if p := recover(); p != nil && q.err == nil {
-			q.err = errors.Errorf("epl: the dataset panicked: %v", p)
+		if p := recover(); p != nil {
+			panicked := errors.Errorf("epl: the dataset panicked: %v", p)
+			if q.err != nil {
+				panicked = errors.Errorf("%v; then the dataset panicked: %v", q.err, p)
+			}
+			q.err = panicked
 		}
 		q.done = true
 		q.changed.Broadcast()

@@ -113,6 +113,17 @@ func TestAPanicIsAnError(t *testing.T) {
 	}
 }
 
+func TestAPanicAfterAnErrorIsNotLost(t *testing.T) {
+	q := newQueue(func(yield func(train.Batch, error) bool) {
+		defer func() { panic("no disk") }()
+		yield(train.Batch{}, errors.New("no such file"))
+	})
+	defer q.close()
+	if _, err := q.take(1, nil); err == nil || !strings.Contains(err.Error(), "no such file; then the dataset panicked: no disk") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestClosingEndsAReaderThatWaitsForRoom(t *testing.T) {
 	var read int
 	q := newQueue(counting(1000, &read, nil))

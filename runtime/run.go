@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -80,7 +81,7 @@ func (r *run) list() (err error) {
 	at := schedule.Instr{}
 	defer func() {
 		if p := recover(); p != nil {
-			err = errors.Errorf("panic: %v", p)
+			err = errors.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 		if err != nil && !isConsequence(err) {
 			err = errors.WithMessagef(err, "epl: device %d, %s", r.id, r.schedule.Text(at))

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
@@ -111,6 +114,40 @@ func checkPicture(file string) error {
 	return nil
 }
 
+// runUntil runs a program until it ends. One that goes on though a file is there is ended, with all that it started.
+func runUntil(program *exec.Cmd, file string) error {
+	program.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	signal := func(s syscall.Signal) { _ = syscall.Kill(-program.Process.Pid, s) } // it may have ended by now
+	program.Cancel = func() error { signal(syscall.SIGKILL); return nil }
+	if err := program.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- program.Wait() }()
+	const look, grace = 50 * time.Millisecond, 2 * time.Second
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	var seen time.Time
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case now := <-tick.C:
+			if _, err := os.Stat(file); err != nil {
+				continue
+			}
+			switch {
+			case seen.IsZero():
+				seen = now
+			case now.Sub(seen) > 2*grace:
+				signal(syscall.SIGKILL)
+			case now.Sub(seen) > grace:
+				signal(syscall.SIGTERM)
+			}
+		}
+	}
+}
+
 // planOf runs a program until it has written its plan, and a picture of its memory. What it prints matters only if it does not.
 func planOf(cmd *cobra.Command, args, variables []string) (plan, picture []byte, err error) {
 	dir, err := os.MkdirTemp("", "epl-plan-")
@@ -120,10 +157,12 @@ func planOf(cmd *cobra.Command, args, variables []string) (plan, picture []byte,
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "plan.txt")
 	var output bytes.Buffer
-	program := exec.CommandContext(cmd.Context(), args[0], args[1:]...)
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // it does not get the terminal's
+	defer stop()
+	program := exec.CommandContext(ctx, args[0], args[1:]...)
 	program.Env = append(append(os.Environ(), variables...), "EPL_PLAN="+file)
 	program.Stdout, program.Stderr = &output, &output
-	failed := program.Run()
+	failed := runUntil(program, file)
 	if plan, err = os.ReadFile(file); err == nil {
 		picture, err = os.ReadFile(file + ".svg")
 		return plan, picture, errors.Wrapf(err, "epl: %s drew no picture of its memory", args[0])

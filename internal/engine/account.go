@@ -100,9 +100,8 @@ func (x accounted) Execute(inputs []compute.Buffer, donate []bool, device comput
 	return outs, err
 }
 
-// writePlan writes down what would be done with a training program, for those who only want to know, and ends the process: one
-// that went on after an error would keep them waiting. A picture of the program's memory is beside the plan, which comes last and
-// all at once. The first plan stays: what else the program starts only ends.
+// writePlan writes down what would be done with a training program, for those who only want to know. The program does not run:
+// the error says why. A picture of its memory is beside the plan, which comes last and all at once. The first plan stays.
 func (o Options) writePlan(c *Compiled) error {
 	if _, err := os.Stat(o.Plan); err != nil {
 		if err := o.writePlanPicture(c); err != nil {
@@ -117,9 +116,7 @@ func (o Options) writePlan(c *Compiled) error {
 			return errors.Wrapf(err, "epl: EPL_PLAN=%q: cannot write the plan down", o.Plan)
 		}
 	}
-	fmt.Fprintf(os.Stderr, "epl: the plan of program %q is in %s; it does not run, because EPL_PLAN is set\n", c.Recorded.Name, o.Plan)
-	os.Exit(1)
-	return nil
+	return errors.Errorf("epl: the plan of program %q is in %s; it does not run, because EPL_PLAN is set", c.Recorded.Name, o.Plan)
 }
 
 func (o Options) planText(c *Compiled) string {

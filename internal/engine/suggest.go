@@ -2,6 +2,8 @@ package engine
 
 import (
 	"cmp"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -29,11 +31,24 @@ type suggestion struct {
 	peak     int64 // of the device that needs most then
 }
 
+// panicError says that planning panicked.
+type panicError struct {
+	settings []string
+	value    any
+	stack    []byte
+}
+
+// Error implements error.
+func (e *panicError) Error() string {
+	return fmt.Sprintf("planning with %s panicked: %v; this is a bug of EPL\n%s", strings.Join(e.settings, " "), e.value, e.stack)
+}
+
 // advice lists the settings that would help, by how much.
 func (o Options) advice(c *Compiled) string {
 	var w strings.Builder
 	limit := o.Config.Cluster.DeviceMemory
-	if all := o.suggest(c); len(all) > 0 {
+	all, bug := o.suggest(c)
+	if len(all) > 0 {
 		w.WriteString("what would help, and the most that a device would need then:\n")
 		t := table{head: []string{"setting", ">bytes", ""}}
 		for _, s := range all {
@@ -47,15 +62,26 @@ func (o Options) advice(c *Compiled) string {
 		w.WriteString("or ")
 	}
 	w.WriteString("use a smaller micro-batch, or more devices: as stages of a pipeline, or by epl.Split")
+	if bug != nil {
+		fmt.Fprintf(&w, "\nepl: %v", bug)
+	}
 	return w.String()
 }
 
 // suggest plans the program again with each technique that is not in use, and returns those that save memory, best
-// first. If none is enough, further ones are taken together.
-func (o Options) suggest(c *Compiled) (all []suggestion) {
+// first. If none is enough, further ones are taken together. A technique that cannot be planned is left out; if planning
+// panicked, the first such bug is returned beside the others.
+func (o Options) suggest(c *Compiled) (all []suggestion, bug *panicError) {
 	now, limit := c.Account.Peak(), o.Config.Cluster.DeviceMemory
+	peakWith := func(settings []string) (int64, error) {
+		peak, err := o.peakWith(c, settings)
+		if p, ok := err.(*panicError); ok && bug == nil {
+			bug = p
+		}
+		return peak, err
+	}
 	try := func(settings []string) {
-		if peak, err := o.peakWith(c, settings); err == nil && peak < now-now/100 {
+		if peak, err := peakWith(settings); err == nil && peak < now-now/100 {
 			all = append(all, suggestion{settings, peak})
 		}
 	}
@@ -65,7 +91,7 @@ func (o Options) suggest(c *Compiled) (all []suggestion) {
 	best := func(x, y suggestion) int { return cmp.Compare(x.peak, y.peak) }
 	slices.SortStableFunc(all, best)
 	if len(all) == 0 || all[0].peak <= limit {
-		return all
+		return all, bug
 	}
 	together := all[0]
 	for _, s := range slices.Clone(all[1:]) {
@@ -73,7 +99,7 @@ func (o Options) suggest(c *Compiled) (all []suggestion) {
 			continue
 		}
 		settings := slices.Concat(together.settings, s.settings)
-		if peak, err := o.peakWith(c, settings); err == nil && peak < together.peak {
+		if peak, err := peakWith(settings); err == nil && peak < together.peak {
 			together = suggestion{settings, peak}
 		}
 		if together.peak <= limit {
@@ -83,7 +109,7 @@ func (o Options) suggest(c *Compiled) (all []suggestion) {
 	if together.peak < all[0].peak {
 		all = slices.Insert(all, 0, together)
 	}
-	return all
+	return all, bug
 }
 
 // sets tells whether settings have the key of another.
@@ -96,7 +122,7 @@ func sets(settings []string, other string) bool {
 func (o Options) peakWith(now *Compiled, settings []string) (peak int64, err error) {
 	defer func() {
 		if x := recover(); x != nil {
-			err = errors.Errorf("panic: %v", x)
+			err = &panicError{settings, x, debug.Stack()}
 		}
 	}()
 	for _, s := range settings {
