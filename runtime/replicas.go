@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/dtypes/float16"
 	"github.com/gomlx/compute/shapes"
 
@@ -45,6 +46,7 @@ type scattering struct {
 	call   *comm.Handle
 	half   *halved // what travels as float16; nil: nothing
 	factor float64 // of what traveled as float16
+	free   func()  // gives back what others read
 }
 
 // startParts begins to add up the values of a micro-batch over the model replicas, each of which gets a part of the sum.
@@ -63,7 +65,13 @@ func (r *run) startParts(bucket, micro int) error {
 	}
 	n := r.schedule.Local.Replicas
 	dtype := ins[0].Shape.DType
-	x.from, x.to = newFlat(shapes.Make(dtype, n*total)), newFlat(shapes.Make(dtype, total))
+	half := r.opts.FP16Scale > 0 && dtype == dtypes.Float32
+	if half {
+		x.from = make([]float32, n*total)
+	} else {
+		x.from, x.free = r.lent(dtype, n*total)
+	}
+	x.to = newFlat(shapes.Make(dtype, total))
 	if err := r.meter.add(schedule.ForCommunication, r.schedule.MergeBuffers(bucket, r.place, r.traffic)); err != nil {
 		return err
 	}
@@ -87,9 +95,11 @@ func (r *run) startParts(bucket, micro int) error {
 	}
 	call := comm.Call{Op: comm.ReduceScatter, In: x.from, Out: x.to, Reduction: comm.Sum, Scale: scale, Program: r.program.Name}
 	start := time.Now()
-	if flat, ok := x.from.([]float32); ok && r.opts.FP16Scale > 0 {
+	if half {
 		x.half, x.factor = &halved{ranks: len(peers), prefer: r.opts.FP16Scale}, scale
-		half := make([]float16.Float16, len(flat))
+		var in any
+		in, x.free = r.lent(dtypes.Float16, n*total)
+		flat, half := x.from.([]float32), in.([]float16.Float16)
 		at := 0
 		for _, size := range x.sizes {
 			var t travel
@@ -115,6 +125,16 @@ func (r *run) startParts(bucket, micro int) error {
 	r.communicates(1+bucket%r.opts.Communicators, r.opOf(b), fmt.Sprintf("bucket %d", bucket), start, r.travels(b), x.call)
 	r.scattered[bucket] = x
 	return nil
+}
+
+// lent returns a slice of zeros for others to read, and what gives it back. Workers of this host read it where it is, if there
+// is memory that they share.
+func (r *run) lent(dtype dtypes.DType, n int) (flat any, free func()) {
+	flat, free, err := r.world.Alloc(dtype, n)
+	if err != nil {
+		return newFlat(shapes.Make(dtype, n)), func() {}
+	}
+	return flat, free
 }
 
 // end is the device's end of a group.
@@ -154,6 +174,7 @@ func (r *run) finishParts(bucket int) error {
 	if err := x.call.Wait(); err != nil {
 		return err
 	}
+	x.free()
 	if x.half != nil {
 		half := x.to.([]float16.Float16)
 		flat := make([]float32, len(half))
