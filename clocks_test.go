@@ -12,7 +12,7 @@ import (
 // byTheClock are the packages in which somebody waits for somebody. A wall clock may be set, by a person or by NTP, so they
 // must count on times that time.Now gave and that still have the monotonic reading: one that was made from a number, or read
 // from a file, has none, and its comparisons jump with the clock.
-var byTheClock = []string{"wire", "rendezvous", "comm", "launch", "serve", "internal/job", "internal/checked"}
+var byTheClock = []string{"wire", "rendezvous", "comm", "comm/internal/transport", "comm/inproc", "comm/shm", "comm/tcp", "comm/mpi", "comm/hybrid", "launch", "serve", "worker", "internal/checked"}
 
 // ofTime are the functions of package time that give a time without that reading, withoutReading the methods that drop it.
 var (

@@ -12,9 +12,9 @@ import (
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/data"
 	"github.com/easyparallel/epl/internal/engine"
-	"github.com/easyparallel/epl/internal/job"
 	"github.com/easyparallel/epl/record"
 	"github.com/easyparallel/epl/runtime"
+	"github.com/easyparallel/epl/worker"
 )
 
 // Env is EPL at work in this process: what [Init] made.
@@ -23,8 +23,8 @@ type Env struct {
 	cluster *cluster.Cluster
 	backend *record.Backend
 	engine  *engine.Engine
-	job     *job.Job // nil if this worker is alone
-	left    func()   // this process may join the job again
+	job     *worker.Job // nil if this worker is alone
+	left    func()      // this process may join the job again
 }
 
 // Backend is what to hand to GoMLX in place of another backend.

@@ -61,10 +61,10 @@ var mayImport = map[string][]string{
 	"cpu/gemm":   {"cpu/isa", "cpu/kernel", "cpu/pool"},
 
 	// How workers find each other and stay in step.
-	"rendezvous":   {"wire", "internal/version"},
-	"launch":       {"cluster", "rendezvous", "wire", "internal/cores", "internal/version"},
-	"serve":        {"wire", "internal/checked"},
-	"internal/job": {"cluster", "config", "comm", "rendezvous", "runtime", "serve", "internal/checked", "internal/version"},
+	"rendezvous": {"wire", "internal/version"},
+	"launch":     {"cluster", "rendezvous", "wire", "internal/cores", "internal/version"},
+	"serve":      {"wire", "internal/checked"},
+	"worker":     {"cluster", "config", "comm", "rendezvous", "serve", "internal/checked", "internal/version"},
 
 	// What the pipeline decides by.
 	"cost":   {"ir"},
@@ -78,12 +78,12 @@ var mayImport = map[string][]string{
 	"emit":     {"ir"},
 	"schedule": {"ir", "ir/analysis"},
 	"cpu":      {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"}, // compiles what emit would
-	"runtime":  {"ir", "schedule", "emit", "comm", "trace"},                                 // the end of it: it executes what the others made
+	"runtime":  {"ir", "schedule", "emit", "comm", "trace", "worker"},                       // the end of it: it executes what the others made
 	"data":     {"runtime"},
 
 	// Who puts the pipeline together, and the face of it.
-	"internal/engine": {"config", "cluster", "ir", "record", "cost", "plan", "passes", "emit", "schedule", "trace", "runtime", "internal/job"},
-	"":                {"config", "cluster", "cpu", "cpu/isa", "ir", "record", "passes", "trace", "runtime", "data", "rendezvous", "internal/cores", "internal/engine", "internal/job"},
+	"internal/engine": {"config", "cluster", "ir", "record", "cost", "plan", "passes", "emit", "schedule", "trace", "runtime", "worker"},
+	"":                {"config", "cluster", "cpu", "cpu/isa", "ir", "record", "passes", "trace", "runtime", "data", "internal/cores", "internal/engine", "worker"},
 
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "emit", "runtime", "internal/engine"}, // the test of the whole

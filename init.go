@@ -17,11 +17,10 @@ import (
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/cpu/isa"
 	"github.com/easyparallel/epl/internal/engine"
-	"github.com/easyparallel/epl/internal/job"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/record"
-	"github.com/easyparallel/epl/rendezvous"
 	"github.com/easyparallel/epl/trace"
+	"github.com/easyparallel/epl/worker"
 )
 
 // Environment variables that are not configuration keys.
@@ -185,7 +184,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 		}
 		devices = append(devices, d)
 	}
-	var j *job.Job
+	var j *worker.Job
 	left := func() {}
 	if cl.WorkerNum() > 1 && plan == "" {
 		if left, err = joinOnce(lookup); err != nil {
@@ -196,7 +195,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 				left()
 			}
 		}()
-		if j, err = job.Join(job.Options{Cluster: cl, Config: cfg, Lookup: lookup, HandOut: handOut, Facts: []rendezvous.Fact{
+		if j, err = worker.Join(worker.Options{Cluster: cl, Config: cfg, Lookup: lookup, HandOut: handOut, Facts: []worker.Fact{
 			{Name: "passes (" + EnvPasses + ", WithPasses)", Value: set.String()},
 			{Name: "inner backend (" + compute.ConfigEnvVar + ", WithInner)", Value: name},
 			{Name: "timeline (" + EnvTrace + ", " + EnvTraceSteps + ")", Value: timelineFact(traced, steps)},
@@ -245,7 +244,7 @@ func environment() (lookup func(string) (string, bool), handOut bool, err error)
 		}
 	}
 	set := func(name string) bool { value, _ := lookup(name); return strings.TrimSpace(value) != "" }
-	if set(cluster.EnvNumWorkers) && set(rendezvous.EnvURL) && !set(cluster.EnvWorkerIndex) {
+	if set(cluster.EnvNumWorkers) && set(worker.EnvURL) && !set(cluster.EnvWorkerIndex) {
 		return with(lookup, cluster.EnvWorkerIndex, "0"), true, nil
 	}
 	return lookup, false, nil

@@ -7,7 +7,7 @@ import (
 
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/record"
-	"github.com/easyparallel/epl/rendezvous"
+	"github.com/easyparallel/epl/worker"
 )
 
 // joined are the jobs of several workers that this process takes part in, and the lines that joined them. A process is one
@@ -20,12 +20,12 @@ var joined struct {
 
 // joinOnce notes that this process joins a job, until the returned function is called.
 func joinOnce(lookup func(string) (string, bool)) (left func(), err error) {
-	url, _ := lookup(rendezvous.EnvURL)
+	url, _ := lookup(worker.EnvURL)
 	joined.Lock()
 	defer joined.Unlock()
 	if at, twice := joined.at[url]; twice {
 		return nil, errors.Errorf("epl: Init at %s: this process has joined the job of %s=%s already, at %s, and is one worker of it; "+
-			"use that Env everywhere, or close it before", record.Here(), rendezvous.EnvURL, url, at)
+			"use that Env everywhere, or close it before", record.Here(), worker.EnvURL, url, at)
 	}
 	if joined.at == nil {
 		joined.at = map[string]ir.Source{}

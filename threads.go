@@ -7,13 +7,13 @@ import (
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/cpu"
 	"github.com/easyparallel/epl/internal/cores"
-	"github.com/easyparallel/epl/internal/job"
 	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/worker"
 )
 
 // ownEngine makes devices of EPL's engine for CPUs of their backends; it does what is on. j is nil if this worker is
 // alone; planned tells that nothing runs, and that the devices of the plan are not on this machine.
-func ownEngine(devices []compute.Backend, on passes.Set, cfg *Config, cl *cluster.Cluster, j *job.Job, planned bool) error {
+func ownEngine(devices []compute.Backend, on passes.Set, cfg *Config, cl *cluster.Cluster, j *worker.Job, planned bool) error {
 	workers, here := 1, len(cl.LocalDevices())
 	if j != nil {
 		workers, here = j.Here(cl)

@@ -88,7 +88,7 @@ func beWorker() error {
 	case pipelinePath:
 		return pipelineWorker(index)
 	}
-	job, _, err := rendezvous.JobFromEnvironment(os.LookupEnv)
+	job, _, err := rendezvous.FromEnvironment(os.LookupEnv)
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func (it *iteration) next() (*runtime.Feed, error) {
 		feed = runtime.NewFeed(*it.head, it.queue.take)
 	}
 	if job := it.data.Job; job != nil && job.Sliced {
-		step, err := job.NextStep(runtime.Turn{Next: feed, Waited: it.waited, Spec: it.spec})
+		step, err := runtime.NextStep(job, runtime.Turn{Next: feed, Waited: it.waited, Spec: it.spec})
 		if err != nil {
 			return nil, err
 		}

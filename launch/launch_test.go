@@ -130,7 +130,7 @@ var workers = map[string]func(args []string) int{
 	// join joins the rendezvous, and leaves it again; with "fail" worker 1 fails, with "give up" it says why before that, and
 	// the others say why they stop. With "disagree" nobody is to blame.
 	"join": func(args []string) int {
-		job, found, err := rendezvous.JobFromEnvironment(os.LookupEnv)
+		job, found, err := rendezvous.FromEnvironment(os.LookupEnv)
 		if err != nil || !found {
 			fmt.Println(found, err)
 			return 8

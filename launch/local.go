@@ -105,7 +105,7 @@ func (l *local) serve(security wire.Security) error {
 // security is what the workers will read from their environment, so that what is wrong with it is found before they start.
 func (l *local) security() (wire.Security, error) {
 	environ := l.workerEnviron(l.spec.First, nil, 0)
-	job, _, err := rendezvous.JobFromEnvironment(func(name string) (string, bool) {
+	job, _, err := rendezvous.FromEnvironment(func(name string) (string, bool) {
 		if name == rendezvous.EnvURL && l.url == "" {
 			return fmt.Sprintf("tcp://127.0.0.1:%d", DefaultPort), true // any will do: the port is not known yet
 		}

@@ -9,7 +9,7 @@
 //
 // # Where they meet
 //
-// [Job].URL, from EPL_RDZV, says where the server is:
+// [Options].URL, from EPL_RDZV, says where the server is:
 //
 //   - tcp://host:port: it is there, made by the launcher.
 //   - first://host:port: worker 0 is on that host, and serves at that port.

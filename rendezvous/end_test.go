@@ -133,7 +133,7 @@ func TestAWorkerThatEndsWellBeforeItJoinsFailsTheOthers(t *testing.T) {
 }
 
 func TestAWorkerThatEndsWellWithoutLeavingIsToBlame(t *testing.T) {
-	s, members := started(t, 2, func(o *ServerOptions, _ []Job) { o.Grace = limit })
+	s, members := started(t, 2, func(o *ServerOptions, _ []Options) { o.Grace = limit })
 	members[1].link.conn.Close() // its process has ended
 	s.WorkerEnded(1)
 	wantFailed(t, members[0], "worker 1 (host1, pid", "ended with status 0 before it left the job", "Close")
@@ -195,7 +195,7 @@ func (p plugged) dial(ctx context.Context, addr, purpose string, s wire.Security
 func TestAWorkerThatIsCutOffFromTheServerAsksOthersDirectly(t *testing.T) {
 	noLeak(t)
 	s := serve(t, ServerOptions{Workers: 3})
-	jobs := make([]Job, 3)
+	jobs := make([]Options, 3)
 	for i := range jobs {
 		jobs[i] = jobAt(s, i, 3)
 		jobs[i].network = plugged{}

@@ -25,29 +25,29 @@ const (
 // minToken is what a token must have to be no guess.
 const minToken = 16
 
-// JobFromEnvironment returns a job with its URL and Security, as the environment describes them, and Index -1. found is
+// FromEnvironment returns a job with its URL and Security, as the environment describes them, and Index -1. found is
 // false where EPL_RDZV is not set. The environment is read through lookup: os.LookupEnv, unless in a test.
-func JobFromEnvironment(lookup func(string) (string, bool)) (j Job, found bool, err error) {
+func FromEnvironment(lookup func(string) (string, bool)) (j Options, found bool, err error) {
 	get := func(name string) string {
 		value, _ := lookup(name)
 		return strings.TrimSpace(value)
 	}
-	j = Job{URL: get(EnvURL), Index: -1}
+	j = Options{URL: get(EnvURL), Index: -1}
 	if j.URL == "" {
-		return Job{}, false, nil
+		return Options{}, false, nil
 	}
 	place, err := parseURL(j.URL)
 	if err != nil {
-		return Job{}, true, err
+		return Options{}, true, err
 	}
 	j.Security.Token = get(EnvToken)
 	if place.scheme != "file" {
 		switch n := len(j.Security.Token); {
 		case n == 0:
-			return Job{}, true, errors.Errorf("epl: %s=%q is set, but %s is not; start the workers with epl-launch, "+
+			return Options{}, true, errors.Errorf("epl: %s=%q is set, but %s is not; start the workers with epl-launch, "+
 				"or give all of them the same token, from \"openssl rand -hex 32\"", EnvURL, j.URL, EnvToken)
 		case n < minToken:
-			return Job{}, true, errors.Errorf("epl: %s has %d characters, which can be guessed: expected at least %d; "+
+			return Options{}, true, errors.Errorf("epl: %s has %d characters, which can be guessed: expected at least %d; "+
 				"take the output of \"openssl rand -hex 32\"", EnvToken, n, minToken)
 		}
 	}
@@ -57,12 +57,12 @@ func JobFromEnvironment(lookup func(string) (string, bool)) (j Job, found bool, 
 	}
 	for name, value := range map[string]string{EnvTLSCert: cert, EnvTLSKey: key, EnvTLSCA: authority} {
 		if value == "" {
-			return Job{}, true, errors.Errorf("epl: %s is not set, but others of %s, %s and %s are; set all three to files, or none",
+			return Options{}, true, errors.Errorf("epl: %s is not set, but others of %s, %s and %s are; set all three to files, or none",
 				name, EnvTLSCert, EnvTLSKey, EnvTLSCA)
 		}
 	}
 	if j.Security.TLS, err = wire.LoadTLS(cert, key, authority); err != nil {
-		return Job{}, true, err
+		return Options{}, true, err
 	}
 	return j, true, nil
 }

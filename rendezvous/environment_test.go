@@ -35,7 +35,7 @@ func TestTheEnvironmentDescribesTheJob(t *testing.T) {
 		{map[string]string{EnvURL: "file:///x", EnvTLSCert: "c", EnvTLSKey: "k"}, true, "EPL_TLS_CA is not set"},
 		{map[string]string{EnvURL: "file:///x", EnvTLSCert: "/nowhere/c", EnvTLSKey: "/nowhere/k", EnvTLSCA: "/nowhere/a"}, true, "/nowhere/c"},
 	} {
-		j, found, err := JobFromEnvironment(func(name string) (string, bool) { v, ok := c.env[name]; return v, ok })
+		j, found, err := FromEnvironment(func(name string) (string, bool) { v, ok := c.env[name]; return v, ok })
 		if found != c.found {
 			t.Errorf("%v: found %v", c.env, found)
 		}

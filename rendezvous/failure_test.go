@@ -116,7 +116,7 @@ func TestTheLauncherSaysHowAWorkerEnded(t *testing.T) {
 		members[1].Leave()
 	})
 	t.Run("after, and after its neighbour has complained", func(t *testing.T) {
-		s, members := started(t, 3, func(o *ServerOptions, _ []Job) { o.Grace = limit })
+		s, members := started(t, 3, func(o *ServerOptions, _ []Options) { o.Grace = limit })
 		members[1].link.conn.Close()
 		members[1].Leave()
 		eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.mourned != nil })
@@ -145,7 +145,7 @@ func TestTheLauncherSaysHowAWorkerEnded(t *testing.T) {
 		s.WorkerExited(7, "never mind")
 	})
 	t.Run("without anybody saying it", func(t *testing.T) {
-		_, members := started(t, 2, func(o *ServerOptions, _ []Job) { o.Grace = 10 * time.Millisecond })
+		_, members := started(t, 2, func(o *ServerOptions, _ []Options) { o.Grace = 10 * time.Millisecond })
 		members[1].link.conn.Close()
 		wantFailed(t, members[0], "worker 1", "closed without a word")
 		members[0].Leave()
@@ -157,7 +157,7 @@ func TestTheLauncherSaysHowAWorkerEnded(t *testing.T) {
 func TestStrangersDoNotDisturbARunningJob(t *testing.T) {
 	noLeak(t)
 	logged := newJournal()
-	s, members := started(t, 2, func(o *ServerOptions, jobs []Job) {
+	s, members := started(t, 2, func(o *ServerOptions, jobs []Options) {
 		o.Logf = logged.logf
 		jobs[0].Logf = logged.logf
 	})

@@ -35,7 +35,7 @@ type notice struct {
 }
 
 // serveFile makes the server in this process, and tells the others in a file where it is.
-func (at *meeting) serveFile(j Job, where place) error {
+func (at *meeting) serveFile(j Options, where place) error {
 	host := where.host
 	if host == "" {
 		host = wire.Loopback()
@@ -68,7 +68,7 @@ func interfaceAddrs(port int) (addrs []string) {
 }
 
 // publish makes the file, whole and all at once, unless it is there and its server is alive.
-func (n notice) publish(path string, j Job) error {
+func (n notice) publish(path string, j Options) error {
 	text, err := json.Marshal(n)
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (n notice) publish(path string, j Job) error {
 }
 
 // alive tells whether the server that a file names is there.
-func (n notice) alive(j Job) bool {
+func (n notice) alive(j Options) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	s := j.Security

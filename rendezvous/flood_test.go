@@ -43,7 +43,7 @@ func TestStrangersWhoStaySilentKeepNoWorkerOut(t *testing.T) {
 	const n = 3
 	s := serve(t, ServerOptions{Workers: n, Logf: t.Logf})
 	defer flood(t, s.Addr().String())()
-	var jobs []Job
+	var jobs []Options
 	for i := range n {
 		jobs = append(jobs, jobAt(s, i, n))
 	}

@@ -69,12 +69,12 @@ func serve(t *testing.T, o ServerOptions) *Server {
 }
 
 // jobAt describes worker i of n to Join.
-func jobAt(s *Server, i, n int) Job {
-	return Job{URL: "tcp://" + s.Addr().String(), Security: testSecurity, Workers: n, Index: i, Host: fmt.Sprintf("host%d", i), Timeout: limit}
+func jobAt(s *Server, i, n int) Options {
+	return Options{URL: "tcp://" + s.Addr().String(), Security: testSecurity, Workers: n, Index: i, Host: fmt.Sprintf("host%d", i), Timeout: limit}
 }
 
 // joinAll joins all jobs at the same time.
-func joinAll(ctx context.Context, jobs []Job) ([]*Member, []error) {
+func joinAll(ctx context.Context, jobs []Options) ([]*Member, []error) {
 	members, errs := make([]*Member, len(jobs)), make([]error, len(jobs))
 	var group sync.WaitGroup
 	for i, j := range jobs {
@@ -85,10 +85,10 @@ func joinAll(ctx context.Context, jobs []Job) ([]*Member, []error) {
 }
 
 // started returns a running job of n workers.
-func started(t *testing.T, n int, change func(*ServerOptions, []Job)) (*Server, []*Member) {
+func started(t *testing.T, n int, change func(*ServerOptions, []Options)) (*Server, []*Member) {
 	t.Helper()
 	o := ServerOptions{Workers: n, Logf: t.Logf}
-	jobs := make([]Job, n)
+	jobs := make([]Options, n)
 	if change != nil {
 		change(&o, jobs)
 	}

@@ -52,7 +52,7 @@ func TestWorkersFindEachOther(t *testing.T) {
 func TestWorkersWithoutIndexAreHandedTheLowestFree(t *testing.T) {
 	noLeak(t)
 	s := serve(t, ServerOptions{Workers: 3})
-	jobs := []Job{jobAt(s, -1, 3), jobAt(s, -1, 3), jobAt(s, -1, 3)}
+	jobs := []Options{jobAt(s, -1, 3), jobAt(s, -1, 3), jobAt(s, -1, 3)}
 	members, errs := joinAll(t.Context(), jobs)
 	seen := map[int]bool{}
 	for i, m := range members {
@@ -81,13 +81,13 @@ func TestWhoDoesNotBelongIsRefusedAndTheJobGoesOn(t *testing.T) {
 	noLeak(t)
 	for _, c := range []struct {
 		name   string
-		change func(*Job)
+		change func(*Options)
 		want   []string
 	}{
-		{"the same index twice", func(j *Job) {}, []string{"there is a worker 0 already", "host0", "other", "pid"}},
-		{"an index out of range", func(j *Job) { j.Index, j.Workers = 7, 8 }, []string{"this is worker 7, but the job has 2"}},
-		{"another number of workers", func(j *Job) { j.Index, j.Workers = 1, 3 }, []string{}},
-		{"another token", func(j *Job) { j.Security.Token = "another-0123456789" }, []string{"another token"}},
+		{"the same index twice", func(j *Options) {}, []string{"there is a worker 0 already", "host0", "other", "pid"}},
+		{"an index out of range", func(j *Options) { j.Index, j.Workers = 7, 8 }, []string{"this is worker 7, but the job has 2"}},
+		{"another number of workers", func(j *Options) { j.Index, j.Workers = 1, 3 }, []string{}},
+		{"another token", func(j *Options) { j.Security.Token = "another-0123456789" }, []string{"another token"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			logged := newJournal()
@@ -201,7 +201,7 @@ func TestDifferentFactsStopEveryWorker(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := serve(t, ServerOptions{Workers: 3})
-			jobs := make([]Job, 3)
+			jobs := make([]Options, 3)
 			for i := range jobs {
 				jobs[i] = jobAt(s, i, 3)
 				jobs[i].Facts = c.facts[i]
@@ -218,7 +218,7 @@ func TestDifferentFactsStopEveryWorker(t *testing.T) {
 func TestAnotherVersionStopsEveryWorkerBeforeTheJobBegins(t *testing.T) {
 	noLeak(t)
 	s := serve(t, ServerOptions{Workers: 2})
-	jobs := []Job{jobAt(s, 0, 2), jobAt(s, 1, 2)}
+	jobs := []Options{jobAt(s, 0, 2), jobAt(s, 1, 2)}
 	jobs[1].Version = "9.9"
 	_, errs := joinAll(t.Context(), jobs)
 	wantError(t, errs[0], "worker 1 at 127.0.0.1 is EPL 9.9, the others are EPL "+version.Version)
@@ -228,14 +228,14 @@ func TestAnotherVersionStopsEveryWorkerBeforeTheJobBegins(t *testing.T) {
 func TestAJobThatCannotBeIsRefused(t *testing.T) {
 	s := serve(t, ServerOptions{Workers: 2})
 	for _, c := range []struct {
-		change func(*Job)
+		change func(*Options)
 		want   string
 	}{
-		{func(j *Job) { j.Workers = 0 }, "worker 0 of a job of 0"},
-		{func(j *Job) { j.Index = 2 }, "worker 2 of a job of 2"},
-		{func(j *Job) { j.Index = -2 }, "worker -2 of a job of 2"},
-		{func(j *Job) { j.URL = "http://a:1" }, "expected tcp://host:port"},
-		{func(j *Job) { j.URL, j.Index = "first://localhost:1", -1 }, "EPL_WORKER_INDEX"},
+		{func(j *Options) { j.Workers = 0 }, "worker 0 of a job of 0"},
+		{func(j *Options) { j.Index = 2 }, "worker 2 of a job of 2"},
+		{func(j *Options) { j.Index = -2 }, "worker -2 of a job of 2"},
+		{func(j *Options) { j.URL = "http://a:1" }, "expected tcp://host:port"},
+		{func(j *Options) { j.URL, j.Index = "first://localhost:1", -1 }, "EPL_WORKER_INDEX"},
 	} {
 		j := jobAt(s, 0, 2)
 		c.change(&j)

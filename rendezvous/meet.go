@@ -103,7 +103,7 @@ func isLoopback(host string) bool {
 }
 
 // meet connects this worker to the server, and if the URL says so makes the server first.
-func (j *Job) meet(ctx context.Context) (*meeting, error) {
+func (j *Options) meet(ctx context.Context) (*meeting, error) {
 	where, err := parseURL(j.URL)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (j *Job) meet(ctx context.Context) (*meeting, error) {
 }
 
 // serve makes the server in this process.
-func (at *meeting) serve(j Job, addr string) (err error) {
+func (at *meeting) serve(j Options, addr string) (err error) {
 	at.server, err = NewServer(addr, ServerOptions{Workers: j.Workers, Security: at.security, Version: j.Version, Beat: j.Beat, Logf: j.Logf})
 	if err != nil {
 		return errors.Errorf("%v; another job may be using the port: choose another one in %s", err, EnvURL)
@@ -158,7 +158,7 @@ func (at *meeting) serve(j Job, addr string) (err error) {
 }
 
 // reach connects to the server, which may not be there yet.
-func (at *meeting) reach(ctx context.Context, j Job, where place, find func() ([]string, error)) error {
+func (at *meeting) reach(ctx context.Context, j Options, where place, find func() ([]string, error)) error {
 	patience, cancel := context.WithTimeout(ctx, j.Timeout)
 	defer cancel()
 	var last error

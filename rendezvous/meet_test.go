@@ -25,10 +25,10 @@ func freePort(t *testing.T) int {
 }
 
 // jobsAt describes all workers of a job without launcher.
-func jobsAt(t *testing.T, url string, n int) []Job {
-	jobs := make([]Job, n)
+func jobsAt(t *testing.T, url string, n int) []Options {
+	jobs := make([]Options, n)
 	for i := range jobs {
-		jobs[i] = Job{URL: url, Security: testSecurity, Workers: n, Index: i, Host: fmt.Sprintf("host%d", i), Timeout: limit, Logf: t.Logf}
+		jobs[i] = Options{URL: url, Security: testSecurity, Workers: n, Index: i, Host: fmt.Sprintf("host%d", i), Timeout: limit, Logf: t.Logf}
 	}
 	return jobs
 }

@@ -15,7 +15,7 @@ import (
 
 // Member is a worker's part in the job. Its methods may be called at the same time.
 type Member struct {
-	job    Job
+	job    Options
 	server *Server // if this worker serves
 	link   *link
 	peers  *peers
@@ -59,7 +59,7 @@ type agreement struct {
 
 // Join returns when all workers have come and agree, or with the reason why the job cannot begin. When the context ends
 // before, this worker gives up, and the others are told.
-func Join(ctx context.Context, j Job) (*Member, error) {
+func Join(ctx context.Context, j Options) (*Member, error) {
 	if err := j.complete(); err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func Join(ctx context.Context, j Job) (*Member, error) {
 }
 
 // complete checks a job and fills in what was left out.
-func (j *Job) complete() error {
+func (j *Options) complete() error {
 	if j.Workers < 1 || j.Index < -1 || j.Index >= j.Workers {
 		return errors.Errorf("epl: this is worker %d of a job of %d: expected an index from 0 to the number of workers less 1, or -1",
 			j.Index, j.Workers)

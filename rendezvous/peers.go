@@ -26,7 +26,7 @@ const (
 
 // peers holds the connections that other workers made to this one, by purpose, until somebody asks for them.
 type peers struct {
-	job      Job
+	job      Options
 	security wire.Security
 	listener *wire.Listener
 	addr     string           // where others reach it
@@ -38,7 +38,7 @@ type peers struct {
 	closed bool
 }
 
-func newPeers(j Job, at *meeting) (*peers, error) {
+func newPeers(j Options, at *meeting) (*peers, error) {
 	p := &peers{job: j, security: at.security, server: at.conn.RemoteAddr(), slots: map[string]chan *wire.Conn{}}
 	var err error
 	if p.listener, err = j.network.listen(at.listenAt(), at.security, j.Version, j.Logf); err != nil {

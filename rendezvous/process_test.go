@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 // work joins, says so, and waits for the end of the job or of its input.
 func work(value string) {
 	index, _ := strconv.Atoi(value)
-	j, _, err := JobFromEnvironment(os.LookupEnv)
+	j, _, err := FromEnvironment(os.LookupEnv)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(2)

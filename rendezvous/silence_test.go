@@ -105,17 +105,17 @@ func (p *pipes) dial(ctx context.Context, addr, purpose string, s wire.Security,
 }
 
 // pipeJobs makes a server whose time is the test's, and describes its workers.
-func pipeJobs(t *testing.T, n int) (*Server, []Job, []*journal) {
+func pipeJobs(t *testing.T, n int) (*Server, []Options, []*journal) {
 	p := &pipes{}
 	s, err := Serve(p.open(), ServerOptions{Workers: n, Security: testSecurity})
 	if err != nil {
 		t.Fatal(err)
 	}
-	jobs := make([]Job, n)
+	jobs := make([]Options, n)
 	logs := make([]*journal, n)
 	for i := range jobs {
 		logs[i] = newJournal()
-		jobs[i] = Job{
+		jobs[i] = Options{
 			URL: "tcp://server:1", Security: testSecurity, Workers: n, Index: i, Host: fmt.Sprintf("host%d", i),
 			Logf: logs[i].logf, network: p,
 		}
@@ -140,7 +140,7 @@ func TestAllLearnWhoDidNotCome(t *testing.T) {
 		s, jobs, _ := pipeJobs(t, 5)
 		jobs[2].Timeout = time.Minute // the least patient
 		start := time.Now()
-		_, errs := joinAll(t.Context(), []Job{jobs[0], jobs[2], jobs[4]})
+		_, errs := joinAll(t.Context(), []Options{jobs[0], jobs[2], jobs[4]})
 		for _, err := range errs {
 			wantError(t, err, "workers 1, 3 did not come within 1m0s, workers 0, 2, 4 waited")
 		}

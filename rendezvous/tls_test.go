@@ -43,7 +43,7 @@ func certificate(t *testing.T) (cert, key string) {
 func TestAJobCanBeEncrypted(t *testing.T) {
 	noLeak(t)
 	cert, key := certificate(t)
-	j, found, err := JobFromEnvironment(func(name string) (string, bool) {
+	j, found, err := FromEnvironment(func(name string) (string, bool) {
 		value, ok := map[string]string{
 			EnvURL: "tcp://127.0.0.1:1", EnvToken: testSecurity.Token, EnvTLSCert: cert, EnvTLSKey: key, EnvTLSCA: cert,
 		}[name]
@@ -61,7 +61,7 @@ func TestAJobCanBeEncrypted(t *testing.T) {
 	plain.Timeout = time.Second
 	_, err = Join(within(t), plain)
 	wantError(t, err, "worker 1 found no rendezvous")
-	jobs := []Job{jobAt(s, 0, 2), jobAt(s, 1, 2)}
+	jobs := []Options{jobAt(s, 0, 2), jobAt(s, 1, 2)}
 	jobs[0].Security, jobs[1].Security = j.Security, j.Security
 	members, errs := joinAll(within(t), jobs)
 	for _, err := range errs {

@@ -14,6 +14,8 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/worker"
 )
 
 // Buffer is a tensor on the devices. It implements compute.Buffer. GoMLX sees the logical shape. The data are one of:
@@ -188,7 +190,7 @@ func (b *Buffer) ToFlatData(flat any) error {
 	if err := b.data.Closed(); err != nil {
 		return err
 	}
-	if j := b.data.Job; j != nil && j.Reading != nil && b.isEqual() {
+	if j := b.data.Job; j != nil && b.isEqual() {
 		j.Reading()
 	}
 	b.mu.Lock()
@@ -281,7 +283,7 @@ type Data struct {
 	// Owner is the backend that GoMLX knows the buffers by.
 	Owner compute.Backend
 	// Job is nil if this worker is alone.
-	Job     *Job
+	Job     *worker.Job
 	devices []compute.Backend // of this worker
 	notices notices
 	closed  atomic.Bool

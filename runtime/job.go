@@ -6,72 +6,13 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/worker"
 )
 
-// Job is what a worker knows of the others. A worker that is alone has none.
-type Job struct {
-	World   *comm.World
-	Worker  int   // this one
-	Devices []int // of each worker; ranks count through them
-	// Sliced: every worker has a stream of batches of its own. Else all read the same one.
-	Sliced bool
-	// Offer lets the other workers read data of this one, until it is withdrawn; Fetch reads what another offers.
-	Offer func(name string, version uint64, read func() (data []byte, release func(), err error)) (withdraw func())
-	// Sharing is told that workers read each other's variables.
-	Sharing func()
-	Fetch   func(worker int, name string, version uint64, dst []byte) error
-	// Reading is told when a variable is copied to the host, which others may have to wait for; nil: nobody cares.
-	Reading func()
-
-	leader  *comm.Communicator // of this worker's first rank, among those of all workers
-	dealing *comm.Communicator // the same, for datasets
-}
-
-// NewJob makes a job of the workers of a world.
-func NewJob(w *comm.World, worker int, devices []int, sliced bool) (*Job, error) {
-	j := &Job{World: w, Worker: worker, Devices: devices, Sliced: sliced}
-	group, err := w.Group(j.Firsts())
-	if err != nil {
-		return nil, err
-	}
-	if j.leader, err = group.Communicator(j.First(), 0); err != nil {
-		return nil, err
-	}
-	j.dealing, err = group.Communicator(j.First(), 1)
-	return j, err
-}
-
-// Firsts are the ranks of the workers' first devices.
-func (j *Job) Firsts() (ranks []int) {
-	at := 0
-	for _, n := range j.Devices {
-		ranks = append(ranks, at)
-		at += n
-	}
-	return ranks
-}
-
-// First is the rank of this worker's first device.
-func (j *Job) First() int { return j.Firsts()[j.Worker] }
-
-// WorkerOf is the worker of a rank.
-func (j *Job) WorkerOf(rank int) int {
-	w := 0
-	for rank >= j.Devices[w] {
-		rank -= j.Devices[w]
-		w++
-	}
-	return w
-}
-
 // gather collects a few numbers of every worker.
-func (j *Job) gather(program string, mine ...int64) ([][]int64, error) {
-	return j.gatherBy(j.leader, program, mine...)
-}
-
-func (j *Job) gatherBy(end *comm.Communicator, program string, mine ...int64) ([][]int64, error) {
-	all := make([]int64, len(mine)*len(j.Devices))
-	if err := end.Do(comm.Call{Op: comm.AllGather, In: mine, Out: all, Program: program}); err != nil {
+func gather(leaders *comm.Communicator, program string, mine ...int64) ([][]int64, error) {
+	all := make([]int64, len(mine)*leaders.Size())
+	if err := leaders.Do(comm.Call{Op: comm.AllGather, In: mine, Out: all, Program: program}); err != nil {
 		return nil, err
 	}
 	return slices.Collect(slices.Chunk(all, len(mine))), nil
@@ -79,14 +20,14 @@ func (j *Job) gatherBy(end *comm.Communicator, program string, mine ...int64) ([
 
 // equalize gives all workers the first one's values of the buffers that any worker has not got from a step. All give as
 // many buffers, in the same order; where there is nil nothing is done.
-func (j *Job) equalize(program string, buffers []*Buffer) error {
+func equalize(j *worker.Job, program string, buffers []*Buffer) error {
 	loose := make([]uint8, len(buffers))
 	for i, b := range buffers {
 		if b != nil && !b.isEqual() {
 			loose[i] = 1
 		}
 	}
-	if err := j.leader.Do(comm.Call{Op: comm.AllReduce, Buf: loose, Reduction: comm.Max, Program: program}); err != nil {
+	if err := j.Leaders.Do(comm.Call{Op: comm.AllReduce, Buf: loose, Reduction: comm.Max, Program: program}); err != nil {
 		return err
 	}
 	for i, b := range buffers {
@@ -96,7 +37,7 @@ func (j *Job) equalize(program string, buffers []*Buffer) error {
 		if b == nil {
 			return errors.Errorf("epl: internal error: input %d of program %q is data here and a variable on another worker", i, program)
 		}
-		if err := j.broadcast(program, b); err != nil {
+		if err := broadcast(j, program, b); err != nil {
 			return errors.WithMessagef(err, "input %d", i)
 		}
 	}
@@ -104,7 +45,7 @@ func (j *Job) equalize(program string, buffers []*Buffer) error {
 }
 
 // broadcast gives all workers the first one's value of a buffer.
-func (j *Job) broadcast(program string, b *Buffer) error {
+func broadcast(j *worker.Job, program string, b *Buffer) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone {
@@ -122,7 +63,7 @@ func (j *Job) broadcast(program string, b *Buffer) error {
 	if err != nil {
 		return err
 	}
-	if err := j.leader.Do(comm.Call{Op: comm.Broadcast, Buf: flat, Root: 0, Program: program}); err != nil {
+	if err := j.Leaders.Do(comm.Call{Op: comm.Broadcast, Buf: flat, Root: 0, Program: program}); err != nil {
 		return err
 	}
 	if j.Worker > 0 {

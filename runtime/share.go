@@ -11,6 +11,7 @@ import (
 
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
+	"github.com/easyparallel/epl/worker"
 )
 
 // remote is where another worker has a variable.
@@ -21,7 +22,7 @@ type remote struct {
 }
 
 // fetch reads it, one-sided: the other worker goes on meanwhile, up to its next step.
-func (x *remote) fetch(j *Job, shape shapes.Shape) (any, error) {
+func (x *remote) fetch(j *worker.Job, shape shapes.Shape) (any, error) {
 	flat := newFlat(shape)
 	return flat, j.Fetch(x.worker, x.name, x.version, dtypes.UnsafeByteSliceFromAny(flat))
 }

@@ -418,7 +418,7 @@ func (s *step) takeBatches(buffers, away []*Buffer) error {
 			}
 		}
 	}
-	all, err := job.gather(s.program.Name, int64(len(s.batches)), loose, int64(len(away)))
+	all, err := gather(job.Leaders, s.program.Name, int64(len(s.batches)), loose, int64(len(away)))
 	if err != nil {
 		return err
 	}
@@ -436,7 +436,7 @@ func (s *step) takeBatches(buffers, away []*Buffer) error {
 		s.deal.present = s.deal.present[:1]
 	}
 	if loose > 0 {
-		if err := job.equalize(s.program.Name, variables); err != nil {
+		if err := equalize(job, s.program.Name, variables); err != nil {
 			return err
 		}
 	}
@@ -448,7 +448,7 @@ func (s *step) takeBatches(buffers, away []*Buffer) error {
 			return err
 		}
 	}
-	_, err = job.gather(s.program.Name, 0) // all have what they need
+	_, err = gather(job.Leaders, s.program.Name, 0) // all have what they need
 	return err
 }
 

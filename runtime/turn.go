@@ -9,6 +9,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/worker"
 )
 
 // Where every worker has a stream of batches of its own, the next batch of one may have other shapes than that of another: the
@@ -34,7 +35,7 @@ const (
 
 // NextStep agrees with the other workers on the shapes of the next step, which all must ask at the same time. It returns t.Next
 // if they are those of this worker's batch, else a feed without data of these shapes; nil if no worker has a batch.
-func (j *Job) NextStep(t Turn) (*Feed, error) {
+func NextStep(j *worker.Job, t Turn) (*Feed, error) {
 	mine := make([]int64, turnLength)
 	var text []byte
 	if t.Next != nil {
@@ -47,7 +48,7 @@ func (j *Job) NextStep(t Turn) (*Feed, error) {
 		mine[turnPresent], mine[turnWaited], mine[turnSamples] = 1, int64(t.Waited), t.Next.samples()
 		mine[turnShapes], mine[turnBytes] = int64(h.Sum64()), int64(len(text))
 	}
-	all, err := j.gatherBy(j.dealing, "env.Dataset", mine...)
+	all, err := gather(j.Dealing, "env.Dataset", mine...)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +66,7 @@ func (j *Job) NextStep(t Turn) (*Feed, error) {
 	if j.Worker != chosen {
 		text = make([]byte, all[chosen][turnBytes])
 	}
-	if err := j.dealing.Do(comm.Call{Op: comm.Broadcast, Buf: text, Root: chosen, Program: "env.Dataset"}); err != nil {
+	if err := j.Dealing.Do(comm.Call{Op: comm.Broadcast, Buf: text, Root: chosen, Program: "env.Dataset"}); err != nil {
 		return nil, err
 	}
 	if mine[turnShapes] == all[chosen][turnShapes] {

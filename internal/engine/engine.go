@@ -15,7 +15,6 @@ import (
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/emit"
-	"github.com/easyparallel/epl/internal/job"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/plan"
@@ -23,6 +22,7 @@ import (
 	"github.com/easyparallel/epl/runtime"
 	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/trace"
+	"github.com/easyparallel/epl/worker"
 )
 
 // Engine implements record.Engine on the devices of one worker.
@@ -57,7 +57,7 @@ type Options struct {
 	// Plan is a file for the plan of the first training program, which then does not run; "": all run.
 	Plan string
 	// Job is nil if this worker is alone.
-	Job *job.Job
+	Job *worker.Job
 }
 
 // Compiled is what became of one program.
@@ -87,7 +87,7 @@ func New(opts Options, devices ...compute.Backend) *Engine {
 		e.opts.Planner, _ = devices[0].(emit.Planner)
 	}
 	if j := opts.Job; j != nil {
-		e.Data.Job = j.Job
+		e.Data.Job = j
 		if j.Worker > 0 {
 			e.trace.file = ofWorker(opts.Trace, j.Worker)
 			e.opts.Dump = "" // the first worker has the same programs

@@ -1,4 +1,4 @@
-package job
+package worker
 
 import (
 	"sync/atomic"

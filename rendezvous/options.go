@@ -6,8 +6,8 @@ import (
 	"github.com/easyparallel/epl/wire"
 )
 
-// Job is what a worker knows when it joins.
-type Job struct {
+// Options is what a worker knows when it joins.
+type Options struct {
 	URL      string        // where the workers meet: see the package comment
 	Security wire.Security // the job's secrets
 	Version  string        // EPL's; empty: this one's

@@ -1,4 +1,4 @@
-package job
+package worker
 
 import (
 	"context"
@@ -18,6 +18,12 @@ func (j *Job) Offer(name string, version uint64, read func() (data []byte, relea
 	j.offered.Store(true)
 	return j.server.Offer(name, version, read)
 }
+
+// Sharing notes that workers read each other's variables.
+func (j *Job) Sharing() { j.offered.Store(true) }
+
+// Reading notes that a variable is copied to the host, which others may have to wait for.
+func (j *Job) Reading() { j.activity.reads() }
 
 // Fetch copies what another worker offers into dst, as [serve.Fetch] does. It waits as long as communication.timeout
 // for the other worker to offer it, longer while that one is busy, and as long as data come.

@@ -1,8 +1,10 @@
-// Package job joins this worker to the others of its job: it makes their world, and keeps them in step.
+// Package worker is the control plane of one worker: it joins the others of its job, makes their world, and keeps them in step.
 //
-// What goes in is the cluster and what the workers must agree in; what comes out is the world that programs communicate
-// in, and the means to agree on programs, to read each other's variables, to say what takes long, and to leave.
-package job
+// What goes in is the cluster and what the workers must agree in; what comes out is a [Job]: the world that programs
+// communicate in, and the means to agree on programs, to read each other's variables, to say what takes long, and to leave.
+// How workers meet, prove who they are and answer each other is behind it, in packages rendezvous, wire and serve, which only
+// this package and the launcher know.
+package worker
 
 import (
 	"context"
@@ -21,16 +23,21 @@ import (
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/internal/version"
 	"github.com/easyparallel/epl/rendezvous"
-	"github.com/easyparallel/epl/runtime"
 	"github.com/easyparallel/epl/serve"
 )
+
+// EnvURL is the variable that says where the workers meet.
+const EnvURL = rendezvous.EnvURL
+
+// Fact is something that must be equal on all workers.
+type Fact = rendezvous.Fact
 
 // Options of a job.
 type Options struct {
 	Cluster *cluster.Cluster
 	Config  *config.Config
 	// Facts must be equal on all workers, besides EPL's version, the configuration and the cluster.
-	Facts []rendezvous.Fact
+	Facts []Fact
 	// HandOut lets the rendezvous choose this worker's index; the cluster's means nothing.
 	HandOut bool
 	// Lookup reads the environment.
@@ -39,7 +46,14 @@ type Options struct {
 
 // Job is this worker's part in a job of several.
 type Job struct {
-	*runtime.Job
+	World   *comm.World
+	Worker  int   // this one
+	Devices []int // of each worker; ranks count through them
+	// Sliced: every worker has a stream of batches of its own. Else all read the same one.
+	Sliced bool
+	// Leaders is this worker's end among the first ranks of all workers; Dealing is another such, for datasets.
+	Leaders, Dealing *comm.Communicator
+
 	member  *rendezvous.Member
 	timeout time.Duration
 	server  *serve.Server
@@ -71,7 +85,7 @@ type busyInterval struct {
 
 // Join meets the other workers of the cluster, and returns when all have come and agree.
 func Join(o Options) (*Job, error) {
-	r, found, err := rendezvous.JobFromEnvironment(o.Lookup)
+	r, found, err := rendezvous.FromEnvironment(o.Lookup)
 	if err != nil {
 		return nil, err
 	}
@@ -109,13 +123,13 @@ func Join(o Options) (*Job, error) {
 }
 
 // facts are what all workers must agree in.
-func facts(o Options) (all []rendezvous.Fact) {
-	all = append(all, rendezvous.Fact{Name: "cluster", Value: o.Cluster.String()})
+func facts(o Options) (all []Fact) {
+	all = append(all, Fact{Name: "cluster", Value: o.Cluster.String()})
 	for _, e := range o.Config.Entries() {
 		if e.Key == "cluster.run_visible_devices" { // which devices is a worker's own business; how many is the cluster's
 			continue
 		}
-		all = append(all, rendezvous.Fact{Name: "configuration " + e.Key, Value: fmt.Sprint(e.Value)})
+		all = append(all, Fact{Name: "configuration " + e.Key, Value: fmt.Sprint(e.Value)})
 	}
 	return all
 }
@@ -123,27 +137,55 @@ func facts(o Options) (all []rendezvous.Fact) {
 // connect makes the world of all devices.
 func (j *Job) connect(o Options) error {
 	layout := comm.Layout{Worker: j.member.Index()}
-	var devices []int
 	for i, w := range j.member.Workers() {
 		n := len(o.Cluster.Workers()[i].Devices)
-		devices = append(devices, n)
+		j.Devices = append(j.Devices, n)
 		layout.Workers = append(layout.Workers, comm.Place{Ranks: n, Host: w.HostID})
 	}
-	world, err := comm.New(layout, mesh{j.member, j}, comm.Options{
+	j.Worker, j.Sliced = layout.Worker, o.Config.IO.Slicing
+	var err error
+	j.World, err = comm.New(layout, mesh{j.member, j}, comm.Options{
 		Timeout: j.timeout, MPI: o.Config.Communication.Backend == config.BackendMPI, Unchecked: !j.checks})
 	if err != nil {
 		return err
 	}
-	if j.Job, err = runtime.NewJob(world, layout.Worker, devices, o.Config.IO.Slicing); err != nil {
+	leaders, err := j.World.Group(j.Firsts())
+	if err != nil {
 		return err
 	}
-	j.Job.Offer, j.Job.Fetch, j.Job.Sharing = j.Offer, j.Fetch, func() { j.offered.Store(true) }
-	j.Reading = j.activity.reads
+	for channel, end := range []**comm.Communicator{&j.Leaders, &j.Dealing} {
+		if *end, err = leaders.Communicator(j.First(), channel); err != nil {
+			return err
+		}
+	}
 	if err := j.Agree("the start", ""); err != nil { // from here on all answer questions
 		return err
 	}
 	j.openLines()
 	return nil
+}
+
+// Firsts are the ranks of the workers' first devices.
+func (j *Job) Firsts() (ranks []int) {
+	at := 0
+	for _, n := range j.Devices {
+		ranks = append(ranks, at)
+		at += n
+	}
+	return ranks
+}
+
+// First is the rank of this worker's first device.
+func (j *Job) First() int { return j.Firsts()[j.Worker] }
+
+// WorkerOf is the worker of a rank.
+func (j *Job) WorkerOf(rank int) int {
+	w := 0
+	for rank >= j.Devices[w] {
+		rank -= j.Devices[w]
+		w++
+	}
+	return w
 }
 
 // Here counts the workers and the devices of the job on this worker's machine, its own included.
