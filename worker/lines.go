@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/easyparallel/epl/internal/checked"
 )
 
@@ -48,16 +50,13 @@ func (w watched) Read(b []byte) (int, error) {
 // finds out nothing about the network that could have been known at the start. What cannot be opened is said, and tried
 // again when it is needed: it may never be.
 func (j *Job) openLines() {
-	const atOnce = 16
-	slots := make(chan struct{}, atOnce)
-	var all sync.WaitGroup
+	var all errgroup.Group
+	all.SetLimit(16)
 	for w := range j.Devices {
 		if w == j.Worker {
 			continue
 		}
-		all.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
+		all.Go(func() error {
 			ctx, cancel := j.patiently([]int{w}, fmt.Sprintf("connect to worker %d", w), &moment{})
 			defer cancel()
 			line, err := j.openLine(ctx, w)
@@ -67,9 +66,10 @@ func (j *Job) openLines() {
 			case j.member.Err() == nil && !j.hasEnded(w): // nobody misses the variables of a worker that has gone home
 				j.logf("epl: worker %d cannot read variables of worker %d yet: %s; it is tried again when one is read", j.Worker, w, inner(err))
 			}
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait()
 }
 
 // lines are the connections to other workers that nobody reads variables on right now.

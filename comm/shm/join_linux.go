@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/pkg/errors"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/easyparallel/epl/comm/internal/transport"
@@ -78,18 +79,11 @@ func (s *segment) create(k *transport.Call, purpose string, size int) error {
 	}
 	answered := func(i int) bool { return answers[i].Load() != 0 }
 	err = e.connecting(k, func() []int { return s.without(answered) }, func(ctx context.Context) error {
-		errs := make([]error, len(s.members))
-		var all sync.WaitGroup
+		var all errgroup.Group
 		for i := 1; i < len(s.members); i++ {
-			all.Go(func() { errs[i] = e.talk(ctx, s.members[i], purpose, invite(i)) })
+			all.Go(func() error { return e.talk(ctx, s.members[i], purpose, invite(i)) })
 		}
-		all.Wait()
-		for _, err := range errs {
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		return all.Wait()
 	})
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pkg/errors"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/easyparallel/epl/comm/internal/transport"
 	"github.com/easyparallel/epl/internal/checked"
@@ -90,23 +91,22 @@ func (e *engine) connect(k *transport.Call) error {
 		return nil
 	}
 	conns := make([]net.Conn, len(e.team.Members))
-	errs := make([]error, len(e.team.Members))
-	var all sync.WaitGroup
+	var all errgroup.Group
 	for m := range conns {
 		if !e.skips(m) {
-			all.Go(func() { conns[m], errs[m] = e.dial(k, m, "collectives") })
+			all.Go(func() (err error) {
+				conns[m], err = e.dial(k, m, "collectives")
+				return err
+			})
 		}
 	}
-	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			for _, c := range conns {
-				if c != nil {
-					c.Close()
-				}
+	if err := all.Wait(); err != nil {
+		for _, c := range conns {
+			if c != nil {
+				c.Close()
 			}
-			return err
 		}
+		return err
 	}
 	links, waiter, err := newLinks(conns)
 	if err != nil {
