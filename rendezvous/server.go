@@ -91,13 +91,6 @@ func NewServer(addr string, o ServerOptions) (*Server, error) {
 	})
 }
 
-// Serve serves on a listener that is there already. Close closes it.
-func Serve(l net.Listener, o ServerOptions) (*Server, error) {
-	return newServer(o, func(o ServerOptions) (*wire.Listener, error) {
-		return wire.NewListener(l, o.Security, o.Version, o.Logf)
-	})
-}
-
 func newServer(o ServerOptions, listen func(ServerOptions) (*wire.Listener, error)) (*Server, error) {
 	if o.Workers < 1 {
 		return nil, errors.Errorf("epl: a job of %d workers was asked for: expected at least 1", o.Workers)

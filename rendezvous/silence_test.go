@@ -107,7 +107,9 @@ func (p *pipes) dial(ctx context.Context, addr, purpose string, s wire.Security,
 // pipeJobs makes a server whose time is the test's, and describes its workers.
 func pipeJobs(t *testing.T, n int) (*Server, []Options, []*journal) {
 	p := &pipes{}
-	s, err := Serve(p.open(), ServerOptions{Workers: n, Security: testSecurity})
+	s, err := newServer(ServerOptions{Workers: n, Security: testSecurity}, func(o ServerOptions) (*wire.Listener, error) {
+		return wire.NewListener(p.open(), o.Security, o.Version, o.Logf)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func TestWorkersOfOtherProtocolsTellEachOther(t *testing.T) {
 	defer theirs.Close()
 	result := make(chan error, 1)
 	go func() {
-		_, err := Server(t.Context(), ours, testSecurity, "1.0")
+		_, err := server(t.Context(), ours, testSecurity, "1.0", func() {})
 		result <- err
 	}()
 	if _, err := theirs.Write(old(hello, make([]byte, nonceSize))); err != nil {

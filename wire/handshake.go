@@ -77,12 +77,8 @@ func Client(ctx context.Context, conn net.Conn, purpose string, s Security, vers
 	})
 }
 
-// Server makes a connection that was accepted an authenticated one, as the listener. It closes it if that fails.
-func Server(ctx context.Context, conn net.Conn, s Security, version string) (*Conn, error) {
-	return server(ctx, conn, s, version, func() {})
-}
-
-// server tells when the other side has said its first word.
+// server makes a connection that was accepted an authenticated one, as the listener. It closes it if that fails. It tells when
+// the other side has said its first word.
 func server(ctx context.Context, conn net.Conn, s Security, version string, heard func()) (*Conn, error) {
 	return shake(ctx, conn, s, tls.Server, func(conn net.Conn, binding []byte) (*Conn, error) {
 		if binding != nil {

@@ -30,7 +30,7 @@ func shakeHands(d, l net.Conn, purpose string, ds, ls Security, dv, lv string) (
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		listener, lerr = Server(context.Background(), l, ls, lv)
+		listener, lerr = server(context.Background(), l, ls, lv, func() {})
 	}()
 	dialer, derr = Client(context.Background(), d, purpose, ds, dv)
 	<-done
@@ -82,7 +82,7 @@ func TestBytesBehindTheHandshakeAreNotLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := Server(context.Background(), conn, testSecurity, "1")
+	c, err := server(context.Background(), conn, testSecurity, "1", func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestAReplayProvesNothing(t *testing.T) {
 		go io.Copy(io.Discard, c)
 		c.Write(da.sent.Bytes())
 	}()
-	_, err := Server(context.Background(), d, testSecurity, "1")
+	_, err := server(context.Background(), d, testSecurity, "1", func() {})
 	if token := new(TokenError); !errors.As(err, &token) {
 		t.Error(err)
 	}
@@ -224,7 +224,7 @@ func TestASilentPeerIsDropped(t *testing.T) {
 		a, b := net.Pipe()
 		defer a.Close()
 		start := time.Now()
-		_, err := Server(t.Context(), b, testSecurity, "1")
+		_, err := server(t.Context(), b, testSecurity, "1", func() {})
 		if timeout := net.Error(nil); !errors.As(err, &timeout) || !timeout.Timeout() || time.Since(start) != patience {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
@@ -246,7 +246,7 @@ func TestADribblingPeerIsDropped(t *testing.T) {
 			}
 		}()
 		start := time.Now()
-		if _, err := Server(t.Context(), b, testSecurity, "1"); err == nil || time.Since(start) > 2*patience {
+		if _, err := server(t.Context(), b, testSecurity, "1", func() {}); err == nil || time.Since(start) > 2*patience {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 		a.Close()
@@ -270,7 +270,7 @@ func TestAHandshakeEndsWithItsContext(t *testing.T) {
 func TestNoTokenIsNoSecurity(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
-	if _, err := Server(t.Context(), b, Security{}, "1"); err == nil || !strings.Contains(err.Error(), "EPL_TOKEN") {
+	if _, err := server(t.Context(), b, Security{}, "1", func() {}); err == nil || !strings.Contains(err.Error(), "EPL_TOKEN") {
 		t.Error(err)
 	}
 	if _, err := Listen("tcp", "127.0.0.1:0", Security{}, "1", nil); err == nil || !strings.Contains(err.Error(), "EPL_TOKEN") {
@@ -283,11 +283,11 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(append(appendFrame(nil, hello, make([]byte, nonceSize)), appendFrame(nil, proof, make([]byte, 40))...), true)
 	f.Add(append(appendFrame(nil, challenge, make([]byte, nonceSize)), appendFrame(nil, welcome, make([]byte, 40))...), false)
 	f.Add(appendFrame(nil, refusal, nil), false)
-	f.Fuzz(func(t *testing.T, b []byte, server bool) {
+	f.Fuzz(func(t *testing.T, b []byte, listener bool) {
 		conn := &script{Reader: bytes.NewReader(b)}
 		var err error
-		if server {
-			_, err = Server(t.Context(), conn, testSecurity, "1")
+		if listener {
+			_, err = server(t.Context(), conn, testSecurity, "1", func() {})
 		} else {
 			_, err = Client(t.Context(), conn, "x", testSecurity, "1")
 		}
