@@ -106,6 +106,7 @@ func (l *level) Overdue(missing []int) error {
 	return l.hybrid.team.Overdue(l.hybrid.round.First(), members)
 }
 
+// Disagree implements transport.Whole.
 func (l *level) Disagree(member int) error {
 	m := l.members[member]
 	if err := l.hybrid.team.Disagree(l.hybrid.round, m); err != nil {
@@ -114,6 +115,7 @@ func (l *level) Disagree(member int) error {
 	return errors.Errorf("epl: internal error: worker %d is not where it should be in %s", l.hybrid.team.Members[m].Worker, l.hybrid.round.First().Header)
 }
 
+// Corrupted implements transport.Whole.
 func (l *level) Corrupted(member int, cause error) error {
 	return l.hybrid.team.Corrupted(l.hybrid.round.First(), l.members[member], cause)
 }
@@ -134,12 +136,14 @@ func (l *level) do(c transport.Call) error {
 	return l.engine.Collective(&l.round)
 }
 
+// Fail implements transport.Engine.
 func (h *engine) Fail(err error) {
 	for _, e := range h.engines() {
 		e.Fail(err)
 	}
 }
 
+// Close implements transport.Engine.
 func (h *engine) Close() {
 	for _, e := range h.engines() {
 		e.Close()
@@ -158,6 +162,7 @@ func (h *engine) engines() []transport.Engine {
 	return all
 }
 
+// Exchange implements transport.Engine.
 func (h *engine) Exchange(k *transport.Call) error {
 	if h.team.Members[h.team.MemberOf[k.PeerPos]].Host != h.team.Members[h.team.Me].Host {
 		return h.far.Exchange(k)
@@ -167,6 +172,7 @@ func (h *engine) Exchange(k *transport.Call) error {
 	return h.near.Exchange(&c)
 }
 
+// Collective implements transport.Engine.
 func (h *engine) Collective(r *transport.Round) error {
 	h.round = r
 	switch r.First().Op {

@@ -38,6 +38,7 @@ func New(t *transport.Team, instead func(*transport.Team) transport.Engine) tran
 	return &engine{team: t, create: instead, ctx: ctx, stop: stop, pairs: make([]*pair, len(t.Members)), crowded: t.World.Crowded()}
 }
 
+// Collective implements transport.Engine.
 func (e *engine) Collective(r *transport.Round) error {
 	if err := e.failure(); err != nil {
 		return err
@@ -67,6 +68,7 @@ func earliest(r *transport.Round) *transport.Call {
 	return k
 }
 
+// Exchange implements transport.Engine.
 func (e *engine) Exchange(k *transport.Call) error {
 	if err := e.failure(); err != nil {
 		return err
@@ -96,6 +98,7 @@ func (e *engine) connections() transport.Engine {
 	return e.instead
 }
 
+// Fail implements transport.Engine.
 func (e *engine) Fail(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -140,6 +143,7 @@ func (e *engine) stopped(k *transport.Call, member int) error {
 		e.team.Members[member].Worker, k.Header))
 }
 
+// Close implements transport.Engine.
 func (e *engine) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -198,6 +198,7 @@ func (e *engine) lost(k *transport.Call, member int, err error) error {
 	return &transport.LostError{Worker: worker, Reason: strings.TrimPrefix(err.Error(), "epl: ")}
 }
 
+// Fail implements transport.Engine.
 func (e *engine) Fail(err error) {
 	if e.broken.CompareAndSwap(nil, &err) {
 		close(e.failure)
@@ -206,6 +207,7 @@ func (e *engine) Fail(err error) {
 	}
 }
 
+// Close implements transport.Engine.
 func (e *engine) Close() {
 	e.Fail(transport.ErrClosed)
 	e.mu.Lock() // a collective that still runs has been told to stop
@@ -220,6 +222,7 @@ func (e *engine) Close() {
 	e.exchanges.wait()
 }
 
+// Collective implements transport.Engine.
 func (e *engine) Collective(r *transport.Round) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

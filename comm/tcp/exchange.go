@@ -136,6 +136,7 @@ func (x *exchanges) shut() {
 // wait waits until nothing runs any more.
 func (x *exchanges) wait() { x.running.Wait() }
 
+// Exchange implements transport.Engine.
 func (e *engine) Exchange(k *transport.Call) error {
 	if err := e.broken.Load(); err != nil {
 		return *err

@@ -22,6 +22,7 @@ const (
 	HeaderSize  = 32
 )
 
+// Append writes the header.
 func (h Header) Append(to []byte) []byte {
 	for _, x := range [...]uint64{headerMagic, h.Digest, h.pair, h.Bytes} {
 		to = binary.LittleEndian.AppendUint64(to, x)

@@ -177,6 +177,7 @@ func Concat(flats ...any) any {
 	return v.Interface()
 }
 
+// Parts divides some elements at random into n parts, some of which are empty.
 func Parts(rng *rand.Rand, total, n int) []int {
 	counts := make([]int, n)
 	for range min(total, 50) { // some small ones, often empty
@@ -186,6 +187,7 @@ func Parts(rng *rand.Rand, total, n int) []int {
 	return counts
 }
 
+// SeedOf returns random numbers that depend on the arguments only.
 func SeedOf(args ...any) *rand.Rand {
 	var h uint64 = 14695981039346656037
 	for _, b := range []byte(fmt.Sprint(args...)) {

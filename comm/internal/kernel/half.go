@@ -69,6 +69,7 @@ const (
 	f32Inf      = 0xff << 23
 )
 
+// WidenFloat16 turns the bits of float16 values into float32. That is exact.
 func WidenFloat16(f []float32, h []uint16) {
 	h = h[:len(f)]
 	for i, x := range h {
@@ -83,6 +84,7 @@ func WidenFloat16(f []float32, h []uint16) {
 	}
 }
 
+// NarrowFloat16 rounds float32 values to the bits of float16, to nearest, ties to even.
 func NarrowFloat16(h []uint16, f []float32) {
 	h = h[:len(f)]
 	for i, x := range f {

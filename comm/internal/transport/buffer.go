@@ -124,6 +124,7 @@ func MoveToAll(dst []unsafe.Pointer, src unsafe.Pointer, n int) {
 	}
 }
 
+// Total adds up counts.
 func Total(counts []int) (total int) {
 	for _, k := range counts {
 		total += k

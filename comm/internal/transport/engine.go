@@ -48,6 +48,7 @@ func (r *Round) First() *Call { return r.Calls[0] }
 // Span is some elements of a vector that a whole group knows.
 type Span struct{ From, To int }
 
+// Len is the number of elements.
 func (s Span) Len() int { return s.To - s.From }
 
 // Spans returns the elements of each member in a vector whose parts belong to positions, in order.

@@ -90,6 +90,7 @@ type Whole interface {
 	Corrupted(member int, cause error) error
 }
 
+// NewTeam returns the team of some ranks, by position, for a communicator of that name.
 func NewTeam(w *World, ranks []int, name string) *Team {
 	t := &Team{World: w, Ranks: ranks, Name: name, Me: -1}
 	for pos, r := range ranks {
