@@ -43,6 +43,8 @@ func (r *reader) program() (err error) {
 	}
 	for {
 		switch {
+		case r.accept("passes"):
+			err = r.passes()
 		case r.accept("instances"):
 			err = r.local()
 		case r.accept("taskgraph"):
@@ -141,6 +143,17 @@ func (r *reader) valueLater(use func(*Value)) error {
 		}
 		return err
 	})
+	return nil
+}
+
+func (r *reader) passes() error {
+	for r.peek() == '"' {
+		name, err := r.quoted()
+		if err != nil {
+			return err
+		}
+		r.p.Passes = append(r.p.Passes, name)
+	}
 	return nil
 }
 

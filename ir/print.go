@@ -43,6 +43,13 @@ func (w *printer) printf(format string, args ...any) { fmt.Fprintf(w.out, format
 func (p *Program) write(out *strings.Builder, elide bool) {
 	w := printer{out: out, elide: elide, closures: map[*Func]int{}}
 	w.printf("program %q\n", p.Name)
+	if len(p.Passes) > 0 {
+		w.printf("passes")
+		for _, name := range p.Passes {
+			w.printf(" %q", name)
+		}
+		w.printf("\n")
+	}
 	if l := p.Local; l != nil {
 		w.printf("instances %d %d\n", l.Replicas, l.MicroBatches)
 	}

@@ -26,6 +26,9 @@ type Program struct {
 	Stages []Stage
 	// Local is the local view, nil for a program that simply runs once.
 	Local *Local
+	// Passes are the passes that the program has been through, by name, in order; none: it is as it was recorded. What
+	// holds in it, and which passes may follow, depends on them.
+	Passes []string
 
 	// OutputsKnown is false when EPL never saw the GoMLX graph of this program (nothing in it is annotated), so that
 	// it cannot tell variable updates from results: all outputs then count as results.

@@ -58,6 +58,7 @@ main {
 
 // instances is a valid program with a local view.
 const instances = `program "instances"
+passes "taskgraphs" "local-view"
 instances 2 3
 taskgraph 0 "" replicate(1) implicit
 variable "/w" %1 trainable update %7 taskgraph 0

@@ -17,10 +17,11 @@ import (
 	"github.com/easyparallel/epl/passes"
 )
 
-// mixed runs the pass alone.
+// mixed runs the pass alone, but for what it needs.
 func mixed(t *testing.T, p *ir.Program, o passes.Options) (log []string) {
 	t.Helper()
 	o.AMPLog = func(line string) { log = append(log, line) }
+	p.Passes = []string{"taskgraphs"}
 	if _, err := passes.Run(p, passes.Set{"amp": true}, o, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -161,6 +162,7 @@ func runTyped(t *testing.T, p *ir.Program) (results [][]float64) {
 // Prediction has no gradients, and stays as it is.
 func TestOnlyTrainingIsMixed(t *testing.T) {
 	const text = `program "predict"
+passes "taskgraphs" "amp"
 input %0
 outputs result
 main {

@@ -85,6 +85,5 @@ func zeros(p *ir.Program, at *ir.Op, s shapes.Shape) *ir.Value {
 // put inserts an op where another is, for the same purpose.
 func put(p *ir.Program, at, op *ir.Op) *ir.Value {
 	p.Main.InsertBefore(at, op)
-	op.Of = at.Of
 	return op.Outputs[0]
 }

@@ -47,8 +47,12 @@ func applyGroups(p *ir.Program, o Options) (int, error) {
 		}
 		need(v)
 	}
+	n := 0
 	for op, g := range group {
-		op.Region = g
+		if op.Region != g {
+			op.Region = g
+			n++
+		}
 	}
-	return len(group), nil
+	return n, nil
 }

@@ -2,7 +2,7 @@
 // values: bit for bit, or within rounding where the pass says so.
 //
 // [Table] lists every pass in the order in which they run, with the reason why it exists. [Run] runs those that are
-// switched on, and verifies the program after each. [Switches] are of the engine for CPUs, which runs what passes leave.
+// switched on, and verifies the program after each. What a pass may assume is declared, as facts: [Fact]. [Switches] are of the engine for CPUs, which runs what passes leave.
 package passes
 
 import (
@@ -25,6 +25,11 @@ type Pass struct {
 	Exact bool
 	// Needed passes make the program what the plan says; they cannot be switched off.
 	Needed bool
+	// Needs must hold in the program that goes in. Leaves hold afterwards, whether or not there was something to do, and Ends
+	// no more. Nothing else says where a pass belongs in the order.
+	Needs, Leaves, Ends []Fact
+	// Once: a program may go through it only once. Other passes change nothing when they run again.
+	Once bool
 	// Run changes the program in place and returns how many things it changed.
 	Run func(*ir.Program, Options) (int, error)
 }
@@ -101,34 +106,48 @@ func (o Options) inPieces() bool { return o.divides() || o.ApplyGroups > 1 || o.
 
 // Table holds all passes in order.
 var Table = []Pass{
-	{Name: "taskgraphs", Needed: true, Run: taskGraphs,
+	{Name: "taskgraphs", Needed: true, Once: true, Run: taskGraphs,
+		Needs: []Fact{OpOf, GlobalView}, Leaves: []Fact{Stages},
 		Why: "an op runs on the devices of its TaskGraph: those outside every scope join the neighbour that costs least traffic"},
 	{Name: "fused", Run: always(fused),
+		Needs: []Fact{GlobalView}, Ends: []Fact{OpOf},
 		Why: "gradients go through the written-out twin of a fused op, so that in training both would be computed: keep the twin"},
 	{Name: "empty", Exact: true, Run: always(empty),
+		Needs: []Fact{GlobalView}, Ends: []Fact{OpOf},
 		Why: "tensors without elements need no computing, and inner backends fail on some of them: they become zeros, and so do sums over none"},
 	{Name: "dead-code", Exact: true, Run: always(analysis.Sweep),
-		Why: "GoMLX records alternatives that nobody uses: whatever no output needs is dropped"},
+		Ends: []Fact{OpOf},
+		Why:  "GoMLX records alternatives that nobody uses: whatever no output needs is dropped"},
 	{Name: "common", Exact: true, Run: always(common),
+		Needs: []Fact{Stages, GlobalView}, Ends: []Fact{OpOf},
 		Why: "equal ops on equal inputs, which automatic differentiation makes in numbers, are computed once"},
-	{Name: "amp", Needed: true, Run: amp,
+	{Name: "amp", Needed: true, Once: true, Run: amp,
+		Needs: []Fact{Stages, GlobalView}, Leaves: []Fact{Precision}, Ends: []Fact{OpOf},
 		Why: "dots are faster in half precision, and what they read takes half the memory: weights stay float32, sums and norms too"},
 	{Name: "transpose", Exact: true, Run: always(transposes),
+		Needs: []Fact{Stages, GlobalView}, Ends: []Fact{OpOf},
 		Why: "transposes that change nothing, or undo each other, are dropped; moving axes of size 1 is a reshape"},
-	{Name: "regions", Needed: true, Run: regions,
+	{Name: "regions", Needed: true, Once: true, Run: regions,
+		Needs: []Fact{Stages, Precision, GlobalView}, Leaves: []Fact{Regions},
 		Why: "what a device does for a micro-batch is divided where the model repeats: activations, and weights, live for a part of it"},
-	{Name: "local-view", Needed: true, Run: localView,
+	{Name: "local-view", Needed: true, Once: true, Run: localView,
+		Needs: []Fact{Stages, Precision, Regions, GlobalView}, Leaves: []Fact{Instances}, Ends: []Fact{GlobalView},
 		Why: "model replicas and micro-batches are instances of the program: what must be the same everywhere is merged"},
 	{Name: "places", Needed: true, Run: places,
+		Needs: []Fact{Stages, Instances}, Leaves: []Fact{Places}, Ends: []Fact{OpOf},
 		Why: "every op runs on one device of the model replica; gradients of a variable that stages share meet once per step"},
-	{Name: "shard", Needed: true, Run: partition,
+	{Name: "shard", Needed: true, Once: true, Run: partition,
+		Needs: []Fact{Places}, Leaves: []Fact{DeviceOps}, Ends: []Fact{OpOf},
 		Why: "the devices of a stage take a part of the batch each, and reduce or gather where a result needs all of it"},
-	{Name: "recompute", Needed: true, Run: recompute,
+	{Name: "recompute", Needed: true, Once: true, Run: recompute,
+		Needs: []Fact{Regions, Instances, DeviceOps}, Leaves: []Fact{Copies}, Ends: []Fact{OpOf},
 		Why: "backward computes what it reads of forward again, region by region, so that only checkpoints live in between"},
-	{Name: "zero", Needed: true, Run: zero,
+	{Name: "zero", Needed: true, Once: true, Run: zero,
+		Needs: []Fact{Regions, Instances, DeviceOps, Copies}, Leaves: []Fact{Parts}, Ends: []Fact{OpOf},
 		Why: "model replicas share optimizer state, gradients and weights (zero.level): each keeps and computes a part of them"},
 	{Name: "apply-groups", Needed: true, Run: applyGroups,
-		Why: "the optimizer takes some variables after the other (optimizer.num_apply_group): what it needs on the way is less"},
+		Needs: []Fact{Instances, Parts},
+		Why:   "the optimizer takes some variables after the other (optimizer.num_apply_group): what it needs on the way is less"},
 }
 
 // always makes a pass of a rewrite that needs no options and cannot fail.
@@ -224,15 +243,17 @@ type Step struct {
 // Run applies the passes of the set, in the order of the table, and verifies the program after each. after, if not
 // nil, is called after every pass that ran.
 func Run(p *ir.Program, on Set, o Options, after func(Pass, *ir.Program)) ([]Step, error) {
+	return run(Table, p, on, o, after)
+}
+
+func run(table []Pass, p *ir.Program, on Set, o Options, after func(Pass, *ir.Program)) ([]Step, error) {
 	var steps []Step
-	for i, pass := range Table {
-		if i == 1 { // the first pass is the last that may ask what backward ops belong to: it may go
-			for _, op := range p.Main.Ops {
-				op.Of = nil
-			}
-		}
+	for _, pass := range table {
 		if !on[pass.Name] {
 			continue
+		}
+		if err := pass.begin(p); err != nil {
+			return steps, err
 		}
 		step := Step{Pass: pass.Name, OpsBefore: p.NumOps()}
 		var err error

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,9 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	_ "github.com/gomlx/compute/gobackend"
 
+	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/internal/equiv"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
 )
@@ -51,19 +54,143 @@ func TestEachPassDoesWhatItsGoldenFileShows(t *testing.T) {
 	}
 }
 
-// A pass that finds nothing to do leaves the program as it is.
+// Run again on what it left, with the same options, a pass changes nothing; or, if it says that it runs once, it is refused.
 func TestRunningAPassTwiceChangesNothingMore(t *testing.T) {
 	for _, pass := range passes.Table {
 		before, _ := golden(t, "testdata/"+pass.Name+".txt")
 		p := parse(t, before)
-		if _, err := pass.Run(p, options(pass)); err != nil {
+		if _, err := passes.Run(p, passes.Set{pass.Name: true}, options(pass), nil); err != nil {
 			t.Fatal(err)
 		}
-		once := p.String()
-		if n, _ := pass.Run(p, passes.Options{}); n != 0 || p.String() != once {
-			t.Errorf("%s: the second run made %d changes", pass.Name, n)
+		runAgain(t, pass, p, options(pass))
+	}
+}
+
+func TestRunningEachPassOfAPlanTwiceChangesNothingMore(t *testing.T) {
+	on, err := passes.Parse("all", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stages := recordedStep(t, equiv.Models()[0])
+	places := [][]int{{0, 1}} // a stage of two devices, and others of one
+	for i := range stages.TaskGraphs[1:] {
+		places = append(places, []int{i + 2})
+	}
+	transformer := recordedStep(t, transformerOf(2, epl.Replicate(1, "all")))
+	for name, c := range map[string]struct {
+		p *ir.Program
+		o passes.Options
+	}{
+		"one device": {transformer, passes.Options{}},
+		"memory": {transformer, passes.Options{Local: &ir.Local{Replicas: 2, MicroBatches: 3}, Checkpoint: "auto", Zero: passes.ZeroWeights, ApplyGroups: 3,
+			AMP: dtypes.BFloat16, AMPBarriers: true}},
+		"devices": {transformer, passes.Options{Local: &ir.Local{Replicas: 2, MicroBatches: 1}, Places: [][]int{{0, 1}}, Zero: passes.ZeroGradients, Regions: true, Offload: true}},
+		"stages":  {stages, passes.Options{Local: &ir.Local{Replicas: 1, MicroBatches: 3}, Places: places, Checkpoint: "auto", CheckGradients: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := passes.Run(c.p.Clone(), on, c.o, func(pass passes.Pass, p *ir.Program) { runAgain(t, pass, p, c.o) })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// runAgain runs a pass on a program that has just been through it.
+func runAgain(t *testing.T, pass passes.Pass, p *ir.Program, o passes.Options) {
+	t.Helper()
+	once := p.String()
+	steps, err := passes.Run(p, passes.Set{pass.Name: true}, o, nil)
+	switch {
+	case pass.Once:
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("pass %q, which may run only once", pass.Name)) {
+			t.Errorf("%s: a second run gives %v", pass.Name, err)
+		}
+	case err != nil:
+		t.Errorf("%s: a second run gives %v", pass.Name, err)
+	case steps[0].Changes != 0:
+		t.Errorf("%s: the second run made %d changes", pass.Name, steps[0].Changes)
+	}
+	if p.String() != once {
+		t.Errorf("%s: the second run changed the program", pass.Name)
+	}
+}
+
+// The order of passes is what their declarations allow: others are refused, with the passes that are in the wrong order.
+func TestOnlyOrdersThatTheDeclarationsAllowAreRun(t *testing.T) {
+	on, err := passes.Parse("all", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := golden(t, "testdata/taskgraphs.txt")
+	run := func(order []passes.Pass) error {
+		_, err := passes.RunTable(order, parse(t, before), on, passes.Options{}, nil)
+		return err
+	}
+	r := rand.New(rand.NewSource(1))
+	refused, ran := 0, 0
+	for range 500 {
+		order := slices.Clone(passes.Table)
+		for range 1 + r.Intn(3) {
+			i := r.Intn(len(order) - 1)
+			order[i], order[i+1] = order[i+1], order[i]
+		}
+		want := allowed(order)
+		if err := run(order); (err == nil) != want {
+			t.Fatalf("%s: allowed: %v, but %v", names(order), want, err)
+		}
+		if want {
+			ran++
+		} else {
+			refused++
 		}
 	}
+	if refused < 50 || ran < 50 {
+		t.Errorf("%d orders were refused, %d not: there should be many of both", refused, ran)
+	}
+	move := func(name, before string) []passes.Pass {
+		at := func(s []passes.Pass, name string) int {
+			return slices.IndexFunc(s, func(p passes.Pass) bool { return p.Name == name })
+		}
+		pass := passes.Table[at(passes.Table, name)]
+		rest := slices.DeleteFunc(slices.Clone(passes.Table), func(p passes.Pass) bool { return p.Name == name })
+		return slices.Insert(rest, at(rest, before), pass)
+	}
+	for _, c := range []struct{ name, before, want string }{
+		{"dead-code", "taskgraphs", `pass "taskgraphs" needs the fact "op-of", which does not hold in program "two stages": pass "dead-code" has ended it`},
+		{"places", "local-view", `pass "places" needs the fact "instances", which does not hold in program "two stages": it comes from pass "local-view", which has not run`},
+		{"local-view", "common", `pass "local-view" needs the fact "precision", which does not hold in program "two stages": it comes from pass "amp", which has not run`},
+	} {
+		if err := run(move(c.name, c.before)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s before %s gives %v", c.name, c.before, err)
+		}
+	}
+}
+
+// allowed tells whether every pass of an order has what it needs, by its declaration.
+func allowed(order []passes.Pass) bool {
+	holds := map[passes.Fact]bool{passes.OpOf: true, passes.GlobalView: true}
+	for _, pass := range order {
+		for _, f := range pass.Needs {
+			if !holds[f] {
+				return false
+			}
+		}
+		for _, f := range pass.Ends {
+			holds[f] = false
+		}
+		for _, f := range pass.Leaves {
+			holds[f] = true
+		}
+	}
+	return true
+}
+
+func names(order []passes.Pass) (names []string) {
+	for _, p := range order {
+		names = append(names, p.Name)
+	}
+	return names
 }
 
 // options are what the golden file of a pass is made with.

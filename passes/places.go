@@ -113,12 +113,6 @@ func partition(p *ir.Program, o Options) (int, error) {
 	if !slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 }) {
 		return 0, nil
 	}
-	index := analysis.Of(p)
-	for _, op := range p.Main.Ops {
-		if !op.IsLeaf() && op.Place != p.Stages[index.Stage(op)].Places[0] {
-			return 0, nil // it was done before
-		}
-	}
 	before := p.NumOps()
 	chosen, err := shard.Search(p)
 	if err != nil {

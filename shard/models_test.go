@@ -94,7 +94,9 @@ func staged(t testing.TB, p *ir.Program, devices ...int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	delete(on, "shard") // that is what is tested
+	for _, name := range []string{"shard", "recompute", "zero", "apply-groups"} { // the first is what is tested, the others need it
+		delete(on, name)
+	}
 	o := passes.Options{Local: &ir.Local{Replicas: 1, MicroBatches: 2}}
 	next := 0
 	for _, k := range devices {

@@ -1,0 +1,4 @@
+package passes
+
+// RunTable runs the passes of another table.
+var RunTable = run
