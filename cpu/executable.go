@@ -9,6 +9,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/cpu/gemm"
 	"github.com/easyparallel/epl/cpu/pool"
 	"github.com/easyparallel/epl/ir"
 )
@@ -302,7 +303,11 @@ func (x *executable) step(step []*task, jobs []job, arena unsafe.Pointer) error 
 		}
 		return nil
 	case t.dot != nil:
-		return t.dot.Run(team, unsafe.Add(mem[0], t.dotOffsets[0]), unsafe.Add(mem[1], t.dotOffsets[1]), mem[2])
+		var then gemm.Then
+		if len(step) > 1 {
+			then = step[1].code.then(t.dot.N, jobs[1].mem)
+		}
+		return t.dot.Run(team, unsafe.Add(mem[0], t.dotOffsets[0]), unsafe.Add(mem[1], t.dotOffsets[1]), mem[2], then)
 	case t.native != nil:
 		return t.native(team, mem[:t.reads], mem[t.reads:])
 	}

@@ -159,7 +159,11 @@ func (p *plan) together(number int) (all emit.Step) {
 			all = s
 			continue
 		}
-		all.Together++
+		if all.Kind == emit.Group {
+			all.Together++
+		} else {
+			all.Then = s.What
+		}
 		all.Ops += s.Ops
 		all.Flops += s.Flops
 		all.Read += s.Read

@@ -155,6 +155,7 @@ func TestEverySwitchChangesThePlan(t *testing.T) {
 			}
 			return true
 		}},
+		{"fuse-dot", func(l *emit.Listing) bool { return l.Steps[len(l.Steps)-1].Number > all.Steps[len(all.Steps)-1].Number }},
 		{"views", func(l *emit.Listing) bool { return strings.Contains(l.String(), "Identity") }},
 		{"in-place", func(l *emit.Listing) bool { return l.InPlace() == 0 && all.InPlace() > 0 }},
 	} {

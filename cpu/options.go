@@ -12,14 +12,15 @@ type options struct {
 	reduce      bool // reductions are fused with others
 	views       bool // ops that only move elements are strides
 	inPlace     bool // results take the memory of what is read for the last time
+	dots        bool // what follows a product runs on its parts while they are in caches
 	loops       bool // simple ops of a group that follow each other are one loop
 }
 
 // everything is what a device does unless it is told otherwise.
-var everything = options{elementwise: true, reduce: true, views: true, inPlace: true, loops: true}
+var everything = options{elementwise: true, reduce: true, views: true, inPlace: true, dots: true, loops: true}
 
 // Without switches some of what the engine does off, by the names of EPL_PASSES: "fuse-elementwise", "fuse-reduce",
-// "views", "in-place", "loops". No bit of a result depends on them.
+// "fuse-dot", "views", "in-place", "loops". No bit of a result depends on them.
 func Without(names ...string) Option {
 	return func(b *Backend) {
 		for _, name := range names {
@@ -32,6 +33,8 @@ func Without(names ...string) Option {
 				b.opts.views = false
 			case "in-place":
 				b.opts.inPlace = false
+			case "fuse-dot":
+				b.opts.dots = false
 			case "loops":
 				b.opts.loops = false
 			default:

@@ -312,7 +312,7 @@ func (b *builder) schedule() {
 			}
 		}
 		t.node = n
-		if k := len(b.steps) - 1; k >= 0 && b.together(b.steps[k], t) {
+		if k := len(b.steps) - 1; k >= 0 && (b.together(b.steps[k], t) || b.follows(b.steps[k], t)) {
 			b.steps[k] = append(b.steps[k], t)
 		} else {
 			b.steps = append(b.steps, []*task{t})

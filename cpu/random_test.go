@@ -48,7 +48,7 @@ func engines(t testing.TB) map[string]compute.Backend {
 		"unfused":         cpu.New(opByOp(t), 1, unfused),
 		"no views":        cpu.New(opByOp(t), 1, cpu.Without("views")),
 		"not in place":    cpu.New(opByOp(t), 1, cpu.Without("in-place", "fuse-elementwise")),
-		"no loops":        cpu.New(opByOp(t), 1, cpu.Without("loops")),
+		"no loops":        cpu.New(opByOp(t), 1, cpu.Without("loops", "fuse-dot")),
 		"no reductions":   cpu.New(opByOp(t), 1, cpu.Without("fuse-reduce")),
 	}
 	for _, b := range list {

@@ -74,6 +74,8 @@ type Step struct {
 	Why string
 	// Together is how many steps of the kind this stands for, where several are looked at as one.
 	Together int
+	// Then is the ops of the group that is done with each part of a product, where they are looked at as one.
+	Then string
 }
 
 // String says what the step does, in a few words.
@@ -84,6 +86,9 @@ func (s Step) String() string {
 	text := s.What + " " + s.Size
 	if s.Kernel != "" {
 		text += ", kernel " + s.Kernel
+	}
+	if s.Then != "" {
+		text += ", then " + s.Then
 	}
 	return text
 }

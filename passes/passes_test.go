@@ -296,12 +296,12 @@ func TestPassesAreSwitchedByName(t *testing.T) {
 		want   string
 		warned int
 	}{
-		{"", "fused empty dead-code common transpose engine fuse-elementwise fuse-reduce loops views in-place", 0},
+		{"", "fused empty dead-code common transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 0},
 		{"none", "", 0},
 		{"none,common", "common", 0},
-		{"-fused, -COMMON", "empty dead-code transpose engine fuse-elementwise fuse-reduce loops views in-place", 0},
-		{"none,all,-common", "fused empty dead-code transpose engine fuse-elementwise fuse-reduce loops views in-place", 0},
-		{"all,-swap-dot,-sum-dot,-fused", "empty dead-code common transpose engine fuse-elementwise fuse-reduce loops views in-place", 2},
+		{"-fused, -COMMON", "empty dead-code transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 0},
+		{"none,all,-common", "fused empty dead-code transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 0},
+		{"all,-swap-dot,-sum-dot,-fused", "empty dead-code common transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 2},
 		{"none,engine,-views,in-place", "engine in-place", 0},
 	} {
 		warned := 0

@@ -20,6 +20,8 @@ var Switches = []Switch{
 		Why: "elementwise ops on the same elements run together, block by block, so that values in between stay in caches"},
 	{Name: "fuse-reduce", Exact: true,
 		Why: "sums, maxima and other reductions run together with what computes their operands and reads their results"},
+	{Name: "fuse-dot", Exact: true,
+		Why: "what is done with a product, such as a bias, an activation or a norm, is done with each part of it as soon as it is computed"},
 	{Name: "loops", Exact: true,
 		Why: "simple ops that follow each other in what runs together are one loop of machine code; off: a kernel for each"},
 	{Name: "views", Exact: true,

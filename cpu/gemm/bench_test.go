@@ -131,7 +131,7 @@ func measure(b *testing.B, name string, team *pool.Pool, p *Product) {
 			}
 		}
 		for b.Loop() {
-			if err := p.Run(team, ptr(x), ptr(y), ptr(z)); err != nil {
+			if err := p.Run(team, ptr(x), ptr(y), ptr(z), nil); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -27,7 +27,13 @@ type Product struct {
 	// CRow is the distance of the rows of C; its columns are contiguous.
 	CRow  int
 	Batch []Batch
+	// WholeRows: no row of C is shared by threads, because what is done Then needs it whole.
+	WholeRows bool
 }
+
+// Then is called with a part of C as soon as it is computed, while it is in the fastest caches, by the thread that computed it: the first
+// row, how many rows, the first column, how many columns. Only products of one entry have it.
+type Then func(w *pool.Worker, row, rows, col, cols int)
 
 // Matrix are the strides of an operand, in elements.
 type Matrix struct{ Row, Col int }
@@ -87,25 +93,25 @@ const packRun = 16
 // small is the work, in multiplications, below which a product is not worth sharing out.
 const small = 1 << 16
 
-// Run computes the product.
-func (p *Product) Run(team *pool.Pool, a, b, c unsafe.Pointer) error {
+// Run computes the product. then may be nil.
+func (p *Product) Run(team *pool.Pool, a, b, c unsafe.Pointer, then Then) error {
 	switch p.DType {
 	case dtypes.Float64:
-		return run(p, &micro64, team, a, b, c)
+		return run(p, &micro64, team, a, b, c, then)
 	case dtypes.Float32:
-		return run(p, &micro32, team, a, b, c)
+		return run(p, &micro32, team, a, b, c, then)
 	}
-	return integers[p.DType](p, team, a, b, c)
+	return integers[p.DType](p, team, a, b, c, then)
 }
 
 // integers multiply by the portable microkernel, and wrap around: the order of sums does not matter, nor does the sign.
-var integers = map[dtypes.DType]func(p *Product, team *pool.Pool, a, b, c unsafe.Pointer) error{
+var integers = map[dtypes.DType]func(p *Product, team *pool.Pool, a, b, c unsafe.Pointer, then Then) error{
 	dtypes.Int8: runIntegers[uint8], dtypes.Int16: runIntegers[uint16], dtypes.Int32: runIntegers[uint32], dtypes.Int64: runIntegers[uint64],
 	dtypes.Uint8: runIntegers[uint8], dtypes.Uint16: runIntegers[uint16], dtypes.Uint32: runIntegers[uint32], dtypes.Uint64: runIntegers[uint64],
 }
 
-func runIntegers[T element](p *Product, team *pool.Pool, a, b, c unsafe.Pointer) error {
-	return run(p, &micro[T]{rows: portableRows, cols: portableCols, tile: tile[T], pack: pack[T]}, team, a, b, c)
+func runIntegers[T element](p *Product, team *pool.Pool, a, b, c unsafe.Pointer, then Then) error {
+	return run(p, &micro[T]{rows: portableRows, cols: portableCols, tile: tile[T], pack: pack[T]}, team, a, b, c, then)
 }
 
 // parts is into how many rows and columns of blocks the result of one entry is cut, for so many threads.
@@ -121,6 +127,9 @@ func (p *Product) parts(threads int) (rows, cols int) {
 	}
 	want := min(blocks, work/small+1)
 	rows, cols = 1, 1
+	if p.WholeRows {
+		return max(min(want, p.M/24), 1), 1
+	}
 	for rows*cols < want {
 		// The longer side of a block is cut, so that what is packed is used as often as possible.
 		m, n := p.M/(rows+1), p.N/(cols+1)
@@ -138,7 +147,7 @@ func (p *Product) parts(threads int) (rows, cols int) {
 	return rows, cols
 }
 
-func run[T element](p *Product, k *micro[T], team *pool.Pool, a, b, c unsafe.Pointer) error {
+func run[T element](p *Product, k *micro[T], team *pool.Pool, a, b, c unsafe.Pointer, then Then) error {
 	rows, cols := p.parts(team.Threads())
 	size := int(unsafe.Sizeof(*new(T)))
 	from := newSource(p, k)
@@ -151,8 +160,12 @@ func run[T element](p *Product, k *micro[T], team *pool.Pool, a, b, c unsafe.Poi
 		if m0 == m1 || n0 == n1 {
 			return
 		}
+		var done func(row, rows int)
+		if then != nil {
+			done = func(row, rows int) { then(w, m0+row, rows, n0, n1-n0) }
+		}
 		block(p, k, from, w,
-			unsafe.Add(a, (oa+m0*p.A.Row)*from.size), unsafe.Add(b, (ob+n0*p.B.Col)*from.size), unsafe.Add(c, (oc+m0*p.CRow+n0)*size), m1-m0, n1-n0)
+			unsafe.Add(a, (oa+m0*p.A.Row)*from.size), unsafe.Add(b, (ob+n0*p.B.Col)*from.size), unsafe.Add(c, (oc+m0*p.CRow+n0)*size), m1-m0, n1-n0, done)
 	})
 }
 
@@ -162,8 +175,8 @@ func cut(n, parts, i, unit int) (from, to int) {
 	return min(n, i*units/parts*unit), min(n, (i+1)*units/parts*unit)
 }
 
-// block computes m×n elements of the result on one thread.
-func block[T element](p *Product, k *micro[T], from source[T], w *pool.Worker, a, b, c unsafe.Pointer, m, n int) {
+// block computes m×n elements of the result on one thread. done, if it is not nil, is told which of its rows are.
+func block[T element](p *Product, k *micro[T], from source[T], w *pool.Worker, a, b, c unsafe.Pointer, m, n int, done func(row, rows int)) {
 	size := int(unsafe.Sizeof(*new(T)))
 	steps := depthOf(p.K)
 	panels := (n + k.cols - 1) / k.cols
@@ -205,11 +218,17 @@ func block[T element](p *Product, k *micro[T], from source[T], w *pool.Worker, a
 				}
 				k.tile(kl, panelA, panelB, unsafe.Add(c, (i*p.CRow+j*k.cols)*size), p.CRow, rows, min(k.cols, n-j*k.cols), k0 > 0)
 			}
+			if done != nil && k0+kl == p.K {
+				done(i, rows)
+			}
 		}
 	}
 	if p.K == 0 {
 		for i := range m {
 			clear(unsafe.Slice((*T)(unsafe.Add(c, i*p.CRow*size)), n))
+		}
+		if done != nil {
+			done(0, m)
 		}
 	}
 }

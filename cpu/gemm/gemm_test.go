@@ -93,10 +93,30 @@ func check[T float](t *testing.T, d dtypes.DType, unit float64) {
 		for _, team := range teams {
 			c := numbers[T](r, len(want)+8)
 			before := append([]T(nil), c...)
-			if err := p.Run(team, ptr(a[middle:]), ptr(b[middle:]), ptr(c)); err != nil {
+			// then is called once for every element, when its value is final.
+			var then Then
+			seen := make([]T, len(c))
+			times := make([]int, len(c))
+			if p.WholeRows = r.IntN(2) == 0; p.Entries() == 1 {
+				then = func(_ *pool.Worker, row, rows, col, cols int) {
+					if p.WholeRows && cols != p.N {
+						panic("a part of a row")
+					}
+					for i := row; i < row+rows; i++ {
+						for j := col; j < col+cols; j++ {
+							seen[i*p.CRow+j] = c[i*p.CRow+j]
+							times[i*p.CRow+j]++
+						}
+					}
+				}
+			}
+			if err := p.Run(team, ptr(a[middle:]), ptr(b[middle:]), ptr(c), then); err != nil {
 				t.Fatal(err)
 			}
 			for i := range want {
+				if then != nil && !p.outside(i) && (times[i] != 1 || !near(float64(seen[i]), float64(c[i]), 0)) {
+					t.Fatalf("%+v: element %d is %v, and was seen %d times, as %v", *p, i, c[i], times[i], seen[i])
+				}
 				if p.outside(i) {
 					if c[i] != before[i] {
 						t.Fatalf("%+v: element %d beside the result was written", *p, i)
@@ -142,11 +162,11 @@ func TestProductsOfHalfPrecisionAreThoseOfTheSameFloats(t *testing.T) {
 				p := &Product{DType: dtypes.Float32, M: 1 + r.IntN(70), N: 1 + r.IntN(70), K: r.IntN(300)}
 				p.A, p.B, p.CRow = layouts(p.M, p.K)[r.IntN(7)], layouts(p.K, p.N)[r.IntN(7)], p.N
 				want, got := make([]float32, p.M*p.N), make([]float32, p.M*p.N)
-				if err := p.Run(team, ptr(floats), ptr(floats), ptr(want)); err != nil {
+				if err := p.Run(team, ptr(floats), ptr(floats), ptr(want), nil); err != nil {
 					t.Fatal(err)
 				}
 				p.In = in
-				if err := p.Run(team, ptr(halves), ptr(halves), ptr(got)); err != nil {
+				if err := p.Run(team, ptr(halves), ptr(halves), ptr(got), nil); err != nil {
 					t.Fatal(err)
 				}
 				if !slices.Equal(want, got) {
@@ -183,7 +203,7 @@ func TestIntegersWrapAround(t *testing.T) {
 					x[i] = byte(r.Uint32())
 				}
 			}
-			if err := p.Run(team, unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), unsafe.Pointer(&c[0])); err != nil {
+			if err := p.Run(team, unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), unsafe.Pointer(&c[0]), nil); err != nil {
 				t.Fatal(err)
 			}
 			at := func(x []byte, i int) (v uint64) {

@@ -58,6 +58,7 @@ type Worker struct {
 	Index   int
 	Args    kernel.Args
 	scratch []byte
+	beside  []byte
 
 	_    cacheLine
 	mine span // of the job's tasks
@@ -97,11 +98,17 @@ func (s *span) last() int {
 }
 
 // Scratch returns n bytes that begin on a cache line; what they held is lost at the next call.
-func (w *Worker) Scratch(n int) unsafe.Pointer {
-	if len(w.scratch) < n+64 {
-		w.scratch = make([]byte, n+64)
+func (w *Worker) Scratch(n int) unsafe.Pointer { return atLeast(&w.scratch, n) }
+
+// Beside returns n bytes that are not those of Scratch, for who is called by who uses them.
+func (w *Worker) Beside(n int) unsafe.Pointer { return atLeast(&w.beside, n) }
+
+// atLeast returns n bytes of memory that is made when it is too small.
+func atLeast(b *[]byte, n int) unsafe.Pointer {
+	if len(*b) < n+64 {
+		*b = make([]byte, n+64)
 	}
-	p := unsafe.Pointer(unsafe.SliceData(w.scratch))
+	p := unsafe.Pointer(unsafe.SliceData(*b))
 	return unsafe.Add(p, -uintptr(p)&63)
 }
 
