@@ -10,7 +10,7 @@ import (
 // String prints the whole program, as text that [Parse] reads back.
 func (p *Program) String() string {
 	var w strings.Builder
-	p.write(&w, false)
+	p.write(&w, printer{})
 	return w.String()
 }
 
@@ -18,7 +18,7 @@ func (p *Program) String() string {
 // parse back when there are any.
 func (p *Program) Fprint(w io.Writer) error {
 	var s strings.Builder
-	p.write(&s, true)
+	p.write(&s, printer{elide: true})
 	_, err := io.WriteString(w, s.String())
 	return err
 }
@@ -34,14 +34,15 @@ type printer struct {
 	out      *strings.Builder
 	elide    bool // leave out long constants
 	outline  bool // leave out bodies of closures
+	bare     bool // leave out the lines of the user
 	indent   int
 	closures map[*Func]int
 }
 
 func (w *printer) printf(format string, args ...any) { fmt.Fprintf(w.out, format, args...) }
 
-func (p *Program) write(out *strings.Builder, elide bool) {
-	w := printer{out: out, elide: elide, closures: map[*Func]int{}}
+func (p *Program) write(out *strings.Builder, w printer) {
+	w.out, w.closures = out, map[*Func]int{}
 	w.printf("program %q\n", p.Name)
 	if len(p.Passes) > 0 {
 		w.printf("passes")
@@ -134,7 +135,7 @@ func (w *printer) flag(word string, set bool) {
 }
 
 func (w *printer) source(s Source) {
-	if s != "" {
+	if s != "" && !w.bare {
 		w.printf(" %s", strconv.Quote(string(s)))
 	}
 }

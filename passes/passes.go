@@ -76,6 +76,10 @@ type Options struct {
 	AMPBarriers bool
 	// AMPLog is told what mixed precision decides about every op; nil: nobody.
 	AMPLog func(line string)
+	// Choices are what was chosen for single ops and variables.
+	Choices Choices
+	// Before is called before each pass that runs, and may write the choices for it: as [Choose] does. nil: they are there.
+	Before func(pass string, p *ir.Program, o *Options) error
 	// Timeline: a step runs in pieces, even on one device, because a timeline is made of them.
 	Timeline bool
 	// Note is told what a user should know of what passes did; nil: nobody.
@@ -257,6 +261,11 @@ func run(table []Pass, p *ir.Program, on Set, o Options, after func(Pass, *ir.Pr
 		}
 		step := Step{Pass: pass.Name, OpsBefore: p.NumOps()}
 		var err error
+		if o.Before != nil {
+			if err := o.Before(pass.Name, p, &o); err != nil {
+				return steps, err
+			}
+		}
 		if step.Changes, err = pass.Run(p, o); err != nil {
 			return steps, err
 		}

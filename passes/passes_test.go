@@ -88,6 +88,7 @@ func TestRunningEachPassOfAPlanTwiceChangesNothingMore(t *testing.T) {
 		"stages":  {stages, passes.Options{Local: &ir.Local{Replicas: 1, MicroBatches: 3}, Places: places, Checkpoint: "auto", CheckGradients: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			c.o.Before = passes.Choose
 			_, err := passes.Run(c.p.Clone(), on, c.o, func(pass passes.Pass, p *ir.Program) { runAgain(t, pass, p, c.o) })
 			if err != nil {
 				t.Error(err)
@@ -194,22 +195,23 @@ func names(order []passes.Pass) (names []string) {
 }
 
 // options are what the golden file of a pass is made with.
-func options(p passes.Pass) passes.Options {
+func options(p passes.Pass) (o passes.Options) {
+	o.Before = passes.Choose
 	switch p.Name {
 	case "local-view":
-		return passes.Options{Local: &ir.Local{Replicas: 2, MicroBatches: 3}}
+		o.Local = &ir.Local{Replicas: 2, MicroBatches: 3}
 	case "regions", "recompute":
-		return passes.Options{Checkpoint: "collection"}
+		o.Checkpoint = "collection"
 	case "zero":
-		return passes.Options{Zero: passes.ZeroWeights}
+		o.Zero = passes.ZeroWeights
 	case "apply-groups":
-		return passes.Options{ApplyGroups: 2}
+		o.ApplyGroups = 2
 	case "amp":
-		return passes.Options{AMP: dtypes.BFloat16}
+		o.AMP = dtypes.BFloat16
 	case "taskgraphs":
-		return passes.Options{Places: [][]int{{0}, {1}}}
+		o.Places = [][]int{{0}, {1}}
 	}
-	return passes.Options{}
+	return o
 }
 
 func golden(t *testing.T, file string) (before, after string) {

@@ -108,13 +108,33 @@ func (x *splitter) split(merge *ir.Op, v *ir.Value) *ir.Value {
 	return sum.Outputs[0]
 }
 
-// partition divides the work of stages that have several devices.
+// partitions tells whether there are stages of several devices.
+func partitions(p *ir.Program) bool {
+	return slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 })
+}
+
+// chooseShards searches how variables and data are sharded.
+func chooseShards(p *ir.Program) (*shard.Saved, error) {
+	if !partitions(p) {
+		return nil, nil
+	}
+	chosen, err := shard.Search(p)
+	if err != nil {
+		return nil, err
+	}
+	return chosen.Save(p), nil
+}
+
+// partition divides the work of stages that have several devices, as chosen.
 func partition(p *ir.Program, o Options) (int, error) {
-	if !slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 }) {
+	if !partitions(p) {
 		return 0, nil
 	}
+	if o.Choices.Shards == nil {
+		return 0, open("shard")
+	}
 	before := p.NumOps()
-	chosen, err := shard.Search(p)
+	chosen, err := o.Choices.Shards.In(p)
 	if err != nil {
 		return 0, err
 	}

@@ -3,6 +3,8 @@ package passes
 import (
 	"time"
 
+	"github.com/pkg/errors"
+
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/ir/analysis"
@@ -15,18 +17,43 @@ const (
 	checkpointAuto       = "auto"
 )
 
-// regions divides forward into regions, stage by stage, and backward into as many, the other way round: the mirror of
-// region r of R is 2R-1-r. They end where the user put a checkpoint, between blocks that the model repeats, or where
-// little crosses. What recompute keeps is marked.
+// regions divides what a device does for a micro-batch, as chosen.
 func regions(p *ir.Program, o Options) (int, error) {
 	if !o.divides() || !p.IsTraining() {
 		return 0, nil
 	}
+	r := o.Choices.Regions
+	if r == nil {
+		return 0, open("regions")
+	}
+	if len(r.Of) != len(p.Main.Ops) {
+		return 0, errors.Errorf("epl: the plan divides %d ops into regions, and the program has %d here", len(r.Of), len(p.Main.Ops))
+	}
+	for i, op := range p.Main.Ops {
+		op.Region = r.Of[i]
+	}
+	for _, i := range r.Keep {
+		p.Main.Ops[i].Keep = true
+	}
+	if r.Count == 1 {
+		return 0, nil
+	}
+	return r.Count, nil
+}
+
+// chooseRegions divides forward into regions, stage by stage, and backward into as many, the other way round: the mirror of
+// region r of R is 2R-1-r. They end where the user put a checkpoint, between blocks that the model repeats, or where
+// little crosses. What recompute keeps is marked.
+func chooseRegions(p *ir.Program, o Options) (*RegionChoice, error) {
+	if !o.divides() || !p.IsTraining() {
+		return nil, nil
+	}
 	if o.Checkpoint != "" {
 		if err := checkCheckpoints(p, o); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
+	p = p.Clone()
 	d := newDivider(p, o)
 	for i := range d.lines {
 		l := &d.lines[i]
@@ -37,13 +64,17 @@ func regions(p *ir.Program, o Options) (int, error) {
 	d.forward()
 	d.keep()
 	d.backward()
-	if d.regions == 1 {
-		return 0, nil
-	}
-	if o.Checkpoint == checkpointAuto {
+	if d.regions > 1 && o.Checkpoint == checkpointAuto {
 		d.choose()
 	}
-	return d.regions, nil
+	r := &RegionChoice{Count: d.regions}
+	for i, op := range p.Main.Ops {
+		r.Of = append(r.Of, op.Region)
+		if op.Keep {
+			r.Keep = append(r.Keep, i)
+		}
+	}
+	return r, nil
 }
 
 // divides tells whether ops get regions.

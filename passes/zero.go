@@ -3,10 +3,10 @@ package passes
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/compute/support/humanize"
+	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/ir/analysis"
@@ -34,14 +34,13 @@ func zero(p *ir.Program, o Options) (int, error) {
 		o.warn("zero.level without effect", "zero.level has no effect: the program has one model replica, so that there is nobody to share with; use more devices, or leave it out")
 		return 0, nil
 	}
-	z := &zeroer{Index: analysis.Of(p), p: p, n: p.Local.Replicas, note: o.note, warn: o.warn, divided: map[*ir.Value]bool{}, weights: map[*ir.Value]bool{},
-		native: map[*ir.Value]bool{}, wholes: map[at]*ir.Value{}, parts: map[at]*ir.Value{}, terms: map[at]*ir.Value{}, emitted: map[*ir.Op]bool{},
-		replica: map[int]*ir.Value{}, local: map[nearby]*ir.Value{}, needs: map[*ir.Value]bool{},
-		homes: map[*ir.Value][]int{}, captured: map[*ir.Value]bool{}}
-	z.read()
-	z.choose(o.Zero)
-	if o.Zero >= ZeroGradients {
-		z.scatter(o.OneBucket)
+	if o.Choices.Zero == nil {
+		return 0, open("zero")
+	}
+	z := newZeroer(p)
+	z.note, z.warn = o.note, o.warn
+	if err := z.apply(o.Choices.Zero); err != nil {
+		return 0, err
 	}
 	z.spread()
 	before := p.Main.Ops
@@ -55,6 +54,45 @@ func zero(p *ir.Program, o Options) (int, error) {
 	z.tell(o.Zero)
 	analysis.Sweep(p)
 	return n, nil
+}
+
+func newZeroer(p *ir.Program) *zeroer {
+	z := &zeroer{Index: analysis.Of(p), p: p, n: p.Local.Replicas, divided: map[*ir.Value]bool{}, weights: map[*ir.Value]bool{},
+		native: map[*ir.Value]bool{}, wholes: map[at]*ir.Value{}, parts: map[at]*ir.Value{}, terms: map[at]*ir.Value{}, emitted: map[*ir.Op]bool{},
+		replica: map[int]*ir.Value{}, local: map[nearby]*ir.Value{}, needs: map[*ir.Value]bool{},
+		homes: map[*ir.Value][]int{}, captured: map[*ir.Value]bool{}}
+	z.read()
+	return z
+}
+
+// apply takes what was chosen.
+func (z *zeroer) apply(c *PartChoice) error {
+	for _, line := range c.Whole {
+		z.note(line)
+	}
+	variables := map[string]*ir.Variable{}
+	for i, name := range z.p.VariableNames() {
+		variables[name] = z.p.Variables[i]
+	}
+	for _, names := range []struct {
+		names []string
+		into  map[*ir.Value]bool
+	}{{c.Divided, z.divided}, {c.Weights, z.weights}} {
+		for _, name := range names.names {
+			x := variables[name]
+			if x == nil {
+				return errors.Errorf("epl: the plan divides variable %q over the model replicas, and the program has none", name)
+			}
+			z.divide(x, names.into)
+		}
+	}
+	for _, i := range c.Gradients {
+		if i < 0 || i >= len(z.p.Main.Ops) || !z.addsGradients(z.p.Main.Ops[i]) {
+			return errors.Errorf("epl: the plan divides the gradient of op %d over the model replicas, which is none in the program here", i)
+		}
+		z.scatter(z.p.Main.Ops[i])
+	}
+	return nil
 }
 
 // isApply tells whether the op is computed by the optimizer.
@@ -79,7 +117,6 @@ type zeroer struct {
 	replica              map[int]*ir.Value
 	needs                map[*ir.Value]bool // values that do not differ between instances, and are computed from divided weights
 	local                map[nearby]*ir.Value
-	small                int                 // elements that are not worth dividing
 	homes                map[*ir.Value][]int // by parameter: the devices where a variable lives
 	captured             map[*ir.Value]bool  // functions of the optimizer read it from outside: it must be there as it is
 }
@@ -123,67 +160,6 @@ func (z *zeroer) home(v *ir.Value, place int) int {
 	return place
 }
 
-// choose finds the variables that are divided.
-func (z *zeroer) choose(level ZeroLevel) {
-	gradient := map[*ir.Variable]bool{}
-	for _, g := range z.p.Gradients {
-		gradient[g.Variable] = true
-	}
-	z.cutoff(gradient)
-	var weights []*ir.Variable
-	for _, x := range z.p.Variables {
-		switch {
-		case x.Update == nil || z.isSmall(x.Param.Shape):
-		case gradient[x]:
-			weights = append(weights, x)
-		case !x.Trainable && z.onlyApply(x):
-			if op := z.undivided(x); op != nil {
-				z.note(fmt.Sprintf("zero.level: %q stays whole on every model replica, because %s needs all of it", x.Path, op))
-				continue
-			}
-			z.divide(x, z.divided)
-		}
-	}
-	if level < ZeroWeights {
-		return
-	}
-	for _, x := range weights {
-		if op, why := z.elsewhere(x); op != nil {
-			z.note(fmt.Sprintf("zero.level: %q stays whole on every model replica, because %s reads it: %s", x.Path, why, op))
-			continue
-		}
-		z.divide(x, z.divided)
-		z.divide(x, z.weights)
-	}
-}
-
-// cutoff finds out what is too small to be divided. Gathering something small takes as long as gathering something larger, so
-// that the smallest variables stay whole, as long as they are a fiftieth of what a model replica keeps in the end.
-func (z *zeroer) cutoff(gradient map[*ir.Variable]bool) {
-	var sizes []int
-	all := 0
-	for x := range gradient {
-		sizes = append(sizes, x.Param.Shape.Size())
-		all += x.Param.Shape.Size()
-	}
-	slices.Sort(sizes)
-	z.small = z.n - 1
-	sum := 0
-	for i, n := range sizes {
-		if sum += n; sum > all/(50*z.n) {
-			break
-		}
-		if i+1 == len(sizes) || sizes[i+1] > n { // all that are as large
-			z.small = max(z.small, n)
-		}
-	}
-}
-
-// isSmall tells whether something is not divided.
-func (z *zeroer) isSmall(s shapes.Shape) bool {
-	return s.Size() <= z.small || s.DType.ValuesPerStorageUnit() > 1
-}
-
 // held are what devices have of a variable before it is divided.
 func held(x *ir.Variable) []*ir.Value {
 	if x.Shards != nil {
@@ -196,74 +172,6 @@ func (z *zeroer) divide(x *ir.Variable, into map[*ir.Value]bool) {
 	for _, v := range held(x) {
 		into[v] = true
 	}
-}
-
-// onlyApply tells whether only the optimizer reads a variable, and computes its new value.
-func (z *zeroer) onlyApply(x *ir.Variable) bool {
-	for _, v := range held(x) {
-		for _, u := range z.Users(v) {
-			if !isApply(u) && !u.IsLeaf() {
-				return false
-			}
-		}
-	}
-	return isApply(x.Update.Op)
-}
-
-// undivided is an op for which a variable of the optimizer must be whole, nil if there is none.
-func (z *zeroer) undivided(x *ir.Variable) *ir.Op {
-	if !partable(x.Update.Op) {
-		return x.Update.Op
-	}
-	for _, v := range held(x) {
-		for _, u := range z.Users(v) {
-			if !u.IsLeaf() && !partable(u) && !sumsAll(u) {
-				return u
-			}
-		}
-	}
-	return nil
-}
-
-// elsewhere is an op for which a weight cannot be gathered, and what of it: a function that reads it, or another stage than
-// those where it lives. Nil if there is none.
-func (z *zeroer) elsewhere(x *ir.Variable) (found *ir.Op, why string) {
-	seen := map[*ir.Op]bool{}
-	home := func(op *ir.Op) bool {
-		for _, place := range op.Places() {
-			if !slices.Contains(z.homes[x.Param], place) {
-				return false
-			}
-		}
-		return true
-	}
-	var look func(v *ir.Value)
-	look = func(v *ir.Value) {
-		for _, u := range z.Users(v) {
-			u.Captures(func(w *ir.Value) { // though it may be an input, too
-				if w == v && found == nil {
-					found, why = u, "a function"
-				}
-			})
-			if seen[u] || found != nil {
-				continue
-			}
-			seen[u] = true
-			switch {
-			case u.IsLeaf() || isApply(u):
-			case !u.Varying && !u.IsMerge() && !u.IsExchange(): // computed where it is read
-				for _, w := range u.Outputs {
-					look(w)
-				}
-			case !home(u):
-				found, why = u, "another stage"
-			}
-		}
-	}
-	for _, v := range held(x) {
-		look(v)
-	}
-	return found, why
 }
 
 // partable tells whether a part of the op's result can be computed from parts of its inputs.
@@ -284,45 +192,29 @@ func sumsAll(op *ir.Op) bool {
 	return false
 }
 
-// scatter gives every model replica a part of gradients only: of what backward adds up and only the optimizer reads. Small
-// ones stay whole, unless all of a kind have to travel in one bucket.
-func (z *zeroer) scatter(oneBucket bool) {
-	undivided := map[string]*ir.Op{} // by kind: a gradient that cannot be divided
-	if oneBucket {
-		for _, op := range z.p.Main.Ops {
-			if z.addsGradients(op) && !z.scatters(op) && undivided[kindOf(op)] == nil {
-				undivided[kindOf(op)] = op
-				z.note(fmt.Sprintf("zero.level: gradients of %s stay whole on every model replica, because %s is needed whole and "+
-					"communication.max_splits = 1 leaves no bucket of its own for it", strings.ToLower(op.Outputs[0].Shape.DType.String()), op))
-			}
-		}
-	}
-	for _, op := range z.p.Main.Ops {
-		if !z.addsGradients(op) || !z.scatters(op) || z.isSmall(op.Outputs[0].Shape) && !oneBucket || undivided[kindOf(op)] != nil {
-			continue
-		}
-		m := op.Attrs.(*ir.Merge)
-		parts := *m
-		parts.Parts = true
-		op.Attrs = &parts
-		for i, v := range op.Outputs {
-			whole := &ir.Value{Op: op, Index: i, Shape: v.Shape} // what others mean by it
-			for _, u := range z.Users(v) {
-				for j, in := range u.Inputs {
-					if in == v {
-						u.Inputs[j] = whole
-					}
+// scatter gives every model replica a part of a gradient only.
+func (z *zeroer) scatter(op *ir.Op) {
+	m := op.Attrs.(*ir.Merge)
+	parts := *m
+	parts.Parts = true
+	op.Attrs = &parts
+	for i, v := range op.Outputs {
+		whole := &ir.Value{Op: op, Index: i, Shape: v.Shape} // what others mean by it
+		for _, u := range z.Users(v) {
+			for j, in := range u.Inputs {
+				if in == v {
+					u.Inputs[j] = whole
 				}
 			}
-			for j, out := range z.p.Main.Outputs {
-				if out == v {
-					z.p.Main.Outputs[j] = whole
-				}
-			}
-			v.Shape = ir.PartShape(v.Shape, z.n)
-			z.native[whole] = true
-			z.parts[at{whole, v.Place()}] = v
 		}
+		for j, out := range z.p.Main.Outputs {
+			if out == v {
+				z.p.Main.Outputs[j] = whole
+			}
+		}
+		v.Shape = ir.PartShape(v.Shape, z.n)
+		z.native[whole] = true
+		z.parts[at{whole, v.Place()}] = v
 	}
 }
 
@@ -334,16 +226,6 @@ func (z *zeroer) addsGradients(op *ir.Op) bool {
 
 // kindOf is equal for gradients that can be in one bucket.
 func kindOf(op *ir.Op) string { return fmt.Sprint(op.Outputs[0].Shape.DType, op.Places()) }
-
-// scatters tells whether a merged gradient can be divided: only the optimizer reads it.
-func (z *zeroer) scatters(op *ir.Op) bool {
-	if s := op.Outputs[0].Shape; isEmpty(s) || s.DType.ValuesPerStorageUnit() > 1 {
-		return false
-	}
-	return !slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool {
-		return z.captured[v] || slices.ContainsFunc(z.Users(v), func(u *ir.Op) bool { return !isApply(u) })
-	})
-}
 
 // spread finds what is computed in parts: what needs something of the same size that is.
 func (z *zeroer) spread() {

@@ -41,6 +41,7 @@ type Chosen struct {
 type Rows struct {
 	Name string // of the input; or the op that makes it, with its line
 	Placement
+	value *ir.Value
 }
 
 // Decision is what was chosen for variables that have the same part in repeated layers.
@@ -102,6 +103,9 @@ func (c *Chosen) in(p, copied *ir.Program) *Chosen {
 		choice[values[v]] = pl
 	}
 	c.Choice = choice
+	for i := range c.Data {
+		c.Data[i].value = values[c.Data[i].value]
+	}
 	for i, v := range c.Shared {
 		c.Shared[i] = variables[v]
 	}

@@ -292,7 +292,7 @@ func (c *chooser) explain(best state, start string, groups [][]int) *Chosen {
 	r := &Chosen{Choice: c.choice(best), Shared: c.shared, Start: start, Time: c.estimate(best).time, Estimates: len(c.known)}
 	for i, x := range c.inputs {
 		if p := x.ways[best[len(c.vars)+i]]; p.Kind == Sharded {
-			r.Data = append(r.Data, Rows{nameOf(x.v), p})
+			r.Data = append(r.Data, Rows{nameOf(x.v), p, x.v})
 		}
 	}
 	for _, g := range groups {

@@ -12,8 +12,8 @@ import (
 // Alternative is another way to shard variables, and what it would cost.
 type Alternative struct {
 	Placement
-	Time  string // of forward and backward, estimated
-	Bytes int64  // of the variables on each device, with what the optimizer keeps for them
+	Time  string `json:"time"`  // of forward and backward, estimated
+	Bytes int64  `json:"bytes"` // of the variables on each device, with what the optimizer keeps for them
 }
 
 // Head are the columns of [Listing].

@@ -2,8 +2,10 @@ package shard
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
 )
@@ -18,15 +20,30 @@ const (
 	Partial                // every device has a term: their reduction is the value
 )
 
+var kindNames = [...]string{"replicated", "sharded", "partial"}
+
+// MarshalText writes kinds as words into files.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(kindNames[k]), nil }
+
+// UnmarshalText reads them.
+func (k *Kind) UnmarshalText(text []byte) error {
+	i := slices.Index(kindNames[:], string(text))
+	if i < 0 {
+		return errors.Errorf("%q is no kind of placement: it is one of %q", text, kindNames)
+	}
+	*k = Kind(i)
+	return nil
+}
+
 // Placement says how the devices of a stage hold a value. It is comparable; the zero Placement is Replicated.
 type Placement struct {
-	Kind Kind
-	Dim  int // of Sharded
+	Kind Kind `json:"kind"`
+	Dim  int  `json:"dim"` // of Sharded
 	// Unit, of Sharded, is how many rows stay together. What the devices get differs by one unit at most, and the first
 	// ones get more: 10 rows over 4 devices are 3, 3, 2, 2. A batch of 10 sentences of 7 tokens that was reshaped to 70
 	// tokens is sharded in units of 7.
-	Unit   int
-	Reduce ir.Reduction // of Partial
+	Unit   int          `json:"unit"`
+	Reduce ir.Reduction `json:"reduce,omitempty"` // of Partial
 }
 
 // shardOf is the placement of a value that is sharded along a dim.

@@ -227,7 +227,7 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (
 	}
 	c.Steps, err = passes.Run(final, o.Passes, passes.Options{
 		PerWorker: seats.perWorker(o.Cluster), Spanning: seats.spans(o.Cluster),
-		Local:        local,
+		Local: local, Before: passes.Choose,
 		SumGradients: comm.GradientsReduceMethod == config.ReduceSum, DenseGradients: comm.SparseAsDense,
 		Places: seats.places, Colocate: o.Config.Cluster.ColocateSplitAndReplicate, StagesPerDevice: pipeline.StagesPerDevice,
 		Checkpoint: o.Config.GradientCheckpoint.Type, CheckpointEnd: o.Config.GradientCheckpoint.EndTaskgraph + 1,

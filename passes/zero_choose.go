@@ -1,0 +1,196 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// partChooser finds what is divided over the model replicas.
+type partChooser struct {
+	*zeroer
+	PartChoice
+	names map[*ir.Variable]string
+	small int // elements that are not worth dividing
+}
+
+// chooseParts finds what the pass zero divides; nil: nothing is to be divided.
+func chooseParts(p *ir.Program, o Options) *PartChoice {
+	if o.Zero == ZeroOff || !p.IsTraining() || p.Local == nil || p.Local.Replicas == 1 {
+		return nil
+	}
+	z := &partChooser{zeroer: newZeroer(p), names: map[*ir.Variable]string{}}
+	for i, name := range p.VariableNames() {
+		z.names[p.Variables[i]] = name
+	}
+	z.variables(o.Zero)
+	if o.Zero >= ZeroGradients {
+		z.gradients(o.OneBucket)
+	}
+	return &z.PartChoice
+}
+
+// whole says why something is not divided.
+func (z *partChooser) whole(line string) { z.Whole = append(z.Whole, line) }
+
+// variables finds those that are divided.
+func (z *partChooser) variables(level ZeroLevel) {
+	gradient := map[*ir.Variable]bool{}
+	for _, g := range z.p.Gradients {
+		gradient[g.Variable] = true
+	}
+	z.cutoff(gradient)
+	var weights []*ir.Variable
+	for _, x := range z.p.Variables {
+		switch {
+		case x.Update == nil || z.isSmall(x.Param.Shape):
+		case gradient[x]:
+			weights = append(weights, x)
+		case !x.Trainable && z.onlyApply(x):
+			if op := z.undivided(x); op != nil {
+				z.whole(fmt.Sprintf("zero.level: %q stays whole on every model replica, because %s needs all of it", x.Path, op))
+				continue
+			}
+			z.Divided = append(z.Divided, z.names[x])
+		}
+	}
+	if level < ZeroWeights {
+		return
+	}
+	for _, x := range weights {
+		if op, why := z.elsewhere(x); op != nil {
+			z.whole(fmt.Sprintf("zero.level: %q stays whole on every model replica, because %s reads it: %s", x.Path, why, op))
+			continue
+		}
+		z.Divided, z.Weights = append(z.Divided, z.names[x]), append(z.Weights, z.names[x])
+	}
+}
+
+// cutoff finds out what is too small to be divided. Gathering something small takes as long as gathering something larger, so
+// that the smallest variables stay whole, as long as they are a fiftieth of what a model replica keeps in the end.
+func (z *partChooser) cutoff(gradient map[*ir.Variable]bool) {
+	var sizes []int
+	all := 0
+	for x := range gradient {
+		sizes = append(sizes, x.Param.Shape.Size())
+		all += x.Param.Shape.Size()
+	}
+	slices.Sort(sizes)
+	z.small = z.n - 1
+	sum := 0
+	for i, n := range sizes {
+		if sum += n; sum > all/(50*z.n) {
+			break
+		}
+		if i+1 == len(sizes) || sizes[i+1] > n { // all that are as large
+			z.small = max(z.small, n)
+		}
+	}
+}
+
+// isSmall tells whether something is not divided.
+func (z *partChooser) isSmall(s shapes.Shape) bool {
+	return s.Size() <= z.small || s.DType.ValuesPerStorageUnit() > 1
+}
+
+// onlyApply tells whether only the optimizer reads a variable, and computes its new value.
+func (z *partChooser) onlyApply(x *ir.Variable) bool {
+	for _, v := range held(x) {
+		for _, u := range z.Users(v) {
+			if !isApply(u) && !u.IsLeaf() {
+				return false
+			}
+		}
+	}
+	return isApply(x.Update.Op)
+}
+
+// undivided is an op for which a variable of the optimizer must be whole, nil if there is none.
+func (z *partChooser) undivided(x *ir.Variable) *ir.Op {
+	if !partable(x.Update.Op) {
+		return x.Update.Op
+	}
+	for _, v := range held(x) {
+		for _, u := range z.Users(v) {
+			if !u.IsLeaf() && !partable(u) && !sumsAll(u) {
+				return u
+			}
+		}
+	}
+	return nil
+}
+
+// elsewhere is an op for which a weight cannot be gathered, and what of it: a function that reads it, or another stage than
+// those where it lives. Nil if there is none.
+func (z *partChooser) elsewhere(x *ir.Variable) (found *ir.Op, why string) {
+	seen := map[*ir.Op]bool{}
+	home := func(op *ir.Op) bool {
+		for _, place := range op.Places() {
+			if !slices.Contains(z.homes[x.Param], place) {
+				return false
+			}
+		}
+		return true
+	}
+	var look func(v *ir.Value)
+	look = func(v *ir.Value) {
+		for _, u := range z.Users(v) {
+			u.Captures(func(w *ir.Value) { // though it may be an input, too
+				if w == v && found == nil {
+					found, why = u, "a function"
+				}
+			})
+			if seen[u] || found != nil {
+				continue
+			}
+			seen[u] = true
+			switch {
+			case u.IsLeaf() || isApply(u):
+			case !u.Varying && !u.IsMerge() && !u.IsExchange(): // computed where it is read
+				for _, w := range u.Outputs {
+					look(w)
+				}
+			case !home(u):
+				found, why = u, "another stage"
+			}
+		}
+	}
+	for _, v := range held(x) {
+		look(v)
+	}
+	return found, why
+}
+
+// gradients finds those that are divided: what backward adds up and only the optimizer reads. Small ones stay whole, unless all
+// of a kind have to travel in one bucket.
+func (z *partChooser) gradients(oneBucket bool) {
+	undivided := map[string]*ir.Op{} // by kind: a gradient that cannot be divided
+	if oneBucket {
+		for _, op := range z.p.Main.Ops {
+			if z.addsGradients(op) && !z.scatters(op) && undivided[kindOf(op)] == nil {
+				undivided[kindOf(op)] = op
+				z.whole(fmt.Sprintf("zero.level: gradients of %s stay whole on every model replica, because %s is needed whole and "+
+					"communication.max_splits = 1 leaves no bucket of its own for it", strings.ToLower(op.Outputs[0].Shape.DType.String()), op))
+			}
+		}
+	}
+	for i, op := range z.p.Main.Ops {
+		if z.addsGradients(op) && z.scatters(op) && (oneBucket || !z.isSmall(op.Outputs[0].Shape)) && undivided[kindOf(op)] == nil {
+			z.Gradients = append(z.Gradients, i)
+		}
+	}
+}
+
+// scatters tells whether a merged gradient can be divided: only the optimizer reads it.
+func (z *partChooser) scatters(op *ir.Op) bool {
+	if s := op.Outputs[0].Shape; isEmpty(s) || s.DType.ValuesPerStorageUnit() > 1 {
+		return false
+	}
+	return !slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool {
+		return z.captured[v] || slices.ContainsFunc(z.Users(v), func(u *ir.Op) bool { return !isApply(u) })
+	})
+}
