@@ -12,6 +12,7 @@ import (
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/data"
 	"github.com/easyparallel/epl/internal/engine"
+	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
 	"github.com/easyparallel/epl/runtime"
 	"github.com/easyparallel/epl/worker"
@@ -162,6 +163,14 @@ func (e *Env) Stats() Stats { return Stats{e.engine.Stats()} }
 //		fmt.Println(i, d.PeakBytes, d.Peak["activations"])
 //	}
 func (e *Env) Predicted() Stats { return Stats{e.engine.Predicted()} }
+
+// Plan is that of the training program compiled last: all that was decided about it, with reasons and predicted costs. It is nil
+// before the first. [WithPlan] runs by it again.
+//
+//	file, err := os.Create("plan.json")
+//	…
+//	err = env.Plan().Encode(file)
+func (e *Env) Plan() *plan.Plan { return e.engine.Plan() }
 
 // Close releases the backend. Tensors that still live on it are lost; copy out what you need before. In a job of several
 // workers it tells the others that this one is finished: a worker that ends without is missed. It returns why the job

@@ -69,7 +69,6 @@ var mayImport = map[string][]string{
 	// What the pipeline decides by.
 	"cost":   {"ir"},
 	"repeat": {"ir"},
-	"plan":   {"ir", "ir/analysis", "cost", "repeat"},
 	"shard":  {"ir", "ir/analysis", "cost"},
 
 	// The pipeline. They meet in the IR and do not know each other.
@@ -77,18 +76,19 @@ var mayImport = map[string][]string{
 	"passes":   {"ir", "ir/analysis", "cost", "repeat", "shard"},
 	"emit":     {"ir"},
 	"schedule": {"ir", "ir/analysis"},
-	"cpu":      {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"}, // compiles what emit would
-	"runtime":  {"ir", "schedule", "emit", "comm", "trace", "worker"},                       // the end of it: it executes what the others made
+	"plan":     {"config", "cluster", "ir", "ir/analysis", "cost", "repeat", "passes", "emit", "schedule", "internal/version"}, // decides, and has passes and schedule apply it
+	"cpu":      {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                    // compiles what emit would
+	"runtime":  {"ir", "schedule", "emit", "comm", "trace", "worker"},                                                          // the end of it: it executes what the others made
 	"data":     {"runtime"},
 
 	// Who puts the pipeline together, and the face of it.
-	"internal/engine": {"config", "cluster", "ir", "record", "cost", "plan", "passes", "emit", "schedule", "trace", "runtime", "worker"},
-	"":                {"config", "cluster", "cpu", "cpu/isa", "ir", "record", "passes", "trace", "runtime", "data", "internal/cores", "internal/engine", "worker"},
+	"internal/engine": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "trace", "runtime", "worker"},
+	"":                {"config", "cluster", "cpu", "cpu/isa", "ir", "record", "passes", "plan", "trace", "runtime", "data", "internal/cores", "internal/engine", "worker"},
 
 	// Users of the whole. Nobody else imports the root.
-	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "emit", "runtime", "internal/engine"}, // the test of the whole
-	"internal/rootcause": {},                                                                                        // only tests
-	"cmd/...":            {"", "config", "cluster", "ir", "passes", "trace", "launch", "internal/version", "internal/usage"},
+	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "runtime", "internal/engine"}, // the test of the whole
+	"internal/rootcause": {},                                                                                                // only tests
+	"cmd/...":            {"", "config", "cluster", "ir", "passes", "plan", "trace", "launch", "internal/version", "internal/usage"},
 	"internal/usage":     {"internal/near"}, // of commands
 	"internal/procmem":   {},
 	"examples/...":       {"", "data", "examples/internal/pictures", "examples/internal/residual"},

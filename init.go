@@ -18,6 +18,7 @@ import (
 	"github.com/easyparallel/epl/cpu/isa"
 	"github.com/easyparallel/epl/internal/engine"
 	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
 	"github.com/easyparallel/epl/trace"
 	"github.com/easyparallel/epl/worker"
@@ -47,6 +48,7 @@ type options struct {
 	inner        string
 	strategy     *record.Strategy
 	passes       string
+	plan         string
 }
 
 // WithLocalDevices sets the number of devices in this worker. The default is the launcher's, else 1.
@@ -125,12 +127,16 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	plan := os.Getenv(EnvPlan)
-	if plan != "" {
+	planOut := os.Getenv(EnvPlanOut)
+	if planOut != "" {
 		var err error
 		if cfg, err = planned(cfg, &o); err != nil {
 			return nil, err
 		}
+	}
+	pinned, cfg, err := o.pin(cfg)
+	if err != nil {
+		return nil, err
 	}
 	if cfg.Auto.AutoParallel && cfg.Pipeline.NumStages == 0 {
 		return nil, errors.New("epl: auto.auto_parallel needs pipeline.num_stages in this version: say how many stages the model is to be cut into")
@@ -165,12 +171,15 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if name == "cpu" && !set[passes.Engine] {
 		name = opByOp
 	}
+	if err := pinned.fits(plan.Target{Cluster: cl, Passes: set, AsWritten: asWritten}); err != nil {
+		return nil, err
+	}
 	traced, steps, err := timeline()
 	if err != nil {
 		return nil, err
 	}
 	local := len(cl.LocalDevices())
-	if plan != "" {
+	if planOut != "" {
 		local = 1 // nothing runs
 	}
 	if err := tuneXLA(name); err != nil {
@@ -186,7 +195,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	var j *worker.Job
 	left := func() {}
-	if cl.WorkerNum() > 1 && plan == "" {
+	if cl.WorkerNum() > 1 && planOut == "" {
 		if left, err = joinOnce(lookup); err != nil {
 			return nil, err
 		}
@@ -198,6 +207,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 		if j, err = worker.Join(worker.Options{Cluster: cl, Config: cfg, Lookup: lookup, HandOut: handOut, Facts: []worker.Fact{
 			{Name: "passes (" + EnvPasses + ", WithPasses)", Value: set.String()},
 			{Name: "inner backend (" + compute.ConfigEnvVar + ", WithInner)", Value: name},
+			{Name: "pinned plan (" + EnvPlanFile + ", WithPlan)", Value: pinned.fact()},
 			{Name: "timeline (" + EnvTrace + ", " + EnvTraceSteps + ")", Value: timelineFact(traced, steps)},
 		}}); err != nil {
 			return nil, err
@@ -207,7 +217,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 		}
 	}
 	if name == "cpu" {
-		if err := ownEngine(devices, set, cfg, cl, j, plan != ""); err != nil {
+		if err := ownEngine(devices, set, cfg, cl, j, planOut != ""); err != nil {
 			if j != nil {
 				j.Fail(err)
 				_ = j.Leave()
@@ -215,10 +225,11 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			return nil, err
 		}
 	}
-	eng := engine.New(engine.Options{Config: cfg, Cluster: cl, Passes: set, AsWritten: asWritten, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps, Plan: plan, Job: j}, devices...)
+	eng := engine.New(engine.Options{Config: cfg, Cluster: cl, Passes: set, AsWritten: asWritten, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
+		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, Job: j}, devices...)
 	backend := record.NewBackend(devices[0], eng, record.Options{
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
-		HalfType: engine.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
+		HalfType: plan.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
 	eng.Owner = backend
 	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, job: j, left: left}
 	backend.Owner = env

@@ -1,22 +1,77 @@
 package epl
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"strings"
 
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/internal/engine"
+	"github.com/easyparallel/epl/plan"
 )
 
-// Environment variables by which "epl plan" asks for a plan.
+// Environment variables about plans.
 const (
-	// EnvPlan names a file for the plan of the first training program, which then does not run: the process ends, with status 1.
-	// A file that is there stays as it is. Planning takes one inner backend and no other worker, however many devices the
-	// cluster has.
-	EnvPlan = "EPL_PLAN"
+	// EnvPlanFile names a plan that training programs run by, as [WithPlan] does.
+	EnvPlanFile = "EPL_PLAN_FILE"
+	// EnvPlanOut names a file for the plan of the first training program, which then does not run: its first step is an error
+	// that says so. "epl plan" sets it. The plan is written as text; as JSON, as a page and as a picture of its memory it is in files whose names
+	// have ".json", ".html" and ".svg" after that. A file that is there stays as it is. Planning takes one inner backend and no other
+	// worker, however many devices the cluster has.
+	EnvPlanOut = "EPL_PLAN_OUT"
 	// EnvPlanSet has settings "key=value", one a line, which win over those of the code.
 	EnvPlanSet = "EPL_PLAN_SET"
 )
+
+// WithPlan lets training programs run exactly by the plan in a file, which "epl plan --json" wrote; what it says wins over the
+// configuration. A plan that does not fit is refused: of another program, cluster or version. It is as EPL_PLAN_FILE in the
+// environment, which wins, and as epl-launch --plan. All workers must have the same plan.
+//
+//	env, err := epl.Init(nil, epl.WithPlan("plan.json"))
+func WithPlan(file string) Option {
+	return func(o *options) error {
+		o.plan = file
+		return nil
+	}
+}
+
+// pinned is a plan that training programs run by; none if plan is nil.
+type pinned struct {
+	plan *plan.Plan
+	file string
+}
+
+// pin reads the plan of the environment or of the code, if there is one, and gives its settings to the configuration.
+func (o *options) pin(cfg *Config) (p pinned, with *Config, err error) {
+	if p.file = cmp.Or(os.Getenv(EnvPlanFile), o.plan); p.file == "" || os.Getenv(EnvPlanOut) != "" {
+		return pinned{}, cfg, nil
+	}
+	if p.plan, err = plan.Read(p.file); err != nil {
+		return pinned{}, nil, err
+	}
+	with, err = p.plan.Configure(cfg)
+	return p, with, plan.In(p.file, err)
+}
+
+// fits refuses a plan for another cluster before anybody waits for it.
+func (p pinned) fits(t plan.Target) error {
+	if p.plan == nil {
+		return nil
+	}
+	return plan.In(p.file, p.plan.Fits(t))
+}
+
+// fact is what workers must agree about.
+func (p pinned) fact() string {
+	if p.plan == nil {
+		return "none"
+	}
+	h := sha256.New()
+	_ = p.plan.Encode(h) // what was read can be written
+	return fmt.Sprintf("%x", h.Sum(nil)[:8])
+}
 
 // planned returns what a plan is to be made for: the settings of EPL_PLAN_SET, and the devices of the environment, which
 // need not exist, in place of those that the code asks for.

@@ -62,6 +62,37 @@ func (c *Config) With(settings map[string]any) (*Config, error) {
 	})
 }
 
+// Pinned is the configuration with the settings of a plan, which win over all others: what they leave at its default was not asked
+// for.
+func (c *Config) Pinned(settings map[string]string) (*Config, error) {
+	var ps problems
+	for name := range settings {
+		if _, err := lookup(name); err != nil {
+			ps.add(err)
+		}
+	}
+	return build(&ps, func(k *key) (any, Source) {
+		if _, ok := settings[k.name]; ok {
+			return k.def, Source{}
+		}
+		return k.get(c), c.source(k)
+	}, func(k *key) (any, Source) {
+		if v, ok := settings[k.name]; ok && v != k.typ.format(k.def) {
+			return v, Source{Origin: Pin}
+		}
+		return nil, Source{}
+	})
+}
+
+// Of has the given settings, and else defaults, whatever the environment says.
+func Of(settings map[string]string) (*Config, error) {
+	c, err := resolve(nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.Pinned(settings)
+}
+
 // build makes a configuration of what is given for keys, if anything, and of what they have without.
 func build(ps *problems, without, given func(*key) (any, Source)) (*Config, error) {
 	c := &Config{origins: make(map[string]origin, len(keys))}

@@ -9,9 +9,10 @@ const (
 	Environment
 	Code
 	Plan // Config.With, which "epl plan --set" uses
+	Pin  // Config.Pinned: a plan that is pinned
 )
 
-// String returns "default", "environment", "code" or "epl plan --set".
+// String returns "default", "environment", "code", "epl plan --set" or "the pinned plan".
 func (o Origin) String() string {
 	switch o {
 	case Environment:
@@ -20,6 +21,8 @@ func (o Origin) String() string {
 		return "code"
 	case Plan:
 		return "epl plan --set"
+	case Pin:
+		return "the pinned plan"
 	default:
 		return "default"
 	}

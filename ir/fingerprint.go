@@ -4,15 +4,50 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strings"
 )
 
-// unique matches what GoMLX puts into names to make them differ in every process.
-var unique = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+// Stable replaces what differs in every process, though the program is the same: the UUIDs that GoMLX puts into names.
+func Stable(text string) string {
+	const size, first = 36, 8 // of a UUID, and of what is before its first dash
+	var w strings.Builder
+	done := 0
+	for at := 0; ; {
+		dash := strings.IndexByte(text[at:], '-')
+		if dash < 0 {
+			break
+		}
+		dash += at
+		at = dash + 1
+		if start := dash - first; start >= done && start+size <= len(text) && isUUID(text[start:start+size]) {
+			w.WriteString(text[done:start] + "…")
+			done = start + size
+			at = done
+		}
+	}
+	if done == 0 {
+		return text
+	}
+	w.WriteString(text[done:])
+	return w.String()
+}
 
-// Stable replaces what differs in every process, though the program is the same.
-func Stable(text string) string { return unique.ReplaceAllString(text, "…") }
+// isUUID tells whether 36 bytes are a UUID in lower case.
+func isUUID(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; i {
+		case 8, 13, 18, 23:
+			if c != '-' {
+				return false
+			}
+		default:
+			if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+				return false
+			}
+		}
+	}
+	return true
+}
 
 // Fingerprint is the same for programs that compute the same in the same way, in this process and in others: it covers the text of
 // the program without its name and the lines of the user, which change when a comment does.

@@ -17,6 +17,9 @@ import (
 // they must end.
 const envMark = "EPL_LAUNCH"
 
+// envPlanFile names the plan that workers run by (epl.EnvPlanFile).
+const envPlanFile = "EPL_PLAN_FILE"
+
 // environ is the environment of one worker: the machine's own, with the job's variables on top. slots are the GPUs that
 // it may see, nil where that is not to be said; procs is its GOMAXPROCS, 0 where that is not to be said.
 func (s spec) environ(base []string, worker int, url, mark string, slots []string, procs int) []string {

@@ -104,7 +104,7 @@ func generateSlurm(w io.Writer, o Options) error {
 		launcher = append(launcher, "--devices_per_worker", itoa(o.DevicesPerWorker))
 	}
 	for _, flag := range [][2]string{{"--log_dir", o.LogDir}, {"--task_label", o.TaskLabel},
-		{"--tls_cert", o.TLSCert}, {"--tls_key", o.TLSKey}, {"--tls_ca", o.TLSCA}} {
+		{"--plan", o.Plan}, {"--tls_cert", o.TLSCert}, {"--tls_key", o.TLSKey}, {"--tls_ca", o.TLSCA}} {
 		if flag[1] != "" {
 			launcher = append(launcher, flag[0], flag[1])
 		}

@@ -672,3 +672,19 @@ func TestBadInputIsRefusedBeforeAnythingIsStarted(t *testing.T) {
 		}
 	}
 }
+
+func TestAPlanIsGivenToAllWorkers(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "plan.json")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, stdout, _ := test(t, Options{Workers: 2, Plan: file, Command: []string{"variables", "EPL_PLAN_FILE"}, Environ: cleanEnviron("EPL_PLAN_FILE=another")})
+	if want := "[0] EPL_PLAN_FILE=" + file + "\n[1] EPL_PLAN_FILE=" + file; sorted(stdout) != want {
+		t.Errorf("got:\n%s", stdout)
+	}
+	_, err := Run(t.Context(), Options{Plan: file + ".none", Command: []string{"variables"}})
+	if err == nil || !strings.Contains(err.Error(), "--plan "+file+".none") {
+		t.Errorf("a plan that is not there: %v", err)
+	}
+}

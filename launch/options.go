@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pkg/errors"
@@ -43,6 +44,10 @@ type Options struct {
 	Port int
 	// TLSCert, TLSKey and TLSCA are PEM files for connections over a network that is not trusted: all, or none.
 	TLSCert, TLSKey, TLSCA string
+
+	// Plan is a file with the plan that all workers run by. It has the same name on every machine. Empty: each decides its own,
+	// which are the same.
+	Plan string
 
 	// NoPin lets the workers of a machine run on all of its cores, as few threads as are their share. Otherwise each has
 	// cores of its own, on Linux.
@@ -113,6 +118,16 @@ func (o *Options) check() error {
 	}
 	if label := o.TaskLabel; label == "." || label == ".." || strings.ContainsAny(label, `/\`) || label != filepath.Base(label) && label != "" {
 		return errors.Errorf("epl: --task_label %q: expected a name for a directory, without separators", label)
+	}
+	if o.Plan != "" {
+		file, err := filepath.Abs(o.Plan)
+		if err == nil {
+			_, err = os.Stat(file)
+		}
+		if err != nil {
+			return errors.Errorf("epl: --plan %s: %v", o.Plan, err)
+		}
+		o.Environ = append(slices.Clone(o.Environ), envPlanFile+"="+file)
 	}
 	if set := given(o.TLSCert, o.TLSKey, o.TLSCA); set != 0 && set != 3 {
 		return errors.New("epl: --tls_cert, --tls_key and --tls_ca belong together; give all three, or none")

@@ -33,6 +33,9 @@ func regions(p *ir.Program, o Options) (int, error) {
 		op.Region = r.Of[i]
 	}
 	for _, i := range r.Keep {
+		if i < 0 || i >= len(p.Main.Ops) {
+			return 0, errors.Errorf("epl: the plan keeps what op %d computes, and the program has %d ops here", i, len(p.Main.Ops))
+		}
 		p.Main.Ops[i].Keep = true
 	}
 	if r.Count == 1 {

@@ -9,28 +9,33 @@ import (
 
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/repeat"
 )
 
 // Cut tells how a program was cut into stages, and why.
 type Cut struct {
-	Stages  []StageCost
-	Slowest int      // the stage that all others wait for
-	Notes   []string // sentences
+	Stages  []StageCost `json:"stages"`
+	Slowest int         `json:"slowest"` // the stage that all others wait for
+	Notes   []string    `json:"notes"`   // sentences
+	// Ops and Variables are the stages of all ops of main and of all variables; -1: none.
+	Ops       passes.Runs `json:"ops"`
+	Variables passes.Runs `json:"variables"`
 }
 
 // StageCost is what one stage has to do for a micro-batch, as estimated.
 type StageCost struct {
-	First, Last   string // its first and last forward op, with the user's lines
-	Ops           int    // forward and backward, as far as they will run
-	Blocks        int    // whole blocks of those that the model repeats
-	ForwardFlops  int64
-	BackwardFlops int64
-	Weights       int64 // bytes of its trainable variables
-	Activations   int64 // bytes that forward keeps for backward
-	SentOn        int64 // bytes that forward sends to later stages
-	SentBack      int64 // bytes that backward sends to earlier stages
-	Time          time.Duration
+	First         string        `json:"first"`  // its first forward op, with the user's line
+	Last          string        `json:"last"`   // its last
+	Ops           int           `json:"ops"`    // forward and backward, as far as they will run
+	Blocks        int           `json:"blocks"` // whole blocks of those that the model repeats
+	ForwardFlops  int64         `json:"forward_flops"`
+	BackwardFlops int64         `json:"backward_flops"`
+	Weights       int64         `json:"weight_bytes"`     // of its trainable variables
+	Activations   int64         `json:"activation_bytes"` // that forward keeps for backward
+	SentOn        int64         `json:"sent_on_bytes"`    // that forward sends to later stages
+	SentBack      int64         `json:"sent_back_bytes"`  // that backward sends to earlier stages
+	Time          time.Duration `json:"time_ns"`
 }
 
 // explain adds up what each stage does.

@@ -113,6 +113,9 @@ var slow = cost.Machine{FlopsPerSecond: 1e6, BytesPerSecond: 1e15, LinkBytesPerS
 func stages(t *testing.T, p *ir.Program, n int, m cost.Machine) *Cut {
 	t.Helper()
 	cut, err := Stages(p, n, m)
+	if err == nil {
+		err = cut.Apply(p)
+	}
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

@@ -18,8 +18,7 @@ const tolerance = 5
 // it waits for from other stages. Blocks that the model repeats stay whole if that makes the slowest stage at most 5%
 // slower.
 //
-// The program changes in place: it gets n TaskGraphs instead of its implicit one, named "stage 0" and so on, and every
-// op and variable one of them, except inputs, constants, and what apply does for all of them, which stay outside.
+// The program stays as it is: [Cut.Apply] cuts it.
 func Stages(p *ir.Program, n int, m cost.Machine) (*Cut, error) {
 	switch {
 	case n < 1:
@@ -47,8 +46,8 @@ func Stages(p *ir.Program, n int, m cost.Machine) (*Cut, error) {
 	if cutsBlocks {
 		cut.noteBlocksCut(blocks, whole, ok)
 	}
-	c.assign(best)
-	return cut, p.Verify()
+	c.assign(best, cut)
+	return cut, nil
 }
 
 // stage is the one that a position is in.
@@ -57,27 +56,56 @@ func (d division) stage(at int) int {
 	return i
 }
 
-// assign gives the stages to the program.
-func (c *chain) assign(d division) {
-	p := c.p
+// assign says which stage ops and variables are of.
+func (c *chain) assign(d division, cut *Cut) {
+	stage := func(at int, ok bool) int {
+		if !ok {
+			return -1
+		}
+		return d.stage(at)
+	}
+	for _, op := range c.p.Main.Ops {
+		at, ok := c.at[op]
+		cut.Ops = append(cut.Ops, stage(at, ok))
+	}
+	homes := c.homes()
+	for _, v := range c.p.Variables {
+		at, ok := homes[v]
+		cut.Variables = append(cut.Variables, stage(at, ok))
+	}
+}
+
+// Apply cuts a program in place: it gets TaskGraphs instead of its implicit one, named "stage 0" and so on, and every
+// op and variable one of them, except inputs, constants, and what apply does for all of them, which stay outside.
+func (c *Cut) Apply(p *ir.Program) error {
+	if len(c.Ops) != len(p.Main.Ops) || len(c.Variables) != len(p.Variables) {
+		return errors.Errorf("epl: the plan cuts %d ops and %d variables into stages, and program %q has %d and %d",
+			len(c.Ops), len(c.Variables), p.Name, len(p.Main.Ops), len(p.Variables))
+	}
 	p.TaskGraphs = nil
-	for i := range d.ends {
+	for i := range c.Stages {
 		p.TaskGraphs = append(p.TaskGraphs, &ir.TaskGraph{ID: i, Name: fmt.Sprintf("stage %d", i), Kind: ir.Replicate, Devices: 1})
 	}
-	for _, op := range p.Main.Ops {
-		op.TaskGraph = nil
-		if at, ok := c.at[op]; ok {
-			op.TaskGraph = p.TaskGraphs[d.stage(at)]
+	of := func(stage int) *ir.TaskGraph {
+		if stage < 0 || stage >= len(p.TaskGraphs) {
+			return nil
 		}
+		return p.TaskGraphs[stage]
+	}
+	for i, op := range p.Main.Ops {
+		op.TaskGraph = of(c.Ops[i])
 	}
 	p.ReadOriginals(func(op *ir.Op) int { return op.TaskGraph.ID })
-	for v, at := range c.homes() {
-		v.Param.Op.TaskGraph = p.TaskGraphs[d.stage(at)]
+	for i, v := range p.Variables {
+		if t := of(c.Variables[i]); t != nil {
+			v.Param.Op.TaskGraph = t
+		}
 	}
 	p.PlaceApply(nil)
 	for _, v := range p.Variables {
 		v.TaskGraph = v.Param.Op.TaskGraph
 	}
+	return p.Verify()
 }
 
 // homes are the positions of the variables that forward or backward read: those of their first readers. A variable that

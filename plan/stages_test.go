@@ -108,6 +108,9 @@ func recorded(t testing.TB, m equiv.Model) *ir.Program {
 func cut(t testing.TB, p *ir.Program, n int) *plan.Cut {
 	t.Helper()
 	c, err := plan.Stages(p, n, cost.Default)
+	if err == nil {
+		err = c.Apply(p)
+	}
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -205,7 +208,11 @@ func TestSharedVariablesDoNotCountAsTraffic(t *testing.T) {
 func stagedCompiler(n int) equiv.Compiler {
 	return func(inner compute.Backend, p *ir.Program) (compute.Executable, error) {
 		if p.IsTraining() {
-			if _, err := plan.Stages(p, n, cost.Default); err != nil {
+			c, err := plan.Stages(p, n, cost.Default)
+			if err == nil {
+				err = c.Apply(p)
+			}
+			if err != nil {
 				return nil, err
 			}
 		}

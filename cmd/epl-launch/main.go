@@ -111,6 +111,7 @@ a signal ended it).`,
 	flags.IntVarP(&o.Workers, "num_workers", "n", 0, "workers of the job, on all machines together (default 1)")
 	flags.IntVar(&o.DevicesPerWorker, "gpu_per_worker", 0, "devices of each worker (default: as the program says)")
 	flags.IntVar(&o.DevicesPerWorker, "devices_per_worker", 0, "the same, for devices that are no GPUs")
+	flags.StringVar(&o.Plan, "plan", "", "plan that all workers run by, as epl plan --json wrote it; the file is on every machine")
 	flags.BoolVar(&o.NoPin, "no_pin", false, "let workers run on all cores of their machine, not each on cores of its own")
 	flags.StringVar(&o.Hosts, "hosts", "", "machines to start workers on by ssh: a,b:2 has two workers on b")
 	flags.StringVar(&ssh, "ssh", "", "command that runs a command on a host (default ssh -o BatchMode=yes -o ServerAliveInterval=5)")

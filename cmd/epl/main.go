@@ -5,6 +5,7 @@
 //	epl config --set zero.level=v1 --json   with values as code would set them, for other programs to read
 //	epl config pipeline.strategy            one key explained
 //	epl plan --devices 8 -- go run .        what it would do with a program on 8 devices, and the memory that takes
+//	epl plan diff a.json b.json             what differs between two plans, and what it costs
 //	epl trace trace.json -o trace.html      what the devices did in a step, as a picture
 //	epl version                             of EPL, Go and GoMLX
 //

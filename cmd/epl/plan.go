@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -23,22 +24,27 @@ import (
 func newPlanCommand() *cobra.Command {
 	var workers, devices int
 	var settings []string
-	var memory string
+	var clusterSpec string
+	var files planFiles
 	cmd := &cobra.Command{
 		Use:   "plan [flags] -- COMMAND [ARG]...",
 		Short: "Show what EPL would do with a training program, and the memory it would take",
 		Long: `Run a program until it has built its training step, print how EPL would run that step, and end it there: stages, what
 is sent and merged, what each device needs of memory and, if that is more than cluster.device_memory, what would help.
 
-Nothing is trained, and the devices need not exist: --workers and --devices describe any cluster, in place of the one
-that the program asks for. --set changes any configuration key, in place of the program's value. --memory draws what
-lives on each device over the step, by what it is for.
+Nothing is trained, and the devices need not exist: --workers and --devices, or --cluster, describe any cluster, in place of
+the one that the program asks for. --set changes any configuration key, in place of the program's value. --memory draws what
+lives on each device over the step, by what it is for. --json writes the plan as data: "epl plan diff" compares two, and
+EPL_PLAN_FILE, epl-launch --plan and epl.WithPlan run by one. --html shows it as a page. A file "-" is standard output.
+docs/plans.md is the guide.
 
 ` + usage.ExitCodes,
 		Example: `  epl plan -- go run ./examples/quickstart
   epl plan --devices 8 --set zero.level=v1 -- go run ./examples/bert
   epl plan --workers 2 --devices 4 --set cluster.device_memory=16GiB -- ./train -batch 32
-  epl plan --memory memory.svg -- go run ./examples/pipeline`,
+  epl plan --memory memory.svg -- go run ./examples/pipeline
+  epl plan --cluster 8x8 --json plan.json --html plan.html -- ./train
+  epl plan diff before.json plan.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("epl: which program? For example: epl plan -- go run ./examples/quickstart")
@@ -52,34 +58,48 @@ lives on each device over the step, by what it is for.
 			if err := checkSettings(settings); err != nil {
 				return err
 			}
-			if err := checkPicture(memory); err != nil {
+			if err := files.check(); err != nil {
 				return err
 			}
-			variables := []string{"EPL_PLAN_SET=" + strings.Join(settings, "\n")}
-			if workers > 1 || devices > 0 {
+			var variables []string
+			switch {
+			case clusterSpec != "":
+				if flags := cmd.Flags(); flags.Changed("workers") || flags.Changed("devices") {
+					return usage.Errorf("epl: --cluster %s says which workers and devices there are; leave --workers and --devices out", clusterSpec)
+				}
+				d, err := describe(clusterSpec)
+				if err != nil {
+					return err
+				}
+				variables = d.variables()
+				if d.memory != "" {
+					settings = append([]string{"cluster.device_memory=" + d.memory}, settings...) // a later one wins
+				}
+			case workers > 1 || devices > 0:
 				perWorker := "" // what the program asks for
 				if devices > 0 {
 					perWorker = strconv.Itoa(devices)
 				}
 				variables = append(variables, "EPL_NUM_WORKERS="+strconv.Itoa(workers), "EPL_WORKER_INDEX=0", "EPL_DEVICES_PER_WORKER="+perWorker)
 			}
-			plan, picture, err := planOf(cmd, args, variables)
+			made, err := planOf(cmd, args, append(variables, "EPL_PLAN_SET="+strings.Join(settings, "\n")))
 			if err != nil {
 				return err
 			}
-			if _, err := cmd.OutOrStdout().Write(plan); err != nil || memory == "" {
-				return err
-			}
-			return errors.Wrap(os.WriteFile(memory, picture, 0o644), "epl: --memory")
+			return files.write(cmd.OutOrStdout(), made)
 		},
 	}
+	cmd.AddCommand(newPlanDiffCommand())
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows the command is its own
 	flags.IntVar(&workers, "workers", 1, "number of workers")
 	flags.IntVar(&devices, "devices", 0, "devices of each worker (default: what the program asks for, else 1)")
 	flags.StringArrayVar(&settings, "set", nil, "change a configuration `key=value`; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("set", completeSettings) // the flag is there
-	flags.StringVar(&memory, "memory", "", "draw what lives on each device over the step, in an SVG `file`")
+	flags.StringVar(&clusterSpec, "cluster", "", "workers and devices: `8x8`, 4+2, or a file that describes them")
+	flags.StringVar(&files.memory, "memory", "", "draw what lives on each device over the step, in an SVG `file`")
+	flags.StringVar(&files.json, "json", "", "write the plan as JSON into a `file`, to compare and to pin it")
+	flags.StringVar(&files.html, "html", "", "write the plan as a page into a `file`")
 	return cmd
 }
 
@@ -97,21 +117,59 @@ func checkSettings(settings []string) error {
 	return nil
 }
 
-// checkPicture finds out before the program is run whether its picture has a place.
-func checkPicture(file string) error {
-	if file == "" {
-		return nil
-	}
-	if strings.ToLower(filepath.Ext(file)) != ".svg" {
-		return usage.Errorf("epl: --memory %s: the picture is an .svg", file)
-	}
-	if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
-		return usage.Errorf("epl: --memory %s: there is no folder %s", file, filepath.Dir(file))
-	}
-	if info, err := os.Stat(file); err == nil && info.IsDir() {
-		return usage.Errorf("epl: --memory %s is a folder; name a file", file)
+// planFiles are where a plan goes besides its text; "" for none, "-" for standard output instead of the text.
+type planFiles struct{ memory, json, html string }
+
+// each calls f for every file that is asked for: its flag, its name, and which file of a plan it is.
+func (x planFiles) each(f func(flag, name, ending string) error) error {
+	for _, a := range [][3]string{{"--memory", x.memory, ".svg"}, {"--json", x.json, ".json"}, {"--html", x.html, ".html"}} {
+		if a[1] != "" {
+			if err := f(a[0], a[1], a[2]); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// check finds out before the program is run whether files have a place.
+func (x planFiles) check() error {
+	out := ""
+	return x.each(func(flag, file, ending string) error {
+		if file == "-" {
+			if out != "" {
+				return usage.Errorf("epl: %s - and %s -: there is one standard output; name a file", out, flag)
+			}
+			out = flag
+			return nil
+		}
+		if flag == "--memory" && strings.ToLower(filepath.Ext(file)) != ending {
+			return usage.Errorf("epl: %s %s: the picture is an %s", flag, file, ending)
+		}
+		if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
+			return usage.Errorf("epl: %s %s: there is no folder %s", flag, file, filepath.Dir(file))
+		}
+		if info, err := os.Stat(file); err == nil && info.IsDir() {
+			return usage.Errorf("epl: %s %s is a folder; name a file", flag, file)
+		}
+		return nil
+	})
+}
+
+// write writes the files that are asked for, and the text unless one of them is on standard output. made has them by their endings.
+func (x planFiles) write(stdout io.Writer, made map[string][]byte) error {
+	text := made[""]
+	err := x.each(func(flag, file, ending string) error {
+		if file == "-" {
+			text = made[ending]
+			return nil
+		}
+		return errors.Wrap(os.WriteFile(file, made[ending], 0o644), "epl: "+flag)
+	})
+	if err == nil {
+		_, err = stdout.Write(text)
+	}
+	return err
 }
 
 // runUntil runs a program until it ends. One that goes on though a file is there is ended, with all that it started.
@@ -148,11 +206,12 @@ func runUntil(program *exec.Cmd, file string) error {
 	}
 }
 
-// planOf runs a program until it has written its plan, and a picture of its memory. What it prints matters only if it does not.
-func planOf(cmd *cobra.Command, args, variables []string) (plan, picture []byte, err error) {
+// planOf runs a program until it has written its plan, and returns the files of it by their endings; that of the text is "". What the
+// program prints matters only if it has written none.
+func planOf(cmd *cobra.Command, args, variables []string) (made map[string][]byte, err error) {
 	dir, err := os.MkdirTemp("", "epl-plan-")
 	if err != nil {
-		return nil, nil, errors.Wrap(err, "epl: no room for the plan")
+		return nil, errors.Wrap(err, "epl: no room for the plan")
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "plan.txt")
@@ -160,16 +219,21 @@ func planOf(cmd *cobra.Command, args, variables []string) (plan, picture []byte,
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // it does not get the terminal's
 	defer stop()
 	program := exec.CommandContext(ctx, args[0], args[1:]...)
-	program.Env = append(append(os.Environ(), variables...), "EPL_PLAN="+file)
+	program.Env = append(append(os.Environ(), variables...), "EPL_PLAN_OUT="+file)
 	program.Stdout, program.Stderr = &output, &output
 	failed := runUntil(program, file)
-	if plan, err = os.ReadFile(file); err == nil {
-		picture, err = os.ReadFile(file + ".svg")
-		return plan, picture, errors.Wrapf(err, "epl: %s drew no picture of its memory", args[0])
+	if _, err := os.Stat(file); err == nil {
+		made = map[string][]byte{}
+		for _, ending := range []string{"", ".svg", ".json", ".html"} {
+			if made[ending], err = os.ReadFile(file + ending); err != nil {
+				return nil, errors.Wrapf(err, "epl: %s wrote a part of its plan only", args[0])
+			}
+		}
+		return made, nil
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), output.String())
 	if failed != nil {
-		return nil, nil, errors.Wrapf(failed, "epl: %s made no plan", args[0])
+		return nil, errors.Wrapf(failed, "epl: %s made no plan", args[0])
 	}
-	return nil, nil, errors.Errorf("epl: %s ended without a training step: its optimizer has to be wrapped in epl.Optimizer, and its backend has to be EPL's", args[0])
+	return nil, errors.Errorf("epl: %s ended without a training step: its optimizer has to be wrapped in epl.Optimizer, and its backend has to be EPL's", args[0])
 }

@@ -197,3 +197,81 @@ func TestAProgramThatGoesOnAfterAnErrorIsEndedWithItsPlan(t *testing.T) {
 		t.Errorf("status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
 	}
 }
+
+func TestAPlanAsDataIsWrittenComparedAndPinned(t *testing.T) {
+	clearEnvironment(t)
+	program := example(t, "pipeline")
+	dir := t.TempDir()
+	described := filepath.Join(dir, "cluster.yaml")
+	if err := os.WriteFile(described, []byte("workers:\n- {host: a, devices: 2}\n- {host: b, devices: 2}\ndevice_memory: 64MiB\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	one, four, page := filepath.Join(dir, "one.json"), filepath.Join(dir, "four.json"), filepath.Join(dir, "four.html")
+	for _, args := range [][]string{
+		{"plan", "--cluster", "1x2", "--json", one, "--", program},
+		{"plan", "--cluster", described, "--set", "zero.level=v1", "--json", four, "--html", page, "--", program},
+	} {
+		if status, stdout, stderr := epl(t, args...); status != 0 || stderr != "" || !strings.HasPrefix(stdout, "plan ") {
+			t.Fatalf("%v: status %d, stderr %q, stdout:\n%s", args, status, stderr, stdout)
+		}
+	}
+	html, err := os.ReadFile(page)
+	if err != nil || !strings.Contains(string(html), "zero.level") || !strings.Contains(string(html), "epl plan --set") {
+		t.Errorf("%v: the page does not say what was set, and by whom", err)
+	}
+	status, stdout, stderr := epl(t, "plan", "diff", one, four)
+	for _, want := range []string{"1 worker with 2 devices", "→ 2 workers with 2 devices each", "zero.level", "model replicas", "memory of the device that needs most"} {
+		if status != 0 || stderr != "" || !strings.Contains(stdout, want) {
+			t.Errorf("status %d, stderr %q: the difference does not say %q:\n%s", status, stderr, want, stdout)
+		}
+	}
+	if _, stdout, _ := epl(t, "plan", "diff", one, one); stdout != "the plans are the same\n" {
+		t.Errorf("a plan differs from itself: %s", stdout)
+	}
+	status, stdout, _ = epl(t, "plan", "--cluster", "2+2", "--json", "-", "--", program)
+	if status != 0 || !strings.HasPrefix(stdout, "{\n  \"version\": 1,") {
+		t.Errorf("status %d: standard output is\n%s", status, stdout[:min(len(stdout), 200)])
+	}
+	for file, want := range map[string]string{one: "model replica", four: "epl: plan " + four + ": the plan is for another cluster"} {
+		cmd := exec.Command(program, "-steps", "1")
+		cmd.Env = append(os.Environ(), "EPL_PLAN_FILE="+file)
+		if text, err := cmd.CombinedOutput(); !strings.Contains(string(text), want) || (err == nil) != (file == one) {
+			t.Errorf("%s: %v, and it does not say %q:\n%s", file, err, want, text)
+		}
+	}
+}
+
+func TestAClusterThatIsNoneIsRefusedBeforeTheProgramRuns(t *testing.T) {
+	clearEnvironment(t)
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	for spec, want := range map[string]string{
+		"8x":    "such as 8x8",
+		"0x8":   "such as 8x8",
+		"4+-1":  "such as 8x8",
+		"ghost": "such as 8x8",
+		write("a.yaml", "workers: [{devices: 0}]"):                        "worker 0 has no devices",
+		write("b.yaml", "workers: [{host: a, devices: 1}, {devices: 1}]"): "name the host of every one",
+		write("c.yaml", "worker: 3"):                                      "docs/plans.md",
+	} {
+		status, _, stderr := epl(t, "plan", "--cluster", spec, "--", "./no-such-program")
+		if status != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: status %d, stderr %q", spec, status, stderr)
+		}
+	}
+	for _, args := range [][]string{
+		{"plan", "--cluster", "1x2", "--devices", "3", "--", "./no-such-program"},
+		{"plan", "--json", "-", "--html", "-", "--", "./no-such-program"},
+		{"plan", "diff", "only-one.json"},
+	} {
+		if status, _, stderr := epl(t, args...); status != 2 {
+			t.Errorf("%v: status %d, stderr %q", args, status, stderr)
+		}
+	}
+}

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/runtime"
 	"github.com/easyparallel/epl/schedule"
 )
@@ -40,6 +43,16 @@ func (e *Engine) Predicted() []runtime.DeviceStats {
 		break
 	}
 	return all
+}
+
+// Plan is that of the last training program; nil before the first.
+func (e *Engine) Plan() *plan.Plan {
+	for _, c := range slices.Backward(e.Programs()) {
+		if c.Err == nil && c.Recorded.IsTraining() {
+			return c.Plan
+		}
+	}
+	return nil
 }
 
 // fits refuses a training program whose devices have too little memory, with the account and what would help.
@@ -101,22 +114,36 @@ func (x accounted) Execute(inputs []compute.Buffer, donate []bool, device comput
 }
 
 // writePlan writes down what would be done with a training program, for those who only want to know. The program does not run:
-// the error says why. A picture of its memory is beside the plan, which comes last and all at once. The first plan stays.
-func (o Options) writePlan(c *Compiled) error {
+// the error says why. The plan is also there as JSON, as a page and as a picture of its memory; its text comes last and all at
+// once. The first plan stays.
+func (o Options) writePlan(c *Compiled, d *dump) error {
 	if _, err := os.Stat(o.Plan); err != nil {
-		if err := o.writePlanPicture(c); err != nil {
-			return err
-		}
-		draft := o.Plan + ".draft"
-		err := os.WriteFile(draft, []byte(o.planText(c)), 0o644)
-		if err == nil {
-			err = os.Rename(draft, o.Plan)
-		}
-		if err != nil {
-			return errors.Wrapf(err, "epl: EPL_PLAN=%q: cannot write the plan down", o.Plan)
+		if err := o.writePlanFiles(c, d); err != nil {
+			return errors.Wrapf(err, "epl: EPL_PLAN_OUT=%q: cannot write the plan down", o.Plan)
 		}
 	}
-	return errors.Errorf("epl: the plan of program %q is in %s; it does not run, because EPL_PLAN is set", c.Recorded.Name, o.Plan)
+	return errors.Errorf("epl: the plan of program %q is in %s; it does not run, because EPL_PLAN_OUT is set", c.Recorded.Name, o.Plan)
+}
+
+func (o Options) writePlanFiles(c *Compiled, d *dump) error {
+	for _, f := range []struct {
+		name  string
+		write func(io.Writer) error
+	}{
+		{o.Plan + ".svg", func(w io.Writer) error { return c.writeMemoryPicture(w, o.Config, false) }},
+		{o.Plan + ".json", c.Plan.Encode},
+		{o.Plan + ".html", d.page},
+		{o.Plan + ".draft", func(w io.Writer) error { _, err := io.WriteString(w, o.planText(c)); return err }},
+	} {
+		var b bytes.Buffer
+		if err := f.write(&b); err != nil {
+			return err
+		}
+		if err := os.WriteFile(f.name, b.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	return os.Rename(o.Plan+".draft", o.Plan)
 }
 
 func (o Options) planText(c *Compiled) string {

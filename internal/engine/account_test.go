@@ -9,6 +9,7 @@ import (
 
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/schedule"
 )
 
@@ -27,9 +28,9 @@ func TestABackendThatRunsOutOfMemoryGetsTheAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Compiled{Recorded: ir.NewProgram("train"), Account: &schedule.Account{Places: []schedule.PlaceAccount{
+	c := &Compiled{Result: plan.Result{Recorded: ir.NewProgram("train"), Account: &schedule.Account{Places: []schedule.PlaceAccount{
 		{Peak: schedule.Bytes{schedule.ForWeights: 1 << 20, schedule.ForActivations: 3 << 20}, Text: "run instance.0"},
-	}}}
+	}}}}
 	for text, accounts := range map[string]bool{
 		"RESOURCE_EXHAUSTED: Out of memory while trying to allocate 123 bytes": true,
 		"CUDA_ERROR_OUT_OF_MEMORY":    true,

@@ -2,14 +2,10 @@ package engine
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/easyparallel/epl/ir"
 )
-
-// unique matches what GoMLX puts into names to make them differ in every process.
-var unique = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
 // agree returns when all workers have the same plan for a training program, and its number.
 func (e *Engine) agree(c *Compiled) (number int, err error) {
@@ -17,7 +13,11 @@ func (e *Engine) agree(c *Compiled) (number int, err error) {
 	e.steppers++
 	number = e.steppers
 	e.mu.Unlock()
-	text := unique.ReplaceAllString(inWords(c.Recorded)+c.Final.String()+c.Schedule.String(), "…")
+	text := inWords(c.Recorded)
+	for _, f := range c.Plan.Facts() {
+		text += f.Name + ": " + f.Value + "\n"
+	}
+	text = ir.Stable(text + c.Final.String() + c.Schedule.String())
 	return number, e.opts.Job.Agree(fmt.Sprintf("the plan of training program %d", number), text)
 }
 

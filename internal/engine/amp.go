@@ -4,21 +4,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/gomlx/compute/dtypes"
-
 	"github.com/easyparallel/epl/config"
 )
-
-// HalfType is the type that mixed precision computes in; invalid if it is off.
-func HalfType(c config.AMP) dtypes.DType {
-	switch {
-	case c.Level == "":
-		return dtypes.InvalidDType
-	case c.DType == config.BFloat16:
-		return dtypes.BFloat16
-	}
-	return dtypes.Float16
-}
 
 // logAMP returns where mixed precision says what it decides: nowhere, unless amp.debug_log is on.
 func (c *Compiled) logAMP(a config.AMP) func(line string) {

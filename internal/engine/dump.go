@@ -24,7 +24,8 @@ import (
 //	03-train.steps             what the engine for CPUs makes of each segment
 //	03-train.html              a page about all of it
 type dump struct {
-	dir    string // "": nothing is collected
+	dir    string // "": nothing is written
+	keep   bool   // what the program looks like is collected
 	base   string
 	number int
 	c      *Compiled
@@ -40,7 +41,7 @@ type stage struct {
 
 // newDump makes the directory, so that a wrong one is reported before any work is done.
 func newDump(opts Options, number int, c *Compiled) (*dump, error) {
-	d := &dump{dir: opts.Dump, number: number, c: c, cfg: opts.Config}
+	d := &dump{dir: opts.Dump, keep: opts.Dump != "" || opts.Plan != "" && c.Recorded.IsTraining(), number: number, c: c, cfg: opts.Config}
 	if d.dir == "" {
 		return d, nil
 	}
@@ -91,13 +92,16 @@ func claimName(dir, base string) string {
 
 // add notes what the program looks like now.
 func (d *dump) add(name, why string, p *ir.Program) {
-	if d.dir != "" {
+	if d.keep {
 		d.stages = append(d.stages, stage{name, why, p.Clone()})
 	}
 }
 
-// textName is the file of a stage.
+// textName is the file of a stage; "" if none is written.
 func (d *dump) textName(i int) string {
+	if d.dir == "" {
+		return ""
+	}
 	return fmt.Sprintf("%s-%02d-%s.txt", d.base, i, d.stages[i].name)
 }
 

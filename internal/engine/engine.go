@@ -9,11 +9,9 @@ import (
 	"sync"
 
 	"github.com/gomlx/compute"
-	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
-	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
@@ -54,6 +52,9 @@ type Options struct {
 	TraceSteps trace.Range
 	// Planner is a device, if devices can tell what they make of segments.
 	Planner emit.Planner
+	// Pinned is the plan of training programs; nil: it is decided. PinnedFile is where it was read.
+	Pinned     *plan.Plan
+	PinnedFile string
 	// Plan is a file for the plan of the first training program, which then does not run; "": all run.
 	Plan string
 	// Job is nil if this worker is alone.
@@ -62,17 +63,12 @@ type Options struct {
 
 // Compiled is what became of one program.
 type Compiled struct {
-	Recorded  *ir.Program // as GoMLX built it
-	Final     *ir.Program // as it runs
-	Placement *cluster.Placement
-	Schedule  *schedule.Program // how it runs, if not once on one device
-	Account   *schedule.Account // what it needs of memory
-	Listings  []*emit.Listing   // what devices make of it, or of its segments, if they can tell
-	Steps     []passes.Step
-	Cut       *plan.Cut // how EPL cut the program into stages, if it did
-	Notes     []string  // what passes have to say
-	Err       error     // why it was refused, if it was
+	plan.Result
+	Plan  *plan.Plan // all that was decided
+	Notes []string   // what passes have to say
+	Err   error      // why it was refused, if it was
 
+	source    *ir.Program // as GoMLX built it, without the stages of a cut
 	decisions []string    // of mixed precision, if amp.debug_log is on
 	warnings  [][2]string // kind and sentence
 
@@ -131,7 +127,7 @@ func (e *Engine) Compile(p *ir.Program) (compute.Executable, error) {
 	if err := e.Closed(); err != nil {
 		return nil, err
 	}
-	c := &Compiled{Recorded: p}
+	c := &Compiled{Result: plan.Result{Recorded: p}}
 	e.mu.Lock()
 	e.programs = append(e.programs, nil)
 	number := len(e.programs)
@@ -170,7 +166,7 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 		e.Notice(w[0], "epl: "+w[1], true)
 	}
 	if e.opts.Plan != "" && c.Recorded.IsTraining() {
-		return nil, e.opts.writePlan(c)
+		return nil, e.opts.writePlan(c, d)
 	}
 	if err := e.opts.fits(c); err != nil {
 		return nil, err
@@ -185,7 +181,7 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 	}
 	comm := e.opts.Config.Communication
 	o := runtime.StepOptions{Communicators: comm.NumCommunicators, Timeout: comm.Timeout, Memory: e.opts.Config.Cluster.DeviceMemory,
-		Plans: c.footprints(len(c.Schedule.Segments)), Trace: e.trace.begin, Traced: e.trace.end}
+		Plans: c.Footprints(len(c.Schedule.Segments)), Trace: e.trace.begin, Traced: e.trace.end}
 	if comm.FP16 {
 		o.FP16Scale = float64(comm.FP16Scale)
 	}
@@ -198,110 +194,47 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 	return runtime.NewStepper(c.Final, c.Schedule, e.Data, e.stats, o)
 }
 
-// plan makes of a recorded program what runs: c's Final, and its Schedule unless it runs as a whole on one device. It makes
-// nothing that has to be released, so that plans can be compared. look sees the program on its way.
-func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) (err error) {
-	if n := o.Config.Pipeline.NumStages; o.Config.Auto.AutoParallel && n > 0 && c.Cut == nil && c.Recorded.IsTraining() {
-		planned := c.Recorded.Clone()
-		if c.Cut, err = plan.Stages(planned, n, cost.Default); err != nil {
-			return errors.WithMessagef(err, "program %q", c.Recorded.Name)
-		}
-		c.Recorded = planned
-		look("stages", "EPL cut the program into stages (auto.auto_parallel, pipeline.num_stages)", planned)
-	}
-	final := c.Recorded.Clone()
-	comm, pipeline := o.Config.Communication, o.Config.Pipeline
-	var seats seats
-	var local *ir.Local
-	if final.IsTraining() { // others run as a whole, on one device
-		if c.Placement, err = o.place(c.Recorded); err == nil {
-			seats = seatsOf(c.Placement)
-			local = &ir.Local{Replicas: c.Placement.Replicas, MicroBatches: o.Config.Pipeline.NumMicroBatch}
-			if o.Config.IO.Slicing {
-				err = seats.checkSlicing(o.Cluster)
-			}
-		}
-		if err != nil {
-			return errors.WithMessagef(err, "program %q", c.Recorded.Name)
-		}
-	}
-	c.Steps, err = passes.Run(final, o.Passes, passes.Options{
-		PerWorker: seats.perWorker(o.Cluster), Spanning: seats.spans(o.Cluster),
-		Local: local, Before: passes.Choose,
-		SumGradients: comm.GradientsReduceMethod == config.ReduceSum, DenseGradients: comm.SparseAsDense,
-		Places: seats.places, Colocate: o.Config.Cluster.ColocateSplitAndReplicate, StagesPerDevice: pipeline.StagesPerDevice,
-		Checkpoint: o.Config.GradientCheckpoint.Type, CheckpointEnd: o.Config.GradientCheckpoint.EndTaskgraph + 1,
-		CheckGradients: o.Config.GradientCheckpoint.CheckGradients,
-		Regions:        o.Config.Zero.Level == config.ZeroV2 || o.Config.Offload.Level != "",
-		Zero:           zeroLevels[o.Config.Zero.Level], OneBucket: comm.MaxSplits == 1, Offload: o.Config.Offload.Level != "",
-		ApplyGroups: o.Config.Optimizer.NumApplyGroup, Timeline: o.Trace != "",
-		AMP: HalfType(o.Config.AMP), AMPBarriers: !o.AsWritten, AMPLog: c.logAMP(o.Config.AMP),
+// target is what plans of the engine are made for. c is told what passes say.
+func (o Options) target(c *Compiled, look func(name, why string, p *ir.Program)) plan.Target {
+	return plan.Target{Cluster: o.Cluster, Passes: o.Passes, AsWritten: o.AsWritten, Slicing: o.Config.IO.Slicing, Timeline: o.Trace != "", Planner: o.Planner, Look: look,
 		Table: func(head []string, rows [][]string) { c.Notes = append(c.Notes, noteTable(head, rows)) },
 		Note:  func(line string) { c.Notes = append(c.Notes, line) },
 		Warn:  func(kind, line string) { c.warnings = append(c.warnings, [2]string{kind, line}) },
-	}, func(pass passes.Pass, p *ir.Program) { look(pass.Name, pass.Why, p) })
+		AMP:   c.logAMP(o.Config.AMP),
+	}
+}
+
+// plan makes of a recorded program what runs, by a plan that is decided, or that is pinned. It makes nothing that has to be released,
+// so that plans can be compared. look sees the program on its way.
+func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) error {
+	c.source = c.Recorded
+	t := o.target(c, look)
+	t.Cut = c.Cut
+	var r *plan.Result
+	var err error
+	if o.Pinned != nil && c.source.IsTraining() {
+		c.Plan = o.Pinned
+		r, err = c.Plan.Apply(c.source, t)
+		err = plan.In(o.PinnedFile, err)
+	} else {
+		c.Plan, r, err = plan.Decide(c.source, o.Config, t)
+	}
+	c.Result = *r
 	if err != nil {
-		return errors.WithMessagef(err, "program %q", c.Recorded.Name)
+		return err
 	}
 	c.noteLossScale(o.Config.AMP)
-	c.Final = final
-	if final.Local == nil {
-		plans, err := o.list(c, emit.Whole(final))
-		if err != nil {
-			return err
-		}
-		c.Account = schedule.WholeAccount(final, plans[0])
-		return nil
-	}
-	so := schedule.Options{MaxSplits: comm.MaxSplits, Strategy: schedule.Strategy(pipeline.Strategy), Ranks: seats.ranks, Offload: o.Config.Offload.Level != "", Phases: o.Trace != ""}
-	if pipeline.StagesPerDevice > 1 {
-		so.Groups = len(final.Stages) / pipeline.StagesPerDevice
-	}
-	if c.Schedule, err = schedule.Build(final, so); err != nil {
-		return err
-	}
-	if so.Offload {
+	if c.Schedule != nil && o.Config.Offload.Level != "" {
 		c.Notes = append(c.Notes, offloadNote(c.Schedule))
 	}
-	var segments []*ir.Segment
-	for _, s := range c.Schedule.Segments {
-		segments = append(segments, s.Segment)
+	if Decided != nil && c.source.IsTraining() {
+		Decided(c.source, c.Plan, o.target(&Compiled{}, nil))
 	}
-	plans, err := o.list(c, segments...)
-	if err != nil {
-		return err
-	}
-	c.Account = c.Schedule.Account(final, schedule.Traffic{Half: comm.FP16, Packed: o.Cluster.WorkerNum() > 1}, plans)
 	return nil
 }
 
-// list asks the devices what they make of segments. What they plan of memory is nil for each if they cannot tell.
-func (o Options) list(c *Compiled, segments ...*ir.Segment) ([]*schedule.Footprint, error) {
-	c.Listings = nil
-	if o.Planner != nil {
-		for _, s := range segments {
-			l, err := o.Planner.Plan(s)
-			if err != nil {
-				return nil, err
-			}
-			c.Listings = append(c.Listings, l)
-		}
-	}
-	return c.footprints(len(segments)), nil
-}
-
-// footprints are what devices plan of memory for so many segments; nil for each if they do not tell.
-func (c *Compiled) footprints(segments int) []*schedule.Footprint {
-	plans := make([]*schedule.Footprint, segments)
-	for i, l := range c.Listings {
-		f := &schedule.Footprint{Arena: l.Arena, Outside: l.Outside, Over: l.Over}
-		for _, x := range l.Lives {
-			f.Lives = append(f.Lives, schedule.Life(x))
-		}
-		plans[i] = f
-	}
-	return plans
-}
+// Decided, if not nil, is called with every training program that was planned, and its plan. It is for tests.
+var Decided func(p *ir.Program, pl *plan.Plan, t plan.Target)
 
 // offloadNote says what is kept on the host.
 func offloadNote(s *schedule.Program) string {
@@ -316,11 +249,9 @@ func offloadNote(s *schedule.Program) string {
 		count(n, "variable"), bytesText(bytes))
 }
 
-var zeroLevels = map[string]passes.ZeroLevel{config.ZeroV0: passes.ZeroState, config.ZeroV1: passes.ZeroGradients, config.ZeroV2: passes.ZeroWeights}
-
 // once runs a program as a whole, on the first device.
 func (e *Engine) once(c *Compiled) (compute.Executable, error) {
-	o := runtime.OnceOptions{Memory: e.opts.Config.Cluster.DeviceMemory, Profile: schedule.NewLedger(c.Final).Whole(c.Final, c.footprints(1)[0])}
+	o := runtime.OnceOptions{Memory: e.opts.Config.Cluster.DeviceMemory, Profile: schedule.NewLedger(c.Final).Whole(c.Final, c.Footprints(1)[0])}
 	if j := e.opts.Job; j != nil {
 		o.Running = j.Running
 		if j.Sliced {
@@ -346,18 +277,4 @@ func (e *Engine) once(c *Compiled) (compute.Executable, error) {
 		return nil, err
 	}
 	return runtime.NewExecutable(c.Recorded.Name, e.Data, inner, e.stats, o), nil
-}
-
-// place finds the virtual devices of the program's TaskGraphs.
-func (o Options) place(p *ir.Program) (*cluster.Placement, error) {
-	var requests []cluster.TaskGraph
-	for _, t := range p.TaskGraphs {
-		requests = append(requests, cluster.TaskGraph{Name: t.Name, Devices: t.Devices})
-	}
-	cfg := o.Config
-	return cluster.Place(o.Cluster, requests, cluster.Options{
-		PreferIntraNode: cfg.Cluster.DevicePlacePreferIntraNode,
-		Colocate:        cfg.Cluster.ColocateSplitAndReplicate,
-		StagesPerDevice: cfg.Pipeline.StagesPerDevice,
-	})
 }

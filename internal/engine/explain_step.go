@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/schedule"
 )
 
@@ -111,7 +112,7 @@ func (r *report) writeStages(w *strings.Builder) {
 		return
 	}
 	sentence(w, fmt.Sprintf("%s; with stages that take equally long and values that travel at once devices would idle %.1f%% of the time",
-		text, 100*idle(p)))
+		text, 100*plan.Idle(p)))
 	t := table{head: []string{">stage", "TaskGraph", "devices of a replica", ">variables", ">forward sends", ">backward sends", ">in flight", "order"}}
 	for i, stage := range r.Stages {
 		var names []string

@@ -28,10 +28,8 @@ func (g *variableGroup) taskGraphText() string {
 	return plain(g.taskGraphs[0].Title())
 }
 
-// uuid is in the paths of GoMLX's metrics; it says nothing and makes tables wide.
-var uuid = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
-
-func pathText(path string) string { return plain(uuid.ReplaceAllString(path, "…")) }
+// pathText leaves out what is unique in the paths of GoMLX's metrics: it says nothing and makes tables wide.
+func pathText(path string) string { return plain(ir.Stable(path)) }
 
 var digits = regexp.MustCompile(`[0-9]+`)
 

@@ -137,7 +137,7 @@
       if (n) counts.append("  ", el("span", c, sign + n));
     }
     const file = el("a", "", "text");
-    file.href = s.file;
+    if (s.file) file.href = s.file; else file.hidden = true;
     const why = el("div", "why", s.why);
     why.title = s.why;
     const body = el("div", "body");

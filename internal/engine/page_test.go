@@ -17,6 +17,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/plan"
 )
 
 // small has one of everything that the page shows: a TaskGraph, a variable with gradient and update, a loss, a
@@ -164,7 +165,7 @@ func linesOfProgram(p *ir.Program) []string {
 func TestThePageHasEveryOpOncePerStageInOrder(t *testing.T) {
 	recorded := parse(t, small)
 	stages := []stage{{"recorded", "what GoMLX built", recorded}, {"same", "to do nothing", recorded.Clone()}, {"shorter", "to be short", shorter(t)}}
-	_, m := writePage(t, &Compiled{Recorded: recorded}, stages...)
+	_, m := writePage(t, &Compiled{Result: plan.Result{Recorded: recorded}}, stages...)
 	if len(m.Stages) != len(stages) {
 		t.Fatalf("%d stages, want %d", len(m.Stages), len(stages))
 	}
@@ -181,7 +182,7 @@ func TestThePageHasEveryOpOncePerStageInOrder(t *testing.T) {
 
 func TestStagesSayWhatTheirPassAddedChangedAndRemoved(t *testing.T) {
 	recorded := parse(t, small)
-	_, m := writePage(t, &Compiled{Recorded: recorded},
+	_, m := writePage(t, &Compiled{Result: plan.Result{Recorded: recorded}},
 		stage{"recorded", "", recorded}, stage{"same", "", recorded.Clone()}, stage{"shorter", "", shorter(t)})
 	var got []string
 	for _, s := range m.Stages {
@@ -221,7 +222,7 @@ func TestThePictureStaysOnePathPerTaskGraphAndReadableWithThousandsOfOps(t *test
 	}
 	fmt.Fprintf(&text, "  return %%%d\n}\n", ops)
 	program := parse(t, text.String())
-	page, _ := writePage(t, &Compiled{Recorded: program}, stage{"recorded", "", program})
+	page, _ := writePage(t, &Compiled{Result: plan.Result{Recorded: program}}, stage{"recorded", "", program})
 	slots, sizes := align([]stage{{"recorded", "", program}})
 	p := drawPicture(slots, sizes, 0, program.TaskGraphs)
 	if n := len(p.Lanes[0].Bars); n != 2 {
@@ -242,7 +243,7 @@ func TestHostileNamesStayText(t *testing.T) {
 		`"arg0"`, fmt.Sprintf("%q", hostile), `"Checkpoints"`, fmt.Sprintf("%q", hostile), `"model.go:13"`, fmt.Sprintf("%q", hostile),
 		`"model.go:12"`, fmt.Sprintf("%q", hostile)).Replace(small)
 	program := parse(t, text)
-	c := &Compiled{Recorded: program, Err: errors.New(hostile)}
+	c := &Compiled{Result: plan.Result{Recorded: program}, Err: errors.New(hostile)}
 	page, m := writePage(t, c, stage{hostile, hostile, program}, stage{"same", hostile, program.Clone()})
 	for _, bad := range []string{"<img", "onerror=alert(1)>"} {
 		if i := strings.Index(page, bad); i >= 0 {
@@ -264,7 +265,7 @@ func TestHostileNamesStayText(t *testing.T) {
 
 func TestThePageNeedsNothingFromOutsideAndRunsNoScriptButItsOwn(t *testing.T) {
 	program := parse(t, small)
-	page, _ := writePage(t, &Compiled{Recorded: program}, stage{"recorded", "", program})
+	page, _ := writePage(t, &Compiled{Result: plan.Result{Recorded: program}}, stage{"recorded", "", program})
 	scripts := regexp.MustCompile(`(?s)<script>(.*?)</script>`).FindAllStringSubmatch(page, -1)
 	if len(scripts) != 1 {
 		t.Fatalf("%d scripts", len(scripts))
@@ -287,7 +288,7 @@ func TestThePageNeedsNothingFromOutsideAndRunsNoScriptButItsOwn(t *testing.T) {
 
 func TestTheSummaryIsThereWithoutJavaScript(t *testing.T) {
 	program := parse(t, small)
-	c := &Compiled{Recorded: program, Err: errors.New(`program "train": epl: too few devices`)}
+	c := &Compiled{Result: plan.Result{Recorded: program}, Err: errors.New(`program "train": epl: too few devices`)}
 	page, _ := writePage(t, c, stage{"recorded", "", program})
 	static, _, _ := strings.Cut(page, "<script")
 	for _, want := range []string{
@@ -314,7 +315,7 @@ func TestTaskGraphsBeyondTheColoursGetThemAgain(t *testing.T) {
 func TestFilesOfAProgramHaveItsNumberAndName(t *testing.T) {
 	dir := t.TempDir()
 	program := parse(t, strings.Replace(small, `"train"`, `"../my model/train#1"`, 1))
-	d, err := newDump(Options{Dump: filepath.Join(dir, "made", "for", "this")}, 3, &Compiled{Recorded: program})
+	d, err := newDump(Options{Dump: filepath.Join(dir, "made", "for", "this")}, 3, &Compiled{Result: plan.Result{Recorded: program}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +360,7 @@ func TestTwoEnginesDoNotOverwriteEachOthersFiles(t *testing.T) {
 	opts := Options{Dump: t.TempDir()}
 	for range 2 { // both count their programs from 1
 		program := parse(t, small)
-		d, err := newDump(opts, 1, &Compiled{Recorded: program})
+		d, err := newDump(opts, 1, &Compiled{Result: plan.Result{Recorded: program}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -380,7 +381,7 @@ func TestADirectoryThatCannotBeMadeIsReportedByTheNameOfTheVariable(t *testing.T
 		t.Fatal(err)
 	}
 	for _, dir := range []string{file, filepath.Join(file, "below")} {
-		_, err := newDump(Options{Dump: dir}, 1, &Compiled{Recorded: parse(t, small)})
+		_, err := newDump(Options{Dump: dir}, 1, &Compiled{Result: plan.Result{Recorded: parse(t, small)}})
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("EPL_DUMP=%q", dir)) {
 			t.Errorf("%s: %v", dir, err)
 		}

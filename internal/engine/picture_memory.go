@@ -1,13 +1,11 @@
 package engine
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"html/template"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
@@ -401,13 +399,4 @@ func shorten(text string, most int) string {
 		return string(runes[:max(most-1, 0)]) + "…"
 	}
 	return string(runes)
-}
-
-// writePlanPicture draws the account of a training program into a file beside its plan.
-func (o Options) writePlanPicture(c *Compiled) error {
-	var b bytes.Buffer
-	if err := c.writeMemoryPicture(&b, o.Config, false); err != nil {
-		return err
-	}
-	return errors.Wrapf(os.WriteFile(o.Plan+".svg", b.Bytes(), 0o644), "epl: EPL_PLAN=%q: cannot write the picture of its memory", o.Plan)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/schedule"
 )
 
@@ -62,7 +63,7 @@ func compiled(t *testing.T, text string) *Compiled {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Compiled{Recorded: p, Final: p, Schedule: s, Account: s.Account(p, schedule.Traffic{}, nil)}
+	return &Compiled{Result: plan.Result{Recorded: p, Final: p, Schedule: s, Account: s.Account(p, schedule.Traffic{}, nil)}}
 }
 
 func memoryPictureOf(t *testing.T, c *Compiled, params map[string]any) string {
@@ -158,7 +159,7 @@ func TestDevicesThatNeedTheSameShareAPanel(t *testing.T) {
 
 func TestAProgramOnOneDeviceHasAPictureToo(t *testing.T) {
 	p := parse(t, small)
-	svg := memoryPictureOf(t, &Compiled{Recorded: p, Final: p, Account: schedule.WholeAccount(p, nil)}, nil)
+	svg := memoryPictureOf(t, &Compiled{Result: plan.Result{Recorded: p, Final: p, Account: schedule.WholeAccount(p, nil)}}, nil)
 	for _, want := range []string{`class="forward"`, `class="backward"`, `class="apply"`, "device 0"} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("the picture has no %s", want)
@@ -215,8 +216,8 @@ func TestAPlanThatCannotBeWrittenDownSaysWhere(t *testing.T) {
 	if err := os.Mkdir(file+".svg", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	err = Options{Config: cfg, Plan: file}.writePlan(c)
-	if err == nil || !strings.Contains(err.Error(), "cannot write the picture of its memory") || !strings.Contains(err.Error(), "plan.txt") {
+	err = Options{Config: cfg, Plan: file}.writePlan(c, nil)
+	if err == nil || !strings.Contains(err.Error(), "cannot write the plan down") || !strings.Contains(err.Error(), "plan.txt") {
 		t.Error(err)
 	}
 }

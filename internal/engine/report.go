@@ -24,6 +24,8 @@ type report struct {
 	Listings []*emit.Listing   // what devices make of it, if they can tell
 	Stages   []ir.Stage
 	Cut      *plan.Cut // nil: the user cut the program, or nobody
+	// Decisions are those of the plan of a training program, for the page.
+	Decisions []decision
 	// PassNotes are what passes have to say.
 	PassNotes []string
 	Number    int
@@ -66,6 +68,21 @@ type variableReport struct {
 	NewValue string    // for people: a value, "unchanged" or "unknown"
 }
 
+// decision is one of a plan.
+type decision struct{ Name, Value, Why string }
+
+// decisions are those of a plan, with where they come from if that is the configuration.
+func decisions(pl *plan.Plan) (all []decision) {
+	why := map[string]string{}
+	for _, s := range pl.Settings {
+		why[s.Key] = s.Why
+	}
+	for _, f := range pl.Facts() {
+		all = append(all, decision{f.Name, shorten(f.Value, 200), why[f.Name]})
+	}
+	return all
+}
+
 type stepReport struct {
 	passes.Step
 	Why string
@@ -87,6 +104,9 @@ func newReport(c *Compiled, number int, final *ir.Program, cfg *config.Config) *
 	case !p.IsTraining():
 		r.Kind = "no gradients"
 		r.Notes = append(r.Notes, "EPL knows of no gradients: this evaluates or predicts, or its optimizer is not wrapped by epl.Optimizer.")
+	}
+	if c.Plan != nil && p.IsTraining() {
+		r.Decisions = decisions(c.Plan)
 	}
 	for _, o := range p.Outputs {
 		if o.Updates != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/plan"
 )
 
 func explain(c *Compiled, final *ir.Program) string {
@@ -19,7 +20,7 @@ func explain(c *Compiled, final *ir.Program) string {
 
 func TestExplainSaysWhyAProgramWasRefused(t *testing.T) {
 	program := parse(t, small)
-	text := explain(&Compiled{Recorded: program, Err: errors.New(`program "train": epl: a replica needs 3 devices`)}, program)
+	text := explain(&Compiled{Result: plan.Result{Recorded: program}, Err: errors.New(`program "train": epl: a replica needs 3 devices`)}, program)
 	if !strings.HasPrefix(text, "program 1 \"train\": training step\n  REFUSED: epl: a replica needs 3 devices\n") {
 		t.Error(text)
 	}
@@ -36,7 +37,7 @@ main {
   return %0
 }
 `)
-	text := explain(&Compiled{Recorded: program}, program)
+	text := explain(&Compiled{Result: plan.Result{Recorded: program}}, program)
 	for _, want := range []string{`program 1 "init": not annotated`, "EPL did not see the GoMLX graph", "nothing in it is annotated",
 		"1 op; 0 inputs; 0 variables of 0 B; 1 output\n", "nowhere: it is all of the program", "passes: none; it runs op by op"} {
 		if !strings.Contains(text, want) {
@@ -47,7 +48,7 @@ main {
 
 func TestExplainTellsCollectionsWithTheLinesOfTheirValues(t *testing.T) {
 	program := parse(t, small)
-	if text := explain(&Compiled{Recorded: program}, program); !strings.Contains(text, "Checkpoints       1  %4 float32[20] (model.go:13)\n") {
+	if text := explain(&Compiled{Result: plan.Result{Recorded: program}}, program); !strings.Contains(text, "Checkpoints       1  %4 float32[20] (model.go:13)\n") {
 		t.Error(text)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/plan"
 )
 
 // techniques are the settings that may save memory, each a list of "key=value".
@@ -138,7 +139,8 @@ func (o Options) peakWith(now *Compiled, settings []string) (peak int64, err err
 	if o.Config, err = With(o.Config, settings); err != nil {
 		return 0, err
 	}
-	c := &Compiled{Recorded: now.Recorded, Cut: now.Cut}
+	o.Pinned = nil
+	c := &Compiled{Result: plan.Result{Recorded: now.source, Cut: now.Cut}}
 	if err := o.plan(c, func(string, string, *ir.Program) {}); err != nil {
 		return 0, err
 	}

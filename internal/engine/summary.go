@@ -2,10 +2,9 @@ package engine
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/schedule"
 )
 
@@ -27,7 +26,7 @@ func (c *Compiled) layout() string {
 	s := c.Schedule
 	text += fmt.Sprintf(" = %s of %s", count(s.Local.Replicas, "model replica"), count(len(s.Ranks[0]), "device"))
 	if p := s.Pipeline; p.Stages > 1 {
-		text += fmt.Sprintf(" in %s (%s, %.1f%% idle if stages take equally long)", count(p.Stages, "stage"), p.Strategy, 100*idle(p))
+		text += fmt.Sprintf(" in %s (%s, %.1f%% idle if stages take equally long)", count(p.Stages, "stage"), p.Strategy, 100*plan.Idle(p))
 	}
 	for _, t := range c.Recorded.TaskGraphs {
 		if t.Devices > 1 {
@@ -50,24 +49,6 @@ func (c *Compiled) ranks() [][]int {
 		return [][]int{{0}}
 	}
 	return c.Schedule.Ranks
-}
-
-// idle is the part of the time that devices would wait, if stages took equally long and values traveled at once.
-func idle(p schedule.Pipeline) float64 {
-	order, err := p.Order()
-	if err != nil {
-		return 0
-	}
-	// Backward takes about twice as long as forward; ZeroBubble halves it.
-	total, idle := p.Slots(order, 1, 1, 1)
-	if p.Strategy != schedule.ZeroBubble {
-		total, idle = p.Slots(order, 1, 2, 0)
-	}
-	sum := 0.0
-	for _, x := range idle {
-		sum += x
-	}
-	return sum / total / float64(len(idle))
 }
 
 // need says what the device that needs most has to hold.
@@ -95,40 +76,23 @@ func (c *Compiled) traffic() string {
 		return "none: there is one device"
 	}
 	var parts []string
-	buckets, gradients := 0, int64(0)
-	for _, b := range c.Schedule.Buckets {
-		if b.Merges[0].Phase == ir.Backward && b.How.Adds() {
-			buckets++
-			gradients += b.Bytes()
+	for _, t := range c.Traffic() {
+		text := bytesText(t.Bytes) + " " + t.What
+		if t.What == plan.GradientsMerged {
+			text += " in " + count(c.gradientBuckets(), "bucket")
 		}
-	}
-	if buckets > 0 && c.Schedule.Local.Replicas > 1 {
-		parts = append(parts, fmt.Sprintf("%s of gradients merged in %s", bytesText(gradients), count(buckets, "bucket")))
-	}
-	sent := map[string]int64{}
-	for place, list := range c.Schedule.Places {
-		for _, in := range list {
-			switch in.Kind {
-			case schedule.Send:
-				sent["sent from device to device"] += c.Schedule.Transfers[in.Transfer].Value.Bytes()
-			case schedule.Exchange:
-				a := in.Op.Attrs.(*ir.Exchange)
-				i := slices.Index(a.Places, place)
-				what := "exchanged between the devices of a stage"
-				if a.Replicas {
-					what = "of weights gathered over replicas (zero.level)"
-				}
-				sent[what] += max(in.Op.Inputs[i].Bytes(), in.Op.Outputs[i].Bytes())
-			}
-		}
-	}
-	for _, what := range []string{"sent from device to device", "exchanged between the devices of a stage", "of weights gathered over replicas (zero.level)"} {
-		if sent[what] > 0 {
-			parts = append(parts, bytesText(sent[what])+" "+what)
-		}
+		parts = append(parts, text)
 	}
 	if len(parts) == 0 {
 		return "hardly any"
 	}
 	return "a step of a replica: " + strings.Join(parts, ", ")
+}
+
+// gradientBuckets is how many buckets gradients travel in.
+func (c *Compiled) gradientBuckets() (n int) {
+	for _, b := range c.Schedule.Buckets {
+		n += one(plan.MergesGradients(b))
+	}
+	return n
 }

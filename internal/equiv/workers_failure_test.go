@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,10 @@ import (
 	"github.com/gomlx/gomlx/ml/train"
 
 	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/plan"
 )
 
 // running is a worker whose output the test reads while it runs.
@@ -192,6 +197,7 @@ func TestWorkersThatDoNotAgreeStopBeforeTheFirstStep(t *testing.T) {
 	for name, words := range map[string][]string{
 		"other configuration": {"configuration communication.max_splits", "worker 0", "worker 1", "5", "7"},
 		"other passes":        {"passes (EPL_PASSES, WithPasses)", "worker 1"},
+		"other plan":          {"pinned plan (EPL_PLAN_FILE, WithPlan)", "worker 1"},
 		"other model": {"do not agree on the plan of training program 1: ", `variable "/layer_0/dense/weights" is "float32[8,16], trainable, at equiv/models.go:`,
 			`on worker 0 and "float32[8,17], trainable, at equiv/models.go:`},
 		"other depth":    {`only worker 1 has variable "/layer_2/dense/weights": "float32[16,16], trainable, at equiv/models.go:`},
@@ -218,6 +224,35 @@ func init() {
 	}
 	parts["other passes"] = func(w *part) error {
 		_, err := w.init(nil, epl.WithPasses([]string{"all", "-common"}[index()]))
+		return err
+	}
+	parts["other plan"] = func(w *part) error {
+		cl, err := cluster.New(cluster.Spec{Devices: []int{1, 1}})
+		if err != nil {
+			return err
+		}
+		cfg, err := epl.NewConfig(w.params(nil))
+		if err != nil {
+			return err
+		}
+		set, err := passes.Parse("", nil)
+		if err != nil {
+			return err
+		}
+		pl, _, err := plan.Decide(ir.NewProgram("none"), cfg, plan.Target{Cluster: cl, Passes: set, AsWritten: true})
+		if err != nil {
+			return err
+		}
+		pl.MicroBatches += index()
+		file, err := os.Create(filepath.Join(w.folder, fmt.Sprintf("plan%d.json", index())))
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		if err := pl.Encode(file); err != nil {
+			return err
+		}
+		_, err = w.init(nil, epl.WithPlan(file.Name()))
 		return err
 	}
 	train := func(w *part, m Model, params map[string]any, steps int) error {

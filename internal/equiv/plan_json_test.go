@@ -1,0 +1,38 @@
+package equiv
+
+import (
+	"bytes"
+	"reflect"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/internal/engine"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/plan"
+)
+
+// Every plan of this package is written as JSON and read back, and does the same to the program as before.
+func init() {
+	engine.Decided = func(p *ir.Program, pl *plan.Plan, t plan.Target) {
+		if err := roundTrip(p, pl, t); err != nil {
+			panic(errors.WithMessagef(err, "the plan of program %q as JSON", p.Name))
+		}
+	}
+}
+
+func roundTrip(p *ir.Program, pl *plan.Plan, t plan.Target) error {
+	var text bytes.Buffer
+	if err := pl.Encode(&text); err != nil {
+		return err
+	}
+	read, err := plan.Decode(bytes.NewReader(text.Bytes()))
+	if err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(read, pl) {
+		return errors.Errorf("it is another one when it is read back:\n%s", plan.Diff(pl, read))
+	}
+	t.Planner = nil // what devices make of segments is no part of the plan
+	_, err = read.Apply(p, t)
+	return err // it compares what it makes with what was made before
+}

@@ -1,0 +1,334 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"strings"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/internal/version"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
+	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/schedule"
+)
+
+// Target is what a plan is made for besides the program, and who is told on the way.
+type Target struct {
+	Cluster *cluster.Cluster
+	Passes  passes.Set
+	// AsWritten: the inner backend rounds where programs say so.
+	AsWritten bool
+	// Slicing: files are dealt to workers, so that each has to feed as many model replicas as are its share.
+	Slicing bool
+	// Timeline: a timeline is made of the step, which then runs in more segments.
+	Timeline bool
+	// Planner is a device that can tell what it makes of segments; nil: none can.
+	Planner emit.Planner
+	// Cut is one that was made before for the same program and number of stages; nil: there is none.
+	Cut *Cut
+
+	// Look sees the program on its way.
+	Look func(name, why string, p *ir.Program)
+	// Note, Table, Warn and AMP are told what passes say: see [passes.Options].
+	Note  func(line string)
+	Table func(head []string, rows [][]string)
+	Warn  func(kind, line string)
+	AMP   func(line string)
+}
+
+// Result is what a plan makes of a program. After an error it has what there was before.
+type Result struct {
+	Recorded  *ir.Program // as recorded, with the stages of the cut
+	Final     *ir.Program // as it runs
+	Cut       *Cut
+	Placement *cluster.Placement
+	Steps     []passes.Step
+	Schedule  *schedule.Program // how it runs, if not once on one device
+	Account   *schedule.Account // what it needs of memory
+	Listings  []*emit.Listing   // what devices make of it, or of its segments, if they can tell
+}
+
+// Decide decides how a program runs, and does to it what it decided. It is a pure function: all workers find the same plan, also for
+// a cluster that is only described.
+func Decide(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error) {
+	pl := newPlan(p, cfg, t)
+	r, err := pl.run(p, t, true)
+	return pl, r, err
+}
+
+// Apply does to a program what the plan says. It is refused if the plan was made for something else.
+func (pl *Plan) Apply(p *ir.Program, t Target) (*Result, error) {
+	if err := pl.Fits(t); err != nil {
+		return &Result{Recorded: p}, err
+	}
+	if err := pl.fitsProgram(p); err != nil {
+		return &Result{Recorded: p}, err
+	}
+	r, err := pl.run(p, t, false)
+	if err == nil && !t.Timeline && r.fingerprint() != pl.Result {
+		err = errors.Errorf("epl: this version of EPL (%s) makes something else of program %q than the one that planned it (%s): make the plan again",
+			version.Version, p.Name, pl.EPL)
+	}
+	return r, err
+}
+
+// run does to a program what the plan says, and decides on the way what it does not say yet.
+func (pl *Plan) run(p *ir.Program, t Target, decide bool) (r *Result, err error) {
+	r = &Result{Recorded: p}
+	cfg, err := config.Of(pl.settings())
+	if err != nil {
+		return r, errors.WithMessage(err, "epl: settings of the plan")
+	}
+	named := func(err error) error { return errors.WithMessagef(err, "program %q", p.Name) }
+	var seats seats
+	var local *ir.Local
+	if p.IsTraining() { // others run as a whole, on one device
+		if decide {
+			if err := pl.cut(p, cfg, t.Cut); err != nil {
+				return r, named(err)
+			}
+		}
+		if pl.Cut != nil {
+			r.Cut, r.Recorded = pl.Cut, p.Clone()
+			if err := pl.Cut.Apply(r.Recorded); err != nil {
+				return r, named(err)
+			}
+			t.look("stages", "EPL cut the program into stages (auto.auto_parallel, pipeline.num_stages)", r.Recorded)
+		}
+		if decide {
+			if err := pl.place(r.Recorded, cfg, t.Cluster); err != nil {
+				return r, named(err)
+			}
+		}
+		r.Placement = pl.placement(t.Cluster)
+		seats = seatsOf(r.Placement)
+		local = &ir.Local{Replicas: pl.Replicas, MicroBatches: pl.MicroBatches}
+		if t.Slicing {
+			if err := seats.checkSlicing(t.Cluster); err != nil {
+				return r, named(err)
+			}
+		}
+	}
+	final := r.Recorded.Clone()
+	o := pl.passOptions(cfg, t, seats)
+	o.Local = local
+	if decide {
+		o.Before = func(pass string, p *ir.Program, o *passes.Options) error {
+			err := passes.Choose(pass, p, o)
+			pl.Choices = o.Choices
+			return err
+		}
+		o.Note = func(line string) {
+			pl.Notes = append(pl.Notes, line)
+			t.note(line)
+		}
+	}
+	r.Steps, err = passes.Run(final, t.Passes, o, func(pass passes.Pass, p *ir.Program) {
+		t.look(pass.Name, pass.Why, p)
+		if decide && pass.Name == "taskgraphs" {
+			pl.stages(p)
+		}
+	})
+	if err != nil {
+		return r, named(err)
+	}
+	r.Final = final
+	if err := r.schedule(cfg, t, seats); err != nil {
+		return r, err
+	}
+	if decide && p.IsTraining() {
+		pl.look(r)
+	}
+	return r, nil
+}
+
+func (t Target) look(name, why string, p *ir.Program) {
+	if t.Look != nil {
+		t.Look(name, why, p)
+	}
+}
+
+func (t Target) note(line string) {
+	if t.Note != nil {
+		t.Note(line)
+	}
+}
+
+// cut decides where the program is cut into stages, if that is left to EPL.
+func (pl *Plan) cut(p *ir.Program, cfg *config.Config, before *Cut) (err error) {
+	if n := cfg.Pipeline.NumStages; cfg.Auto.AutoParallel && n > 0 {
+		if pl.Cut = before; before == nil {
+			pl.Cut, err = Stages(p, n, cost.Default)
+		}
+	}
+	return err
+}
+
+// place decides which devices run what.
+func (pl *Plan) place(p *ir.Program, cfg *config.Config, c *cluster.Cluster) error {
+	var requests []cluster.TaskGraph
+	for _, t := range p.TaskGraphs {
+		requests = append(requests, cluster.TaskGraph{Name: t.Name, Devices: t.Devices})
+	}
+	placed, err := cluster.Place(c, requests, cluster.Options{
+		PreferIntraNode: cfg.Cluster.DevicePlacePreferIntraNode,
+		Colocate:        cfg.Cluster.ColocateSplitAndReplicate,
+		StagesPerDevice: cfg.Pipeline.StagesPerDevice,
+	})
+	if err != nil {
+		return err
+	}
+	pl.Replicas, pl.MicroBatches, pl.Placement = placed.Replicas, cfg.Pipeline.NumMicroBatch, ranks(placed)
+	return nil
+}
+
+// stages notes which ops and variables are of which stage.
+func (pl *Plan) stages(p *ir.Program) {
+	if p.Stages == nil {
+		return
+	}
+	index := analysis.Of(p)
+	for _, s := range p.Stages {
+		stage := Stage{Strategy: s.TaskGraphs[0].Strategy(), Places: s.Places}
+		for _, t := range s.TaskGraphs {
+			stage.TaskGraphs = append(stage.TaskGraphs, t.Title())
+		}
+		pl.Stages = append(pl.Stages, stage)
+	}
+	for _, op := range p.Main.Ops {
+		at := -1
+		if op.TaskGraph != nil && !op.IsLeaf() {
+			at = index.Stage(op)
+			if op.Phase != ir.Apply {
+				pl.Stages[at].Ops++
+			}
+		}
+		pl.StageOf = append(pl.StageOf, at)
+	}
+	for i, name := range p.VariableNames() {
+		if t := p.Variables[i].TaskGraph; t != nil {
+			s := &pl.Stages[index.StageOf(t)]
+			s.Variables = append(s.Variables, name)
+		}
+	}
+}
+
+var zeroLevels = map[string]passes.ZeroLevel{config.ZeroV0: passes.ZeroState, config.ZeroV1: passes.ZeroGradients, config.ZeroV2: passes.ZeroWeights}
+
+// passOptions are what passes need to know of the plan. cfg has its settings.
+func (pl *Plan) passOptions(cfg *config.Config, t Target, s seats) passes.Options {
+	comm, checkpoint, offload := cfg.Communication, cfg.GradientCheckpoint, cfg.Offload.Level != ""
+	return passes.Options{
+		PerWorker: s.perWorker(t.Cluster), Spanning: s.spans(t.Cluster),
+		SumGradients: comm.GradientsReduceMethod == config.ReduceSum, DenseGradients: comm.SparseAsDense,
+		Places: s.places, Colocate: cfg.Cluster.ColocateSplitAndReplicate, StagesPerDevice: cfg.Pipeline.StagesPerDevice,
+		Checkpoint: checkpoint.Type, CheckpointEnd: checkpoint.EndTaskgraph + 1, CheckGradients: checkpoint.CheckGradients,
+		Regions: cfg.Zero.Level == config.ZeroV2 || offload,
+		Zero:    zeroLevels[cfg.Zero.Level], OneBucket: comm.MaxSplits == 1, Offload: offload,
+		ApplyGroups: cfg.Optimizer.NumApplyGroup, Timeline: t.Timeline,
+		AMP: HalfType(cfg.AMP), AMPBarriers: !pl.Cluster.AsWritten, AMPLog: t.AMP,
+		Table: t.Table, Note: t.Note, Warn: t.Warn, Choices: pl.Choices,
+	}
+}
+
+// HalfType is the type that mixed precision computes in; invalid if it is off.
+func HalfType(c config.AMP) dtypes.DType {
+	switch {
+	case c.Level == "":
+		return dtypes.InvalidDType
+	case c.DType == config.BFloat16:
+		return dtypes.BFloat16
+	}
+	return dtypes.Float16
+}
+
+// schedule finds what each device does, and what it needs for that. cfg has the settings of the plan.
+func (r *Result) schedule(cfg *config.Config, t Target, s seats) (err error) {
+	if r.Final.Local == nil {
+		plans, err := r.list(t.Planner, emit.Whole(r.Final))
+		if err != nil {
+			return err
+		}
+		r.Account = schedule.WholeAccount(r.Final, plans[0])
+		return nil
+	}
+	comm, pipeline := cfg.Communication, cfg.Pipeline
+	o := schedule.Options{MaxSplits: comm.MaxSplits, Strategy: schedule.Strategy(pipeline.Strategy), Ranks: s.ranks,
+		Offload: cfg.Offload.Level != "", Phases: t.Timeline}
+	if pipeline.StagesPerDevice > 1 {
+		o.Groups = len(r.Final.Stages) / pipeline.StagesPerDevice
+	}
+	if r.Schedule, err = schedule.Build(r.Final, o); err != nil {
+		return err
+	}
+	var segments []*ir.Segment
+	for _, s := range r.Schedule.Segments {
+		segments = append(segments, s.Segment)
+	}
+	plans, err := r.list(t.Planner, segments...)
+	if err != nil {
+		return err
+	}
+	r.Account = r.Schedule.Account(r.Final, schedule.Traffic{Half: comm.FP16, Packed: t.Cluster.WorkerNum() > 1}, plans)
+	return nil
+}
+
+// list asks the devices what they make of segments. What they plan of memory is nil for each if they cannot tell.
+func (r *Result) list(planner emit.Planner, segments ...*ir.Segment) ([]*schedule.Footprint, error) {
+	if planner != nil {
+		for _, s := range segments {
+			l, err := planner.Plan(s)
+			if err != nil {
+				return nil, err
+			}
+			r.Listings = append(r.Listings, l)
+		}
+	}
+	return r.Footprints(len(segments)), nil
+}
+
+// Footprints are what devices plan of memory for so many segments; nil for each if they do not tell.
+func (r *Result) Footprints(segments int) []*schedule.Footprint {
+	plans := make([]*schedule.Footprint, segments)
+	for i, l := range r.Listings {
+		f := &schedule.Footprint{Arena: l.Arena, Outside: l.Outside, Over: l.Over}
+		for _, x := range l.Lives {
+			f.Lives = append(f.Lives, schedule.Life(x))
+		}
+		plans[i] = f
+	}
+	return plans
+}
+
+// sources match the user's lines in the text of a schedule.
+var sources = regexp.MustCompile(` \([^()\n]*:[0-9]+\)`)
+
+// fingerprint is that of what was made: the program as it runs, and the lists of the devices.
+func (r *Result) fingerprint() string {
+	text := r.Final.Fingerprint()
+	if r.Schedule != nil {
+		_, lists, _ := strings.Cut(r.Schedule.String(), "\n") // the first line has the name
+		text += sources.ReplaceAllString(lists, "")
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:12])
+}
+
+// look notes what came of the plan.
+func (pl *Plan) look(r *Result) {
+	if r.Schedule != nil {
+		for _, b := range r.Schedule.Buckets {
+			pl.Buckets = append(pl.Buckets, Bucket{b.How.String(), b.Places, len(b.Merges), b.Bytes(), b.Parts})
+		}
+	}
+	pl.Costs = r.costs()
+	pl.Result = r.fingerprint()
+}

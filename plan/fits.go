@@ -1,0 +1,114 @@
+package plan
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// Fits refuses a plan that was made for another cluster, another inner backend or other passes.
+func (pl *Plan) Fits(t Target) error {
+	switch now := clusterOf(t); {
+	case !reflect.DeepEqual(pl.Cluster.Workers, now.Workers):
+		return errors.Errorf("epl: the plan is for another cluster: it has %s, and this one has %s; make the plan again for this one by epl plan --cluster",
+			pl.Cluster, now)
+	case pl.Cluster.AsWritten != now.AsWritten:
+		return errors.Errorf("epl: the plan is for another inner backend: one that %s, and this one %s; make the plan again with this one",
+			rounds(pl.Cluster.AsWritten), rounds(now.AsWritten))
+	case pl.Passes != t.Passes.String():
+		return errors.Errorf("epl: the plan was made with other passes (EPL_PASSES, WithPasses): %s; now they are %s; set them as they were, or make the plan again",
+			pl.Passes, t.Passes)
+	}
+	return nil
+}
+
+func rounds(asWritten bool) string {
+	if asWritten {
+		return "rounds where a program says so"
+	}
+	return "may round elsewhere than a program says, as XLA does"
+}
+
+// String describes the cluster: "2 workers with 4 devices each", or the devices of each.
+func (c Cluster) String() string {
+	if len(c.Workers) == 0 || len(c.Workers[0]) == 0 {
+		return "no devices"
+	}
+	var counts []string
+	for _, devices := range c.Workers {
+		counts = append(counts, fmt.Sprint(len(devices)))
+	}
+	workers := fmt.Sprintf("%d workers", len(counts))
+	if len(counts) == 1 {
+		workers = "1 worker"
+	}
+	if len(slices.Compact(slices.Clone(counts))) > 1 {
+		return workers + " with " + strings.Join(counts, ", ") + " devices"
+	}
+	devices, each, gaps := "devices", " each", ""
+	if counts[0] == "1" {
+		devices = "device"
+	}
+	if len(counts) == 1 {
+		each = ""
+	}
+	if last := c.Workers[0][len(c.Workers[0])-1]; last >= len(c.Workers[0]) {
+		gaps = fmt.Sprintf(" (%s)", strings.Trim(fmt.Sprint(c.Workers[0]), "[]"))
+	}
+	return workers + " with " + counts[0] + " " + devices + each + gaps
+}
+
+// fitsProgram refuses a plan that was made for another program, and says what is other, in what a user knows.
+func (pl *Plan) fitsProgram(p *ir.Program) error {
+	if p.Fingerprint() == pl.Program.Fingerprint {
+		return nil
+	}
+	now := programOf(p)
+	refuse := func(format string, args ...any) error {
+		return errors.Errorf("epl: the plan of program %q does not fit program %q: %s; make the plan again", pl.Program.Name, p.Name, fmt.Sprintf(format, args...))
+	}
+	variables := map[string]Variable{}
+	for _, v := range now.Variables {
+		variables[v.Name] = v
+	}
+	planned := map[string]bool{}
+	for _, v := range pl.Program.Variables {
+		planned[v.Name] = true
+		switch x, ok := variables[v.Name]; {
+		case !ok:
+			return refuse("variable %q, %s, is missing", v.Name, v.Shape)
+		case x != v:
+			return refuse("variable %q is %s, and was %s", v.Name, x.text(), v.text())
+		}
+	}
+	for _, v := range now.Variables {
+		if !planned[v.Name] {
+			return refuse("variable %q, %s, is new", v.Name, v.Shape)
+		}
+	}
+	if !slices.Equal(now.Inputs, pl.Program.Inputs) {
+		return refuse("its inputs are %s, and were %s", strings.Join(now.Inputs, ", "), strings.Join(pl.Program.Inputs, ", "))
+	}
+	return refuse("its variables and inputs are the same, but it computes something else, with %d ops instead of %d, or has other annotations",
+		now.Ops, pl.Program.Ops)
+}
+
+func (v Variable) text() string {
+	if v.Trainable {
+		return v.Shape + ", trainable"
+	}
+	return v.Shape
+}
+
+// In says of an error which file the plan is in.
+func In(file string, err error) error {
+	if err == nil || file == "" {
+		return err
+	}
+	return errors.Errorf("epl: plan %s: %s", file, strings.TrimPrefix(err.Error(), "epl: "))
+}

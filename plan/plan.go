@@ -1,0 +1,185 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/internal/version"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/passes"
+)
+
+// Version is that of the format of plans. A plan of another one is refused.
+const Version = 1
+
+// Plan is all that was decided about a training program: it prints, is compared and is pinned. docs/plans.md describes its JSON.
+type Plan struct {
+	Version int     `json:"version"`
+	EPL     string  `json:"epl"` // the version of EPL that decided
+	Program Program `json:"program"`
+	Cluster Cluster `json:"cluster"`
+	// Settings are the keys of the configuration that decide, with where their values come from.
+	Settings []Setting `json:"settings"`
+	// Passes are those that run, and the switches of the engine for CPUs, in the words of [passes.Parse].
+	Passes string `json:"passes"`
+
+	Replicas     int `json:"replicas"`
+	MicroBatches int `json:"micro_batches"` // of a model replica in a step
+	// Cut is how EPL cut the program into stages; nil: the user did, or nobody.
+	Cut *Cut `json:"cut,omitempty"`
+	// Placement has the ranks of the devices, by TaskGraph and model replica.
+	Placement [][][]int `json:"placement"`
+	Stages    []Stage   `json:"stages,omitempty"`
+	// StageOf is the stage of every op of the program, -1 where it has none: it is done wherever it is read.
+	StageOf passes.Runs `json:"stage_of,omitempty"`
+	// Choices are what passes apply to single ops and variables.
+	Choices passes.Choices `json:"choices"`
+	Buckets []Bucket       `json:"buckets,omitempty"`
+	// Notes are what passes have to say about what they did, and why.
+	Notes []string `json:"notes,omitempty"`
+	Costs Costs    `json:"costs"`
+	// Result is the fingerprint of what the plan makes of the program.
+	Result string `json:"result"`
+}
+
+// Program is what a plan was made for.
+type Program struct {
+	Name        string     `json:"name"`
+	Fingerprint string     `json:"fingerprint"` // see [ir.Program.Fingerprint]
+	Ops         int        `json:"ops"`
+	Inputs      []string   `json:"inputs"` // shapes
+	Variables   []Variable `json:"variables"`
+}
+
+// Variable is one of the program.
+type Variable struct {
+	Name      string `json:"name"` // see [ir.Program.VariableNames]
+	Shape     string `json:"shape"`
+	Trainable bool   `json:"trainable,omitempty"`
+}
+
+// Cluster is what of the cluster decides.
+type Cluster struct {
+	Workers [][]int `json:"workers"` // the indices of the devices of each
+	// AsWritten: the inner backend rounds where programs say so. XLA does not.
+	AsWritten bool `json:"as_written"`
+}
+
+// Setting is a key of the configuration.
+type Setting struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+	Why   string `json:"why"` // where the value comes from
+}
+
+// Stage is what some devices of a model replica do.
+type Stage struct {
+	TaskGraphs []string `json:"task_graphs"`
+	Strategy   string   `json:"strategy"`
+	Places     []int    `json:"places"` // the devices of a model replica, by their index in it
+	Ops        int      `json:"ops"`    // of forward and backward, as recorded
+	Variables  []string `json:"variables"`
+}
+
+// Bucket is a group of values that are merged together over the model replicas.
+type Bucket struct {
+	How    string `json:"how"`
+	Places []int  `json:"places"`
+	Values int    `json:"values"`
+	Bytes  int64  `json:"bytes"`
+	Parts  bool   `json:"parts,omitempty"` // each model replica gets a part
+}
+
+// undecided are keys that decide nothing about a program: how it runs, and on what.
+var undecided = []string{
+	"amp.debug_log", "cluster.run_visible_devices", "cluster.device_memory", "cluster.cores_per_device",
+	"communication.backend", "communication.timeout", "communication.checksum",
+	"io.slicing", "io.unbalanced_io_slicing", "io.drop_last_files",
+}
+
+// newPlan is a plan of which nothing is decided yet but what is given.
+func newPlan(p *ir.Program, cfg *config.Config, t Target) *Plan {
+	pl := &Plan{Version: Version, EPL: version.Version, Cluster: clusterOf(t), Passes: t.Passes.String(), Replicas: 1, MicroBatches: 1}
+	for _, e := range cfg.Entries() {
+		if !slices.Contains(undecided, e.Key) {
+			pl.Settings = append(pl.Settings, Setting{e.Key, e.Value, e.Source.String()})
+		}
+	}
+	if p.IsTraining() {
+		pl.Program = programOf(p)
+	}
+	return pl
+}
+
+func programOf(p *ir.Program) Program {
+	x := Program{Name: ir.Stable(p.Name), Fingerprint: p.Fingerprint(), Ops: len(p.Main.Ops)}
+	for _, v := range p.Inputs {
+		x.Inputs = append(x.Inputs, ir.ShapeText(v.Shape))
+	}
+	for i, name := range p.VariableNames() {
+		v := p.Variables[i]
+		x.Variables = append(x.Variables, Variable{name, ir.ShapeText(v.Param.Shape), v.Trainable})
+	}
+	return x
+}
+
+func clusterOf(t Target) Cluster {
+	c := Cluster{AsWritten: t.AsWritten}
+	for _, w := range t.Cluster.Workers() {
+		var devices []int
+		for _, d := range w.Devices {
+			devices = append(devices, d.Index)
+		}
+		c.Workers = append(c.Workers, devices)
+	}
+	return c
+}
+
+// settings are those of the plan by key.
+func (pl *Plan) settings() map[string]string {
+	m := map[string]string{}
+	for _, s := range pl.Settings {
+		m[s.Key] = s.Value
+	}
+	return m
+}
+
+// Configure is a configuration with the settings of the plan, which win over all others.
+func (pl *Plan) Configure(cfg *config.Config) (*config.Config, error) {
+	return cfg.Pinned(pl.settings())
+}
+
+// ranks are the devices of a placement.
+func ranks(p *cluster.Placement) [][][]int {
+	var all [][][]int
+	for _, v := range p.Virtual {
+		var groups [][]int
+		for _, g := range v.Groups {
+			var devices []int
+			for _, d := range g {
+				devices = append(devices, d.Rank)
+			}
+			groups = append(groups, devices)
+		}
+		all = append(all, groups)
+	}
+	return all
+}
+
+// placement is that of the plan on a cluster.
+func (pl *Plan) placement(c *cluster.Cluster) *cluster.Placement {
+	p := &cluster.Placement{Replicas: pl.Replicas}
+	for _, groups := range pl.Placement {
+		var v cluster.VirtualDevice
+		for _, g := range groups {
+			var devices []cluster.Device
+			for _, rank := range g {
+				devices = append(devices, c.Device(rank))
+			}
+			v.Groups = append(v.Groups, devices)
+		}
+		p.Virtual = append(p.Virtual, v)
+	}
+	return p
+}
