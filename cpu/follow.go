@@ -12,7 +12,8 @@ import (
 const wholeRowsMin = 128
 
 // follows tells whether a group can be done with every part of the only product of a step as soon as it is computed: it
-// reads the elements of the product in order, and its blocks are rows of the product, or parts of them.
+// reads the elements of the product in order, and its blocks are rows of the product, or parts of them. If it needs whole
+// rows, the product then computes them whole.
 func (b *builder) follows(step []*task, t *task) bool {
 	if !b.opts.dots || t.code == nil || len(step) != 1 || step[0].dot == nil {
 		return false

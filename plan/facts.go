@@ -74,5 +74,8 @@ func (pl *Plan) Facts() (facts []Fact) {
 
 // listed are names, with how many there are.
 func listed(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
 	return fmt.Sprintf("%d: %s", len(names), strings.Join(names, ", "))
 }

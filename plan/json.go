@@ -3,6 +3,7 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 
@@ -32,8 +33,11 @@ func Decode(r io.Reader) (*Plan, error) {
 		return nil, errors.New("epl: this is no plan: it is no JSON with a version, as epl plan --json writes it")
 	}
 	if *head.Version != Version {
-		return nil, errors.Errorf("epl: the plan is of version %d (by EPL %s), and this EPL reads version %d: make it again by epl plan --json",
-			*head.Version, head.EPL, Version)
+		by := ""
+		if head.EPL != "" {
+			by = fmt.Sprintf(" (by EPL %s)", head.EPL)
+		}
+		return nil, errors.Errorf("epl: the plan is of version %d%s, and this EPL reads version %d: make it again by epl plan --json", *head.Version, by, Version)
 	}
 	pl := &Plan{}
 	d := json.NewDecoder(bytes.NewReader(text))

@@ -37,6 +37,9 @@ func describe(spec string) (d described, err error) {
 	if counts := strings.Split(spec, "+"); !slices.ContainsFunc(counts, func(n string) bool { return number(n) == 0 }) {
 		return described{devices: counts}, nil
 	}
+	if strings.Trim(spec, "0123456789x+") == "" && spec != "" {
+		return d, usage.Errorf("epl: --cluster %s: expected workers x devices of each, such as 8x8, or devices of each worker, such as 4+2, at least one of each", spec)
+	}
 	text, err := os.ReadFile(spec)
 	if err != nil {
 		return d, usage.Errorf("epl: --cluster %s: expected workers x devices of each, such as 8x8, or 4+2, or a file: %v", spec, err)

@@ -82,7 +82,7 @@ type assembler struct {
 	code    []byte
 	pointer map[int]int // the general register of an operand, or of a store after the operands, that is no scalar
 	vector  []int       // the vector register of every value; -1: none yet, or not any more
-	last    []int       // the last instruction that reads a value; -1: none; len(Instrs): it is stored at the end of the loop
+	last    []int       // the last instruction that reads a value; -1: none
 	free    []int       // vector registers
 	sign    int         // the register with the sign bit, and that with all others; -1: not needed
 	rest    int
@@ -245,6 +245,10 @@ func (a *assembler) body(masked bool) bool {
 	}
 	for i, in := range p.Instrs {
 		n := operands + i
+		o, ok := opcodes[in.Op]
+		if !ok {
+			return false
+		}
 		two := Arity(in.Op) == 2
 		if !value(in.A) || two && !value(in.B) {
 			return false
@@ -263,22 +267,14 @@ func (a *assembler) body(masked bool) bool {
 		}
 		a.vector[n] = d
 		switch in.Op {
-		case Add:
-			a.evex(op{m: 1, code: 0x58}, d, x, register(y), 0, false)
-		case Mul:
-			a.evex(op{m: 1, code: 0x59}, d, x, register(y), 0, false)
-		case Sub:
-			a.evex(op{m: 1, code: 0x5c}, d, x, register(y), 0, false)
-		case Div:
-			a.evex(op{m: 1, code: 0x5e}, d, x, register(y), 0, false)
 		case Sqrt:
-			a.evex(op{m: 1, code: 0x51}, d, 0, register(x), 0, false)
+			a.evex(o, d, 0, register(x), 0, false)
 		case Neg:
-			a.evex(op{m: 1, pp: 1, code: 0xef}, d, x, register(a.sign), 0, false) // VPXORD
+			a.evex(o, d, x, register(a.sign), 0, false)
 		case Abs:
-			a.evex(op{m: 1, pp: 1, code: 0xdb}, d, x, register(a.rest), 0, false) // VPANDD
+			a.evex(o, d, x, register(a.rest), 0, false)
 		default:
-			return false
+			a.evex(o, d, x, register(y), 0, false)
 		}
 		for s, v := range p.Stores {
 			if v.Value == n {
@@ -296,6 +292,12 @@ func (a *assembler) body(masked bool) bool {
 // op is an instruction of vectors: its opcode, and the map and prefix that it belongs to.
 type op struct {
 	m, pp, code byte
+}
+
+// opcodes are those of ops: VADDPS, VSUBPS, VMULPS, VDIVPS, VSQRTPS, and VPXORD and VPANDD with a constant.
+var opcodes = map[Op]op{
+	Add: {m: 1, code: 0x58}, Sub: {m: 1, code: 0x5c}, Mul: {m: 1, code: 0x59}, Div: {m: 1, code: 0x5e}, Sqrt: {m: 1, code: 0x51},
+	Neg: {m: 1, pp: 1, code: 0xef}, Abs: {m: 1, pp: 1, code: 0xdb},
 }
 
 // memory is where base and index point to; an index of -1 is none.

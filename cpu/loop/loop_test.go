@@ -162,6 +162,14 @@ func TestInPlace(t *testing.T) {
 	}
 }
 
+// TestUnknown: an op that loops do not have is no loop.
+func TestUnknown(t *testing.T) {
+	p := &Program{Operands: []Operand{{}}, Instrs: []Instr{{"Exp", 0, 0}}, Stores: []Store{{Value: 1}}}
+	if compileFor(t, p) != nil {
+		t.Error("Exp has a loop")
+	}
+}
+
 // TestTooMany: a program that needs more registers than there are has no loop.
 func TestTooMany(t *testing.T) {
 	for _, n := range []int{maxStreams, maxStreams + 1} {
