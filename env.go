@@ -10,8 +10,8 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/compile"
 	"github.com/easyparallel/epl/data"
-	"github.com/easyparallel/epl/internal/engine"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
 	"github.com/easyparallel/epl/runtime"
@@ -23,7 +23,7 @@ type Env struct {
 	cfg     *Config
 	cluster *cluster.Cluster
 	backend *record.Backend
-	engine  *engine.Engine
+	engine  *compile.Engine
 	job     *worker.Job // nil if this worker is alone
 	left    func()      // this process may join the job again
 }

@@ -82,12 +82,13 @@ var mayImport = map[string][]string{
 	"data":     {"runtime"},
 
 	// Who puts the pipeline together, and the face of it.
-	"internal/engine": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "trace", "runtime", "worker"},
-	"":                {"config", "cluster", "cpu", "cpu/isa", "ir", "record", "passes", "plan", "trace", "runtime", "data", "internal/cores", "internal/engine", "worker"},
+	"explain": {"config", "cluster", "ir", "plan", "passes", "emit", "schedule"}, // data in, text out
+	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "explain", "trace", "runtime", "worker"},
+	"":        {"config", "cluster", "cpu", "cpu/isa", "ir", "record", "passes", "plan", "trace", "runtime", "data", "internal/cores", "compile", "worker"},
 
 	// Users of the whole. Nobody else imports the root.
-	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "runtime", "internal/engine"}, // the test of the whole
-	"internal/rootcause": {},                                                                                                // only tests
+	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "runtime", "compile"}, // the test of the whole
+	"internal/rootcause": {},                                                                                        // only tests
 	"cmd/...":            {"", "config", "cluster", "ir", "passes", "plan", "trace", "launch", "internal/version", "internal/usage"},
 	"internal/usage":     {"internal/near"}, // of commands
 	"internal/procmem":   {},

@@ -14,9 +14,9 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/compile"
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/cpu/isa"
-	"github.com/easyparallel/epl/internal/engine"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
@@ -225,7 +225,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			return nil, err
 		}
 	}
-	eng := engine.New(engine.Options{Config: cfg, Cluster: cl, Passes: set, AsWritten: asWritten, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
+	eng := compile.New(compile.Options{Config: cfg, Cluster: cl, Passes: set, AsWritten: asWritten, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
 		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, Job: j}, devices...)
 	backend := record.NewBackend(devices[0], eng, record.Options{
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,

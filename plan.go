@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/easyparallel/epl/cluster"
-	"github.com/easyparallel/epl/internal/engine"
+	"github.com/easyparallel/epl/compile"
 	"github.com/easyparallel/epl/plan"
 )
 
@@ -83,5 +83,5 @@ func planned(cfg *Config, o *options) (*Config, error) {
 	if settings[0] == "" {
 		return cfg, nil
 	}
-	return engine.With(cfg, settings)
+	return compile.With(cfg, settings)
 }

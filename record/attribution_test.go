@@ -18,8 +18,8 @@ import (
 
 	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/compile"
 	"github.com/easyparallel/epl/config"
-	"github.com/easyparallel/epl/internal/engine"
 	"github.com/easyparallel/epl/internal/equiv"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
@@ -29,7 +29,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the files in testdata")
 
 // newBackend records on one device with all TaskGraphs on it; the engine tells what was recorded.
-func newBackend(t testing.TB, opts record.Options) (*record.Backend, *engine.Engine) {
+func newBackend(t testing.TB, opts record.Options) (*record.Backend, *compile.Engine) {
 	t.Helper()
 	cfg, err := config.New(map[string]any{"cluster.colocate_split_and_replicate": true})
 	if err != nil {
@@ -40,7 +40,7 @@ func newBackend(t testing.TB, opts record.Options) (*record.Backend, *engine.Eng
 		t.Fatal(err)
 	}
 	inner := equiv.Plain()
-	eng := engine.New(engine.Options{Config: cfg, Cluster: cl}, inner)
+	eng := compile.New(compile.Options{Config: cfg, Cluster: cl}, inner)
 	b := record.NewBackend(inner, eng, opts)
 	eng.Owner = b
 	t.Cleanup(b.Finalize)
@@ -57,7 +57,7 @@ func recorded(t testing.TB, m equiv.Model, opt optimizer.Interface) *ir.Program 
 	return training(t, eng)
 }
 
-func training(t testing.TB, eng *engine.Engine) *ir.Program {
+func training(t testing.TB, eng *compile.Engine) *ir.Program {
 	t.Helper()
 	for _, c := range eng.Programs() {
 		if c.Recorded.IsTraining() {

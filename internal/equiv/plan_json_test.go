@@ -6,14 +6,14 @@ import (
 
 	"github.com/pkg/errors"
 
-	"github.com/easyparallel/epl/internal/engine"
+	"github.com/easyparallel/epl/compile"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/plan"
 )
 
 // Every plan of this package is written as JSON and read back, and does the same to the program as before.
 func init() {
-	engine.Decided = func(p *ir.Program, pl *plan.Plan, t plan.Target) {
+	compile.Decided = func(p *ir.Program, pl *plan.Plan, t plan.Target) {
 		if err := roundTrip(p, pl, t); err != nil {
 			panic(errors.WithMessagef(err, "the plan of program %q as JSON", p.Name))
 		}

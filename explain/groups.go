@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"regexp"
@@ -23,7 +23,7 @@ type variableGroup struct {
 
 func (g *variableGroup) taskGraphText() string {
 	if n := len(g.taskGraphs); n > 1 {
-		return count(n, "TaskGraph")
+		return Count(n, "TaskGraph")
 	}
 	return plain(g.taskGraphs[0].Title())
 }

@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"math/rand/v2"
@@ -61,7 +61,7 @@ func TestALineStandsAtTheSameHeightInAllStages(t *testing.T) {
 
 func TestALineIsToldOnceForAllStagesInWhichItIsTheSame(t *testing.T) {
 	program := parse(t, small)
-	slots, _ := align([]stage{{"recorded", "", program}, {"one", "", program.Clone()}, {"two", "", program.Clone()}})
+	slots, _ := align([]Stage{{"recorded", "", "", program}, {"one", "", "", program.Clone()}, {"two", "", "", program.Clone()}})
 	for _, s := range slots {
 		if len(s.lines) != 1 || s.lines[0].from != 0 || s.lines[0].until != 3 {
 			t.Errorf("%q is told as %v", s.key, s.lines)

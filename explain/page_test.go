@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"bytes"
@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -71,11 +69,11 @@ func shorter(t *testing.T) *ir.Program {
 }
 
 // writePage writes the page of some stages, and returns it with its model.
-func writePage(t *testing.T, c *Compiled, stages ...stage) (string, *pageModel) {
+func writePage(t *testing.T, c *Program, stages ...Stage) (string, *pageModel) {
 	t.Helper()
-	d := &dump{dir: "somewhere", base: "07-train", number: 7, c: c, stages: stages}
+	c.Number = 7
 	var page bytes.Buffer
-	if err := d.page(&page); err != nil {
+	if err := c.WritePage(&page, stages); err != nil {
 		t.Fatal(err)
 	}
 	return page.String(), readModel(t, page.String())
@@ -164,26 +162,26 @@ func linesOfProgram(p *ir.Program) []string {
 
 func TestThePageHasEveryOpOncePerStageInOrder(t *testing.T) {
 	recorded := parse(t, small)
-	stages := []stage{{"recorded", "what GoMLX built", recorded}, {"same", "to do nothing", recorded.Clone()}, {"shorter", "to be short", shorter(t)}}
-	_, m := writePage(t, &Compiled{Result: plan.Result{Recorded: recorded}}, stages...)
+	stages := []Stage{{"recorded", "what GoMLX built", "", recorded}, {"same", "to do nothing", "", recorded.Clone()}, {"shorter", "to be short", "", shorter(t)}}
+	_, m := writePage(t, &Program{Result: plan.Result{Recorded: recorded}}, stages...)
 	if len(m.Stages) != len(stages) {
 		t.Fatalf("%d stages, want %d", len(m.Stages), len(stages))
 	}
 	for i, s := range stages {
-		if got := m.Stages[i]; got.Name != s.name || got.Why != s.why || got.Ops != s.program.NumOps() {
+		if got := m.Stages[i]; got.Name != s.Name || got.Why != s.Why || got.Ops != s.Program.NumOps() {
 			t.Errorf("stage %d is described as %+v", i, got)
 		}
-		got, want := m.linesOf(t, i), linesOfProgram(s.program)
+		got, want := m.linesOf(t, i), linesOfProgram(s.Program)
 		if !slices.Equal(got, want) {
-			t.Errorf("stage %s:\n%s\nwant:\n%s", s.name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			t.Errorf("stage %s:\n%s\nwant:\n%s", s.Name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
 }
 
 func TestStagesSayWhatTheirPassAddedChangedAndRemoved(t *testing.T) {
 	recorded := parse(t, small)
-	_, m := writePage(t, &Compiled{Result: plan.Result{Recorded: recorded}},
-		stage{"recorded", "", recorded}, stage{"same", "", recorded.Clone()}, stage{"shorter", "", shorter(t)})
+	_, m := writePage(t, &Program{Result: plan.Result{Recorded: recorded}},
+		Stage{"recorded", "", "", recorded}, Stage{"same", "", "", recorded.Clone()}, Stage{"shorter", "", "", shorter(t)})
 	var got []string
 	for _, s := range m.Stages {
 		got = append(got, fmt.Sprintf("%s +%d ~%d -%d", s.Name, s.Added, s.Changed, s.Removed))
@@ -196,7 +194,7 @@ func TestStagesSayWhatTheirPassAddedChangedAndRemoved(t *testing.T) {
 }
 
 func TestThePictureHasABarForEveryOpThatComputes(t *testing.T) {
-	slots, sizes := align([]stage{{"recorded", "", parse(t, small)}})
+	slots, sizes := align([]Stage{{"recorded", "", "", parse(t, small)}})
 	p := drawPicture(slots, sizes, 0, parse(t, small).TaskGraphs)
 	got := map[ir.Phase]int{}
 	for _, l := range p.Lanes {
@@ -222,8 +220,8 @@ func TestThePictureStaysOnePathPerTaskGraphAndReadableWithThousandsOfOps(t *test
 	}
 	fmt.Fprintf(&text, "  return %%%d\n}\n", ops)
 	program := parse(t, text.String())
-	page, _ := writePage(t, &Compiled{Result: plan.Result{Recorded: program}}, stage{"recorded", "", program})
-	slots, sizes := align([]stage{{"recorded", "", program}})
+	page, _ := writePage(t, &Program{Result: plan.Result{Recorded: program}}, Stage{"recorded", "", "", program})
+	slots, sizes := align([]Stage{{"recorded", "", "", program}})
 	p := drawPicture(slots, sizes, 0, program.TaskGraphs)
 	if n := len(p.Lanes[0].Bars); n != 2 {
 		t.Errorf("%d paths for 2 TaskGraphs", n)
@@ -243,8 +241,8 @@ func TestHostileNamesStayText(t *testing.T) {
 		`"arg0"`, fmt.Sprintf("%q", hostile), `"Checkpoints"`, fmt.Sprintf("%q", hostile), `"model.go:13"`, fmt.Sprintf("%q", hostile),
 		`"model.go:12"`, fmt.Sprintf("%q", hostile)).Replace(small)
 	program := parse(t, text)
-	c := &Compiled{Result: plan.Result{Recorded: program}, Err: errors.New(hostile)}
-	page, m := writePage(t, c, stage{hostile, hostile, program}, stage{"same", hostile, program.Clone()})
+	c := &Program{Result: plan.Result{Recorded: program}, Err: errors.New(hostile)}
+	page, m := writePage(t, c, Stage{hostile, hostile, "", program}, Stage{"same", hostile, "", program.Clone()})
 	for _, bad := range []string{"<img", "onerror=alert(1)>"} {
 		if i := strings.Index(page, bad); i >= 0 {
 			t.Errorf("the page has %q: …%s…", bad, page[max(0, i-80):i+40])
@@ -265,7 +263,7 @@ func TestHostileNamesStayText(t *testing.T) {
 
 func TestThePageNeedsNothingFromOutsideAndRunsNoScriptButItsOwn(t *testing.T) {
 	program := parse(t, small)
-	page, _ := writePage(t, &Compiled{Result: plan.Result{Recorded: program}}, stage{"recorded", "", program})
+	page, _ := writePage(t, &Program{Result: plan.Result{Recorded: program}}, Stage{"recorded", "", "", program})
 	scripts := regexp.MustCompile(`(?s)<script>(.*?)</script>`).FindAllStringSubmatch(page, -1)
 	if len(scripts) != 1 {
 		t.Fatalf("%d scripts", len(scripts))
@@ -288,8 +286,8 @@ func TestThePageNeedsNothingFromOutsideAndRunsNoScriptButItsOwn(t *testing.T) {
 
 func TestTheSummaryIsThereWithoutJavaScript(t *testing.T) {
 	program := parse(t, small)
-	c := &Compiled{Result: plan.Result{Recorded: program}, Err: errors.New(`program "train": epl: too few devices`)}
-	page, _ := writePage(t, c, stage{"recorded", "", program})
+	c := &Program{Result: plan.Result{Recorded: program}, Err: errors.New(`program "train": epl: too few devices`)}
+	page, _ := writePage(t, c, Stage{"recorded", "", "07-train-00-recorded.txt", program})
 	static, _, _ := strings.Cut(page, "<script")
 	for _, want := range []string{
 		"<h1>train ", "<b>Refused.</b> epl: too few devices", "/w</th>", `<a class="v" href="#v13">%13</a>`, "model.go:12", "Checkpoints",
@@ -309,81 +307,5 @@ func TestTaskGraphsBeyondTheColoursGetThemAgain(t *testing.T) {
 	}
 	if !strings.Contains(pageCSS, fmt.Sprintf(".c%d {", colours-1)) {
 		t.Error("page.css does not have all colours")
-	}
-}
-
-func TestFilesOfAProgramHaveItsNumberAndName(t *testing.T) {
-	dir := t.TempDir()
-	program := parse(t, strings.Replace(small, `"train"`, `"../my model/train#1"`, 1))
-	d, err := newDump(Options{Dump: filepath.Join(dir, "made", "for", "this")}, 3, &Compiled{Result: plan.Result{Recorded: program}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.add("recorded", "", program)
-	d.add("dead-code", "", program)
-	if err := d.write(); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := list(t, d.dir), []string{
-		"03-.._my_model_train_1-00-recorded.txt", "03-.._my_model_train_1-01-dead-code.txt", "03-.._my_model_train_1.html",
-	}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	text, err := os.ReadFile(filepath.Join(d.dir, "03-.._my_model_train_1-00-recorded.txt"))
-	if err != nil || string(text) != program.String() {
-		t.Errorf("the text is not the program's, or %v", err)
-	}
-}
-
-func list(t *testing.T, dir string) []string {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
-
-func TestNamesOfFilesAreNeverEmptyOrLong(t *testing.T) {
-	for name, want := range map[string]string{"": "program", "///": "program", "a b": "a_b", strings.Repeat("x", 100) + "end": strings.Repeat("x", 57) + "end"} {
-		if got := fileName(name); got != want {
-			t.Errorf("%q becomes %q, want %q", name, got, want)
-		}
-	}
-}
-
-func TestTwoEnginesDoNotOverwriteEachOthersFiles(t *testing.T) {
-	opts := Options{Dump: t.TempDir()}
-	for range 2 { // both count their programs from 1
-		program := parse(t, small)
-		d, err := newDump(opts, 1, &Compiled{Result: plan.Result{Recorded: program}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.add("recorded", "", program)
-		if err := d.write(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want := []string{"01-train-00-recorded.txt", "01-train-again2-00-recorded.txt", "01-train-again2.html", "01-train.html"}
-	if got := list(t, opts.Dump); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestADirectoryThatCannotBeMadeIsReportedByTheNameOfTheVariable(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range []string{file, filepath.Join(file, "below")} {
-		_, err := newDump(Options{Dump: dir}, 1, &Compiled{Result: plan.Result{Recorded: parse(t, small)}})
-		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("EPL_DUMP=%q", dir)) {
-			t.Errorf("%s: %v", dir, err)
-		}
 	}
 }

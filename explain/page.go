@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"crypto/sha256"
@@ -31,7 +31,7 @@ var (
 
 	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 		"bytes": bytesText,
-		"count": count,
+		"count": Count,
 		"dash":  dash,
 		"s":     plural,
 		"id":    func(v *ir.Value) string { return strings.TrimPrefix(v.String(), "%") },
@@ -101,7 +101,7 @@ type pageLine struct {
 }
 
 // newPageModel puts slots into the form of the page.
-func newPageModel(d *dump, slots []*slot, sizes map[string]int64) *pageModel {
+func newPageModel(c *Program, stages []Stage, slots []*slot, sizes map[string]int64) *pageModel {
 	m := &pageModel{Words: []string{""}}
 	words, shapes := map[string]int{"": 0}, map[string]int{}
 	word := func(s string) int {
@@ -111,10 +111,10 @@ func newPageModel(d *dump, slots []*slot, sizes map[string]int64) *pageModel {
 		}
 		return words[s]
 	}
-	for i, s := range d.stages {
-		m.Stages = append(m.Stages, pageStage{Name: s.name, Why: s.why, File: d.textName(i), Ops: s.program.NumOps()})
+	for _, s := range stages {
+		m.Stages = append(m.Stages, pageStage{Name: s.Name, Why: s.Why, File: s.File, Ops: s.Program.NumOps()})
 	}
-	for _, t := range d.c.Recorded.TaskGraphs {
+	for _, t := range c.Recorded.TaskGraphs {
 		m.TaskGraphs = append(m.TaskGraphs, t.Title())
 		m.Classes = append(m.Classes, colourClass(t.ID))
 	}
@@ -123,7 +123,7 @@ func newPageModel(d *dump, slots []*slot, sizes map[string]int64) *pageModel {
 		var lines []pageLine
 		for n, l := range s.lines {
 			p := pageLine{
-				Kind: l.Kind, From: l.from, Until: l.until % len(d.stages), ID: l.ID, Op: word(l.Op), Inputs: l.Inputs, Attrs: word(l.Attrs),
+				Kind: l.Kind, From: l.from, Until: l.until % len(stages), ID: l.ID, Op: word(l.Op), Inputs: l.Inputs, Attrs: word(l.Attrs),
 				Twin: l.Twin, TaskGraph: l.TaskGraph + 1, Phase: int(l.Phase), Origin: word(l.Origin), Source: word(l.Source), Depth: l.Depth, Leaf: l.Leaf,
 			}
 			if l.Outputs != "" {
@@ -147,7 +147,7 @@ func newPageModel(d *dump, slots []*slot, sizes map[string]int64) *pageModel {
 			case l.from > 0:
 				m.Stages[l.from].Added++
 			}
-			if !goesOn && l.until < len(d.stages) {
+			if !goesOn && l.until < len(stages) {
 				m.Stages[l.until].Removed++
 			}
 		}
@@ -156,28 +156,35 @@ func newPageModel(d *dump, slots []*slot, sizes map[string]int64) *pageModel {
 	return m
 }
 
-// page writes the page.
-func (d *dump) page(w io.Writer) error {
-	slots, sizes := align(d.stages)
-	model := newPageModel(d, slots, sizes)
+// Stage is a program at one point of its way.
+type Stage struct {
+	Name, Why string
+	File      string // the file that has it as text; "" if there is none
+	Program   *ir.Program
+}
+
+// WritePage writes the page about a program and the stages it went through.
+func (c *Program) WritePage(w io.Writer, stages []Stage) error {
+	slots, sizes := align(stages)
+	model := newPageModel(c, stages, slots, sizes)
 	encoded, err := json.Marshal(model)
 	if err != nil {
 		return errors.Wrap(err, "epl: internal error: the page's model")
 	}
-	last := len(d.stages) - 1
-	pictures := []*picture{drawPicture(slots, sizes, last, d.c.Recorded.TaskGraphs)}
+	last := len(stages) - 1
+	pictures := []*picture{drawPicture(slots, sizes, last, c.Recorded.TaskGraphs)}
 	if last > 0 {
-		pictures = append(pictures, drawPicture(slots, sizes, 0, d.c.Recorded.TaskGraphs))
+		pictures = append(pictures, drawPicture(slots, sizes, 0, c.Recorded.TaskGraphs))
 	}
 	var memory strings.Builder
-	if d.c.Account != nil && d.c.Recorded.IsTraining() {
-		if err := d.c.writeMemoryPicture(&memory, d.cfg, true); err != nil {
+	if c.Account != nil && c.Recorded.IsTraining() {
+		if err := c.drawMemory(&memory, true); err != nil {
 			return err
 		}
 	}
 	hash := sha256.Sum256([]byte(pageJS))
 	return errors.Wrap(pageTemplate.Execute(w, map[string]any{
-		"Report":   newReport(d.c, d.number, d.stages[last].program, d.cfg),
+		"Report":   newReport(c, stages[last].Program),
 		"Phases":   []ir.Phase{ir.Forward, ir.Backward, ir.Apply},
 		"Stages":   model.Stages,
 		"Pictures": pictures,

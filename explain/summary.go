@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"fmt"
@@ -9,24 +9,24 @@ import (
 )
 
 // summary is a plan in three lines: what runs where, what a device needs of memory, and what is sent.
-func (o Options) summary(c *Compiled) string {
-	return fmt.Sprintf("plan    %s\nmemory  %s\ntraffic %s\n", c.layout(), o.need(c), c.traffic())
+func (c *Program) summary() string {
+	return fmt.Sprintf("plan    %s\nmemory  %s\ntraffic %s\n", c.layout(), c.need(), c.traffic())
 }
 
 // layout says what runs where.
-func (c *Compiled) layout() string {
+func (c *Program) layout() string {
 	devices := 0
 	for _, replica := range c.ranks() {
 		devices += len(replica)
 	}
-	text := count(devices, "device")
+	text := Count(devices, "device")
 	if c.Schedule == nil {
 		return text + ": the whole program; a step takes 1 batch"
 	}
 	s := c.Schedule
-	text += fmt.Sprintf(" = %s of %s", count(s.Local.Replicas, "model replica"), count(len(s.Ranks[0]), "device"))
+	text += fmt.Sprintf(" = %s of %s", Count(s.Local.Replicas, "model replica"), Count(len(s.Ranks[0]), "device"))
 	if p := s.Pipeline; p.Stages > 1 {
-		text += fmt.Sprintf(" in %s (%s, %.1f%% idle if stages take equally long)", count(p.Stages, "stage"), p.Strategy, 100*plan.Idle(p))
+		text += fmt.Sprintf(" in %s (%s, %.1f%% idle if stages take equally long)", Count(p.Stages, "stage"), p.Strategy, 100*plan.Idle(p))
 	}
 	for _, t := range c.Recorded.TaskGraphs {
 		if t.Devices > 1 {
@@ -44,7 +44,7 @@ func batches(n int) string {
 }
 
 // ranks are the devices of each model replica.
-func (c *Compiled) ranks() [][]int {
+func (c *Program) ranks() [][]int {
 	if c.Schedule == nil {
 		return [][]int{{0}}
 	}
@@ -52,7 +52,7 @@ func (c *Compiled) ranks() [][]int {
 }
 
 // need says what the device that needs most has to hold.
-func (o Options) need(c *Compiled) string {
+func (c *Program) need() string {
 	worst := c.Account.Places[c.Account.Worst()].Peak
 	var uses []string
 	for _, u := range schedule.Uses() {
@@ -61,7 +61,7 @@ func (o Options) need(c *Compiled) string {
 		}
 	}
 	text := fmt.Sprintf("at most %s on a device: %s", bytesText(worst.Total()), strings.Join(uses, ", "))
-	switch limit := o.Config.Cluster.DeviceMemory; {
+	switch limit := c.Config.Cluster.DeviceMemory; {
 	case limit > 0 && worst.Total() > limit:
 		text += fmt.Sprintf("; it does not fit into %s (cluster.device_memory)", bytesText(limit))
 	case limit > 0:
@@ -71,7 +71,7 @@ func (o Options) need(c *Compiled) string {
 }
 
 // traffic says what devices give each other in a step.
-func (c *Compiled) traffic() string {
+func (c *Program) traffic() string {
 	if c.Schedule == nil || len(c.ranks())*len(c.ranks()[0]) == 1 {
 		return "none: there is one device"
 	}
@@ -79,7 +79,7 @@ func (c *Compiled) traffic() string {
 	for _, t := range c.Traffic() {
 		text := bytesText(t.Bytes) + " " + t.What
 		if t.What == plan.GradientsMerged {
-			text += " in " + count(c.gradientBuckets(), "bucket")
+			text += " in " + Count(c.gradientBuckets(), "bucket")
 		}
 		parts = append(parts, text)
 	}
@@ -90,7 +90,7 @@ func (c *Compiled) traffic() string {
 }
 
 // gradientBuckets is how many buckets gradients travel in.
-func (c *Compiled) gradientBuckets() (n int) {
+func (c *Program) gradientBuckets() (n int) {
 	for _, b := range c.Schedule.Buckets {
 		n += one(plan.MergesGradients(b))
 	}

@@ -1,37 +1,63 @@
-package engine
+// Package explain tells people what became of a program: as text, as a page, as pictures. It is given data (the program as recorded
+// and as it runs, the plan, the schedule, the account of memory) and gives text, HTML and SVG. It decides nothing, runs nothing
+// and knows no files. Names in a program are the user's: none of them is trusted.
+package explain
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/plan"
 )
 
-// maxVariables is how many variables Explain lists one by one; of more it prints groups.
+// Program is what became of one program, and what its text, its page and its pictures are made of.
+type Program struct {
+	plan.Result
+	Plan   *plan.Plan // all that was decided
+	Number int        // of the program in its process, from 1
+	Notes  []string   // what passes have to say
+	AMP    []string   // the decisions of mixed precision, if amp.debug_log is on
+	Err    error      // why it was refused, if it was
+	Page   string     // the page of EPL_DUMP about it; "" if there is none
+	Config *config.Config
+}
+
+// maxVariables is how many variables are listed one by one; of more there are groups.
 const maxVariables = 40
 
-// Explain prints how every program was understood, and what was done with it.
-func (e *Engine) Explain(w io.Writer) error {
-	var s strings.Builder
-	programs := e.Programs()
-	if len(programs) == 0 {
-		s.WriteString("no program was compiled yet\n")
+// Write tells how the program was understood, and what was done with it.
+func (c *Program) Write(w *strings.Builder) {
+	final := c.Final
+	if final == nil {
+		final = c.Recorded
 	}
-	for i, c := range programs {
-		if i > 0 {
-			s.WriteString("\n")
-		}
-		final := c.Final
-		if final == nil {
-			final = c.Recorded
-		}
-		newReport(c, i+1, final, e.opts.Config).write(&s, c.page)
-	}
-	_, err := io.WriteString(w, s.String())
-	return err
+	newReport(c, final).write(w, c.Page)
 }
+
+// PlanText is what there is to know of a plan without running it. unfit is why it cannot run, if it cannot.
+func (c *Program) PlanText(unfit error) string {
+	var w strings.Builder
+	w.WriteString(c.summary())
+	fmt.Fprintf(&w, "\nsettings\n%s\n\n", indent(c.Config.String()))
+	newReport(c, c.Final).write(&w, "")
+	if unfit != nil {
+		fmt.Fprintf(&w, "\nit does not fit: %s\n", strings.TrimPrefix(errors.Cause(unfit).Error(), "epl: "))
+	}
+	if len(c.AMP) > 0 {
+		w.WriteString("\namp.debug_log\n")
+		for _, line := range c.AMP {
+			fmt.Fprintf(&w, "  %s\n", strings.TrimPrefix(line, "epl: amp: "))
+		}
+	}
+	return w.String()
+}
+
+func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }
 
 // write prints the report as text. page is the file that shows more; "" if there is none.
 func (r *report) write(w *strings.Builder, page string) {
@@ -74,17 +100,17 @@ func paragraph(w *strings.Builder, text string) {
 }
 
 func (r *report) counts() string {
-	ops := count(r.OpsRecorded, "op")
+	ops := Count(r.OpsRecorded, "op")
 	if slices.ContainsFunc(r.Steps, func(s stepReport) bool { return s.Changes > 0 }) {
 		ops += fmt.Sprintf(", %d after passes", r.OpsFinal)
 	}
-	s := fmt.Sprintf("%s; %s; %s of %s", ops, count(r.Inputs, "input"), count(len(r.Variables), "variable"), bytesText(r.VariableBytes))
+	s := fmt.Sprintf("%s; %s; %s of %s", ops, Count(r.Inputs, "input"), Count(len(r.Variables), "variable"), bytesText(r.VariableBytes))
 	if r.Gradients > 0 {
-		s += "; " + count(r.Gradients, "gradient")
+		s += "; " + Count(r.Gradients, "gradient")
 	}
-	s += "; " + count(r.Updates+r.Results, "output")
+	s += "; " + Count(r.Updates+r.Results, "output")
 	if r.Updates > 0 {
-		s += fmt.Sprintf(" (%s, %s)", count(r.Updates, "update"), count(r.Results, "result"))
+		s += fmt.Sprintf(" (%s, %s)", Count(r.Updates, "update"), Count(r.Results, "result"))
 	}
 	return s
 }

@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"fmt"
@@ -16,8 +16,7 @@ import (
 	"github.com/easyparallel/epl/schedule"
 )
 
-// report is what there is to say about a compiled program. [Engine.Explain] prints it and the page of EPL_DUMP shows
-// it, so that the two never disagree.
+// report is what there is to say about a compiled program. [Program.Write] prints it and the page shows it, so that the two never disagree.
 type report struct {
 	Schedule *schedule.Program // nil: it runs once, on one device
 	Account  *schedule.Account // nil: it was refused before there was one
@@ -88,11 +87,11 @@ type stepReport struct {
 	Why string
 }
 
-// newReport describes c, number of its engine. final is the program after the last pass that ran.
-func newReport(c *Compiled, number int, final *ir.Program, cfg *config.Config) *report {
+// newReport describes a program. final is the program after the last pass that ran.
+func newReport(c *Program, final *ir.Program) *report {
 	p := c.Recorded
 	r := &report{Schedule: c.Schedule, Account: c.Account, Listings: c.Listings, Stages: final.Stages, Cut: c.Cut, PassNotes: c.Notes,
-		Number: number, Name: p.Name, Kind: "training step",
+		Number: c.Number, Name: p.Name, Kind: "training step",
 		OpsRecorded: p.NumOps(), OpsFinal: final.NumOps(),
 		Inputs: len(p.Inputs), Gradients: len(p.Gradients), Loss: p.Loss, Collections: p.Collections,
 	}
@@ -122,7 +121,7 @@ func newReport(c *Compiled, number int, final *ir.Program, cfg *config.Config) *
 	r.variables(p)
 	switch {
 	case c.Placement != nil:
-		r.Placement = placementSentences(c.Placement, cfg)
+		r.Placement = placementSentences(c.Placement, c.Config)
 	case c.Err == nil && !p.IsTraining():
 		r.Placement = []string{"it runs as a whole, on the first device of every worker"}
 	}
@@ -182,7 +181,7 @@ func (r *report) variables(p *ir.Program) {
 	}
 }
 
-func (r *report) steps(c *Compiled) {
+func (r *report) steps(c *Program) {
 	for _, s := range c.Steps {
 		r.Steps = append(r.Steps, stepReport{Step: s, Why: whyPass(s.Pass)})
 	}
@@ -240,9 +239,9 @@ func placementSentences(p *cluster.Placement, cfg *config.Config) []string {
 			}
 		}
 	}
-	s := []string{"1 model replica, on " + count(len(all), "device")}
+	s := []string{"1 model replica, on " + Count(len(all), "device")}
 	if p.Replicas > 1 {
-		s[0] = fmt.Sprintf("%d devices hold %d model replicas of %s each", len(all), p.Replicas, count(len(replica), "device"))
+		s[0] = fmt.Sprintf("%d devices hold %d model replicas of %s each", len(all), p.Replicas, Count(len(replica), "device"))
 	}
 	if groups > len(replica) {
 		setting := "cluster.colocate_split_and_replicate"
@@ -252,7 +251,7 @@ func placementSentences(p *cluster.Placement, cfg *config.Config) []string {
 		s = append(s, "TaskGraphs share devices ("+setting+")")
 	}
 	if cfg != nil && cfg.Cluster.CoresPerDevice > 0 {
-		s = append(s, fmt.Sprintf("each device has %s (cluster.cores_per_device)", count(cfg.Cluster.CoresPerDevice, "thread")))
+		s = append(s, fmt.Sprintf("each device has %s (cluster.cores_per_device)", Count(cfg.Cluster.CoresPerDevice, "thread")))
 	}
 	return append(s, devicesText(p))
 }
@@ -283,7 +282,8 @@ func devicesText(p *cluster.Placement) string {
 
 func bytesText(n int64) string { return humanize.Bytes(n) }
 
-func count(n int, what string) string { return fmt.Sprintf("%d %s%s", n, what, plural(n)) }
+// Count is a number of things, in words.
+func Count(n int, what string) string { return fmt.Sprintf("%d %s%s", n, what, plural(n)) }
 
 // plural is the ending of a noun that is counted.
 func plural(n int) string {

@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"fmt"
@@ -7,23 +7,9 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-// agree returns when all workers have the same plan for a training program, and its number.
-func (e *Engine) agree(c *Compiled) (number int, err error) {
-	e.mu.Lock()
-	e.steppers++
-	number = e.steppers
-	e.mu.Unlock()
-	text := inWords(c.Recorded)
-	for _, f := range c.Plan.Facts() {
-		text += f.Name + ": " + f.Value + "\n"
-	}
-	text = ir.Stable(text + c.Final.String() + c.Schedule.String())
-	return number, e.opts.Job.Agree(fmt.Sprintf("the plan of training program %d", number), text)
-}
-
-// inWords lists what a user knows of a model, one thing a line, by name and value with a tab in between: where models of workers
+// InWords lists what a user knows of a model, one thing a line, by name and value with a tab in between: where models of workers
 // differ, this is told. Everything else that can differ follows from it, from the configuration, or from what EPL does.
-func inWords(p *ir.Program) string {
+func InWords(p *ir.Program) string {
 	var w strings.Builder
 	line := func(name, value string) { fmt.Fprintf(&w, "%s\t%s\n", clean(name), clean(value)) }
 	at := func(s ir.Source) string {

@@ -1,8 +1,7 @@
-package engine
+package compile
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/runtime"
-	"github.com/easyparallel/epl/schedule"
 )
 
 // Predicted is what a step of the last training program needs on the devices of this worker, in the words of what they
@@ -61,33 +59,7 @@ func (o Options) fits(c *Compiled) error {
 	if limit == 0 || !c.Recorded.IsTraining() || c.Account.Peak() <= limit {
 		return nil
 	}
-	return errors.WithMessagef(errors.Errorf("epl: %s\n%s", c.needs(limit), o.advice(c)), "program %q", c.Recorded.Name)
-}
-
-// needs says what the device needs that needs most, and what for.
-func (c *Compiled) needs(limit int64) string {
-	place := c.Account.Worst()
-	x := c.Account.Places[place]
-	rank := 0
-	if c.Schedule != nil {
-		rank = c.Schedule.Ranks[0][place]
-	}
-	var w strings.Builder
-	fmt.Fprintf(&w, "device %d needs %s", rank, bytesText(x.Peak.Total()))
-	if limit > 0 {
-		fmt.Fprintf(&w, " and has %s (cluster.device_memory)", bytesText(limit))
-	}
-	fmt.Fprintf(&w, ", by EPL's account, at %s:\n", x.Text)
-	t := table{head: []string{"for", ">bytes"}}
-	uses := schedule.Uses()
-	slices.SortStableFunc(uses, func(a, b schedule.Use) int { return int(max(min(x.Peak[b]-x.Peak[a], 1), -1)) })
-	for _, u := range uses {
-		if x.Peak[u] > 0 {
-			t.row(u.String(), bytesText(x.Peak[u]))
-		}
-	}
-	t.write(&w, "  ")
-	return strings.TrimSuffix(w.String(), "\n")
+	return errors.WithMessagef(errors.Errorf("epl: %s\n%s", c.Needs(limit), o.advice(c)), "program %q", c.Recorded.Name)
 }
 
 // exhausted are the words by which inner backends say that a device has no memory left.
@@ -108,7 +80,7 @@ func (x accounted) Execute(inputs []compute.Buffer, donate []bool, device comput
 	}
 	outs, err := x.Executable.Execute(inputs, donate, device)
 	if err != nil && slices.ContainsFunc(exhausted, func(s string) bool { return strings.Contains(err.Error(), s) }) {
-		err = errors.Errorf("%v\nepl: a device has no memory left: %s\n%s", err, x.c.needs(0), x.o.advice(x.c))
+		err = errors.Errorf("%v\nepl: a device has no memory left: %s\n%s", err, x.c.Needs(0), x.o.advice(x.c))
 	}
 	return outs, err
 }
@@ -130,10 +102,10 @@ func (o Options) writePlanFiles(c *Compiled, d *dump) error {
 		name  string
 		write func(io.Writer) error
 	}{
-		{o.Plan + ".svg", func(w io.Writer) error { return c.writeMemoryPicture(w, o.Config, false) }},
+		{o.Plan + ".svg", c.MemoryPicture},
 		{o.Plan + ".json", c.Plan.Encode},
-		{o.Plan + ".html", d.page},
-		{o.Plan + ".draft", func(w io.Writer) error { _, err := io.WriteString(w, o.planText(c)); return err }},
+		{o.Plan + ".html", func(w io.Writer) error { return c.WritePage(w, d.stages) }},
+		{o.Plan + ".draft", func(w io.Writer) error { _, err := io.WriteString(w, c.PlanText(o.fits(c))); return err }},
 	} {
 		var b bytes.Buffer
 		if err := f.write(&b); err != nil {
@@ -145,22 +117,3 @@ func (o Options) writePlanFiles(c *Compiled, d *dump) error {
 	}
 	return os.Rename(o.Plan+".draft", o.Plan)
 }
-
-func (o Options) planText(c *Compiled) string {
-	var w strings.Builder
-	w.WriteString(o.summary(c))
-	fmt.Fprintf(&w, "\nsettings\n%s\n\n", indent(o.Config.String()))
-	newReport(c, 1, c.Final, o.Config).write(&w, "")
-	if err := o.fits(c); err != nil {
-		fmt.Fprintf(&w, "\nit does not fit: %s\n", strings.TrimPrefix(errors.Cause(err).Error(), "epl: "))
-	}
-	if len(c.decisions) > 0 {
-		w.WriteString("\namp.debug_log\n")
-		for _, line := range c.decisions {
-			fmt.Fprintf(&w, "  %s\n", strings.TrimPrefix(line, "epl: amp: "))
-		}
-	}
-	return w.String()
-}
-
-func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }

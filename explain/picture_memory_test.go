@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"bytes"
@@ -56,24 +56,30 @@ main {
 }
 `
 
-func compiled(t *testing.T, text string) *Compiled {
+func compiled(t *testing.T, text string) *Program {
 	t.Helper()
 	p := parse(t, text)
 	s, err := schedule.Build(p, schedule.Options{MaxSplits: 1, Strategy: schedule.PreferBackward, Ranks: [][]int{{0, 1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Compiled{Result: plan.Result{Recorded: p, Final: p, Schedule: s, Account: s.Account(p, schedule.Traffic{}, nil)}}
+	return &Program{Result: plan.Result{Recorded: p, Final: p, Schedule: s, Account: s.Account(p, schedule.Traffic{}, nil)}, Number: 1, Config: settings(t, nil)}
 }
 
-func memoryPictureOf(t *testing.T, c *Compiled, params map[string]any) string {
+func settings(t *testing.T, params map[string]any) *config.Config {
 	t.Helper()
 	cfg, err := config.New(params)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return cfg
+}
+
+func memoryPictureOf(t *testing.T, c *Program, params map[string]any) string {
+	t.Helper()
+	c.Config = settings(t, params)
 	var b bytes.Buffer
-	if err := c.writeMemoryPicture(&b, cfg, false); err != nil {
+	if err := c.MemoryPicture(&b); err != nil {
 		t.Fatal(err)
 	}
 	for d := xml.NewDecoder(bytes.NewReader(b.Bytes())); ; {
@@ -104,11 +110,7 @@ func TestThePictureOfMemoryIsThatOfTheGoldenFile(t *testing.T) {
 
 func TestThePictureOfMemoryMarksThePeakOfTheAccount(t *testing.T) {
 	c := compiled(t, twoStages)
-	cfg, err := config.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := drawMemory(c, cfg, false)
+	p := newMemoryPicture(c, false)
 	if len(p.Panels) != 2 {
 		t.Fatalf("%d panels for two devices", len(p.Panels))
 	}
@@ -159,7 +161,7 @@ func TestDevicesThatNeedTheSameShareAPanel(t *testing.T) {
 
 func TestAProgramOnOneDeviceHasAPictureToo(t *testing.T) {
 	p := parse(t, small)
-	svg := memoryPictureOf(t, &Compiled{Result: plan.Result{Recorded: p, Final: p, Account: schedule.WholeAccount(p, nil)}}, nil)
+	svg := memoryPictureOf(t, &Program{Result: plan.Result{Recorded: p, Final: p, Account: schedule.WholeAccount(p, nil)}}, nil)
 	for _, want := range []string{`class="forward"`, `class="backward"`, `class="apply"`, "device 0"} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("the picture has no %s", want)
@@ -188,37 +190,16 @@ func TestHostileNamesStayTextInThePictureOfMemory(t *testing.T) {
 }
 
 func TestThePageOfATrainingStepHasThePictureOfMemory(t *testing.T) {
-	cfg, err := config.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := compiled(t, twoStages)
 	for _, account := range []*schedule.Account{c.Account, nil} {
 		c.Account = account
-		d := &dump{dir: "somewhere", base: "01-train", number: 1, c: c, cfg: cfg, stages: []stage{{"recorded", "", c.Recorded}}}
 		var page bytes.Buffer
-		if err := d.page(&page); err != nil {
+		if err := c.WritePage(&page, []Stage{{Name: "recorded", Program: c.Recorded}}); err != nil {
 			t.Fatal(err)
 		}
 		if strings.Contains(page.String(), `<svg xmlns="http://www.w3.org/2000/svg" class="memory"`) != (account != nil) {
 			t.Errorf("the page has a picture of memory: %v", account == nil)
 		}
-	}
-}
-
-func TestAPlanThatCannotBeWrittenDownSaysWhere(t *testing.T) {
-	cfg, err := config.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := compiled(t, twoStages)
-	file := filepath.Join(t.TempDir(), "plan.txt")
-	if err := os.Mkdir(file+".svg", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	err = Options{Config: cfg, Plan: file}.writePlan(c, nil)
-	if err == nil || !strings.Contains(err.Error(), "cannot write the plan down") || !strings.Contains(err.Error(), "plan.txt") {
-		t.Error(err)
 	}
 }
 

@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ func (r *report) writeEngine(w *strings.Builder) {
 	}
 	w.WriteString("\n  what devices run: each segment once\n")
 	sentence(w, fmt.Sprintf("%s; %s for intermediate tensors; %d of %s in the memory of an input",
-		count(len(r.Listings), "segment"), bytesText(arena), inPlace, count(outputs, "output")))
+		Count(len(r.Listings), "segment"), bytesText(arena), inPlace, Count(outputs, "output")))
 	t := table{head: []string{"kind", ">steps", ">ops", ">GFLOP", ">reads", ">writes", ">copies"}}
 	for _, kind := range emit.Kinds {
 		steps, sum := 0, emit.Step{}

@@ -1,7 +1,9 @@
-package engine
+package compile
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -9,7 +11,6 @@ import (
 
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/ir"
-	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/schedule"
 )
 
@@ -28,9 +29,10 @@ func TestABackendThatRunsOutOfMemoryGetsTheAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Compiled{Result: plan.Result{Recorded: ir.NewProgram("train"), Account: &schedule.Account{Places: []schedule.PlaceAccount{
+	c := newCompiled(ir.NewProgram("train"), 1, cfg)
+	c.Account = &schedule.Account{Places: []schedule.PlaceAccount{
 		{Peak: schedule.Bytes{schedule.ForWeights: 1 << 20, schedule.ForActivations: 3 << 20}, Text: "run instance.0"},
-	}}}}
+	}}
 	for text, accounts := range map[string]bool{
 		"RESOURCE_EXHAUSTED: Out of memory while trying to allocate 123 bytes": true,
 		"CUDA_ERROR_OUT_OF_MEMORY":    true,
@@ -61,6 +63,23 @@ func TestOtherSettingsKeepThoseThatTheUserMade(t *testing.T) {
 		t.Errorf("%s, from %s", got, cfg)
 	}
 	if _, err := With(cfg, []string{"amp.levl=O1"}); err == nil || !strings.Contains(err.Error(), "amp.level") {
+		t.Error(err)
+	}
+}
+
+func TestAPlanThatCannotBeWrittenDownSaysWhere(t *testing.T) {
+	cfg, err := config.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCompiled(parse(t, small), 1, cfg)
+	c.Account = schedule.WholeAccount(c.Recorded, nil)
+	file := filepath.Join(t.TempDir(), "plan.txt")
+	if err := os.Mkdir(file+".svg", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err = Options{Config: cfg, Plan: file}.writePlan(c, nil)
+	if err == nil || !strings.Contains(err.Error(), "cannot write the plan down") || !strings.Contains(err.Error(), "plan.txt") {
 		t.Error(err)
 	}
 }

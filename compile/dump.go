@@ -1,4 +1,4 @@
-package engine
+package compile
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/pkg/errors"
 
-	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/explain"
 	"github.com/easyparallel/epl/ir"
 )
 
@@ -27,21 +27,13 @@ type dump struct {
 	dir    string // "": nothing is written
 	keep   bool   // what the program looks like is collected
 	base   string
-	number int
 	c      *Compiled
-	cfg    *config.Config
-	stages []stage
-}
-
-// stage is the program at one point of its way.
-type stage struct {
-	name, why string
-	program   *ir.Program
+	stages []explain.Stage
 }
 
 // newDump makes the directory, so that a wrong one is reported before any work is done.
-func newDump(opts Options, number int, c *Compiled) (*dump, error) {
-	d := &dump{dir: opts.Dump, keep: opts.Dump != "" || opts.Plan != "" && c.Recorded.IsTraining(), number: number, c: c, cfg: opts.Config}
+func newDump(opts Options, c *Compiled) (*dump, error) {
+	d := &dump{dir: opts.Dump, keep: opts.Dump != "" || opts.Plan != "" && c.Recorded.IsTraining(), c: c}
 	if d.dir == "" {
 		return d, nil
 	}
@@ -51,7 +43,7 @@ func newDump(opts Options, number int, c *Compiled) (*dump, error) {
 	if err := os.MkdirAll(d.dir, 0o755); err != nil {
 		return nil, errors.Wrapf(err, "epl: EPL_DUMP=%q: cannot make this directory", d.dir)
 	}
-	d.base = claimName(d.dir, fmt.Sprintf("%02d-%s", number, fileName(c.Recorded.Name)))
+	d.base = claimName(d.dir, fmt.Sprintf("%02d-%s", c.Number, fileName(c.Recorded.Name)))
 	return d, nil
 }
 
@@ -92,17 +84,14 @@ func claimName(dir, base string) string {
 
 // add notes what the program looks like now.
 func (d *dump) add(name, why string, p *ir.Program) {
-	if d.keep {
-		d.stages = append(d.stages, stage{name, why, p.Clone()})
+	if !d.keep {
+		return
 	}
-}
-
-// textName is the file of a stage; "" if none is written.
-func (d *dump) textName(i int) string {
-	if d.dir == "" {
-		return ""
+	s := explain.Stage{Name: name, Why: why, Program: p.Clone()}
+	if d.dir != "" {
+		s.File = fmt.Sprintf("%s-%02d-%s.txt", d.base, len(d.stages), name)
 	}
-	return fmt.Sprintf("%s-%02d-%s.txt", d.base, i, d.stages[i].name)
+	d.stages = append(d.stages, s)
 }
 
 // write makes one text file per stage, and one page.
@@ -110,8 +99,8 @@ func (d *dump) write() error {
 	if d.dir == "" {
 		return nil
 	}
-	for i, s := range d.stages {
-		if err := d.file(d.textName(i), []byte(s.program.String())); err != nil {
+	for _, s := range d.stages {
+		if err := d.file(s.File, []byte(s.Program.String())); err != nil {
 			return err
 		}
 	}
@@ -130,14 +119,14 @@ func (d *dump) write() error {
 		}
 	}
 	var page bytes.Buffer
-	if err := d.page(&page); err != nil {
+	if err := d.c.WritePage(&page, d.stages); err != nil {
 		return err
 	}
 	name := d.base + ".html"
 	if err := d.file(name, page.Bytes()); err != nil {
 		return err
 	}
-	d.c.page = filepath.Join(d.dir, name)
+	d.c.Page = filepath.Join(d.dir, name)
 	return nil
 }
 

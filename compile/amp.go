@@ -1,4 +1,4 @@
-package engine
+package compile
 
 import (
 	"fmt"
@@ -12,12 +12,12 @@ func (c *Compiled) logAMP(a config.AMP) func(line string) {
 	if !a.DebugLog {
 		return nil
 	}
-	return func(line string) { c.decisions = append(c.decisions, line) }
+	return func(line string) { c.AMP = append(c.AMP, line) }
 }
 
 // printDecisions writes what amp.debug_log asks for.
 func (c *Compiled) printDecisions(w io.Writer) {
-	for _, line := range c.decisions {
+	for _, line := range c.AMP {
 		_, _ = fmt.Fprintf(w, "%s\n", line) // it has nowhere else to go
 	}
 }

@@ -1,4 +1,4 @@
-package engine_test
+package explain_test
 
 import (
 	"encoding/json"

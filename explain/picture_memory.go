@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	_ "embed"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/pkg/errors"
 
-	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 )
@@ -107,21 +106,23 @@ var (
 	}).Parse(memorySVG))
 )
 
-// writeMemoryPicture draws the account of a training step.
-func (c *Compiled) writeMemoryPicture(w io.Writer, cfg *config.Config, page bool) error {
-	return errors.Wrap(memoryTemplate.Execute(w, drawMemory(c, cfg, page)), "epl: internal error: the picture of memory")
+// MemoryPicture draws the account of a training step.
+func (c *Program) MemoryPicture(w io.Writer) error { return c.drawMemory(w, false) }
+
+func (c *Program) drawMemory(w io.Writer, page bool) error {
+	return errors.Wrap(memoryTemplate.Execute(w, newMemoryPicture(c, page)), "epl: internal error: the picture of memory")
 }
 
-func drawMemory(c *Compiled, cfg *config.Config, page bool) *memoryPicture {
+func newMemoryPicture(c *Program, page bool) *memoryPicture {
 	p := &memoryPicture{Page: page, Width: memoryWidth, Left: memoryLeft, PlotWidth: memoryWidth - memoryLeft - 24,
 		PlotHeight: memoryPlot, Strip: memoryStrip}
 	y := 4.0
 	if !page {
-		p.Title, p.Note = shorten(c.Recorded.Name, 60)+": the memory of a device over a step, as predicted", memoryNote(c, cfg)
+		p.Title, p.Note = shorten(c.Recorded.Name, 60)+": the memory of a device over a step, as predicted", memoryNote(c)
 		y = 56
 	}
 	most := max(c.Account.Peak(), 1)
-	limit := cfg.Cluster.DeviceMemory
+	limit := c.Config.Cluster.DeviceMemory
 	if limit > 2*most {
 		limit = 0 // it would leave little of the picture
 	}
@@ -158,16 +159,16 @@ func drawMemory(c *Compiled, cfg *config.Config, page bool) *memoryPicture {
 }
 
 // memoryNote says what the picture is of: the order of the step, and the settings that change what it needs.
-func memoryNote(c *Compiled, cfg *config.Config) string {
+func memoryNote(c *Program) string {
 	var parts []string
 	if s := c.Schedule; s != nil {
 		if s.Pipeline.Stages > 1 {
 			parts = append(parts, fmt.Sprintf("%d stages, %s", s.Pipeline.Stages, s.Pipeline.Strategy))
 		}
-		parts = append(parts, count(s.Local.Replicas, "model replica"), micros(s.Local.MicroBatches))
+		parts = append(parts, Count(s.Local.Replicas, "model replica"), micros(s.Local.MicroBatches))
 	}
 	keys := []string{"gradient_checkpoint.type", "zero.level", "offload.level", "amp.level", "amp.dtype", "optimizer.num_apply_group", "cluster.device_memory"}
-	for _, e := range cfg.Entries() {
+	for _, e := range c.Config.Entries() {
 		if slices.Contains(keys, e.Key) && e.Changed() {
 			parts = append(parts, e.Key+"="+e.Value)
 		}
@@ -176,7 +177,7 @@ func memoryNote(c *Compiled, cfg *config.Config) string {
 }
 
 // memoryLabel names places, and the stages that are on the first of them.
-func (c *Compiled) memoryLabel(places []int) string {
+func (c *Program) memoryLabel(places []int) string {
 	label := "device " + placesText(places)
 	if len(places) > 1 {
 		label = "devices " + placesText(places)
@@ -210,7 +211,7 @@ func (p *memoryPicture) height(bytes, most int64) float64 {
 }
 
 // panel draws the course of a place.
-func (p *memoryPicture) panel(c *Compiled, place int, course []schedule.Sample, most int64) (panel memoryPanel) {
+func (p *memoryPicture) panel(c *Program, place int, course []schedule.Sample, most int64) (panel memoryPanel) {
 	columns, peak := squeeze(course, int(p.PlotWidth/memoryPixel))
 	width := p.PlotWidth / float64(len(columns))
 	uses := schedule.Uses()
@@ -269,7 +270,7 @@ func squeeze(course []schedule.Sample, room int) (columns []schedule.Bytes, peak
 }
 
 // bands are what a course goes through. What happens between two ops of a band belongs to it.
-func (c *Compiled) bands(place int, course []schedule.Sample, width float64) (all []memoryBand) {
+func (c *Program) bands(place int, course []schedule.Sample, width float64) (all []memoryBand) {
 	type key struct {
 		class        string
 		micro, stage int
@@ -353,7 +354,7 @@ func ascending(phases []ir.Phase) []ir.Phase {
 }
 
 // numbered tells whether there are micro-batches to tell apart.
-func (c *Compiled) numbered() bool { return c.Schedule != nil && c.Schedule.Local.MicroBatches > 1 }
+func (c *Program) numbered() bool { return c.Schedule != nil && c.Schedule.Local.MicroBatches > 1 }
 
 // legend explains what the picture has, from y on: uses, then what devices do. It returns the last line.
 func (p *memoryPicture) legend(used map[string]bool, numbers bool, y float64) float64 {

@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"fmt"
@@ -44,7 +44,7 @@ func (r *report) writeSchedule(w *strings.Builder) {
 	}
 	l := s.Local
 	sentence(w, fmt.Sprintf("%s × %s = %s of the program per step; EPL merges what must be the same everywhere",
-		count(l.Replicas, "model replica"), micros(l.MicroBatches), count(l.Instances(), "instance")))
+		Count(l.Replicas, "model replica"), micros(l.MicroBatches), Count(l.Instances(), "instance")))
 	if s.Pipeline.Stages > 1 {
 		r.writeStages(w)
 	} else {
@@ -73,8 +73,8 @@ func (r *report) writeNotes(w *strings.Builder) {
 	}
 }
 
-// noteTable is a note that is a table, as it is printed.
-func noteTable(head []string, rows [][]string) string {
+// NoteTable is a note that is a table, as it is printed.
+func NoteTable(head []string, rows [][]string) string {
 	var w strings.Builder
 	t := table{head: head, rows: rows}
 	t.write(&w, "    ")
@@ -92,7 +92,7 @@ func (r *report) writeInstance(w *strings.Builder) {
 			backward++
 		}
 	}
-	sentence(w, fmt.Sprintf("an instance runs in %s; what follows the merges runs once per step on every device", count(instance, "segment")))
+	sentence(w, fmt.Sprintf("an instance runs in %s; what follows the merges runs once per step on every device", Count(instance, "segment")))
 	if backward > 1 {
 		sentence(w, "while one bucket of gradients travels, backward computes the next")
 	}
@@ -102,9 +102,9 @@ func (r *report) writeInstance(w *strings.Builder) {
 func (r *report) writeStages(w *strings.Builder) {
 	s := r.Schedule
 	p := s.Pipeline
-	text := fmt.Sprintf("%s in the order %s", count(p.Stages, "stage"), p.Strategy)
+	text := fmt.Sprintf("%s in the order %s", Count(p.Stages, "stage"), p.Strategy)
 	if p.Groups < p.Stages {
-		text += fmt.Sprintf(" on %s", count(p.Groups, "group")+" of devices")
+		text += fmt.Sprintf(" on %s", Count(p.Groups, "group")+" of devices")
 	}
 	order, err := p.Order()
 	if err != nil {

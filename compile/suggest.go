@@ -1,4 +1,4 @@
-package engine
+package compile
 
 import (
 	"cmp"
@@ -10,8 +10,8 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/explain"
 	"github.com/easyparallel/epl/ir"
-	"github.com/easyparallel/epl/plan"
 )
 
 // techniques are the settings that may save memory, each a list of "key=value".
@@ -24,12 +24,6 @@ var techniques = [][]string{
 	{"amp.level=O1", "amp.dtype=bfloat16"},
 	{"optimizer.num_apply_group=4"},
 	{"pipeline.strategy=PreferBackward"},
-}
-
-// suggestion is a setting that would save memory.
-type suggestion struct {
-	settings []string
-	peak     int64 // of the device that needs most then
 }
 
 // panicError says that planning panicked.
@@ -46,33 +40,18 @@ func (e *panicError) Error() string {
 
 // advice lists the settings that would help, by how much.
 func (o Options) advice(c *Compiled) string {
-	var w strings.Builder
-	limit := o.Config.Cluster.DeviceMemory
 	all, bug := o.suggest(c)
-	if len(all) > 0 {
-		w.WriteString("what would help, and the most that a device would need then:\n")
-		t := table{head: []string{"setting", ">bytes", ""}}
-		for _, s := range all {
-			fits := ""
-			if limit > 0 && s.peak <= limit {
-				fits = "fits"
-			}
-			t.row(strings.Join(s.settings, " "), bytesText(s.peak), fits)
-		}
-		t.write(&w, "  ")
-		w.WriteString("or ")
-	}
-	w.WriteString("use a smaller micro-batch, or more devices: as stages of a pipeline, or by epl.Split")
+	text := explain.Advice(all, o.Config.Cluster.DeviceMemory)
 	if bug != nil {
-		fmt.Fprintf(&w, "\nepl: %v", bug)
+		text += fmt.Sprintf("\nepl: %v", bug)
 	}
-	return w.String()
+	return text
 }
 
 // suggest plans the program again with each technique that is not in use, and returns those that save memory, best
 // first. If none is enough, further ones are taken together. A technique that cannot be planned is left out; if planning
 // panicked, the first such bug is returned beside the others.
-func (o Options) suggest(c *Compiled) (all []suggestion, bug *panicError) {
+func (o Options) suggest(c *Compiled) (all []explain.Suggestion, bug *panicError) {
 	now, limit := c.Account.Peak(), o.Config.Cluster.DeviceMemory
 	peakWith := func(settings []string) (int64, error) {
 		peak, err := o.peakWith(c, settings)
@@ -83,31 +62,31 @@ func (o Options) suggest(c *Compiled) (all []suggestion, bug *panicError) {
 	}
 	try := func(settings []string) {
 		if peak, err := peakWith(settings); err == nil && peak < now-now/100 {
-			all = append(all, suggestion{settings, peak})
+			all = append(all, explain.Suggestion{Settings: settings, Peak: peak})
 		}
 	}
 	for _, settings := range techniques {
 		try(settings)
 	}
-	best := func(x, y suggestion) int { return cmp.Compare(x.peak, y.peak) }
+	best := func(x, y explain.Suggestion) int { return cmp.Compare(x.Peak, y.Peak) }
 	slices.SortStableFunc(all, best)
-	if len(all) == 0 || all[0].peak <= limit {
+	if len(all) == 0 || all[0].Peak <= limit {
 		return all, bug
 	}
 	together := all[0]
 	for _, s := range slices.Clone(all[1:]) {
-		if slices.ContainsFunc(s.settings, func(x string) bool { return sets(together.settings, x) }) {
+		if slices.ContainsFunc(s.Settings, func(x string) bool { return sets(together.Settings, x) }) {
 			continue
 		}
-		settings := slices.Concat(together.settings, s.settings)
-		if peak, err := peakWith(settings); err == nil && peak < together.peak {
-			together = suggestion{settings, peak}
+		settings := slices.Concat(together.Settings, s.Settings)
+		if peak, err := peakWith(settings); err == nil && peak < together.Peak {
+			together = explain.Suggestion{Settings: settings, Peak: peak}
 		}
-		if together.peak <= limit {
+		if together.Peak <= limit {
 			break
 		}
 	}
-	if together.peak < all[0].peak {
+	if together.Peak < all[0].Peak {
 		all = slices.Insert(all, 0, together)
 	}
 	return all, bug
@@ -140,7 +119,8 @@ func (o Options) peakWith(now *Compiled, settings []string) (peak int64, err err
 		return 0, err
 	}
 	o.Pinned = nil
-	c := &Compiled{Result: plan.Result{Recorded: now.source, Cut: now.Cut}}
+	c := newCompiled(now.source, 0, o.Config)
+	c.Cut = now.Cut
 	if err := o.plan(c, func(string, string, *ir.Program) {}); err != nil {
 		return 0, err
 	}

@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"fmt"
@@ -12,15 +12,16 @@ import (
 	"github.com/easyparallel/epl/plan"
 )
 
-func explain(c *Compiled, final *ir.Program) string {
+func explain(c *Program, final *ir.Program) string {
 	var s strings.Builder
-	newReport(c, 1, final, nil).write(&s, "")
+	c.Number = 1
+	newReport(c, final).write(&s, "")
 	return s.String()
 }
 
 func TestExplainSaysWhyAProgramWasRefused(t *testing.T) {
 	program := parse(t, small)
-	text := explain(&Compiled{Result: plan.Result{Recorded: program}, Err: errors.New(`program "train": epl: a replica needs 3 devices`)}, program)
+	text := explain(&Program{Result: plan.Result{Recorded: program}, Err: errors.New(`program "train": epl: a replica needs 3 devices`)}, program)
 	if !strings.HasPrefix(text, "program 1 \"train\": training step\n  REFUSED: epl: a replica needs 3 devices\n") {
 		t.Error(text)
 	}
@@ -37,7 +38,7 @@ main {
   return %0
 }
 `)
-	text := explain(&Compiled{Result: plan.Result{Recorded: program}}, program)
+	text := explain(&Program{Result: plan.Result{Recorded: program}}, program)
 	for _, want := range []string{`program 1 "init": not annotated`, "EPL did not see the GoMLX graph", "nothing in it is annotated",
 		"1 op; 0 inputs; 0 variables of 0 B; 1 output\n", "nowhere: it is all of the program", "passes: none; it runs op by op"} {
 		if !strings.Contains(text, want) {
@@ -48,7 +49,7 @@ main {
 
 func TestExplainTellsCollectionsWithTheLinesOfTheirValues(t *testing.T) {
 	program := parse(t, small)
-	if text := explain(&Compiled{Result: plan.Result{Recorded: program}}, program); !strings.Contains(text, "Checkpoints       1  %4 float32[20] (model.go:13)\n") {
+	if text := explain(&Program{Result: plan.Result{Recorded: program}}, program); !strings.Contains(text, "Checkpoints       1  %4 float32[20] (model.go:13)\n") {
 		t.Error(text)
 	}
 }

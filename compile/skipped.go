@@ -1,4 +1,4 @@
-package engine
+package compile
 
 import (
 	"fmt"

@@ -1,11 +1,14 @@
-// Package engine turns recorded programs into running ones: place, improve, emit. It is what stands between the
-// recorder, which GoMLX talks to, and the runtime.
-package engine
+// Package compile is the arrow between the boxes: it takes recorded programs and gives what runs them. It has the plan of a program
+// decided or applied, lets all workers agree on it, refuses what does not fit into memory, and hands the rest to the runtime.
+// It stands between the recorder, which GoMLX talks to, and the runtime.
+package compile
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gomlx/compute"
@@ -13,6 +16,7 @@ import (
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/explain"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/plan"
@@ -63,16 +67,13 @@ type Options struct {
 
 // Compiled is what became of one program.
 type Compiled struct {
-	plan.Result
-	Plan  *plan.Plan // all that was decided
-	Notes []string   // what passes have to say
-	Err   error      // why it was refused, if it was
+	explain.Program
+	source   *ir.Program // as GoMLX built it, without the stages of a cut
+	warnings [][2]string // kind and sentence
+}
 
-	source    *ir.Program // as GoMLX built it, without the stages of a cut
-	decisions []string    // of mixed precision, if amp.debug_log is on
-	warnings  [][2]string // kind and sentence
-
-	page string // the page of EPL_DUMP about it; "" if there is none
+func newCompiled(p *ir.Program, number int, cfg *config.Config) *Compiled {
+	return &Compiled{Program: explain.Program{Result: plan.Result{Recorded: p}, Number: number, Config: cfg}}
 }
 
 // New makes an engine that runs programs on devices, an inner backend each: those of the cluster's local worker.
@@ -97,6 +98,22 @@ func (e *Engine) Programs() []*Compiled {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(e.programs), func(c *Compiled) bool { return c == nil })
+}
+
+// Explain prints how every program was understood, and what was done with it.
+func (e *Engine) Explain(w io.Writer) error {
+	var s strings.Builder
+	for i, c := range e.Programs() {
+		if i > 0 {
+			s.WriteString("\n")
+		}
+		c.Write(&s)
+	}
+	if s.Len() == 0 {
+		s.WriteString("no program was compiled yet\n")
+	}
+	_, err := io.WriteString(w, s.String())
+	return err
 }
 
 // Stats tells what the devices did since it was last asked.
@@ -127,24 +144,23 @@ func (e *Engine) Compile(p *ir.Program) (compute.Executable, error) {
 	if err := e.Closed(); err != nil {
 		return nil, err
 	}
-	c := &Compiled{Result: plan.Result{Recorded: p}}
 	e.mu.Lock()
 	e.programs = append(e.programs, nil)
-	number := len(e.programs)
+	c := newCompiled(p, len(e.programs), e.opts.Config)
 	e.mu.Unlock()
 	if e.opts.Job != nil {
 		defer e.opts.Job.Busy("compiling")()
 	}
-	exec, err := e.compile(c, number)
+	exec, err := e.compile(c)
 	e.mu.Lock()
-	e.programs[number-1] = c
+	e.programs[c.Number-1] = c
 	e.mu.Unlock()
 	return exec, err
 }
 
 // compile makes c's program run. Whatever comes of it, what it looked like on the way is dumped.
-func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err error) {
-	d, err := newDump(e.opts, number, c)
+func (e *Engine) compile(c *Compiled) (exec compute.Executable, err error) {
+	d, err := newDump(e.opts, c)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +213,7 @@ func (e *Engine) compile(c *Compiled, number int) (exec compute.Executable, err 
 // target is what plans of the engine are made for. c is told what passes say.
 func (o Options) target(c *Compiled, look func(name, why string, p *ir.Program)) plan.Target {
 	return plan.Target{Cluster: o.Cluster, Passes: o.Passes, AsWritten: o.AsWritten, Slicing: o.Config.IO.Slicing, Timeline: o.Trace != "", Planner: o.Planner, Look: look,
-		Table: func(head []string, rows [][]string) { c.Notes = append(c.Notes, noteTable(head, rows)) },
+		Table: func(head []string, rows [][]string) { c.Notes = append(c.Notes, explain.NoteTable(head, rows)) },
 		Note:  func(line string) { c.Notes = append(c.Notes, line) },
 		Warn:  func(kind, line string) { c.warnings = append(c.warnings, [2]string{kind, line}) },
 		AMP:   c.logAMP(o.Config.AMP),
@@ -225,29 +241,16 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) e
 	}
 	c.noteLossScale(o.Config.AMP)
 	if c.Schedule != nil && o.Config.Offload.Level != "" {
-		c.Notes = append(c.Notes, offloadNote(c.Schedule))
+		c.Notes = append(c.Notes, explain.Offloaded(c.Schedule))
 	}
 	if Decided != nil && c.source.IsTraining() {
-		Decided(c.source, c.Plan, o.target(&Compiled{}, nil))
+		Decided(c.source, c.Plan, o.target(newCompiled(c.source, 0, o.Config), nil))
 	}
 	return nil
 }
 
 // Decided, if not nil, is called with every training program that was planned, and its plan. It is for tests.
 var Decided func(p *ir.Program, pl *plan.Plan, t plan.Target)
-
-// offloadNote says what is kept on the host.
-func offloadNote(s *schedule.Program) string {
-	n, bytes := 0, int64(0)
-	for _, x := range s.Variables {
-		if x.Host {
-			n++
-			bytes += x.Param.Bytes()
-		}
-	}
-	return fmt.Sprintf("offload.level=v0: %s of %s are in the memory of the host, and come to the devices a segment before they are used",
-		count(n, "variable"), bytesText(bytes))
-}
 
 // once runs a program as a whole, on the first device.
 func (e *Engine) once(c *Compiled) (compute.Executable, error) {

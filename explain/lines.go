@@ -1,4 +1,4 @@
-package engine
+package explain
 
 import (
 	"fmt"
@@ -60,10 +60,10 @@ func (s *slot) at(stage int) *span {
 }
 
 // align puts the lines of all stages into slots. sizes has the bytes of every shape in them.
-func align(stages []stage) (slots []*slot, sizes map[string]int64) {
+func align(stages []Stage) (slots []*slot, sizes map[string]int64) {
 	t := texter{attrs: map[ir.Attrs]string{}, sizes: map[string]int64{}}
 	for i, s := range stages {
-		slots = addStage(slots, i, t.program(s.program))
+		slots = addStage(slots, i, t.program(s.Program))
 	}
 	return slots, t.sizes
 }
