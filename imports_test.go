@@ -28,13 +28,14 @@ var mayImport = map[string][]string{
 	"ir":               {},
 	"ir/analysis":      {"ir"},
 	"config":           {"internal/near"},
-	"cluster":          {},
-	"trace":            {},
+	"cluster":          {"internal/words"},
+	"trace":            {"internal/words"},
 	"internal/version": {},
 	"internal/checked": {},
 	"internal/cores":   {},
 	"internal/gen":     {},
 	"internal/near":    {},
+	"internal/words":   {},
 	"internal/chrome":  {}, // checks timelines, in tests
 
 	// The comparison of GoMLX's own tests on EPL with those on its plain backend.
@@ -67,23 +68,22 @@ var mayImport = map[string][]string{
 	"worker":     {"cluster", "config", "comm", "rendezvous", "serve", "internal/checked", "internal/version"},
 
 	// What the pipeline decides by.
-	"cost":   {"ir"},
-	"repeat": {"ir"},
-	"shard":  {"ir", "ir/analysis", "cost"},
+	"cost":  {"ir"},
+	"shard": {"ir", "ir/analysis", "cost"},
 
 	// The pipeline. They meet in the IR and do not know each other.
 	"record":   {"ir"},
-	"passes":   {"ir", "ir/analysis", "cost", "repeat", "shard"},
+	"passes":   {"ir", "ir/analysis", "cost", "shard", "internal/words"},
 	"emit":     {"ir"},
 	"schedule": {"ir", "ir/analysis"},
-	"plan":     {"config", "cluster", "ir", "ir/analysis", "cost", "repeat", "passes", "emit", "schedule", "internal/version"}, // decides, and has passes and schedule apply it
-	"cpu":      {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                    // compiles what emit would
-	"runtime":  {"ir", "schedule", "emit", "comm", "trace", "worker"},                                                          // the end of it: it executes what the others made
+	"plan":     {"config", "cluster", "ir", "ir/analysis", "cost", "shard", "passes", "emit", "schedule", "internal/version", "internal/words"}, // decides, and has passes and schedule apply it
+	"cpu":      {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                     // compiles what emit would
+	"runtime":  {"ir", "schedule", "emit", "comm", "trace", "worker"},                                                                           // the end of it: it executes what the others made
 	"data":     {"runtime"},
 
 	// Who puts the pipeline together, and the face of it.
-	"explain": {"config", "cluster", "ir", "plan", "passes", "emit", "schedule"}, // data in, text out
-	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "explain", "trace", "runtime", "worker"},
+	"explain": {"config", "cluster", "ir", "plan", "passes", "emit", "schedule", "internal/words"}, // data in, text out
+	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "explain", "trace", "runtime", "worker", "internal/words"},
 	"":        {"config", "cluster", "cpu", "cpu/isa", "ir", "record", "passes", "plan", "trace", "runtime", "data", "internal/cores", "compile", "worker"},
 
 	// Users of the whole. Nobody else imports the root.

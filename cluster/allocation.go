@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/internal/words"
 )
 
 // The variables that an allocation is translated to, besides those of this package. They are read by rendezvous,
@@ -345,7 +347,7 @@ func (env environment) tasksPerNode(name string, nodes, tasks int) (counts []int
 		}
 	}
 	if len(counts) != nodes || sum != tasks {
-		return nil, errors.Errorf("epl: %s=%q: expected %s on %s", name, value, counted(tasks, "task"), counted(nodes, "node"))
+		return nil, errors.Errorf("epl: %s=%q: expected %s on %s", name, value, words.Count(tasks, "task"), words.Count(nodes, "node"))
 	}
 	return counts, nil
 }

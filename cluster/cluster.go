@@ -25,6 +25,8 @@ import (
 	"strings"
 
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/internal/words"
 )
 
 // maxDevices bounds the devices of a job: a larger number is a slip of the pen, better refused than allocated.
@@ -126,11 +128,11 @@ func (spec Spec) validate() error {
 	}
 	if spec.WorkerIndex < 0 || spec.WorkerIndex >= workers {
 		return errors.Errorf("epl: worker index %d does not exist in a cluster of %s; use %s",
-			spec.WorkerIndex, counted(workers, "worker"), indices(workers))
+			spec.WorkerIndex, words.Count(workers, "worker"), indices(workers))
 	}
 	if len(spec.Hosts) > 0 && len(spec.Hosts) != workers {
 		return errors.Errorf("epl: %s for %s; name the host of every worker, or none",
-			counted(len(spec.Hosts), "host"), counted(workers, "worker"))
+			words.Count(len(spec.Hosts), "host"), words.Count(workers, "worker"))
 	}
 	for i, index := range spec.Visible {
 		if slices.Contains(spec.Visible[:i], index) {
@@ -139,7 +141,7 @@ func (spec Spec) validate() error {
 		for worker, count := range spec.Devices {
 			if index < 0 || index >= count {
 				return errors.Errorf("epl: cluster.run_visible_devices names device %d, but worker %d has %s; use %s",
-					index, worker, counted(count, "device"), indices(count))
+					index, worker, words.Count(count, "device"), indices(count))
 			}
 		}
 	}
@@ -187,14 +189,6 @@ func (c *Cluster) String() string {
 		return strings.Join(counts, "+")
 	}
 	return fmt.Sprintf("%dx%s", len(counts), counts[0])
-}
-
-// counted returns "1 device", "2 devices".
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // indices returns the valid indices of n things: "0", "0 or 1", "0 to 2".

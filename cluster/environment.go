@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/internal/words"
 )
 
 // The variables by which the launcher describes the job to each of its workers. A variable that is set to blanks
@@ -57,7 +59,7 @@ func FromEnvironment(lookup func(string) (string, bool), localDevices int, visib
 		value, _ := env.get(EnvDevicesPerWorker)
 		return nil, errors.Errorf("epl: WithLocalDevices(%d) contradicts %s=%q, which gives worker %d %s; "+
 			"make them equal, or leave WithLocalDevices out",
-			localDevices, EnvDevicesPerWorker, value, spec.WorkerIndex, counted(launcher, "device"))
+			localDevices, EnvDevicesPerWorker, value, spec.WorkerIndex, words.Count(launcher, "device"))
 	}
 	if spec.Hosts, err = env.hosts(workers); err != nil {
 		return nil, err
@@ -164,7 +166,7 @@ func (env environment) hosts(workers int) ([]string, error) {
 	hosts := strings.Split(value, ",")
 	if len(hosts) != workers {
 		return nil, errors.Errorf("epl: %s=%q names %s: expected 1 for each of the %d in %s",
-			EnvWorkerHosts, value, counted(len(hosts), "host"), workers, EnvNumWorkers)
+			EnvWorkerHosts, value, words.Count(len(hosts), "host"), workers, EnvNumWorkers)
 	}
 	for i := range hosts {
 		hosts[i] = strings.TrimSpace(hosts[i])

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/internal/words"
 )
 
 // TaskGraph is what one TaskGraph asks for.
@@ -135,7 +137,7 @@ func newLayout(tgs []TaskGraph, opts Options) (layout, error) {
 			"but pipeline.stages_per_device is %d; turn the first off, or set the second to 1", v)
 	case v > 1 && len(tgs)%v != 0:
 		return layout{}, errors.Errorf("epl: %s cannot be placed %d on each device; use %s TaskGraphs, "+
-			"or change pipeline.stages_per_device", counted(len(tgs), "TaskGraph"), v, nearestMultiples(len(tgs), v))
+			"or change pipeline.stages_per_device", words.Count(len(tgs), "TaskGraph"), v, nearestMultiples(len(tgs), v))
 	case v > 1:
 		lay.groups = len(tgs) / v
 		lay.shared = fmt.Sprintf("pipeline.stages_per_device = %d", v)
@@ -180,10 +182,10 @@ func (lay layout) doesNotFit(devices int) error {
 	waysOut := "or " + change
 	if k := lay.tgs[0].Devices; lay.shared == "" && lay.allAskFor(k) && devices%k == 0 {
 		waysOut = fmt.Sprintf("%s, or set cluster.colocate_split_and_replicate "+
-			"so that all TaskGraphs of a replica share %s", change, counted(k, "device"))
+			"so that all TaskGraphs of a replica share %s", change, words.Count(k, "device"))
 	}
 	return errors.Errorf("epl: a replica needs %s (%s), but the cluster has %d, so %s; use %s, %s",
-		counted(size, "device"), lay.account(), devices, missing, counted(size, "device"), waysOut)
+		words.Count(size, "device"), lay.account(), devices, missing, words.Count(size, "device"), waysOut)
 }
 
 func (lay layout) allAskFor(k int) bool {

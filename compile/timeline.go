@@ -11,7 +11,7 @@ import (
 
 	"github.com/pkg/errors"
 
-	"github.com/easyparallel/epl/explain"
+	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/trace"
 )
 
@@ -71,7 +71,7 @@ func (t *timeline) close(w io.Writer) {
 		return
 	}
 	if t.steps > 0 {
-		fmt.Fprintf(w, "epl: EPL_TRACE: %s was not written: EPL_TRACE_STEPS=%s, and the program ended after %s\n", t.file, t.which, explain.Count(t.steps, "training step"))
+		fmt.Fprintf(w, "epl: EPL_TRACE: %s was not written: EPL_TRACE_STEPS=%s, and the program ended after %s\n", t.file, t.which, words.Count(t.steps, "training step"))
 		return
 	}
 	fmt.Fprintf(w, "epl: EPL_TRACE: %s was not written: no training step ran; a step is one with epl.Optimizer\n", t.file)

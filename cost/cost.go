@@ -198,3 +198,19 @@ func dim(dims []int, axis int) int64 {
 }
 
 func last(s shapes.Shape) int64 { return dim(s.Dimensions, -1) }
+
+// Cheap are the forward ops that are done at once from parameters and constants, except those that the user marked.
+func Cheap(p *ir.Program, marked map[*ir.Op]bool) map[*ir.Op]bool {
+	cheap := map[*ir.Op]bool{}
+	for _, op := range p.Main.Ops {
+		if op.IsLeaf() || op.Phase != ir.Forward || marked[op] || !Light(op) {
+			continue
+		}
+		ok := true
+		op.Uses(func(v *ir.Value) { ok = ok && (v.Op.IsLeaf() || cheap[v.Op]) })
+		if ok {
+			cheap[op] = true
+		}
+	}
+	return cheap
+}

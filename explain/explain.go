@@ -11,6 +11,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/plan"
 )
@@ -100,17 +101,17 @@ func paragraph(w *strings.Builder, text string) {
 }
 
 func (r *report) counts() string {
-	ops := Count(r.OpsRecorded, "op")
+	ops := words.Count(r.OpsRecorded, "op")
 	if slices.ContainsFunc(r.Steps, func(s stepReport) bool { return s.Changes > 0 }) {
 		ops += fmt.Sprintf(", %d after passes", r.OpsFinal)
 	}
-	s := fmt.Sprintf("%s; %s; %s of %s", ops, Count(r.Inputs, "input"), Count(len(r.Variables), "variable"), bytesText(r.VariableBytes))
+	s := fmt.Sprintf("%s; %s; %s of %s", ops, words.Count(r.Inputs, "input"), words.Count(len(r.Variables), "variable"), bytesText(r.VariableBytes))
 	if r.Gradients > 0 {
-		s += "; " + Count(r.Gradients, "gradient")
+		s += "; " + words.Count(r.Gradients, "gradient")
 	}
-	s += "; " + Count(r.Updates+r.Results, "output")
+	s += "; " + words.Count(r.Updates+r.Results, "output")
 	if r.Updates > 0 {
-		s += fmt.Sprintf(" (%s, %s)", Count(r.Updates, "update"), Count(r.Results, "result"))
+		s += fmt.Sprintf(" (%s, %s)", words.Count(r.Updates, "update"), words.Count(r.Results, "result"))
 	}
 	return s
 }

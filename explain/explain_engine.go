@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/internal/words"
 )
 
 // writeEngine prints what the engine of the devices makes of the program: steps by kind, and what it leaves to another backend.
@@ -21,7 +22,7 @@ func (r *report) writeEngine(w *strings.Builder) {
 	}
 	w.WriteString("\n  what devices run: each segment once\n")
 	sentence(w, fmt.Sprintf("%s; %s for intermediate tensors; %d of %s in the memory of an input",
-		Count(len(r.Listings), "segment"), bytesText(arena), inPlace, Count(outputs, "output")))
+		words.Count(len(r.Listings), "segment"), bytesText(arena), inPlace, words.Count(outputs, "output")))
 	t := table{head: []string{"kind", ">steps", ">ops", ">GFLOP", ">reads", ">writes", ">copies"}}
 	for _, kind := range emit.Kinds {
 		steps, sum := 0, emit.Step{}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/schedule"
 )
 
@@ -103,5 +104,5 @@ func Offloaded(s *schedule.Program) string {
 		}
 	}
 	return fmt.Sprintf("offload.level=v0: %s of %s are in the memory of the host, and come to the devices a segment before they are used",
-		Count(n, "variable"), bytesText(bytes))
+		words.Count(n, "variable"), bytesText(bytes))
 }

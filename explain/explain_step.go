@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/schedule"
@@ -44,7 +45,7 @@ func (r *report) writeSchedule(w *strings.Builder) {
 	}
 	l := s.Local
 	sentence(w, fmt.Sprintf("%s × %s = %s of the program per step; EPL merges what must be the same everywhere",
-		Count(l.Replicas, "model replica"), micros(l.MicroBatches), Count(l.Instances(), "instance")))
+		words.Count(l.Replicas, "model replica"), words.Count(l.MicroBatches, "micro-batch"), words.Count(l.Instances(), "instance")))
 	if s.Pipeline.Stages > 1 {
 		r.writeStages(w)
 	} else {
@@ -92,7 +93,7 @@ func (r *report) writeInstance(w *strings.Builder) {
 			backward++
 		}
 	}
-	sentence(w, fmt.Sprintf("an instance runs in %s; what follows the merges runs once per step on every device", Count(instance, "segment")))
+	sentence(w, fmt.Sprintf("an instance runs in %s; what follows the merges runs once per step on every device", words.Count(instance, "segment")))
 	if backward > 1 {
 		sentence(w, "while one bucket of gradients travels, backward computes the next")
 	}
@@ -102,9 +103,9 @@ func (r *report) writeInstance(w *strings.Builder) {
 func (r *report) writeStages(w *strings.Builder) {
 	s := r.Schedule
 	p := s.Pipeline
-	text := fmt.Sprintf("%s in the order %s", Count(p.Stages, "stage"), p.Strategy)
+	text := fmt.Sprintf("%s in the order %s", words.Count(p.Stages, "stage"), p.Strategy)
 	if p.Groups < p.Stages {
-		text += fmt.Sprintf(" on %s", Count(p.Groups, "group")+" of devices")
+		text += fmt.Sprintf(" on %s", words.Count(p.Groups, "group")+" of devices")
 	}
 	order, err := p.Order()
 	if err != nil {
@@ -164,13 +165,6 @@ func orderText(p schedule.Pipeline, tasks []schedule.Task) string {
 		text += " …"
 	}
 	return text
-}
-
-func micros(n int) string {
-	if n == 1 {
-		return "1 micro-batch"
-	}
-	return fmt.Sprintf("%d micro-batches", n)
 }
 
 func bucketText(b schedule.Bucket) string {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 )
 
@@ -23,7 +24,7 @@ type variableGroup struct {
 
 func (g *variableGroup) taskGraphText() string {
 	if n := len(g.taskGraphs); n > 1 {
-		return Count(n, "TaskGraph")
+		return words.Count(n, "TaskGraph")
 	}
 	return plain(g.taskGraphs[0].Title())
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 )
 
@@ -31,7 +32,7 @@ var (
 
 	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 		"bytes": bytesText,
-		"count": Count,
+		"count": words.Count,
 		"dash":  dash,
 		"s":     plural,
 		"id":    func(v *ir.Value) string { return strings.TrimPrefix(v.String(), "%") },

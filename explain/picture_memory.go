@@ -11,6 +11,7 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 )
@@ -165,7 +166,7 @@ func memoryNote(c *Program) string {
 		if s.Pipeline.Stages > 1 {
 			parts = append(parts, fmt.Sprintf("%d stages, %s", s.Pipeline.Stages, s.Pipeline.Strategy))
 		}
-		parts = append(parts, Count(s.Local.Replicas, "model replica"), micros(s.Local.MicroBatches))
+		parts = append(parts, words.Count(s.Local.Replicas, "model replica"), words.Count(s.Local.MicroBatches, "micro-batch"))
 	}
 	keys := []string{"gradient_checkpoint.type", "zero.level", "offload.level", "amp.level", "amp.dtype", "optimizer.num_apply_group", "cluster.device_memory"}
 	for _, e := range c.Config.Entries() {

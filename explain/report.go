@@ -10,6 +10,7 @@ import (
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/plan"
@@ -239,9 +240,9 @@ func placementSentences(p *cluster.Placement, cfg *config.Config) []string {
 			}
 		}
 	}
-	s := []string{"1 model replica, on " + Count(len(all), "device")}
+	s := []string{"1 model replica, on " + words.Count(len(all), "device")}
 	if p.Replicas > 1 {
-		s[0] = fmt.Sprintf("%d devices hold %d model replicas of %s each", len(all), p.Replicas, Count(len(replica), "device"))
+		s[0] = fmt.Sprintf("%d devices hold %d model replicas of %s each", len(all), p.Replicas, words.Count(len(replica), "device"))
 	}
 	if groups > len(replica) {
 		setting := "cluster.colocate_split_and_replicate"
@@ -251,7 +252,7 @@ func placementSentences(p *cluster.Placement, cfg *config.Config) []string {
 		s = append(s, "TaskGraphs share devices ("+setting+")")
 	}
 	if cfg != nil && cfg.Cluster.CoresPerDevice > 0 {
-		s = append(s, fmt.Sprintf("each device has %s (cluster.cores_per_device)", Count(cfg.Cluster.CoresPerDevice, "thread")))
+		s = append(s, fmt.Sprintf("each device has %s (cluster.cores_per_device)", words.Count(cfg.Cluster.CoresPerDevice, "thread")))
 	}
 	return append(s, devicesText(p))
 }
@@ -281,9 +282,6 @@ func devicesText(p *cluster.Placement) string {
 }
 
 func bytesText(n int64) string { return humanize.Bytes(n) }
-
-// Count is a number of things, in words.
-func Count(n int, what string) string { return fmt.Sprintf("%d %s%s", n, what, plural(n)) }
 
 // plural is the ending of a noun that is counted.
 func plural(n int) string {

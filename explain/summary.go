@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/schedule"
 )
@@ -19,28 +20,21 @@ func (c *Program) layout() string {
 	for _, replica := range c.ranks() {
 		devices += len(replica)
 	}
-	text := Count(devices, "device")
+	text := words.Count(devices, "device")
 	if c.Schedule == nil {
 		return text + ": the whole program; a step takes 1 batch"
 	}
 	s := c.Schedule
-	text += fmt.Sprintf(" = %s of %s", Count(s.Local.Replicas, "model replica"), Count(len(s.Ranks[0]), "device"))
+	text += fmt.Sprintf(" = %s of %s", words.Count(s.Local.Replicas, "model replica"), words.Count(len(s.Ranks[0]), "device"))
 	if p := s.Pipeline; p.Stages > 1 {
-		text += fmt.Sprintf(" in %s (%s, %.1f%% idle if stages take equally long)", Count(p.Stages, "stage"), p.Strategy, 100*plan.Idle(p))
+		text += fmt.Sprintf(" in %s (%s, %.1f%% idle if stages take equally long)", words.Count(p.Stages, "stage"), p.Strategy, 100*plan.Idle(p))
 	}
 	for _, t := range c.Recorded.TaskGraphs {
 		if t.Devices > 1 {
 			text += fmt.Sprintf(", %s %s", plain(t.Title()), t.Strategy())
 		}
 	}
-	return text + fmt.Sprintf("; a step takes %s, %s for each replica", batches(s.Local.Instances()), micros(s.Local.MicroBatches))
-}
-
-func batches(n int) string {
-	if n == 1 {
-		return "1 batch"
-	}
-	return fmt.Sprintf("%d batches", n)
+	return text + fmt.Sprintf("; a step takes %s, %s for each replica", words.Count(s.Local.Instances(), "batch"), words.Count(s.Local.MicroBatches, "micro-batch"))
 }
 
 // ranks are the devices of each model replica.
@@ -79,7 +73,7 @@ func (c *Program) traffic() string {
 	for _, t := range c.Traffic() {
 		text := bytesText(t.Bytes) + " " + t.What
 		if t.What == plan.GradientsMerged {
-			text += " in " + Count(c.gradientBuckets(), "bucket")
+			text += " in " + words.Count(c.gradientBuckets(), "bucket")
 		}
 		parts = append(parts, text)
 	}

@@ -43,21 +43,8 @@ type GroupChoice struct {
 	Variables [][]string `json:"variables"` // by group, for people
 }
 
-// Choose chooses what a pass applies to the program, as far as the options leave that open, and writes it into them.
-func Choose(pass string, p *ir.Program, o *Options) (err error) {
-	c := &o.Choices
-	switch pass {
-	case "regions":
-		c.Regions, err = chooseRegions(p, *o)
-	case "shard":
-		c.Shards, err = chooseShards(p)
-	case "zero":
-		c.Zero = chooseParts(p, *o)
-	case "apply-groups":
-		c.Groups = chooseGroups(p, *o)
-	}
-	return err
-}
+// ChooseParts finds what the pass zero divides; nil: nothing is to be divided.
+func ChooseParts(p *ir.Program, o Options) *PartChoice { return chooseParts(p, o) }
 
 // open is the error of a pass that has to apply a choice that was not made.
 func open(pass string) error {

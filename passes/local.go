@@ -320,22 +320,11 @@ func (l *localiser) defaultWay(v *ir.Value) (ir.Merge, error) {
 	if way, ok := l.how[v]; ok {
 		return way, nil
 	}
-	if isRandomState(v) {
+	if analysis.RandomState(v) {
 		return ir.Merge{How: ir.First}, nil
 	}
 	if d := v.Shape.DType; d.IsFloat() || d.IsComplex() {
 		return ir.Merge{How: ir.Mean}, nil
 	}
 	return ir.Merge{How: ir.Agree}, nil
-}
-
-// isRandomState tells whether the value is the state that a random op left behind.
-func isRandomState(v *ir.Value) bool {
-	switch v.Op.Attrs.(type) {
-	case *ir.RNGBitGenerator:
-		return v.Index == 0
-	case *ir.Identity, *ir.OptimizationBarrier, *ir.SchedulingBarrier:
-		return isRandomState(v.Op.Inputs[v.Index])
-	}
-	return false
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/ir/analysis"
 )
@@ -78,7 +79,7 @@ type Options struct {
 	AMPLog func(line string)
 	// Choices are what was chosen for single ops and variables.
 	Choices Choices
-	// Before is called before each pass that runs, and may write the choices for it: as [Choose] does. nil: they are there.
+	// Before is called before each pass that runs, and may write the choices for it: as plan.Choose does. nil: they are there.
 	Before func(pass string, p *ir.Program, o *Options) error
 	// Timeline: a step runs in pieces, even on one device, because a timeline is made of them.
 	Timeline bool
@@ -106,7 +107,7 @@ func (o Options) warn(kind, line string) {
 }
 
 // inPieces tells whether a step has to run in pieces, even on one device.
-func (o Options) inPieces() bool { return o.divides() || o.ApplyGroups > 1 || o.Timeline }
+func (o Options) inPieces() bool { return o.Divides() || o.ApplyGroups > 1 || o.Timeline }
 
 // Table holds all passes in order.
 var Table = []Pass{
@@ -154,6 +155,9 @@ var Table = []Pass{
 		Why:   "the optimizer takes some variables after the other (optimizer.num_apply_group): what it needs on the way is less"},
 }
 
+// counted is a number with a noun.
+var counted = words.Count
+
 // always makes a pass of a rewrite that needs no options and cannot fail.
 func always(rewrite func(*ir.Program) int) func(*ir.Program, Options) (int, error) {
 	return func(p *ir.Program, _ Options) (int, error) { return rewrite(p), nil }
@@ -164,7 +168,7 @@ type Set map[string]bool
 
 // String lists the passes that run, in order, then the switches that are on.
 func (s Set) String() string {
-	return strings.Join(slices.DeleteFunc(words(), func(name string) bool { return !s[name] }), ",")
+	return strings.Join(slices.DeleteFunc(allNames(), func(name string) bool { return !s[name] }), ",")
 }
 
 // gone holds passes of earlier versions, with what became of them: lists of users still name them.
@@ -220,8 +224,8 @@ func Names() []string {
 	return names
 }
 
-// words lists the passes in order, then the switches.
-func words() []string {
+// allNames lists the passes in order, then the switches.
+func allNames() []string {
 	names := Names()
 	for _, x := range Switches {
 		names = append(names, x.Name)
@@ -231,7 +235,7 @@ func words() []string {
 
 // optional lists what can be switched off.
 func optional() []string {
-	return slices.DeleteFunc(words(), func(name string) bool {
+	return slices.DeleteFunc(allNames(), func(name string) bool {
 		return slices.ContainsFunc(Table, func(p Pass) bool { return p.Name == name && p.Needed })
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/easyparallel/epl/internal/equiv"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/plan"
 )
 
 var update = flag.Bool("update", false, "rewrite the part after \"-- after --\" in testdata")
@@ -88,7 +89,7 @@ func TestRunningEachPassOfAPlanTwiceChangesNothingMore(t *testing.T) {
 		"stages":  {stages, passes.Options{Local: &ir.Local{Replicas: 1, MicroBatches: 3}, Places: places, Checkpoint: "auto", CheckGradients: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.o.Before = passes.Choose
+			c.o.Before = plan.Choose
 			_, err := passes.Run(c.p.Clone(), on, c.o, func(pass passes.Pass, p *ir.Program) { runAgain(t, pass, p, c.o) })
 			if err != nil {
 				t.Error(err)
@@ -196,7 +197,7 @@ func names(order []passes.Pass) (names []string) {
 
 // options are what the golden file of a pass is made with.
 func options(p passes.Pass) (o passes.Options) {
-	o.Before = passes.Choose
+	o.Before = plan.Choose
 	switch p.Name {
 	case "local-view":
 		o.Local = &ir.Local{Replicas: 2, MicroBatches: 3}

@@ -108,26 +108,14 @@ func (x *splitter) split(merge *ir.Op, v *ir.Value) *ir.Value {
 	return sum.Outputs[0]
 }
 
-// partitions tells whether there are stages of several devices.
-func partitions(p *ir.Program) bool {
+// Partitions tells whether there are stages of several devices.
+func Partitions(p *ir.Program) bool {
 	return slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 })
-}
-
-// chooseShards searches how variables and data are sharded.
-func chooseShards(p *ir.Program) (*shard.Saved, error) {
-	if !partitions(p) {
-		return nil, nil
-	}
-	chosen, err := shard.Search(p)
-	if err != nil {
-		return nil, err
-	}
-	return chosen.Save(p), nil
 }
 
 // partition divides the work of stages that have several devices, as chosen.
 func partition(p *ir.Program, o Options) (int, error) {
-	if !partitions(p) {
+	if !Partitions(p) {
 		return 0, nil
 	}
 	if o.Choices.Shards == nil {

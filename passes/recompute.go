@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/gomlx/compute/support/humanize"
-	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
@@ -15,11 +14,11 @@ import (
 // stay apart from what they copy because regions run in segments of their own. What devices exchange is kept, and so is
 // what the last region has, since its backward follows at once.
 func recompute(p *ir.Program, o Options) (int, error) {
-	if !o.divides() || p.Local == nil {
+	if !o.Divides() || p.Local == nil {
 		return 0, nil
 	}
 	r := newRecomputer(p, o)
-	settle(p, r.regions)
+	Settle(p, r.regions)
 	if o.Checkpoint == "" {
 		return 0, nil
 	}
@@ -75,14 +74,14 @@ type key struct {
 }
 
 func newRecomputer(p *ir.Program, o Options) *recomputer {
-	r := &recomputer{p: p, auto: o.Checkpoint == checkpointAuto, end: o.CheckpointEnd, index: analysis.Of(p),
+	r := &recomputer{p: p, auto: o.Checkpoint == "auto", end: o.CheckpointEnd, index: analysis.Of(p),
 		kept: map[*ir.Value]bool{}, copies: map[key]*ir.Op{}, plain: map[*ir.Op]bool{}}
 	r.regions, r.crossing = r.index.Regions(), r.index.Crossing()
 	marked := map[*ir.Op]bool{}
 	for _, op := range p.Main.Ops {
 		marked[op] = op.Keep
 	}
-	r.cheap = cheapOps(p, marked)
+	r.cheap = cost.Cheap(p, marked)
 	r.from = r.regions - 1
 	if !r.auto {
 		r.from = 0
@@ -194,46 +193,4 @@ func (r *recomputer) copyOf(op *ir.Op, inputs []*ir.Value, region int) *ir.Op {
 	c := r.p.CopyOp(op, inputs)
 	c.Phase, c.Region, c.Origin = ir.Backward, region, ir.Rematerialised
 	return c
-}
-
-// checkCheckpoints refuses what cannot be a checkpoint.
-func checkCheckpoints(p *ir.Program, o Options) error {
-	if n := len(p.TaskGraphs); o.CheckpointEnd > n {
-		return errors.Errorf("epl: gradient_checkpoint.end_taskgraph is %d, but program %q has %s, of which the last has the number %d; "+
-			"set it to at most that, or to -1 for all", o.CheckpointEnd-1, p.Name, counted(n, "TaskGraph"), n-1)
-	}
-	if o.Checkpoint != checkpointCollection {
-		return nil
-	}
-	all := p.Collection("Checkpoints")
-	if len(all) == 0 {
-		return errors.Errorf("epl: gradient_checkpoint.type is %q, but program %q has no value in the collection Checkpoints that a result depends on: "+
-			"add those to keep by epl.AddToCollection(epl.Checkpoints, …), or set gradient_checkpoint.type to %q", o.Checkpoint, p.Name, checkpointAuto)
-	}
-	for _, v := range all {
-		what := ""
-		switch _, isParam := v.Op.Attrs.(*ir.Parameter); {
-		case p.Variable(v) != nil:
-			what = fmt.Sprintf("the variable %q", p.Variable(v).Path)
-		case isParam:
-			what = fmt.Sprintf("the input %s of the program", v.Op.Attrs.(*ir.Parameter).Name)
-		case v.Op.IsLeaf():
-			what = "a constant"
-		case v.Op.Phase != ir.Forward:
-			what = "computed in " + v.Op.Phase.String()
-		default:
-			continue
-		}
-		return errors.Errorf("epl: the collection Checkpoints has %s, which is %s: only activations, which forward computes, can be kept or computed again; "+
-			"take it out", v.Op, what)
-	}
-	return nil
-}
-
-// counted is a number with a noun.
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

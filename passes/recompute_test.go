@@ -20,6 +20,7 @@ import (
 	"github.com/easyparallel/epl/internal/equiv"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/plan"
 )
 
 // transformerOf is GoMLX's language model with dropout, in one TaskGraph.
@@ -53,7 +54,7 @@ func passed(t testing.TB, p *ir.Program, o passes.Options) *ir.Program {
 		t.Fatal(err)
 	}
 	p = p.Clone()
-	o.Local, o.Before = &ir.Local{Replicas: 1, MicroBatches: 1}, passes.Choose
+	o.Local, o.Before = &ir.Local{Replicas: 1, MicroBatches: 1}, plan.Choose
 	if _, err := passes.Run(p, on, o, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +230,7 @@ func forwardRegions(t *testing.T, p *ir.Program) (regions []int) {
 func TestSmallBlocksShareRegions(t *testing.T) {
 	before, _ := golden(t, "testdata/regions.txt")
 	p := parse(t, before)
-	if _, err := passes.Run(p, passes.Set{"regions": true}, passes.Options{Regions: true, Before: passes.Choose}, nil); err != nil {
+	if _, err := passes.Run(p, passes.Set{"regions": true}, passes.Options{Regions: true, Before: plan.Choose}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := forwardRegions(t, p), []int{0, 0, 0, 0, 1, 1, 1, 1, 1}; !slices.Equal(got, want) {
@@ -343,7 +344,7 @@ func TestRandomNumbersAreMadeAgainOnceEach(t *testing.T) {
 // A value that a region of backward reads which is not the mirror of its own would be computed twice: it is kept.
 func TestWhatAnotherRegionReadsIsKept(t *testing.T) {
 	p := recordedStep(t, transformerOf(4, epl.Replicate(1, "all")))
-	o := passes.Options{Checkpoint: "auto", Local: &ir.Local{Replicas: 1, MicroBatches: 1}, Before: passes.Choose}
+	o := passes.Options{Checkpoint: "auto", Local: &ir.Local{Replicas: 1, MicroBatches: 1}, Before: plan.Choose}
 	on, err := passes.Parse("all", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -3,12 +3,12 @@ package plan
 import (
 	"slices"
 
-	"github.com/easyparallel/epl/repeat"
+	"github.com/easyparallel/epl/ir/analysis"
 )
 
 // repeats finds the blocks that the chain repeats.
-func (c *chain) repeats() []repeat.Run {
-	return repeat.Line{Ops: c.ops, Time: c.time, Crossing: c.crossing()}.Blocks()
+func (c *chain) repeats() []analysis.Run {
+	return analysis.Line{Ops: c.ops, Time: c.time, Crossing: c.crossing()}.Blocks()
 }
 
 // crossing is how many bytes go from one side of each position to the other, both ways.
@@ -28,7 +28,7 @@ func (c *chain) crossing() []int64 {
 }
 
 // betweenBlocks are the positions at which the chain may be cut without cutting a block.
-func (c *chain) betweenBlocks(runs []repeat.Run) []bool {
+func (c *chain) betweenBlocks(runs []analysis.Run) []bool {
 	may := c.anywhere()
 	for _, r := range runs {
 		for i := r.Start; i < r.End(); i++ {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 	"github.com/easyparallel/epl/passes"
-	"github.com/easyparallel/epl/repeat"
 )
 
 // Cut tells how a program was cut into stages, and why.
@@ -39,7 +39,7 @@ type StageCost struct {
 }
 
 // explain adds up what each stage does.
-func (c *chain) explain(d division, runs []repeat.Run) *Cut {
+func (c *chain) explain(d division, runs []analysis.Run) *Cut {
 	cut := &Cut{Stages: make([]StageCost, len(d.ends))}
 	ops := make([][]*ir.Op, len(d.ends))
 	for _, op := range c.p.Main.Ops {

@@ -122,7 +122,7 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (r *Result, err error)
 	o.Local = local
 	if decide {
 		o.Before = func(pass string, p *ir.Program, o *passes.Options) error {
-			err := passes.Choose(pass, p, o)
+			err := Choose(pass, p, o)
 			pl.Choices = o.Choices
 			return err
 		}

@@ -6,7 +6,7 @@
 // another ([Diff]), and is applied to the same program again ([Plan.Apply]), or refused with what does not fit.
 //
 // A decision about the whole program is a setting of the configuration. Those about single ops and variables are made on the way,
-// on the program as the pass gets that applies them ([passes.Choices]). Passes never choose.
+// on the program as the pass gets that applies them ([Choose]). Passes never choose.
 //
 // Where the user left that to EPL, [Stages] cuts a program without annotations into stages: every op gets a TaskGraph, on one
 // device. What goes in must have been recorded with the forward op that each backward op serves (ir.Op.Of); [Cut.Apply] annotates the

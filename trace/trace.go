@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/easyparallel/epl/internal/words"
 )
 
 // Kind says what a device was doing.
@@ -66,13 +68,13 @@ type Pipeline struct {
 // String names the pipeline in a title.
 func (p Pipeline) String() string {
 	if p.Stages <= 1 {
-		return fmt.Sprintf("1 stage, %s", count(p.MicroBatches, "micro-batch"))
+		return fmt.Sprintf("1 stage, %s", words.Count(p.MicroBatches, "micro-batch"))
 	}
 	text := fmt.Sprintf("%s, %d stages", p.Strategy, p.Stages)
 	if p.Groups > 0 && p.Groups < p.Stages {
-		text += fmt.Sprintf(" on %s of devices", count(p.Groups, "group"))
+		text += fmt.Sprintf(" on %s of devices", words.Count(p.Groups, "group"))
 	}
-	return text + ", " + count(p.MicroBatches, "micro-batch")
+	return text + ", " + words.Count(p.MicroBatches, "micro-batch")
 }
 
 // Event is something that took time on a device.

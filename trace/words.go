@@ -165,14 +165,3 @@ func percent(part float64) string { return fmt.Sprintf("%.1f%%", 100*part) }
 func share(part, of time.Duration) string {
 	return fmt.Sprintf("%.0f%%", 100*float64(part)/float64(max(of, 1)))
 }
-
-func count(n int, word string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(word, "ch"):
-		word += "es"
-	default:
-		word += "s"
-	}
-	return fmt.Sprintf("%d %s", n, word)
-}

@@ -1,7 +1,9 @@
 // Package analysis derives from a program what several packages ask of it, so that nobody derives it again: who reads a
-// value, the stage of an op, what runs once per step, what crosses regions, what is live.
+// value, the stage of an op, what runs once per step, what crosses regions, what is live,
+// which blocks repeat.
 //
-// What goes in is a verified [ir.Program]; what comes out is an [Index] of it, or a program without dead ops, by [Sweep].
+// What goes in is a verified [ir.Program]; what comes out is an [Index] of it, a program without dead ops, by [Sweep], or
+// the blocks of a [Line].
 package analysis
 
 import "github.com/easyparallel/epl/ir"

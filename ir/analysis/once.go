@@ -42,3 +42,14 @@ func (x *Index) PerInstance(op *ir.Op) bool {
 	f := x.flowOf(op)
 	return f.exchanged && !f.merged && op.Phase != ir.Apply
 }
+
+// RandomState tells whether the value is the state that a random op left behind.
+func RandomState(v *ir.Value) bool {
+	switch v.Op.Attrs.(type) {
+	case *ir.RNGBitGenerator:
+		return v.Index == 0
+	case *ir.Identity, *ir.OptimizationBarrier, *ir.SchedulingBarrier:
+		return RandomState(v.Op.Inputs[v.Index])
+	}
+	return false
+}

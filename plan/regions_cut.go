@@ -1,18 +1,20 @@
-package passes
+package plan
 
 import (
 	"math"
 	"slices"
 	"time"
 
+	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/ir"
-	"github.com/easyparallel/epl/repeat"
+	"github.com/easyparallel/epl/ir/analysis"
+	"github.com/easyparallel/epl/passes"
 )
 
 // cut finds the ends of the line's regions. There is at least one.
-func (l *line) cut(o Options) (ends []int) {
+func (l *line) cut(o passes.Options) (ends []int) {
 	n := len(l.Ops)
-	if o.Checkpoint == checkpointCollection {
+	if o.Checkpoint == config.CheckpointCollection {
 		for i, op := range l.Ops {
 			if l.marked[op] && i < n-1 {
 				ends = append(ends, i+1)
@@ -88,7 +90,7 @@ func (l *line) evenly(from, to, pieces int) (borders []int) {
 
 // between cuts between the blocks that the line repeats. What comes before, between and after them is divided into pieces
 // of about that size, or joins the block next to it if it is small.
-func (l *line) between(runs []repeat.Run) (borders []int) {
+func (l *line) between(runs []analysis.Run) (borders []int) {
 	at := 0
 	var unit time.Duration
 	for _, r := range runs {
@@ -119,7 +121,7 @@ func (l *line) pieces(from, to int, unit time.Duration) int {
 
 // group is how many blocks of a run make a region: as many as take the least memory, if what goes into each region is
 // kept, and what backward reads is there for one of them at a time.
-func (l *line) group(r repeat.Run) int {
+func (l *line) group(r analysis.Run) int {
 	var crosses, inner int64
 	for i := range r.Count {
 		crosses += l.Crossing[r.Start+i*r.Size]

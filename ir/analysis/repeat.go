@@ -1,8 +1,4 @@
-// Package repeat finds what a model repeats, such as the layers of a transformer.
-//
-// What goes in is a [Line]: ops one after the other, as one device would run them, with what they cost. What comes out
-// are the runs of equal blocks in it, [Line.Blocks]. Stages are cut between blocks, and so are the regions of a stage.
-package repeat
+package analysis
 
 import (
 	"strings"
@@ -14,14 +10,14 @@ import (
 // minShare is the part of the line's time, in percent, below which a repetition is not worth looking at.
 const minShare = 5
 
-// Line is ops in an order in which they can run. Position i of it is in front of op i.
+// Line is ops in an order in which they can run, as one device would, with what they cost. Position i of it is in front of op i.
 type Line struct {
 	Ops      []*ir.Op
 	Time     []time.Duration // by position: what everything before it takes
 	Crossing []int64         // by position: how many bytes go from one side of it to the other
 }
 
-// Run is a part of a line that repeats: Count blocks of Size ops each.
+// Run is a part of a line that repeats, such as the layers of a transformer: Count blocks of Size ops each.
 type Run struct{ Start, Size, Count int }
 
 // End is the position after the last block.
