@@ -2,21 +2,65 @@ package compile
 
 import (
 	"fmt"
+	"strings"
+
+	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/explain"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/plan"
 )
 
-// agree returns when all workers have the same plan for a training program, and its number.
-func (e *Engine) agree(c *Compiled) (number int, err error) {
+// plan plans a program. In a job the first worker decides, and hands the plan out to the others, which apply it: for a training
+// program, on which all workers agree before. A pinned plan all of them have.
+func (e *Engine) plan(c *Compiled, look func(name, why string, p *ir.Program)) error {
+	o, j := e.opts, e.opts.Job
+	if j == nil || !c.Recorded.IsTraining() {
+		return o.plan(c, look)
+	}
 	e.mu.Lock()
 	e.steppers++
-	number = e.steppers
+	c.stepper = e.steppers
 	e.mu.Unlock()
-	text := explain.InWords(c.Recorded)
-	for _, f := range c.Plan.Facts() {
-		text += f.Name + ": " + f.Value + "\n"
+	if err := j.Agree(fmt.Sprintf("training program %d", c.stepper), ir.Stable(explain.InWords(c.Recorded)+c.Recorded.String())); err != nil {
+		return err
 	}
-	text = ir.Stable(text + c.Final.String() + c.Schedule.String())
-	return number, e.opts.Job.Agree(fmt.Sprintf("the plan of training program %d", number), text)
+	if o.Pinned != nil {
+		return o.plan(c, look)
+	}
+	if j.Worker == 0 {
+		refused := o.plan(c, look)
+		var text strings.Builder
+		if refused != nil {
+			text.WriteString(refused.Error())
+		} else if err := c.Plan.Encode(&text); err != nil {
+			return err
+		}
+		_, err := j.HandOut(c.Recorded.Name, text.String())
+		if refused != nil {
+			err = refused
+		}
+		return err
+	}
+	text, err := j.HandOut(c.Recorded.Name, "")
+	if err != nil {
+		return err
+	}
+	if !strings.HasPrefix(text, "{") {
+		return errors.New(text) // why there is no plan
+	}
+	if o.Pinned, err = plan.Decode(strings.NewReader(text)); err != nil {
+		return err
+	}
+	return o.plan(c, look)
+}
+
+// agree returns when all workers have made the same of a training program.
+func (e *Engine) agree(c *Compiled) error {
+	var text strings.Builder
+	for _, f := range c.Plan.Facts() {
+		fmt.Fprintf(&text, "%s: %s\n", f.Name, f.Value)
+	}
+	text.WriteString(c.Final.String() + c.Schedule.String())
+	return e.opts.Job.Agree(fmt.Sprintf("the plan of training program %d", c.stepper), ir.Stable(text.String()))
 }

@@ -70,6 +70,7 @@ type Compiled struct {
 	explain.Program
 	source   *ir.Program // as GoMLX built it, without the stages of a cut
 	warnings [][2]string // kind and sentence
+	stepper  int         // which training program of a job it is, from 1
 }
 
 func newCompiled(p *ir.Program, number int, cfg *config.Config) *Compiled {
@@ -172,7 +173,7 @@ func (e *Engine) compile(c *Compiled) (exec compute.Executable, err error) {
 			exec, err = nil, dumpErr
 		}
 	}()
-	if err := e.opts.plan(c, d.add); err != nil {
+	if err := e.plan(c, d.add); err != nil {
 		return nil, err
 	}
 	if e.opts.Job == nil || e.opts.Job.Worker == 0 { // the others have the same programs
@@ -203,7 +204,8 @@ func (e *Engine) compile(c *Compiled) (exec compute.Executable, err error) {
 	}
 	if j := e.opts.Job; j != nil {
 		o.Stepped = j.Stepped
-		if o.Number, err = e.agree(c); err != nil {
+		o.Number = c.stepper
+		if err := e.agree(c); err != nil {
 			return nil, err
 		}
 	}

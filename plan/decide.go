@@ -56,8 +56,8 @@ type Result struct {
 	Listings  []*emit.Listing   // what devices make of it, or of its segments, if they can tell
 }
 
-// Decide decides how a program runs, and does to it what it decided. It is a pure function: all workers find the same plan, also for
-// a cluster that is only described.
+// Decide decides how a program runs, and does to it what it decided. It is a pure function, also for a cluster that is only
+// described.
 func Decide(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error) {
 	pl := newPlan(p, cfg, t)
 	r, err := pl.run(p, t, true)

@@ -2,7 +2,7 @@
 //
 // What goes in is a program as recorded, a cluster, which may be only described, and a configuration. What comes out of [Decide] is
 // a [Plan]: all decisions as data, with reasons and predicted costs, and a [Result], what they make of the program. It is a pure
-// function, so that all workers decide the same. A plan prints as JSON ([Plan.Encode]), reads back ([Decode]), is compared with
+// function. In a job the first worker decides, and the others apply its plan. A plan prints as JSON ([Plan.Encode]), reads back ([Decode]), is compared with
 // another ([Diff]), and is applied to the same program again ([Plan.Apply]), or refused with what does not fit.
 //
 // A decision about the whole program is a setting of the configuration. Those about single ops and variables are made on the way,

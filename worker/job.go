@@ -281,6 +281,22 @@ func (j *Job) Agree(subject, text string) error {
 	return err
 }
 
+// HandOut gives all workers the text of the first one. All call it at the same point of the same program.
+func (j *Job) HandOut(program, text string) (string, error) {
+	buf, size := []byte(text), []int64{int64(len(text))}
+	send := func(buf any) error {
+		return j.Leaders.Do(comm.Call{Op: comm.Broadcast, Buf: buf, Program: program})
+	}
+	if err := send(size); err != nil {
+		return "", err
+	}
+	if j.Worker > 0 {
+		buf = make([]byte, size[0])
+	}
+	err := send(buf)
+	return string(buf), err
+}
+
 // lastBusy returns what a worker is or was busy with, and when it was last known to be.
 func (j *Job) lastBusy(worker int) (string, time.Time) {
 	s := j.member.State(worker)

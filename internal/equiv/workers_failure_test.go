@@ -198,7 +198,7 @@ func TestWorkersThatDoNotAgreeStopBeforeTheFirstStep(t *testing.T) {
 		"other configuration": {"configuration communication.max_splits", "worker 0", "worker 1", "5", "7"},
 		"other passes":        {"passes (EPL_PASSES, WithPasses)", "worker 1"},
 		"other plan":          {"pinned plan (EPL_PLAN_FILE, WithPlan)", "worker 1"},
-		"other model": {"do not agree on the plan of training program 1: ", `variable "/layer_0/dense/weights" is "float32[8,16], trainable, at equiv/models.go:`,
+		"other model": {"do not agree on training program 1: ", `variable "/layer_0/dense/weights" is "float32[8,16], trainable, at equiv/models.go:`,
 			`on worker 0 and "float32[8,17], trainable, at equiv/models.go:`},
 		"other depth":    {`only worker 1 has variable "/layer_2/dense/weights": "float32[16,16], trainable, at equiv/models.go:`},
 		"other batch":    {`: input 0 is "float32[8,8]" on worker 0 and "float32[9,8]" on worker 1`},
@@ -208,6 +208,22 @@ func TestWorkersThatDoNotAgreeStopBeforeTheFirstStep(t *testing.T) {
 			t.Parallel()
 			failing(t, workers{num: 2, devices: 1}, name, words...)
 		})
+	}
+}
+
+// The others do not plan: they hear from the first worker that there is no plan, and why.
+func TestAPlanThatTheFirstWorkerRefusesIsRefusedOnAll(t *testing.T) {
+	failing(t, workers{num: 2, devices: 1}, "too few devices", "a replica needs 3 devices")
+}
+
+// Where a setting comes from is the only thing about a plan that may differ between workers. The plan of the second says where it comes
+// from on the first, since it was decided there.
+func TestTheFirstWorkerDecidesAndTheOthersApply(t *testing.T) {
+	outputs, errs := workers{num: 2, devices: 1}.play(t, "settings from elsewhere")
+	for i, out := range outputs {
+		if errs[i] != nil || !strings.Contains(out, "communication.max_splits is 3, code\n") {
+			t.Errorf("worker %d: %v\n%s", i, errs[i], out)
+		}
 	}
 }
 
@@ -277,6 +293,31 @@ func init() {
 		return train(w, Model{"mlp", func(scope *model.Scope, x *Node) *Node {
 			return []func(*Node) *Node{Tanh, Sin}[index()](MLP(2, 16, false)(scope, x))
 		}, Models()[0].Loss, Regression(8, 8)}, nil, 2)
+	}
+	parts["too few devices"] = func(w *part) error {
+		m := Model{"mlp", MLP(3, 16, false), Models()[0].Loss, Regression(8, 8)}
+		return train(w, m, map[string]any{"cluster.colocate_split_and_replicate": false}, 1)
+	}
+	parts["settings from elsewhere"] = func(w *part) error {
+		params := map[string]any{"communication.max_splits": 3}
+		if index() == 1 {
+			params = nil
+			if err := os.Setenv("EPL_COMMUNICATION_MAX_SPLITS", "3"); err != nil {
+				return err
+			}
+		}
+		env, err := w.init(params)
+		if err != nil {
+			return err
+		}
+		defer env.Close()
+		if _, err := TrainOn(env.Backend(), env.Dataset(Dataset{regression().Batch}), regression(), epl.Optimizer(sgd()), 2); err != nil {
+			return err
+		}
+		for _, s := range env.Plan().Settings {
+			fmt.Printf("%s is %s, %s\n", s.Key, s.Value, s.Why)
+		}
+		return nil
 	}
 	parts["two inits"] = func(w *part) error {
 		env, err := w.init(nil)
