@@ -96,6 +96,39 @@ func TestTheManifestsForKubernetes(t *testing.T) {
 	}
 }
 
+func TestTheManifestsForKubernetesCarryThePlan(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "my plan.json")
+	const plan = "{\n  \"version\": 1\n}\n"
+	if err := os.WriteFile(file, []byte(plan), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	o := checked(t, Options{Workers: 2, Plan: file, Command: []string{"./train"}})
+	if err := generateKubernetes(&b, o, "TOKEN"); err != nil {
+		t.Fatal(err)
+	}
+	documents := strings.Split(b.String(), "---\n")
+	var job batchv1.Job
+	var carried corev1.ConfigMap
+	for i, object := range []any{&job, &carried} {
+		if err := yaml.UnmarshalStrict([]byte(documents[2+i]), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod := job.Spec.Template.Spec
+	env := pod.Containers[0].Env[len(pod.Containers[0].Env)-1]
+	mount := pod.Containers[0].VolumeMounts[0]
+	if env.Name != "EPL_PLAN_FILE" || carried.Data[strings.TrimPrefix(env.Value, mount.MountPath+"/")] != plan || pod.Volumes[0].ConfigMap.Name != carried.Name {
+		t.Errorf("the plan does not reach the pods:\n%s", b.String())
+	}
+	if err := os.Truncate(file, 2<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := generateKubernetes(&b, o, "TOKEN"); err == nil || !strings.Contains(err.Error(), "a ConfigMap of Kubernetes at most 1048576") {
+		t.Errorf("a plan that is too large gives %v", err)
+	}
+}
+
 func TestJobsAreNamedAsSchedulersLike(t *testing.T) {
 	for want, o := range map[string]Options{
 		"train":      {Command: []string{"./bin/train.sh"}},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"strings"
 
@@ -22,17 +23,29 @@ import (
 // DefaultImage is the image that manifests name unless told otherwise. deploy/Dockerfile builds it.
 const DefaultImage = "epl:latest"
 
-// tlsFolder is where the pods find the files of the secret NAME-tls.
-const tlsFolder = "/etc/epl/tls"
+// Where the pods find the files of the secret NAME-tls, and the plan of the ConfigMap NAME-plan.
+const (
+	tlsFolder  = "/etc/epl/tls"
+	planFolder = "/etc/epl/plan"
+	planKey    = "plan.json"
+)
 
 // generateKubernetes writes the manifests of a job: a Secret with its token, a headless Service that gives each pod a name,
-// and an Indexed Job with a pod for each worker.
+// an Indexed Job with a pod for each worker, and a ConfigMap with the plan if there is one.
 func generateKubernetes(w io.Writer, o Options, token string) error {
 	if o.NumMachines != 0 {
 		return errors.New("epl: --num_machines: Kubernetes places the pods itself, one for each worker; leave it out")
 	}
 	name := jobName(o)
-	for i, object := range []any{tokenSecret(name, token), service(name, o), indexedJob(name, o)} {
+	objects := []any{tokenSecret(name, token), service(name, o), indexedJob(name, o)}
+	if o.Plan != "" {
+		plan, err := planMap(name, o.Plan)
+		if err != nil {
+			return err
+		}
+		objects = append(objects, plan)
+	}
+	for i, object := range objects {
 		text, err := yaml.Marshal(object)
 		if err != nil {
 			return errors.Wrap(err, "epl: internal error: a manifest")
@@ -61,6 +74,23 @@ func tokenSecret(name, token string) *corev1.Secret {
 		Type:       corev1.SecretTypeOpaque,
 		StringData: map[string]string{"token": token},
 	}
+}
+
+// planMap carries the plan.
+func planMap(name, file string) (*corev1.ConfigMap, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, errors.Errorf("epl: --plan %s: %v", file, err)
+	}
+	if len(text) > corev1.MaxSecretSize { // the limit of both
+		return nil, errors.Errorf("epl: --plan %s has %d bytes, and a ConfigMap of Kubernetes at most %d: put it into the image, and name it there by %s",
+			file, len(text), corev1.MaxSecretSize, envPlanFile)
+	}
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: meta(name + "-plan"),
+		Data:       map[string]string{planKey: string(text)},
+	}, nil
 }
 
 // service lets pods find each other by name before they are ready.
@@ -96,6 +126,10 @@ func indexedJob(name string, o Options) *batchv1.Job {
 		container.Image = DefaultImage
 	}
 	pod := corev1.PodSpec{Subdomain: name, RestartPolicy: corev1.RestartPolicyNever}
+	mount := func(name, folder string, source corev1.VolumeSource) {
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: folder, ReadOnly: true})
+	}
 	if o.DevicesPerWorker > 0 {
 		env = append(env, corev1.EnvVar{Name: cluster.EnvDevicesPerWorker, Value: itoa(o.DevicesPerWorker)})
 		if o.GPUs {
@@ -106,8 +140,12 @@ func indexedJob(name string, o Options) *batchv1.Job {
 		for _, file := range [][2]string{{rendezvous.EnvTLSCert, o.TLSCert}, {rendezvous.EnvTLSKey, o.TLSKey}, {rendezvous.EnvTLSCA, o.TLSCA}} {
 			env = append(env, corev1.EnvVar{Name: file[0], Value: path.Join(tlsFolder, path.Base(file[1]))})
 		}
-		pod.Volumes = []corev1.Volume{{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name + "-tls"}}}}
-		container.VolumeMounts = []corev1.VolumeMount{{Name: "tls", MountPath: tlsFolder, ReadOnly: true}}
+		mount("tls", tlsFolder, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name + "-tls"}})
+	}
+	if o.Plan != "" {
+		env = append(env, corev1.EnvVar{Name: envPlanFile, Value: path.Join(planFolder, planKey)})
+		mount("plan", planFolder, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: name + "-plan"}}})
 	}
 	container.Env = env
 	pod.Containers = []corev1.Container{container}

@@ -45,8 +45,8 @@ type Options struct {
 	// TLSCert, TLSKey and TLSCA are PEM files for connections over a network that is not trusted: all, or none.
 	TLSCert, TLSKey, TLSCA string
 
-	// Plan is a file with the plan that all workers run by. It has the same name on every machine. Empty: each decides its own,
-	// which are the same.
+	// Plan is a file with the plan that all workers run by. It has the same name on every machine; the manifests for
+	// Kubernetes carry it. Empty: the first worker decides.
 	Plan string
 
 	// NoPin lets the workers of a machine run on all of its cores, as few threads as are their share. Otherwise each has
