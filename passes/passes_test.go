@@ -13,6 +13,7 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 	_ "github.com/gomlx/compute/gobackend"
+	"golang.org/x/tools/txtar"
 
 	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/emit"
@@ -217,16 +218,11 @@ func options(p passes.Pass) (o passes.Options) {
 
 func golden(t *testing.T, file string) (before, after string) {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
+	a, err := txtar.ParseFile(file)
+	if err != nil || len(a.Files) != 2 {
+		t.Fatalf("%s, with -- before -- and -- after --: %v", file, err)
 	}
-	_, rest, ok := strings.Cut(string(text), "-- before --\n")
-	before, after, ok2 := strings.Cut(rest, "-- after --\n")
-	if !ok || !ok2 {
-		t.Fatalf("%s has no -- before -- and -- after --", file)
-	}
-	return before, after
+	return string(a.Files[0].Data), string(a.Files[1].Data)
 }
 
 func parse(t *testing.T, text string) *ir.Program {
