@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"internal/near":    {},
 	"internal/words":   {},
 	"internal/chrome":  {}, // checks timelines, in tests
+	"internal/jobtest": {}, // helpers of tests
 
 	// The comparison of GoMLX's own tests on EPL with those on its plain backend.
 	"internal/gomlxtests": {},

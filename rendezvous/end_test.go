@@ -10,6 +10,7 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/internal/jobtest"
 	"github.com/easyparallel/epl/wire"
 )
 
@@ -49,11 +50,11 @@ func TestWhoNoticesAFailureIsNotToBlame(t *testing.T) {
 }
 
 func TestAWorkerThatEndsIsKnownToAllAtOnce(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	_, members := started(t, 2, nil)
 	members[1].Progress(37, 0)
 	members[1].End()
-	for deadline := time.Now().Add(limit); !members[0].State(1).Ended; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(jobtest.Limit); !members[0].State(1).Ended; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nobody told worker 0")
 		}
@@ -63,7 +64,7 @@ func TestAWorkerThatEndsIsKnownToAllAtOnce(t *testing.T) {
 	}
 	// Those who have ended can still agree on something.
 	members[0].End()
-	for _, err := range onAll(members, func(m *Member) error { return m.Agree(within(t), "the end", "") }) {
+	for _, err := range onAll(members, func(m *Member) error { return m.Agree(jobtest.Within(t), "the end", "") }) {
 		if err != nil {
 			t.Error(err)
 		}
@@ -78,14 +79,14 @@ func TestWhoAgreesWithAWorkerThatHasEndedFailsAtOnce(t *testing.T) {
 		if first == "it ends first" {
 			members[2].End()
 		}
-		go func() { errs <- members[0].Agree(within(t), "the plan", "") }()
+		go func() { errs <- members[0].Agree(jobtest.Within(t), "the plan", "") }()
 		if first == "it ends later" {
 			for len(s.roundsNow()) == 0 {
 				time.Sleep(time.Millisecond)
 			}
 			members[2].End()
 		}
-		wantError(t, <-errs, "worker 2 (host2, pid", "has ended its part of the job", "cannot agree on the plan")
+		jobtest.WantError(t, <-errs, "worker 2 (host2, pid", "has ended its part of the job", "cannot agree on the plan")
 		if got := s.Culprits(); !slices.Equal(got, []int{2}) {
 			t.Errorf("%s: %v are to blame", first, got)
 		}
@@ -115,7 +116,7 @@ func TestAWorkerThatEndsWellBeforeItJoinsFailsTheOthers(t *testing.T) {
 		}
 		errs := make(chan error, 1)
 		go func() {
-			_, err := Join(within(t), jobAt(s, 0, 3))
+			_, err := Join(jobtest.Within(t), jobAt(s, 0, 3))
 			errs <- err
 		}()
 		if first == "it ends later" {
@@ -124,7 +125,7 @@ func TestAWorkerThatEndsWellBeforeItJoinsFailsTheOthers(t *testing.T) {
 			}
 			s.WorkerEnded(1)
 		}
-		wantError(t, <-errs, "worker 1 ended with status 0 before it joined the others", "call epl.Init")
+		jobtest.WantError(t, <-errs, "worker 1 ended with status 0 before it joined the others", "call epl.Init")
 		if got := s.Culprits(); !slices.Equal(got, []int{1}) {
 			t.Errorf("%s: %v are to blame", first, got)
 		}
@@ -133,7 +134,7 @@ func TestAWorkerThatEndsWellBeforeItJoinsFailsTheOthers(t *testing.T) {
 }
 
 func TestAWorkerThatEndsWellWithoutLeavingIsToBlame(t *testing.T) {
-	s, members := started(t, 2, func(o *ServerOptions, _ []Options) { o.Grace = limit })
+	s, members := started(t, 2, func(o *ServerOptions, _ []Options) { o.Grace = jobtest.Limit })
 	members[1].link.conn.Close() // its process has ended
 	s.WorkerEnded(1)
 	wantFailed(t, members[0], "worker 1 (host1, pid", "ended with status 0 before it left the job", "Close")
@@ -171,7 +172,7 @@ func TestAWorkerThatIsSilentWhenAllOthersHaveLeftEndsTheJobAfterTheTimeout(t *te
 		if d := time.Since(start); d > 32*time.Second {
 			t.Errorf("it took %s", d)
 		}
-		wantError(t, s.Err(), "worker 1 (host1, pid", "has not been heard of for", "when all others had finished")
+		jobtest.WantError(t, s.Err(), "worker 1 (host1, pid", "has not been heard of for", "when all others had finished")
 		if got := s.Culprits(); !slices.Equal(got, []int{1}) {
 			t.Errorf("%v are to blame", got)
 		}
@@ -193,7 +194,7 @@ func (p plugged) dial(ctx context.Context, addr, purpose string, s wire.Security
 }
 
 func TestAWorkerThatIsCutOffFromTheServerAsksOthersDirectly(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s := serve(t, ServerOptions{Workers: 3})
 	jobs := make([]Options, 3)
 	for i := range jobs {
@@ -212,10 +213,10 @@ func TestAWorkerThatIsCutOffFromTheServerAsksOthersDirectly(t *testing.T) {
 	cable := members[0].link.conn.Conn.(*plug)
 	cable.pull()
 	for _, worker := range []int{1, 2} {
-		if answer, err := members[0].Query(within(t), worker, "hello"); answer != "hello!" || err != nil {
+		if answer, err := members[0].Query(jobtest.Within(t), worker, "hello"); answer != "hello!" || err != nil {
 			t.Errorf("worker %d answers %q, %v", worker, answer, err)
 		}
-		if answer, err := members[worker].Query(within(t), 0, "hello"); answer != "hello!" || err != nil {
+		if answer, err := members[worker].Query(jobtest.Within(t), 0, "hello"); answer != "hello!" || err != nil {
 			t.Errorf("worker %d is answered %q, %v", worker, answer, err)
 		}
 	}

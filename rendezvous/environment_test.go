@@ -3,6 +3,8 @@ package rendezvous
 import (
 	"strings"
 	"testing"
+
+	"github.com/easyparallel/epl/internal/jobtest"
 )
 
 func TestTheEnvironmentDescribesTheJob(t *testing.T) {
@@ -40,7 +42,7 @@ func TestTheEnvironmentDescribesTheJob(t *testing.T) {
 			t.Errorf("%v: found %v", c.env, found)
 		}
 		if c.want != "" {
-			wantError(t, err, c.want)
+			jobtest.WantError(t, err, c.want)
 			continue
 		}
 		if err != nil {

@@ -9,16 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/easyparallel/epl/internal/jobtest"
 	"github.com/easyparallel/epl/wire"
 )
 
 func TestAFailureReachesAllWithItsName(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s, members := started(t, 3, nil)
 	cause := errors.New("epl: loss is not a number")
 	members[1].Fail(cause)
 	// When Fail returns all have been told, so this needs no time.
-	wantError(t, s.Err(), "worker 1 stopped: loss is not a number")
+	jobtest.WantError(t, s.Err(), "worker 1 stopped: loss is not a number")
 	if members[1].Err() != cause {
 		t.Errorf("its own error is %v", members[1].Err())
 	}
@@ -29,7 +30,7 @@ func TestAFailureReachesAllWithItsName(t *testing.T) {
 	}
 	members[1].Fail(errors.New("again"))
 	members[2].Fail(errors.New("me too"))
-	wantError(t, members[2].Err(), "worker 1 stopped")
+	jobtest.WantError(t, members[2].Err(), "worker 1 stopped")
 	for _, m := range members {
 		if err := m.Leave(); err != m.Err() {
 			t.Errorf("Leave says %v", err)
@@ -43,7 +44,7 @@ func TestAFailureReachesAllWithItsName(t *testing.T) {
 }
 
 func TestTheFirstOfManyFailuresIsEverybodys(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s, members := started(t, 4, nil)
 	var group sync.WaitGroup
 	for i, m := range members {
@@ -51,7 +52,7 @@ func TestTheFirstOfManyFailuresIsEverybodys(t *testing.T) {
 	}
 	group.Wait()
 	first := s.Err()
-	wantError(t, first, "stopped: reason")
+	jobtest.WantError(t, first, "stopped: reason")
 	for i, m := range members {
 		if err := m.Err().Error(); err != fmt.Sprintf("reason %d", i) && err != first.Error() {
 			t.Errorf("worker %d: %v", i, err)
@@ -61,35 +62,35 @@ func TestTheFirstOfManyFailuresIsEverybodys(t *testing.T) {
 }
 
 func TestAClosedConnectionWithoutAWordFailsTheJob(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s, members := started(t, 3, nil)
 	members[2].link.conn.Close() // as the system does when a process is killed
 	for _, m := range members[:2] {
 		wantFailed(t, m, "worker 2 (host2, pid", "is gone: its connection closed without a word")
 	}
 	wantFailed(t, members[2], "the rendezvous at tcp://", "is gone")
-	wantError(t, s.Err(), "worker 2")
+	jobtest.WantError(t, s.Err(), "worker 2")
 	for _, m := range members {
 		m.Leave()
 	}
 }
 
 func TestAWorkerThatLeftMayGo(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s, members := started(t, 3, nil)
 	if err := members[1].Leave(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool { return members[0].State(1).Left && members[2].State(1).Left })
 	for _, err := range onAll([]*Member{members[0], members[2]}, func(m *Member) error {
-		return talk(within(t), m, 2-m.Index(), "still here")
+		return talk(jobtest.Within(t), m, 2-m.Index(), "still here")
 	}) {
 		if err != nil {
 			t.Error(err)
 		}
 	}
 	wantWell(t, members)
-	wantError(t, members[1].Agree(t.Context(), "plan", ""), "has left the job")
+	jobtest.WantError(t, members[1].Agree(t.Context(), "plan", ""), "has left the job")
 	leaveAll(t, members)
 	if s.Err() != nil {
 		t.Error(s.Err())
@@ -97,7 +98,7 @@ func TestAWorkerThatLeftMayGo(t *testing.T) {
 }
 
 func TestMembersNoticeThatTheServerIsGone(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s, members := started(t, 2, nil)
 	s.Close()
 	for _, m := range members {
@@ -107,7 +108,7 @@ func TestMembersNoticeThatTheServerIsGone(t *testing.T) {
 }
 
 func TestTheLauncherSaysHowAWorkerEnded(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	t.Run("before the connection closes", func(t *testing.T) {
 		s, members := started(t, 2, nil)
 		s.WorkerExited(1, "killed by signal 9")
@@ -116,7 +117,7 @@ func TestTheLauncherSaysHowAWorkerEnded(t *testing.T) {
 		members[1].Leave()
 	})
 	t.Run("after, and after its neighbour has complained", func(t *testing.T) {
-		s, members := started(t, 3, func(o *ServerOptions, _ []Options) { o.Grace = limit })
+		s, members := started(t, 3, func(o *ServerOptions, _ []Options) { o.Grace = jobtest.Limit })
 		members[1].link.conn.Close()
 		members[1].Leave()
 		eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.mourned != nil })
@@ -136,12 +137,12 @@ func TestTheLauncherSaysHowAWorkerEnded(t *testing.T) {
 		s := serve(t, ServerOptions{Workers: 2})
 		over := make(chan error)
 		go func() {
-			_, err := Join(within(t), jobAt(s, 0, 2))
+			_, err := Join(jobtest.Within(t), jobAt(s, 0, 2))
 			over <- err
 		}()
 		waitJoined(t, s, 0)
 		s.WorkerExited(1, "exit status 3")
-		wantError(t, <-over, "worker 1 is gone before it joined the others: exit status 3")
+		jobtest.WantError(t, <-over, "worker 1 is gone before it joined the others: exit status 3")
 		s.WorkerExited(7, "never mind")
 	})
 	t.Run("without anybody saying it", func(t *testing.T) {
@@ -155,11 +156,11 @@ func TestTheLauncherSaysHowAWorkerEnded(t *testing.T) {
 
 // All kinds of strangers come to a running job, at the server and at a worker.
 func TestStrangersDoNotDisturbARunningJob(t *testing.T) {
-	noLeak(t)
-	logged := newJournal()
+	jobtest.NoLeak(t)
+	logged := jobtest.NewJournal()
 	s, members := started(t, 2, func(o *ServerOptions, jobs []Options) {
-		o.Logf = logged.logf
-		jobs[0].Logf = logged.logf
+		o.Logf = logged.Logf
+		jobs[0].Logf = logged.Logf
 	})
 	frame := func(kind byte, payload string) string {
 		var b writer
@@ -189,9 +190,9 @@ func TestStrangersDoNotDisturbARunningJob(t *testing.T) {
 		}
 	}
 	for _, reason := range []string{"another token", "0.0-other", "does not speak EPL's protocol", "said nothing", "in the middle"} {
-		logged.waitFor(t, reason)
-		if n := logged.count(reason); n > 2 { // once by the server, once by the worker
-			t.Errorf("%q was logged %d times:\n%s", reason, n, logged.text())
+		logged.WaitFor(t, reason)
+		if n := logged.Count(reason); n > 2 { // once by the server, once by the worker
+			t.Errorf("%q was logged %d times:\n%s", reason, n, logged.Text())
 		}
 	}
 	// Members that break the protocol before they have joined are strangers too.
@@ -205,7 +206,7 @@ func TestStrangersDoNotDisturbARunningJob(t *testing.T) {
 		io.Copy(io.Discard, c)
 		c.Close()
 	}
-	for _, err := range onAll(members, func(m *Member) error { return talk(within(t), m, 1-m.Index(), "data") }) {
+	for _, err := range onAll(members, func(m *Member) error { return talk(jobtest.Within(t), m, 1-m.Index(), "data") }) {
 		if err != nil {
 			t.Error(err)
 		}

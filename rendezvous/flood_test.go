@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/easyparallel/epl/internal/jobtest"
 )
 
 // flood connects to an address and says nothing: many at once, and then fifty a second until stop.
@@ -14,7 +16,7 @@ func flood(t *testing.T, addr string) (stop func()) {
 	const atOnce, atMost = 600, 2000
 	var conns []net.Conn
 	visit := func() {
-		if c, err := net.DialTimeout("tcp", addr, limit); err == nil {
+		if c, err := net.DialTimeout("tcp", addr, jobtest.Limit); err == nil {
 			conns = append(conns, c)
 		}
 	}
@@ -39,7 +41,7 @@ func flood(t *testing.T, addr string) (stop func()) {
 }
 
 func TestStrangersWhoStaySilentKeepNoWorkerOut(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	const n = 3
 	s := serve(t, ServerOptions{Workers: n, Logf: t.Logf})
 	defer flood(t, s.Addr().String())()
@@ -47,7 +49,7 @@ func TestStrangersWhoStaySilentKeepNoWorkerOut(t *testing.T) {
 	for i := range n {
 		jobs = append(jobs, jobAt(s, i, n))
 	}
-	members, errs := joinAll(within(t), jobs)
+	members, errs := joinAll(jobtest.Within(t), jobs)
 	for i, err := range errs {
 		if err != nil {
 			t.Fatalf("worker %d is kept out of the job: %v", i, err)
@@ -62,7 +64,7 @@ func TestStrangersWhoStaySilentKeepNoWorkerOut(t *testing.T) {
 			if other == m.Index() {
 				continue
 			}
-			c, err := m.Connect(within(t), other, "a save")
+			c, err := m.Connect(jobtest.Within(t), other, "a save")
 			if err != nil {
 				return err
 			}

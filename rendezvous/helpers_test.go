@@ -3,58 +3,15 @@ package rendezvous
 import (
 	"context"
 	"fmt"
-	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/easyparallel/epl/internal/jobtest"
 	"github.com/easyparallel/epl/wire"
 )
 
-const limit = 30 * time.Second // for what should take a moment
-
 var testSecurity = wire.Security{Token: "0123456789abcdef0123456789abcdef"}
-
-// journal remembers what was logged.
-type journal struct {
-	mu    sync.Mutex
-	lines []string
-	added chan struct{}
-}
-
-func newJournal() *journal { return &journal{added: make(chan struct{}, 1)} }
-
-func (j *journal) logf(format string, args ...any) {
-	j.mu.Lock()
-	j.lines = append(j.lines, fmt.Sprintf(format, args...))
-	j.mu.Unlock()
-	select {
-	case j.added <- struct{}{}:
-	default:
-	}
-}
-
-func (j *journal) text() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Join(j.lines, "\n")
-}
-
-func (j *journal) count(part string) int { return strings.Count(j.text(), part) }
-
-// waitFor waits until something has been logged.
-func (j *journal) waitFor(t *testing.T, part string) {
-	t.Helper()
-	deadline := time.After(limit)
-	for !strings.Contains(j.text(), part) {
-		select {
-		case <-j.added:
-		case <-deadline:
-			t.Fatalf("%q was not logged:\n%s", part, j.text())
-		}
-	}
-}
 
 // serve makes a server on the loopback interface.
 func serve(t *testing.T, o ServerOptions) *Server {
@@ -70,7 +27,7 @@ func serve(t *testing.T, o ServerOptions) *Server {
 
 // jobAt describes worker i of n to Join.
 func jobAt(s *Server, i, n int) Options {
-	return Options{URL: "tcp://" + s.Addr().String(), Security: testSecurity, Workers: n, Index: i, Host: fmt.Sprintf("host%d", i), Timeout: limit}
+	return Options{URL: "tcp://" + s.Addr().String(), Security: testSecurity, Workers: n, Index: i, Host: fmt.Sprintf("host%d", i), Timeout: jobtest.Limit}
 }
 
 // joinAll joins all jobs at the same time.
@@ -138,25 +95,9 @@ func wantFailed(t *testing.T, m *Member, words ...string) {
 	t.Helper()
 	select {
 	case <-m.Done():
-		wantError(t, m.Err(), words...)
-	case <-time.After(limit):
+		jobtest.WantError(t, m.Err(), words...)
+	case <-time.After(jobtest.Limit):
 		t.Errorf("worker %d does not know that the job failed", m.Index())
-	}
-}
-
-func wantError(t *testing.T, err error, words ...string) {
-	t.Helper()
-	if err == nil {
-		t.Errorf("no error, want %q", words)
-		return
-	}
-	for _, w := range append(words, "epl: ") {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("error %q has no %q", err, w)
-		}
-	}
-	if strings.Count(err.Error(), "epl: ") != 1 {
-		t.Errorf("error %q is not one sentence of ours", err)
 	}
 }
 
@@ -167,27 +108,6 @@ func wantWell(t *testing.T, members []*Member) {
 			t.Errorf("worker %d: %v", m.Index(), err)
 		}
 	}
-}
-
-// noLeak fails the test if goroutines are left at its end. It is called before anything else.
-func noLeak(t *testing.T) {
-	before := runtime.NumGoroutine()
-	t.Cleanup(func() {
-		for deadline := time.Now().Add(limit / 3); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				buf := make([]byte, 1<<18)
-				t.Errorf("goroutines are left:\n%s", buf[:runtime.Stack(buf, true)])
-				return
-			}
-		}
-	})
-}
-
-// within returns a context that ends if a test takes too long.
-func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // writer collects bytes.

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/easyparallel/epl/internal/jobtest"
 	"github.com/easyparallel/epl/wire"
 )
 
@@ -21,14 +22,14 @@ const withoutIPv4 = "EPL_TEST_WITHOUT_IPV4"
 // meetAt lets a job of three meet, connect, and leave.
 func meetAt(t *testing.T, url string) {
 	t.Helper()
-	members, errs := joinAll(within(t), jobsAt(t, url, 3))
+	members, errs := joinAll(jobtest.Within(t), jobsAt(t, url, 3))
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
 	for _, err := range onAll(members, func(m *Member) error {
 		for other := range members {
 			if other != m.Index() {
-				if err := talk(within(t), m, other, "x"); err != nil {
+				if err := talk(jobtest.Within(t), m, other, "x"); err != nil {
 					return err
 				}
 			}
@@ -43,7 +44,7 @@ func meetAt(t *testing.T, url string) {
 }
 
 func TestWorkersMeetByIPv6(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	l, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {
 		t.Skipf("this machine has no IPv6: %v", err)
@@ -106,29 +107,29 @@ func (n unknown) dial(ctx context.Context, addr, purpose string, s wire.Security
 
 func TestAHostThatHasNoAddressIsNamedAtOnceAndMayGetOne(t *testing.T) {
 	s := serve(t, ServerOptions{Workers: 1})
-	logged := newJournal()
+	logged := jobtest.NewJournal()
 	j := jobAt(s, 0, 1)
-	j.Logf = logged.logf
+	j.Logf = logged.Logf
 	j.network = unknown{left: new(atomic.Int32)}
 	left := j.network.(unknown).left
 	left.Store(1 << 30)
 	go func() {
-		logged.waitFor(t, `worker 0 cannot find the host of the rendezvous tcp://`)
+		logged.WaitFor(t, `worker 0 cannot find the host of the rendezvous tcp://`)
 		left.Store(0)
 	}()
-	m, err := Join(within(t), j)
+	m, err := Join(jobtest.Within(t), j)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Leave()
-	if logged.count(`"node-1": no such host`) != 1 || logged.count(EnvURL) != 1 {
-		t.Errorf("logged:\n%s", logged.text())
+	if logged.Count(`"node-1": no such host`) != 1 || logged.Count(EnvURL) != 1 {
+		t.Errorf("logged:\n%s", logged.Text())
 	}
 
 	left.Store(1 << 30)
-	j.Timeout = limit / 100
-	_, err = Join(within(t), j)
-	wantError(t, err, "no such host", "node-1")
+	j.Timeout = jobtest.Limit / 100
+	_, err = Join(jobtest.Within(t), j)
+	jobtest.WantError(t, err, "no such host", "node-1")
 }
 
 func TestTheServingWorkerSaysThatItsNameHasNoAddress(t *testing.T) {
@@ -136,15 +137,15 @@ func TestTheServingWorkerSaysThatItsNameHasNoAddress(t *testing.T) {
 	if _, err := net.LookupHost(name); err == nil {
 		t.Skip("here every name has an address")
 	}
-	logged := newJournal()
+	logged := jobtest.NewJournal()
 	j := jobsAt(t, fmt.Sprintf("first://%s:%d", name, freePort(t)), 1)[0]
-	j.Logf = logged.logf
-	m, err := Join(within(t), j)
+	j.Logf = logged.Logf
+	m, err := Join(jobtest.Within(t), j)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Leave()
-	if logged.count("cannot find its host: \""+name) != 1 {
-		t.Errorf("logged:\n%s", logged.text())
+	if logged.Count("cannot find its host: \""+name) != 1 {
+		t.Errorf("logged:\n%s", logged.Text())
 	}
 }

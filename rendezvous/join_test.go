@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/easyparallel/epl/internal/jobtest"
 	"github.com/easyparallel/epl/internal/version"
 	"github.com/easyparallel/epl/wire"
 )
 
 func TestWorkersFindEachOther(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	for _, n := range []int{1, 2, 5} {
 		s, members := started(t, n, nil)
 		for i, m := range members {
@@ -50,7 +51,7 @@ func TestWorkersFindEachOther(t *testing.T) {
 }
 
 func TestWorkersWithoutIndexAreHandedTheLowestFree(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s := serve(t, ServerOptions{Workers: 3})
 	jobs := []Options{jobAt(s, -1, 3), jobAt(s, -1, 3), jobAt(s, -1, 3)}
 	members, errs := joinAll(t.Context(), jobs)
@@ -65,7 +66,7 @@ func TestWorkersWithoutIndexAreHandedTheLowestFree(t *testing.T) {
 		t.Errorf("indices %v", seen)
 	}
 	_, err := Join(t.Context(), jobAt(s, -1, 3))
-	wantError(t, err, "all 3 workers of the job are here already")
+	jobtest.WantError(t, err, "all 3 workers of the job are here already")
 	leaveAll(t, members)
 }
 
@@ -78,7 +79,7 @@ func TestHostIDsAreEqualIfMemoryCanBeShared(t *testing.T) {
 
 // Each of these comes to a job that waits for its last worker, and to one that runs.
 func TestWhoDoesNotBelongIsRefusedAndTheJobGoesOn(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	for _, c := range []struct {
 		name   string
 		change func(*Options)
@@ -90,31 +91,31 @@ func TestWhoDoesNotBelongIsRefusedAndTheJobGoesOn(t *testing.T) {
 		{"another token", func(j *Options) { j.Security.Token = "another-0123456789" }, []string{"another token"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			logged := newJournal()
-			s := serve(t, ServerOptions{Workers: 2, Logf: logged.logf})
+			logged := jobtest.NewJournal()
+			s := serve(t, ServerOptions{Workers: 2, Logf: logged.Logf})
 			intruder := jobAt(s, 0, 2)
 			intruder.Host = "other"
 			c.change(&intruder)
 			first := make(chan *Member)
 			go func() {
-				m, err := Join(within(t), jobAt(s, 0, 2))
+				m, err := Join(jobtest.Within(t), jobAt(s, 0, 2))
 				if err != nil {
 					t.Error(err)
 				}
 				first <- m
 			}()
 			waitJoined(t, s, 0)
-			_, err := Join(within(t), intruder)
-			wantError(t, err, c.want...)
-			second, err := Join(within(t), jobAt(s, 1, 2))
+			_, err := Join(jobtest.Within(t), intruder)
+			jobtest.WantError(t, err, c.want...)
+			second, err := Join(jobtest.Within(t), jobAt(s, 1, 2))
 			if err != nil {
 				t.Fatal(err)
 			}
 			members := []*Member{<-first, second}
-			_, err = Join(within(t), intruder)
-			wantError(t, err, c.want...)
+			_, err = Join(jobtest.Within(t), intruder)
+			jobtest.WantError(t, err, c.want...)
 			wantWell(t, members)
-			if logged.text() == "" {
+			if logged.Text() == "" {
 				t.Error("nothing was logged")
 			}
 			leaveAll(t, members)
@@ -125,7 +126,7 @@ func TestWhoDoesNotBelongIsRefusedAndTheJobGoesOn(t *testing.T) {
 // waitJoined waits until a worker has come.
 func waitJoined(t *testing.T, s *Server, worker int) {
 	t.Helper()
-	for deadline := time.Now().Add(limit); !s.Status()[worker].Joined; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(jobtest.Limit); !s.Status()[worker].Joined; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("worker %d has not come", worker)
 		}
@@ -133,23 +134,23 @@ func waitJoined(t *testing.T, s *Server, worker int) {
 }
 
 func TestAJobWithoutServerSaysSo(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s := serve(t, ServerOptions{Workers: 2})
 	j := jobAt(s, 1, 2)
 	s.Close()
 	j.Timeout = 2 * time.Second
 	_, err := Join(t.Context(), j)
-	wantError(t, err, "worker 1 found no rendezvous at tcp://", "within 2s", "refused", "the launcher")
+	jobtest.WantError(t, err, "worker 1 found no rendezvous at tcp://", "within 2s", "refused", "the launcher")
 }
 
 func TestTheServerMayComeLater(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s := serve(t, ServerOptions{Workers: 1})
 	addr, j := s.Addr().String(), jobAt(s, 0, 1)
 	s.Close()
 	joined := make(chan error)
 	go func() {
-		m, err := Join(within(t), j)
+		m, err := Join(jobtest.Within(t), j)
 		if err == nil {
 			err = m.Leave()
 		}
@@ -167,17 +168,17 @@ func TestTheServerMayComeLater(t *testing.T) {
 }
 
 func TestGivingUpWhileWaitingTellsTheOthers(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s := serve(t, ServerOptions{Workers: 3})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var group sync.WaitGroup
 	group.Go(func() {
-		_, err := Join(within(t), jobAt(s, 0, 3))
-		wantError(t, err, "worker 1 stopped", "gave up", "no more coffee")
+		_, err := Join(jobtest.Within(t), jobAt(s, 0, 3))
+		jobtest.WantError(t, err, "worker 1 stopped", "gave up", "no more coffee")
 	})
 	group.Go(func() {
 		_, err := Join(ctx, jobAt(s, 1, 3))
-		wantError(t, err, "gave up", "no more coffee")
+		jobtest.WantError(t, err, "gave up", "no more coffee")
 	})
 	waitJoined(t, s, 0)
 	waitJoined(t, s, 1)
@@ -186,7 +187,7 @@ func TestGivingUpWhileWaitingTellsTheOthers(t *testing.T) {
 }
 
 func TestDifferentFactsStopEveryWorker(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	for _, c := range []struct {
 		name  string
 		facts [][]Fact
@@ -208,21 +209,21 @@ func TestDifferentFactsStopEveryWorker(t *testing.T) {
 			}
 			_, errs := joinAll(t.Context(), jobs)
 			for _, err := range errs {
-				wantError(t, err, c.want)
+				jobtest.WantError(t, err, c.want)
 			}
-			wantError(t, s.Err(), c.want)
+			jobtest.WantError(t, s.Err(), c.want)
 		})
 	}
 }
 
 func TestAnotherVersionStopsEveryWorkerBeforeTheJobBegins(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s := serve(t, ServerOptions{Workers: 2})
 	jobs := []Options{jobAt(s, 0, 2), jobAt(s, 1, 2)}
 	jobs[1].Version = "9.9"
 	_, errs := joinAll(t.Context(), jobs)
-	wantError(t, errs[0], "worker 1 at 127.0.0.1 is EPL 9.9, the others are EPL "+version.Version)
-	wantError(t, errs[1], "is EPL "+version.Version+", this is EPL 9.9")
+	jobtest.WantError(t, errs[0], "worker 1 at 127.0.0.1 is EPL 9.9, the others are EPL "+version.Version)
+	jobtest.WantError(t, errs[1], "is EPL "+version.Version+", this is EPL 9.9")
 }
 
 func TestAJobThatCannotBeIsRefused(t *testing.T) {
@@ -240,7 +241,7 @@ func TestAJobThatCannotBeIsRefused(t *testing.T) {
 		j := jobAt(s, 0, 2)
 		c.change(&j)
 		_, err := Join(t.Context(), j)
-		wantError(t, err, c.want)
+		jobtest.WantError(t, err, c.want)
 	}
 	if _, err := NewServer("127.0.0.1:0", ServerOptions{Security: testSecurity}); err == nil {
 		t.Error("a server for nobody")

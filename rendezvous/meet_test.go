@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/easyparallel/epl/internal/jobtest"
 	"github.com/easyparallel/epl/wire"
 )
 
@@ -28,13 +29,13 @@ func freePort(t *testing.T) int {
 func jobsAt(t *testing.T, url string, n int) []Options {
 	jobs := make([]Options, n)
 	for i := range jobs {
-		jobs[i] = Options{URL: url, Security: testSecurity, Workers: n, Index: i, Host: fmt.Sprintf("host%d", i), Timeout: limit, Logf: t.Logf}
+		jobs[i] = Options{URL: url, Security: testSecurity, Workers: n, Index: i, Host: fmt.Sprintf("host%d", i), Timeout: jobtest.Limit, Logf: t.Logf}
 	}
 	return jobs
 }
 
 func TestTheFirstWorkerServes(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	name, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
@@ -49,13 +50,13 @@ func TestTheFirstWorkerServes(t *testing.T) {
 				at, err := listenHost(host)
 				t.Logf("serving at %q, %v", at, err)
 			}
-			members, errs := joinAll(within(t), jobsAt(t, fmt.Sprintf("first://%s:%d", host, freePort(t)), 3))
+			members, errs := joinAll(jobtest.Within(t), jobsAt(t, fmt.Sprintf("first://%s:%d", host, freePort(t)), 3))
 			for _, err := range errs {
 				if err != nil {
 					t.Fatal(err)
 				}
 			}
-			for _, err := range onAll(members[:2], func(m *Member) error { return talk(within(t), m, 1-m.Index(), "x") }) {
+			for _, err := range onAll(members[:2], func(m *Member) error { return talk(jobtest.Within(t), m, 1-m.Index(), "x") }) {
 				if err != nil {
 					t.Error(err)
 				}
@@ -64,7 +65,7 @@ func TestTheFirstWorkerServes(t *testing.T) {
 			left := make(chan error)
 			go func() { left <- members[0].Leave() }()
 			eventually(t, func() bool { return members[1].State(0).Left })
-			for _, err := range onAll(members[1:], func(m *Member) error { return talk(within(t), m, 3-m.Index(), "y") }) {
+			for _, err := range onAll(members[1:], func(m *Member) error { return talk(jobtest.Within(t), m, 3-m.Index(), "y") }) {
 				if err != nil {
 					t.Error(err)
 				}
@@ -78,8 +79,8 @@ func TestTheFirstWorkerServes(t *testing.T) {
 }
 
 func TestTheOthersLearnWhyTheServingWorkerFails(t *testing.T) {
-	noLeak(t)
-	members, errs := joinAll(within(t), jobsAt(t, fmt.Sprintf("first://127.0.0.1:%d", freePort(t)), 3))
+	jobtest.NoLeak(t)
+	members, errs := joinAll(jobtest.Within(t), jobsAt(t, fmt.Sprintf("first://127.0.0.1:%d", freePort(t)), 3))
 	for _, err := range errs {
 		if err != nil {
 			t.Fatal(err)
@@ -94,25 +95,25 @@ func TestTheOthersLearnWhyTheServingWorkerFails(t *testing.T) {
 }
 
 func TestAPortThatIsTakenIsNamed(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	l, err := net.Listen("tcp", net.JoinHostPort(wire.Loopback(), "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, err = Join(within(t), jobsAt(t, "first://"+l.Addr().String(), 2)[0])
-	wantError(t, err, "cannot listen at "+l.Addr().String(), "EPL_RDZV")
+	_, err = Join(jobtest.Within(t), jobsAt(t, "first://"+l.Addr().String(), 2)[0])
+	jobtest.WantError(t, err, "cannot listen at "+l.Addr().String(), "EPL_RDZV")
 }
 
 func TestWorkersMeetByAFile(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	for _, host := range []string{"", "0.0.0.0"} {
 		path := filepath.Join(t.TempDir(), "meet")
 		jobs := jobsAt(t, "file://"+host+path, 3)
 		for i := range jobs {
 			jobs[i].Security = wire.Security{} // the file has the token
 		}
-		members, errs := joinAll(within(t), jobs)
+		members, errs := joinAll(jobtest.Within(t), jobs)
 		for _, err := range errs {
 			if err != nil {
 				t.Fatal(err)
@@ -122,7 +123,7 @@ func TestWorkersMeetByAFile(t *testing.T) {
 		if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 0 {
 			t.Errorf("there is %v", left)
 		}
-		for _, err := range onAll(members[1:], func(m *Member) error { return talk(within(t), m, 3-m.Index(), "x") }) {
+		for _, err := range onAll(members[1:], func(m *Member) error { return talk(jobtest.Within(t), m, 3-m.Index(), "x") }) {
 			if err != nil {
 				t.Error(err)
 			}
@@ -144,32 +145,32 @@ func waitForFile(t *testing.T, path string) os.FileInfo {
 }
 
 func TestTheFileIsPrivateAndRemovedWhateverHappens(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	path := filepath.Join(t.TempDir(), "meet")
 	jobs := jobsAt(t, "file://"+path, 2)
 	jobs[0].Timeout = 3 * time.Second
 	over := make(chan error)
 	go func() {
-		_, err := Join(within(t), jobs[0])
+		_, err := Join(jobtest.Within(t), jobs[0])
 		over <- err
 	}()
 	if mode := waitForFile(t, path).Mode(); mode != 0o600 {
 		t.Errorf("mode %v", mode)
 	}
-	wantError(t, <-over, "worker 1 did not come")
+	jobtest.WantError(t, <-over, "worker 1 did not come")
 	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 0 {
 		t.Errorf("there is %v", left)
 	}
 }
 
 func TestAFileOfAJobThatIsGoneIsReplaced(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	path := filepath.Join(t.TempDir(), "meet")
 	old := fmt.Sprintf(`{"Machine":%q,"Addrs":["127.0.0.1:%d"],"Token":"old"}`, machineID(), freePort(t))
 	if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	members, errs := joinAll(within(t), jobsAt(t, "file://"+path, 2))
+	members, errs := joinAll(jobtest.Within(t), jobsAt(t, "file://"+path, 2))
 	for _, err := range errs {
 		if err != nil {
 			t.Fatal(err)
@@ -179,21 +180,21 @@ func TestAFileOfAJobThatIsGoneIsReplaced(t *testing.T) {
 }
 
 func TestAFileOfAnotherJobIsRespected(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	path := filepath.Join(t.TempDir(), "meet")
 	jobs := jobsAt(t, "file://"+path, 2)
 	first := make(chan *Member)
 	go func() {
-		m, err := Join(within(t), jobs[0])
+		m, err := Join(jobtest.Within(t), jobs[0])
 		if err != nil {
 			t.Error(err)
 		}
 		first <- m
 	}()
 	waitForFile(t, path)
-	_, err := Join(within(t), jobs[0])
-	wantError(t, err, "another job is meeting at "+path)
-	second, err := Join(within(t), jobs[1])
+	_, err := Join(jobtest.Within(t), jobs[0])
+	jobtest.WantError(t, err, "another job is meeting at "+path)
+	second, err := Join(jobtest.Within(t), jobs[1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestAFileOfAnotherJobIsRespected(t *testing.T) {
 }
 
 func TestAFileThatIsNotOursIsNeitherBelievedNorRemoved(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
@@ -226,21 +227,21 @@ func TestAFileThatIsNotOursIsNeitherBelievedNorRemoved(t *testing.T) {
 		for i := range 2 {
 			j := jobsAt(t, "file://"+c.path, 2)[i]
 			j.Timeout = time.Second
-			_, err := Join(within(t), j)
-			wantError(t, err, c.path, c.want)
+			_, err := Join(jobtest.Within(t), j)
+			jobtest.WantError(t, err, c.path, c.want)
 		}
 		if after, err := os.ReadFile(c.path); err != nil || string(after) != string(before) {
 			t.Errorf("%s is changed: %q, %v", c.path, after, err)
 		}
 	}
 	j := jobsAt(t, "file://"+filepath.Join(dir, "none", "x"), 2)[0]
-	_, err := Join(within(t), j)
-	wantError(t, err, "cannot write the rendezvous file")
+	_, err := Join(jobtest.Within(t), j)
+	jobtest.WantError(t, err, "cannot write the rendezvous file")
 	elsewhere := write("elsewhere", strings.Replace(notice, machineID(), "elsewhere", 1), 0o600)
 	j = jobsAt(t, "file://"+elsewhere, 2)[1]
 	j.Timeout = time.Second
-	_, err = Join(within(t), j)
-	wantError(t, err, "was written on another machine", "file://0.0.0.0"+elsewhere)
+	_, err = Join(jobtest.Within(t), j)
+	jobtest.WantError(t, err, "was written on another machine", "file://0.0.0.0"+elsewhere)
 }
 
 func TestAddressesAreSeenFromWhereTheWorkerIs(t *testing.T) {

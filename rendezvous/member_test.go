@@ -10,10 +10,12 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/easyparallel/epl/internal/jobtest"
 )
 
 func TestWorkersConnectForOnePurposeInAnyOrder(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	const n = 4
 	_, members := started(t, n, nil)
 	names := []string{"control", "data w1 [0-3]/0", "données"}
@@ -67,15 +69,15 @@ func talk(ctx context.Context, m *Member, other int, name string) error {
 }
 
 func TestAConnectionThatNobodyMakesIsNamed(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	_, members := started(t, 2, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := members[0].Connect(ctx, 1, "data")
-	wantError(t, err, "worker 0 has no connection to worker 1 (host1, pid", `"data"`, "did not connect")
+	jobtest.WantError(t, err, "worker 0 has no connection to worker 1 (host1, pid", `"data"`, "did not connect")
 	for _, other := range []int{0, -1, 2} {
 		_, err := members[0].Connect(t.Context(), other, "data")
-		wantError(t, err, "internal error")
+		jobtest.WantError(t, err, "internal error")
 	}
 	wantWell(t, members)
 	// A connection that was made and never asked for is closed in the end.
@@ -85,29 +87,29 @@ func TestAConnectionThatNobodyMakesIsNamed(t *testing.T) {
 	}
 	defer conn.Close()
 	leaveAll(t, members)
-	conn.SetReadDeadline(time.Now().Add(limit))
+	conn.SetReadDeadline(time.Now().Add(jobtest.Limit))
 	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("it is open: %v", err)
 	}
 }
 
 func TestAFailureEndsWhoWaitsForAConnection(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	_, members := started(t, 3, nil)
 	waiting := make(chan error)
 	go func() {
-		_, err := members[0].Connect(within(t), 1, "data")
+		_, err := members[0].Connect(jobtest.Within(t), 1, "data")
 		waiting <- err
 	}()
 	members[2].Fail(errors.New("out of coffee"))
-	wantError(t, <-waiting, "worker 2 stopped: out of coffee")
+	jobtest.WantError(t, <-waiting, "worker 2 stopped: out of coffee")
 }
 
 func TestEqualTextsAgree(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	_, members := started(t, 3, nil)
 	for range 3 { // the same subject again is a new one
-		for _, err := range onAll(members, func(m *Member) error { return m.Agree(within(t), "plan", strings.Repeat("op\n", 1000)) }) {
+		for _, err := range onAll(members, func(m *Member) error { return m.Agree(jobtest.Within(t), "plan", strings.Repeat("op\n", 1000)) }) {
 			if err != nil {
 				t.Error(err)
 			}
@@ -117,7 +119,7 @@ func TestEqualTextsAgree(t *testing.T) {
 }
 
 func TestDifferentTextsAreAnErrorForAll(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	_, members := started(t, 3, nil)
 	long := strings.Repeat("x", 500)
 	big := strings.Repeat("a line of a program\n", 30_000)
@@ -138,9 +140,9 @@ func TestDifferentTextsAreAnErrorForAll(t *testing.T) {
 		{[3]string{long + "1", long + "2", long + "1"}, []string{`…"` + strings.Repeat("x", 60) + `1"`, `…"` + strings.Repeat("x", 60) + `2"`}},
 		{[3]string{big, big + "more", big}, []string{"worker 1", `line 30001 is "" and "more"`}},
 	} {
-		errs := onAll(members, func(m *Member) error { return m.Agree(within(t), "plan", c.texts[m.Index()]) })
+		errs := onAll(members, func(m *Member) error { return m.Agree(jobtest.Within(t), "plan", c.texts[m.Index()]) })
 		for _, err := range errs {
-			wantError(t, err, c.want...)
+			jobtest.WantError(t, err, c.want...)
 			if err != nil && err.Error() != errs[0].Error() {
 				t.Errorf("%q is not %q", err, errs[0])
 			}
@@ -151,7 +153,7 @@ func TestDifferentTextsAreAnErrorForAll(t *testing.T) {
 }
 
 func TestWhoDoesNotComeToAgreeIsNamed(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s, members := started(t, 3, nil)
 	errs := onAll(members[:2], func(m *Member) error {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -170,36 +172,36 @@ func TestWhoDoesNotComeToAgreeIsNamed(t *testing.T) {
 		return m.Agree(ctx, "plan", "x")
 	})
 	for _, err := range errs {
-		wantError(t, err, "waits no longer to agree on plan", "2 did not arrive")
+		jobtest.WantError(t, err, "waits no longer to agree on plan", "2 did not arrive")
 	}
 	// And another time it works.
-	for _, err := range onAll(members, func(m *Member) error { return m.Agree(within(t), "plan", "y") }) {
+	for _, err := range onAll(members, func(m *Member) error { return m.Agree(jobtest.Within(t), "plan", "y") }) {
 		if err != nil {
 			t.Error(err)
 		}
 	}
 	// Who has left cannot agree any more, and is to blame if others need it.
 	waiting := make(chan error)
-	go func() { waiting <- members[0].Agree(within(t), "plan", "z") }()
+	go func() { waiting <- members[0].Agree(jobtest.Within(t), "plan", "z") }()
 	members[2].Leave()
-	wantError(t, <-waiting, "worker 2 (host2, pid", "has ended its part of the job")
-	wantError(t, members[1].Agree(within(t), "plan", "z"), "worker 2 (host2, pid", "has ended its part of the job")
+	jobtest.WantError(t, <-waiting, "worker 2 (host2, pid", "has ended its part of the job")
+	jobtest.WantError(t, members[1].Agree(jobtest.Within(t), "plan", "z"), "worker 2 (host2, pid", "has ended its part of the job")
 	if culprits := s.Culprits(); len(culprits) != 1 || culprits[0] != 2 {
 		t.Errorf("workers %v are to blame", culprits)
 	}
 }
 
 func TestQuestionsAreAnswered(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	_, members := started(t, 3, nil)
-	_, err := members[0].Query(within(t), 1, "?")
-	wantError(t, err, "worker 1 (host1, pid", "does not answer", "not ready")
+	_, err := members[0].Query(jobtest.Within(t), 1, "?")
+	jobtest.WantError(t, err, "worker 1 (host1, pid", "does not answer", "not ready")
 	for _, m := range members {
 		m.Answer(func(q string) string { return fmt.Sprintf("%d: %s", m.Index(), strings.ToUpper(q)) })
 	}
 	for _, err := range onAll(members, func(m *Member) error {
 		for to := range 3 {
-			answer, err := m.Query(within(t), to, "how?")
+			answer, err := m.Query(jobtest.Within(t), to, "how?")
 			if want := fmt.Sprintf("%d: HOW?", to); err != nil || answer != want {
 				return fmt.Errorf("%q, %v, want %q", answer, err, want)
 			}
@@ -211,7 +213,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 		}
 	}
 	_, err = members[0].Query(t.Context(), 3, "?")
-	wantError(t, err, "there is no worker 3")
+	jobtest.WantError(t, err, "there is no worker 3")
 
 	// Who does not answer is named, and who goes meanwhile too.
 	asked, stuck := make(chan struct{}, 2), make(chan struct{})
@@ -220,30 +222,30 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
 	_, err = members[0].Query(ctx, 2, "?")
-	wantError(t, err, "worker 2", "does not answer: context canceled")
+	jobtest.WantError(t, err, "worker 2", "does not answer: context canceled")
 	go func() { <-asked; members[2].Leave() }()
-	_, err = members[0].Query(within(t), 2, "?")
-	wantError(t, err, "worker 2", "is gone")
-	_, err = members[0].Query(within(t), 2, "?")
-	wantError(t, err, "worker 2", "is gone")
+	_, err = members[0].Query(jobtest.Within(t), 2, "?")
+	jobtest.WantError(t, err, "worker 2", "is gone")
+	_, err = members[0].Query(jobtest.Within(t), 2, "?")
+	jobtest.WantError(t, err, "worker 2", "is gone")
 
 	// Also after a failure, to find out more.
 	members[1].Fail(errors.New("broken"))
 	wantFailed(t, members[0], "broken")
-	if answer, err := members[0].Query(within(t), 1, "why?"); err != nil || answer != "1: WHY?" {
+	if answer, err := members[0].Query(jobtest.Within(t), 1, "why?"); err != nil || answer != "1: WHY?" {
 		t.Errorf("%q, %v", answer, err)
 	}
 }
 
 func TestAllKnowWhatEachWorkerDoes(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s, members := started(t, 2, nil)
 	before := time.Now()
 	members[1].Progress(7, 700)
 	members[1].SetBusy("compiling")
 	eventually(t, func() bool { return members[0].State(1).Busy == "compiling" })
 	state := members[0].State(1)
-	if state.Step != 7 || state.Samples != 700 || state.Since.Before(before.Add(-time.Second)) || time.Since(state.Seen) > limit {
+	if state.Step != 7 || state.Samples != 700 || state.Since.Before(before.Add(-time.Second)) || time.Since(state.Seen) > jobtest.Limit {
 		t.Errorf("%+v", state)
 	}
 	if w := s.Status()[1]; w.Busy != "compiling" || w.Step != 7 || w.Samples != 700 || w.Silent {
@@ -263,14 +265,14 @@ func TestAllKnowWhatEachWorkerDoes(t *testing.T) {
 	members[1].Leave()
 	eventually(t, func() bool { return members[0].State(1).Left })
 	_, err := members[0].Connect(t.Context(), 1, "x")
-	wantError(t, err, "worker 1 (host1, pid", "has left")
+	jobtest.WantError(t, err, "worker 1 (host1, pid", "has left")
 	leaveAll(t, members)
 }
 
 // eventually waits for something that happens within a beat or two.
 func eventually(t *testing.T, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(limit); !f(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(jobtest.Limit); !f(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it did not happen")
 		}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/easyparallel/epl/internal/jobtest"
 )
 
 // workerVariable makes the test binary a worker.
@@ -32,7 +34,7 @@ func work(value string) {
 		fmt.Println(err)
 		os.Exit(2)
 	}
-	j.Workers, j.Index, j.Host, j.Timeout = 3, index, "host"+value, limit
+	j.Workers, j.Index, j.Host, j.Timeout = 3, index, "host"+value, jobtest.Limit
 	j.Logf = func(format string, args ...any) { fmt.Printf("log "+format+"\n", args...) }
 	m, err := Join(context.Background(), j)
 	if err != nil {
@@ -56,7 +58,7 @@ func work(value string) {
 // process is a worker in a process of its own.
 type process struct {
 	cmd   *exec.Cmd
-	lines *journal
+	lines *jobtest.Journal
 	ended chan struct{}
 }
 
@@ -64,7 +66,7 @@ func startWorkers(t *testing.T, url string) []*process {
 	t.Helper()
 	all := make([]*process, 3)
 	for i := range all {
-		p := &process{cmd: exec.Command(os.Args[0]), lines: newJournal(), ended: make(chan struct{})}
+		p := &process{cmd: exec.Command(os.Args[0]), lines: jobtest.NewJournal(), ended: make(chan struct{})}
 		p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", workerVariable, i), EnvURL+"="+url, EnvToken+"="+testSecurity.Token)
 		stdin, err := p.cmd.StdinPipe()
 		if err != nil {
@@ -81,7 +83,7 @@ func startWorkers(t *testing.T, url string) []*process {
 		go func() {
 			defer close(p.ended)
 			for s := bufio.NewScanner(stdout); s.Scan(); {
-				p.lines.logf("%s", s.Text())
+				p.lines.Logf("%s", s.Text())
 			}
 			p.cmd.Wait()
 		}()
@@ -90,7 +92,7 @@ func startWorkers(t *testing.T, url string) []*process {
 			p.cmd.Process.Signal(syscall.SIGCONT)
 			select {
 			case <-p.ended:
-			case <-time.After(limit):
+			case <-time.After(jobtest.Limit):
 				t.Error("a worker did not end")
 				p.cmd.Process.Kill()
 				<-p.ended
@@ -99,7 +101,7 @@ func startWorkers(t *testing.T, url string) []*process {
 		all[i] = p
 	}
 	for _, p := range all {
-		p.lines.waitFor(t, "joined")
+		p.lines.WaitFor(t, "joined")
 	}
 	return all
 }
@@ -110,17 +112,17 @@ func TestAKilledWorkerIsNoticedAtOnce(t *testing.T) {
 		all := startWorkers(t, url)
 		all[1].cmd.Process.Kill()
 		for _, i := range []int{0, 2} {
-			all[i].lines.waitFor(t, fmt.Sprintf("failed epl: worker 1 (host1, pid %d) is gone: its connection closed without a word", all[1].cmd.Process.Pid))
+			all[i].lines.WaitFor(t, fmt.Sprintf("failed epl: worker 1 (host1, pid %d) is gone: its connection closed without a word", all[1].cmd.Process.Pid))
 		}
 	}
-	wantError(t, s.Err(), "worker 1")
+	jobtest.WantError(t, s.Err(), "worker 1")
 }
 
 func TestAKilledServingWorkerIsNoticedAtOnce(t *testing.T) {
 	all := startWorkers(t, "file://"+t.TempDir()+"/meet")
 	all[0].cmd.Process.Kill()
 	for _, i := range []int{1, 2} {
-		all[i].lines.waitFor(t, "is gone: its connection closed without a word; the process that serves it (worker 0)")
+		all[i].lines.WaitFor(t, "is gone: its connection closed without a word; the process that serves it (worker 0)")
 	}
 }
 
@@ -129,18 +131,18 @@ func TestAStoppedWorkerIsReportedAndGoesOn(t *testing.T) {
 	all := startWorkers(t, "tcp://"+s.Addr().String())
 	all[2].cmd.Process.Signal(syscall.SIGSTOP)
 	for _, i := range []int{0, 1} {
-		all[i].lines.waitFor(t, "log epl: worker 2 (host2, pid")
+		all[i].lines.WaitFor(t, "log epl: worker 2 (host2, pid")
 	}
 	all[2].cmd.Process.Signal(syscall.SIGCONT)
 	for _, i := range []int{0, 1} {
-		all[i].lines.waitFor(t, "is heard of again")
+		all[i].lines.WaitFor(t, "is heard of again")
 	}
 	if s.Err() != nil {
 		t.Error(s.Err())
 	}
 	for _, p := range all {
-		if strings.Contains(p.lines.text(), "failed") || strings.Contains(p.lines.text(), "rendezvous") {
-			t.Error(p.lines.text())
+		if strings.Contains(p.lines.Text(), "failed") || strings.Contains(p.lines.Text(), "rendezvous") {
+			t.Error(p.lines.Text())
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/easyparallel/epl/internal/jobtest"
 	"github.com/easyparallel/epl/wire"
 )
 
@@ -105,7 +106,7 @@ func (p *pipes) dial(ctx context.Context, addr, purpose string, s wire.Security,
 }
 
 // pipeJobs makes a server whose time is the test's, and describes its workers.
-func pipeJobs(t *testing.T, n int) (*Server, []Options, []*journal) {
+func pipeJobs(t *testing.T, n int) (*Server, []Options, []*jobtest.Journal) {
 	p := &pipes{}
 	s, err := newServer(ServerOptions{Workers: n, Security: testSecurity}, func(o ServerOptions) (*wire.Listener, error) {
 		return wire.NewListener(p.open(), o.Security, o.Version, o.Logf)
@@ -114,19 +115,19 @@ func pipeJobs(t *testing.T, n int) (*Server, []Options, []*journal) {
 		t.Fatal(err)
 	}
 	jobs := make([]Options, n)
-	logs := make([]*journal, n)
+	logs := make([]*jobtest.Journal, n)
 	for i := range jobs {
-		logs[i] = newJournal()
+		logs[i] = jobtest.NewJournal()
 		jobs[i] = Options{
 			URL: "tcp://server:1", Security: testSecurity, Workers: n, Index: i, Host: fmt.Sprintf("host%d", i),
-			Logf: logs[i].logf, network: p,
+			Logf: logs[i].Logf, network: p,
 		}
 	}
 	return s, jobs, logs
 }
 
 // onPipes starts a job whose time is the test's.
-func onPipes(t *testing.T, n int) (*Server, []*Member, []*journal) {
+func onPipes(t *testing.T, n int) (*Server, []*Member, []*jobtest.Journal) {
 	s, jobs, logs := pipeJobs(t, n)
 	members, errs := joinAll(t.Context(), jobs)
 	for _, err := range errs {
@@ -144,13 +145,13 @@ func TestAllLearnWhoDidNotCome(t *testing.T) {
 		start := time.Now()
 		_, errs := joinAll(t.Context(), []Options{jobs[0], jobs[2], jobs[4]})
 		for _, err := range errs {
-			wantError(t, err, "workers 1, 3 did not come within 1m0s, workers 0, 2, 4 waited")
+			jobtest.WantError(t, err, "workers 1, 3 did not come within 1m0s, workers 0, 2, 4 waited")
 		}
 		if took := time.Since(start); took != time.Minute {
 			t.Errorf("it took %v", took)
 		}
 		_, err := Join(t.Context(), jobs[1]) // too late
-		wantError(t, err, "workers 1, 3 did not come")
+		jobtest.WantError(t, err, "workers 1, 3 did not come")
 		s.Close()
 	})
 }
@@ -160,7 +161,7 @@ func TestASilentWorkerIsReportedOnceAndMayComeBack(t *testing.T) {
 		s, members, logs := onPipes(t, 3)
 		time.Sleep(10 * time.Minute)
 		for i := range logs {
-			if text := logs[i].text(); text != "" {
+			if text := logs[i].Text(); text != "" {
 				t.Errorf("worker %d logged %q in quiet times", i, text)
 			}
 		}
@@ -169,8 +170,8 @@ func TestASilentWorkerIsReportedOnceAndMayComeBack(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		for _, i := range []int{0, 1} {
-			if n := logs[i].count("epl: worker 2 (host2, pid"); n != 1 || logs[i].count("has not been heard of for") != 1 {
-				t.Errorf("worker %d logged after 5 s: %q", i, logs[i].text())
+			if n := logs[i].Count("epl: worker 2 (host2, pid"); n != 1 || logs[i].Count("has not been heard of for") != 1 {
+				t.Errorf("worker %d logged after 5 s: %q", i, logs[i].Text())
 			}
 			if seen := time.Since(members[i].State(2).Seen); seen < 3*time.Second || seen > 6*time.Second {
 				t.Errorf("worker 2 was seen %v ago", seen)
@@ -185,8 +186,8 @@ func TestASilentWorkerIsReportedOnceAndMayComeBack(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		for _, i := range []int{0, 1} {
-			if logs[i].count("has not been heard of") != 1 || logs[i].count("worker 2 (host2, pid") != 2 || logs[i].count("is heard of again, after") != 1 {
-				t.Errorf("worker %d logged %q", i, logs[i].text())
+			if logs[i].Count("has not been heard of") != 1 || logs[i].Count("worker 2 (host2, pid") != 2 || logs[i].Count("is heard of again, after") != 1 {
+				t.Errorf("worker %d logged %q", i, logs[i].Text())
 			}
 		}
 		if s.Status()[2].Silent {
@@ -207,8 +208,8 @@ func TestASilentServerIsReported(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		for i := range logs {
-			if logs[i].count("epl: the rendezvous at tcp://server:1 has not been heard of for") != 1 {
-				t.Errorf("worker %d logged %q", i, logs[i].text())
+			if logs[i].Count("epl: the rendezvous at tcp://server:1 has not been heard of for") != 1 {
+				t.Errorf("worker %d logged %q", i, logs[i].Text())
 			}
 		}
 		for _, e := range s.seats {
@@ -216,8 +217,8 @@ func TestASilentServerIsReported(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		for i := range logs {
-			if logs[i].count("server:1 is heard of again") != 1 {
-				t.Errorf("worker %d logged %q", i, logs[i].text())
+			if logs[i].Count("server:1 is heard of again") != 1 {
+				t.Errorf("worker %d logged %q", i, logs[i].Text())
 			}
 		}
 		leaveAll(t, members)

@@ -17,31 +17,9 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/internal/jobtest"
 	"github.com/easyparallel/epl/wire"
 )
-
-const limit = 30 * time.Second // for what should take a moment
-
-// noLeak fails the test if goroutines are left at its end. It is called before anything else.
-func noLeak(t *testing.T) {
-	before := runtime.NumGoroutine()
-	t.Cleanup(func() {
-		for deadline := time.Now().Add(limit / 3); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				buf := make([]byte, 1<<18)
-				t.Errorf("goroutines are left:\n%s", buf[:runtime.Stack(buf, true)])
-				return
-			}
-		}
-	})
-}
-
-// within returns a context that ends if a test takes too long.
-func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // connected returns both ends of a connection.
 func connected(t testing.TB) (a, b net.Conn) {
@@ -62,7 +40,7 @@ func connected(t testing.TB) (a, b net.Conn) {
 }
 
 func newServer(t *testing.T) *Server {
-	s := NewServer(limit)
+	s := NewServer(jobtest.Limit)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -87,21 +65,6 @@ func noise(seed int64, n int) []byte {
 	return b
 }
 
-func wantError(t *testing.T, err error, words ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("no error, want %q", words)
-	}
-	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("error %q has no %q", err, w)
-		}
-	}
-	if !strings.HasPrefix(err.Error(), "epl: ") || strings.Count(err.Error(), "epl: ") != 1 {
-		t.Errorf("error %q is not one sentence of ours", err)
-	}
-}
-
 // waiting sends a request and returns when the server has said that it waits.
 func waiting(t *testing.T, conn net.Conn, w wanted) {
 	t.Helper()
@@ -114,14 +77,14 @@ func waiting(t *testing.T, conn net.Conn, w wanted) {
 }
 
 func TestDataOfAnySizeArrive(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s := newServer(t)
 	conn := reader(t, s)
 	for _, n := range []int{0, 1, 1000, chunk - 1, chunk, chunk + 1, 5*chunk + 7} {
 		data := noise(int64(n), n)
 		s.Offer(fmt.Sprint(n), 1, bytesOf(data))
 		got := make([]byte, n)
-		if err := Fetch(within(t), conn, fmt.Sprint(n), 1, got); err != nil {
+		if err := Fetch(jobtest.Within(t), conn, fmt.Sprint(n), 1, got); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, data) {
@@ -131,7 +94,7 @@ func TestDataOfAnySizeArrive(t *testing.T) {
 }
 
 func TestWhatIsNotThereYetIsWaitedFor(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s := newServer(t)
 	conn := reader(t, s)
 	s.Offer("w", 3, bytesOf([]byte("old")))
@@ -149,7 +112,7 @@ func TestWhatIsNotThereYetIsWaitedFor(t *testing.T) {
 }
 
 func TestWaitingEndsWithTheContextAndSaysWhatIsThere(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	for _, offered := range []bool{false, true} {
 		s := newServer(t)
 		want := "has not been offered, nor has any other"
@@ -158,9 +121,9 @@ func TestWaitingEndsWithTheContextAndSaysWhatIsThere(t *testing.T) {
 			want = "has not been offered, version 3 is the newest"
 		}
 		a, b := net.Pipe() // a write returns when it was read
-		ctx, cancel := context.WithCancelCause(within(t))
+		ctx, cancel := context.WithCancelCause(jobtest.Within(t))
 		s.Handle(&afterWrite{b, func() { cancel(errors.New("waited for 1s (communication.timeout)")) }})
-		wantError(t, Fetch(ctx, a, "w", 5, nil), `version 5 of "w" `+want, "waited for 1s (communication.timeout)")
+		jobtest.WantError(t, Fetch(ctx, a, "w", 5, nil), `version 5 of "w" `+want, "waited for 1s (communication.timeout)")
 	}
 }
 
@@ -176,35 +139,35 @@ func (c *afterWrite) Write(b []byte) (int, error) {
 }
 
 func TestWhatIsNotThereAnyMoreIsRefusedWithBothVersions(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s := newServer(t)
 	conn := reader(t, s)
 	got := make([]byte, 1)
 	s.Offer("w", 6, bytesOf([]byte("6")))
 	withdraw := s.Offer("w", 7, bytesOf([]byte("7")))
-	wantError(t, Fetch(within(t), conn, "w", 6, got), `version 6 of "w" is not there any more`, "version 7 has taken its place")
-	if err := Fetch(within(t), conn, "w", 7, got); err != nil || got[0] != '7' {
+	jobtest.WantError(t, Fetch(jobtest.Within(t), conn, "w", 6, got), `version 6 of "w" is not there any more`, "version 7 has taken its place")
+	if err := Fetch(jobtest.Within(t), conn, "w", 7, got); err != nil || got[0] != '7' {
 		t.Error(got, err)
 	}
 	withdraw()
 	withdraw()
-	err := Fetch(within(t), conn, "w", 7, got)
-	wantError(t, err, `version 7 of "w" is not there any more: it was withdrawn, and version 7 is the newest`)
+	err := Fetch(jobtest.Within(t), conn, "w", 7, got)
+	jobtest.WantError(t, err, `version 7 of "w" is not there any more: it was withdrawn, and version 7 is the newest`)
 	if _, ok := err.(*RefusedError); !ok {
 		t.Errorf("%T", err)
 	}
-	wantError(t, Fetch(within(t), conn, "w", 5, got), `version 5 of "w" is not there any more`, "version 7")
+	jobtest.WantError(t, Fetch(jobtest.Within(t), conn, "w", 5, got), `version 5 of "w" is not there any more`, "version 7")
 	s.Offer("w", 5, bytesOf([]byte("5")))
-	wantError(t, Fetch(within(t), conn, "w", 5, got), "version 7")
+	jobtest.WantError(t, Fetch(jobtest.Within(t), conn, "w", 5, got), "version 7")
 	s.Offer("w", 8, bytesOf([]byte("8")))
 	withdraw() // it is not that one's
-	if err := Fetch(within(t), conn, "w", 8, got); err != nil || got[0] != '8' {
+	if err := Fetch(jobtest.Within(t), conn, "w", 8, got); err != nil || got[0] != '8' {
 		t.Error(got, err)
 	}
 }
 
 func TestSizesThatDifferAndFailedReadsAreErrors(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s := newServer(t)
 	conn := reader(t, s)
 	var released atomic.Int32
@@ -212,24 +175,24 @@ func TestSizesThatDifferAndFailedReadsAreErrors(t *testing.T) {
 	s.Offer("v", 1, func() ([]byte, func(), error) { return nil, nil, errors.New("epl: the device is gone") })
 	s.Offer("u", 1, func() ([]byte, func(), error) { return nil, nil, errors.New(strings.Repeat("long ", 1<<20)) })
 	for range 2 { // the connection stays usable
-		wantError(t, Fetch(within(t), conn, "w", 1, make([]byte, 800)), `"w" has 400 bytes there, and 800 were asked for`)
-		wantError(t, Fetch(within(t), conn, "v", 1, nil), "the device is gone")
-		wantError(t, Fetch(within(t), conn, "u", 1, nil), "long long")
+		jobtest.WantError(t, Fetch(jobtest.Within(t), conn, "w", 1, make([]byte, 800)), `"w" has 400 bytes there, and 800 were asked for`)
+		jobtest.WantError(t, Fetch(jobtest.Within(t), conn, "v", 1, nil), "the device is gone")
+		jobtest.WantError(t, Fetch(jobtest.Within(t), conn, "u", 1, nil), "long long")
 	}
-	if err := Fetch(within(t), conn, "w", 1, make([]byte, 400)); err != nil {
+	if err := Fetch(jobtest.Within(t), conn, "w", 1, make([]byte, 400)); err != nil {
 		t.Error(err)
 	}
 	strange := strings.Repeat("\x00", maxName)
 	s.Offer(strange, 2, bytesOf(nil))
-	wantError(t, Fetch(within(t), conn, strange, 1, nil), "version 1 of")
-	wantError(t, Fetch(within(t), conn, strange+"x", 1, nil), "internal error", "4097 bytes")
+	jobtest.WantError(t, Fetch(jobtest.Within(t), conn, strange, 1, nil), "version 1 of")
+	jobtest.WantError(t, Fetch(jobtest.Within(t), conn, strange+"x", 1, nil), "internal error", "4097 bytes")
 	if s.Close(); released.Load() != 3 {
 		t.Errorf("released %d times", released.Load())
 	}
 }
 
 func TestWithdrawWaitsForWhoReads(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s := newServer(t)
 	data := noise(1, 64<<20) // more than the system keeps for a connection
 	var reading atomic.Int32
@@ -252,11 +215,11 @@ func TestWithdrawWaitsForWhoReads(t *testing.T) {
 	// Nobody else may begin.
 	second := reader(t, s)
 	for {
-		err := Fetch(within(t), second, "w", 1, make([]byte, 1))
+		err := Fetch(jobtest.Within(t), second, "w", 1, make([]byte, 1))
 		if strings.Contains(err.Error(), "withdrawn") {
 			break
 		}
-		wantError(t, err, "1 were asked for") // it is not withdrawn yet
+		jobtest.WantError(t, err, "1 were asked for") // it is not withdrawn yet
 	}
 	select {
 	case <-withdrawn:
@@ -273,7 +236,7 @@ func TestWithdrawWaitsForWhoReads(t *testing.T) {
 }
 
 func TestManyReadAtTheSameTime(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s := newServer(t)
 	const readers, names, versions = 16, 5, 20
 	var all sync.WaitGroup
@@ -284,7 +247,7 @@ func TestManyReadAtTheSameTime(t *testing.T) {
 			for version := 0; version < versions; {
 				name := random.Intn(names)
 				got := make([]byte, 1+name*1000)
-				switch err := Fetch(within(t), conn, fmt.Sprint(name), uint64(version), got); err.(type) {
+				switch err := Fetch(jobtest.Within(t), conn, fmt.Sprint(name), uint64(version), got); err.(type) {
 				case nil:
 					if !bytes.Equal(got, noise(int64(version), len(got))) {
 						t.Errorf("reader %d got other bytes of version %d", r, version)
@@ -318,7 +281,7 @@ func TestManyReadAtTheSameTime(t *testing.T) {
 }
 
 func TestReadersThatGoLeaveNothingBehind(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s := newServer(t)
 	data := make([]byte, 64<<20)
 	begun, released := make(chan bool, 1), make(chan bool, 1)
@@ -340,7 +303,7 @@ func TestReadersThatGoLeaveNothingBehind(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			noLeak(t)
+			jobtest.NoLeak(t)
 			conn := reader(t, s)
 			die(conn)
 			conn.Close()
@@ -352,7 +315,7 @@ func TestReadersThatGoLeaveNothingBehind(t *testing.T) {
 }
 
 func TestAReaderThatStopsIsGivenUp(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	s := NewServer(50 * time.Millisecond)
 	defer s.Close()
 	data := make([]byte, 64<<20)
@@ -368,7 +331,7 @@ func TestAReaderThatStopsIsGivenUp(t *testing.T) {
 }
 
 func TestAServerThatGoesIsAnErrorThatSaysHowFarItCame(t *testing.T) {
-	noLeak(t)
+	jobtest.NoLeak(t)
 	for name, want := range map[string]string{
 		"never":   `version 2 of "w" was not answered: the connection ended`,
 		"waiting": `version 2 of "w" has not been offered, nor has any other: the connection ended`,
@@ -388,13 +351,13 @@ func TestAServerThatGoesIsAnErrorThatSaysHowFarItCame(t *testing.T) {
 				b.Write(make([]byte, 5))
 			}
 		}()
-		wantError(t, Fetch(within(t), a, "w", 2, make([]byte, 10)), want)
+		jobtest.WantError(t, Fetch(jobtest.Within(t), a, "w", 2, make([]byte, 10)), want)
 	}
 }
 
 func TestCloseEndsEverything(t *testing.T) {
-	noLeak(t)
-	s := NewServer(limit)
+	jobtest.NoLeak(t)
+	s := NewServer(jobtest.Limit)
 	data := make([]byte, 64<<20)
 	released := 0
 	s.Offer("w", 1, func() ([]byte, func(), error) { return data, func() { released++ }, nil })
@@ -430,7 +393,7 @@ func FuzzServer(f *testing.F) {
 	f.Add(bytes.Repeat(frame(request, wanted{"w", 9, 3}.encode()), 5))
 	f.Add(frame(here, make([]byte, 100)))
 	f.Fuzz(func(t *testing.T, hostile []byte) {
-		s := NewServer(limit)
+		s := NewServer(jobtest.Limit)
 		s.Offer("w", 1, bytesOf([]byte("abc")))
 		a, b := net.Pipe()
 		s.Handle(b)

@@ -3,55 +3,17 @@ package wire
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/easyparallel/epl/internal/jobtest"
 )
-
-// journal remembers what was logged.
-type journal struct {
-	mu    sync.Mutex
-	lines []string
-	added chan struct{}
-}
-
-func newJournal() *journal { return &journal{added: make(chan struct{}, 1)} }
-
-func (j *journal) logf(format string, args ...any) {
-	j.mu.Lock()
-	j.lines = append(j.lines, fmt.Sprintf(format, args...))
-	j.mu.Unlock()
-	select {
-	case j.added <- struct{}{}:
-	default:
-	}
-}
-
-func (j *journal) text() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Join(j.lines, "\n")
-}
-
-// waitFor waits until a line has been logged.
-func (j *journal) waitFor(t *testing.T, part string) {
-	t.Helper()
-	deadline := time.After(30 * time.Second)
-	for !strings.Contains(j.text(), part) {
-		select {
-		case <-j.added:
-		case <-deadline:
-			t.Fatalf("%q was not logged:\n%s", part, j.text())
-		}
-	}
-}
 
 func listen(t *testing.T, s Security, logf func(string, ...any)) *Listener {
 	t.Helper()
@@ -115,8 +77,8 @@ func TestOnlyWhoKnowsTheTokenIsAccepted(t *testing.T) {
 }
 
 func TestStrangersAreReportedOnceAndCounted(t *testing.T) {
-	logged := newJournal()
-	l := listen(t, testSecurity, logged.logf)
+	logged := jobtest.NewJournal()
+	l := listen(t, testSecurity, logged.Logf)
 	conns := accepted(l)
 	send := func(b string) {
 		c, err := net.Dial("tcp", l.Addr().String())
@@ -136,7 +98,7 @@ func TestStrangersAreReportedOnceAndCounted(t *testing.T) {
 		Dial(t.Context(), "tcp", l.Addr().String(), "x", testSecurity, "2.0")
 	}
 	for _, reason := range []string{"does not speak", "went away", "in the middle", "another token", "EPL \"2.0\", this is EPL 1.0"} {
-		logged.waitFor(t, reason)
+		logged.WaitFor(t, reason)
 	}
 	d, err := Dial(t.Context(), "tcp", l.Addr().String(), "x", testSecurity, "1.0")
 	if err != nil {
@@ -145,9 +107,9 @@ func TestStrangersAreReportedOnceAndCounted(t *testing.T) {
 	d.Close()
 	(<-conns).Close()
 	l.Close()
-	lines := strings.Split(logged.text(), "\n")
+	lines := strings.Split(logged.Text(), "\n")
 	if len(lines) != 6 || !strings.Contains(lines[5], "refused 10 more connections") {
-		t.Errorf("logged:\n%s", logged.text())
+		t.Errorf("logged:\n%s", logged.Text())
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/easyparallel/epl/internal/jobtest"
 )
 
 // visitor is one end of a pipe that claims to come from somewhere.
@@ -126,8 +128,8 @@ func flood(t *testing.T, addr string, atOnce int, every time.Duration) (stop fun
 }
 
 func TestAFloodOfSilentConnectionsKeepsNobodyOut(t *testing.T) {
-	logged := newJournal()
-	l := listen(t, testSecurity, logged.logf)
+	logged := jobtest.NewJournal()
+	l := listen(t, testSecurity, logged.Logf)
 	conns := accepted(l)
 	stop := flood(t, l.Addr().String(), 2*maxHandshakes+88, 5*time.Millisecond)
 	defer stop()
@@ -144,8 +146,8 @@ func TestAFloodOfSilentConnectionsKeepsNobodyOut(t *testing.T) {
 		c.Close()
 		d.Close()
 	}
-	logged.waitFor(t, "there were too many like it")
-	if n := strings.Count(logged.text(), "too many like it"); n != 1 {
+	logged.WaitFor(t, "there were too many like it")
+	if n := strings.Count(logged.Text(), "too many like it"); n != 1 {
 		t.Errorf("it was said %d times", n)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/easyparallel/epl/internal/jobtest"
 )
 
 // authority makes an authority and one certificate of it, as PEM files.
@@ -79,8 +81,8 @@ func TestTLSNeedsAuthorityAndToken(t *testing.T) {
 		{"another token", Security{"guess", ours}, "another token"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			logged := newJournal()
-			l := listen(t, Security{token, ours}, logged.logf)
+			logged := jobtest.NewJournal()
+			l := listen(t, Security{token, ours}, logged.Logf)
 			conns := accepted(l)
 			d, err := Dial(t.Context(), "tcp", l.Addr().String(), "x", c.dialer, "1.0")
 			if c.name == "both" {
@@ -103,7 +105,7 @@ func TestTLSNeedsAuthorityAndToken(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
-			logged.waitFor(t, "refused")
+			logged.WaitFor(t, "refused")
 		})
 	}
 }

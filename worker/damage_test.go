@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/internal/jobtest"
 )
 
 // flaw is a connection that changes a bit of the byte at an offset of what is read.
@@ -63,14 +64,14 @@ func TestAVariableThatWasChangedOnItsWayIsNotUsed(t *testing.T) {
 	for _, at := range []int{3, 20, 1000, 700_000} {
 		flawedLine(t, jobs, at, false)
 		err := jobs[0].Fetch(1, "w", 1, make([]byte, len(value)))
-		wantError(t, err, `worker 0 cannot read "w" of worker 1 (`, "arrived damaged", "CRC-32C", "network card")
+		jobtest.WantError(t, err, `worker 0 cannot read "w" of worker 1 (`, "arrived damaged", "CRC-32C", "network card")
 		got := make([]byte, len(value))
 		if err := jobs[0].Fetch(1, "w", 1, got); err != nil || !bytes.Equal(got, value) { // on another connection
 			t.Fatal(err)
 		}
 	}
 	flawedLine(t, jobs, 30, true)
-	wantError(t, jobs[0].Fetch(1, "w", 1, make([]byte, len(value))), `worker 0 cannot read "w" of worker 1 (`, "the request", "arrived damaged")
+	jobtest.WantError(t, jobs[0].Fetch(1, "w", 1, make([]byte, len(value))), `worker 0 cannot read "w" of worker 1 (`, "the request", "arrived damaged")
 }
 
 func TestTheConfigurationSaysWhetherDataAreChecked(t *testing.T) {
@@ -98,6 +99,6 @@ func TestWorkersThatDoNotAgreeOnChecksumsAreTold(t *testing.T) {
 	}
 	both.Wait()
 	for _, err := range errs {
-		wantError(t, err, "communication.checksum", "do not agree", `"true" on worker 0`, `"false" on worker 1`)
+		jobtest.WantError(t, err, "communication.checksum", "do not agree", `"true" on worker 0`, `"false" on worker 1`)
 	}
 }

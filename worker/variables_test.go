@@ -2,21 +2,13 @@ package worker
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"maps"
-	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +16,7 @@ import (
 
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/internal/jobtest"
 	"github.com/easyparallel/epl/rendezvous"
 )
 
@@ -52,42 +45,18 @@ func joined(t *testing.T, n int, timeout string, environment map[string]string) 
 	t.Helper()
 	url := "file://" + filepath.Join(t.TempDir(), "job")
 	jobs, errs := make([]*Job, n), make([]error, n)
-	onAll(n, func(i int) { jobs[i], errs[i] = join(i, n, url, timeout, environment) })
+	jobtest.OnAll(n, func(i int) { jobs[i], errs[i] = join(i, n, url, timeout, environment) })
 	for i, err := range errs {
 		if err != nil {
 			t.Fatalf("worker %d: %v", i, err)
 		}
 	}
-	t.Cleanup(func() { onAll(n, func(i int) { jobs[i].Leave() }) })
+	t.Cleanup(func() { jobtest.OnAll(n, func(i int) { jobs[i].Leave() }) })
 	return jobs
-}
-
-// onAll calls f for all workers at the same time.
-func onAll(n int, f func(worker int)) {
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() { f(i) })
-	}
-	all.Wait()
 }
 
 func offer(j *Job, name string, version uint64, data []byte) (withdraw func()) {
 	return j.Offer(name, version, func() ([]byte, func(), error) { return data, func() {}, nil })
-}
-
-func wantError(t *testing.T, err error, words ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("no error, want %q", words)
-	}
-	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("error %q has no %q", err, w)
-		}
-	}
-	if !strings.HasPrefix(err.Error(), "epl: ") || strings.Count(err.Error(), "epl: ") != 1 {
-		t.Errorf("error %q is not one sentence of ours", err)
-	}
 }
 
 func TestEveryWorkerReadsTheVariablesOfAllOthers(t *testing.T) {
@@ -101,7 +70,7 @@ func TestEveryWorkerReadsTheVariablesOfAllOthers(t *testing.T) {
 	value := func(worker, variable int) []byte {
 		return bytes.Repeat([]byte{byte(1 + worker), byte(variable)}, 10+100_000*variable)
 	}
-	onAll(n, func(me int) {
+	jobtest.OnAll(n, func(me int) {
 		for variable := range 5 {
 			for other := range n {
 				if other == me {
@@ -125,7 +94,7 @@ func TestEveryWorkerReadsTheVariablesOfAllOthers(t *testing.T) {
 }
 
 func TestConnectionsForVariablesAreEncryptedIfTheJobIs(t *testing.T) {
-	cert, key := certificate(t)
+	cert, key := jobtest.Certificate(t)
 	jobs := joined(t, 2, "1m", map[string]string{rendezvous.EnvTLSCert: cert, rendezvous.EnvTLSKey: key, rendezvous.EnvTLSCA: cert})
 	for i, j := range jobs {
 		offer(jobs[1-i], "w", 1, []byte("abc"))
@@ -150,10 +119,10 @@ func TestAReadThatCannotBeNamesTheWorkerAndTheVariable(t *testing.T) {
 		2: {"3 bytes", "4 were asked for"},
 		3: {"version 3", "has not been offered, version 2 is the newest", "waited for 2s (communication.timeout)"},
 	} {
-		wantError(t, jobs[0].Fetch(1, "w", version, make([]byte, 4)), append(words, `worker 0 cannot read "w" of worker 1 (`)...)
+		jobtest.WantError(t, jobs[0].Fetch(1, "w", version, make([]byte, 4)), append(words, `worker 0 cannot read "w" of worker 1 (`)...)
 	}
 	for _, worker := range []int{0, 2, -1} {
-		wantError(t, jobs[0].Fetch(worker, "w", 2, nil), "internal error", `"w"`)
+		jobtest.WantError(t, jobs[0].Fetch(worker, "w", 2, nil), "internal error", `"w"`)
 	}
 }
 
@@ -187,7 +156,7 @@ func TestAFailureOfTheJobEndsReadsWithItsReason(t *testing.T) {
 		}
 		go func() { done <- jobs[0].Fetch(1, "w", 2, nil) }()
 		jobs[2].World.Abort(errors.New("epl: the disk is full"))
-		wantError(t, <-done, `worker 0 cannot read "w" of worker 1`, "worker 2 stopped: the disk is full")
+		jobtest.WantError(t, <-done, `worker 0 cannot read "w" of worker 1`, "worker 2 stopped: the disk is full")
 	}
 }
 
@@ -199,7 +168,7 @@ func TestABrokenConnectionNamesTheWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	jobs[1].server.Close()
-	wantError(t, jobs[0].Fetch(1, "w", 2, nil), `worker 0 cannot read "w" of worker 1 (`, "see what happened to that worker")
+	jobtest.WantError(t, jobs[0].Fetch(1, "w", 2, nil), `worker 0 cannot read "w" of worker 1 (`, "see what happened to that worker")
 }
 
 // meetVariable makes this test binary worker 1 of a job that meets there, until it is killed.
@@ -233,7 +202,7 @@ func TestAWorkerThatDiesIsNamedByItsReaders(t *testing.T) {
 	if err := other.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, <-done, `worker 0 cannot read "w" of worker 1 (`, "is gone")
+	jobtest.WantError(t, <-done, `worker 0 cannot read "w" of worker 1 (`, "is gone")
 }
 
 func TestVariablesStayReadableUntilAllLeave(t *testing.T) {
@@ -265,31 +234,5 @@ func TestVariablesStayReadableUntilAllLeave(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	wantError(t, jobs[0].Fetch(1, "w", 1, nil), "has left")
-}
-
-// certificate makes a certificate that is its own authority, as PEM files.
-func certificate(t *testing.T) (cert, key string) {
-	t.Helper()
-	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &secret.PublicKey, secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secretDER, err := x509.MarshalPKCS8PrivateKey(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", secretDER)
+	jobtest.WantError(t, jobs[0].Fetch(1, "w", 1, nil), "has left")
 }
