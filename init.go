@@ -225,7 +225,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			return nil, err
 		}
 	}
-	eng := compile.New(compile.Options{Config: cfg, Cluster: cl, Passes: set, AsWritten: asWritten, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
+	eng := compile.New(compile.Options{Config: cfg, Target: plan.Target{Cluster: cl, Passes: set, AsWritten: asWritten}, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
 		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, Job: j}, devices...)
 	backend := record.NewBackend(devices[0], eng, record.Options{
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,

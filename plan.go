@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/easyparallel/epl/cluster"
-	"github.com/easyparallel/epl/compile"
 	"github.com/easyparallel/epl/plan"
 )
 
@@ -83,5 +82,5 @@ func planned(cfg *Config, o *options) (*Config, error) {
 	if settings[0] == "" {
 		return cfg, nil
 	}
-	return compile.With(cfg, settings)
+	return cfg.With(settings)
 }

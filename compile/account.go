@@ -2,6 +2,7 @@ package compile
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/explain"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/runtime"
 )
@@ -18,36 +20,43 @@ import (
 // are found to have needed: PeakBytes, Peak and Most.
 func (e *Engine) Predicted() []runtime.DeviceStats {
 	all := make([]runtime.DeviceStats, len(e.devices))
-	for _, c := range slices.Backward(e.Programs()) {
-		if c.Account == nil || !c.Recorded.IsTraining() {
-			continue
-		}
-		first := 0
-		if j := e.opts.Job; j != nil {
-			first = j.First()
-		}
-		for d := range all {
-			place := 0
-			if c.Schedule != nil {
-				for _, ranks := range c.Schedule.Ranks {
-					place = max(place, slices.Index(ranks, first+d))
-				}
-			} else if d > 0 {
-				continue
+	c := e.last(func(c *Compiled) bool { return c.Account != nil })
+	if c == nil {
+		return all
+	}
+	first := 0
+	if j := e.opts.Job; j != nil {
+		first = j.First()
+	}
+	for d := range all {
+		place := d
+		if c.Schedule != nil {
+			place = 0
+			for _, ranks := range c.Schedule.Ranks {
+				place = max(place, slices.Index(ranks, first+d))
 			}
+		}
+		if place < len(c.Account.Places) {
 			x := c.Account.Places[place]
 			all[d] = runtime.DeviceStats{PeakBytes: x.Peak.Total(), Peak: x.Peak.Map(), Most: x.Most.Map()}
 		}
-		break
 	}
 	return all
 }
 
 // Plan is that of the last training program; nil before the first.
 func (e *Engine) Plan() *plan.Plan {
+	if c := e.last(func(c *Compiled) bool { return c.Err == nil }); c != nil {
+		return c.Plan
+	}
+	return nil
+}
+
+// last is the last training program of some; nil if there is none.
+func (e *Engine) last(is func(*Compiled) bool) *Compiled {
 	for _, c := range slices.Backward(e.Programs()) {
-		if c.Err == nil && c.Recorded.IsTraining() {
-			return c.Plan
+		if c.Recorded.IsTraining() && is(c) {
+			return c
 		}
 	}
 	return nil
@@ -60,6 +69,17 @@ func (o Options) fits(c *Compiled) error {
 		return nil
 	}
 	return errors.WithMessagef(errors.Errorf("epl: %s\n%s", c.Needs(limit), o.advice(c)), "program %q", c.Recorded.Name)
+}
+
+// advice lists the settings that would help, by how much.
+func (o Options) advice(c *Compiled) string {
+	o.Target.Cut = c.Cut
+	all, bug := plan.Suggest(c.source, o.Config, o.Target, c.Account.Peak())
+	text := explain.Advice(all, o.Config.Cluster.DeviceMemory)
+	if bug != nil {
+		text += fmt.Sprintf("\nepl: %v", bug)
+	}
+	return text
 }
 
 // exhausted are the words by which inner backends say that a device has no memory left.

@@ -50,23 +50,6 @@ func TestABackendThatRunsOutOfMemoryGetsTheAccount(t *testing.T) {
 	}
 }
 
-func TestOtherSettingsKeepThoseThatTheUserMade(t *testing.T) {
-	cfg, err := config.New(map[string]any{"pipeline.num_micro_batch": 4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := With(cfg, []string{"amp.level=O1", "amp.dtype=bfloat16"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Pipeline.NumMicroBatch != 4 || got.AMP.Level != "O1" || got.AMP.DType != "bfloat16" || cfg.AMP.Level != "" {
-		t.Errorf("%s, from %s", got, cfg)
-	}
-	if _, err := With(cfg, []string{"amp.levl=O1"}); err == nil || !strings.Contains(err.Error(), "amp.level") {
-		t.Error(err)
-	}
-}
-
 func TestAPlanThatCannotBeWrittenDownSaysWhere(t *testing.T) {
 	cfg, err := config.New(nil)
 	if err != nil {

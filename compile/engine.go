@@ -13,12 +13,10 @@ import (
 
 	"github.com/gomlx/compute"
 
-	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/explain"
 	"github.com/easyparallel/epl/ir"
-	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
 	"github.com/easyparallel/epl/runtime"
@@ -44,18 +42,14 @@ var _ record.Engine = (*Engine)(nil)
 
 // Options of an engine.
 type Options struct {
-	Config  *config.Config
-	Cluster *cluster.Cluster
-	Passes  passes.Set
-	// AsWritten: the inner backend rounds where programs say so.
-	AsWritten bool
+	Config *config.Config
+	// Target is what plans are made for: its cluster, passes and inner backend. The rest of it is the engine's.
+	plan.Target
 	// Dump is a directory for what every program looks like after every pass; "": none.
 	Dump string
 	// Trace is a file for the timeline of training steps; "": none. TraceSteps are which.
 	Trace      string
 	TraceSteps trace.Range
-	// Planner is a device, if devices can tell what they make of segments.
-	Planner emit.Planner
 	// Pinned is the plan of training programs; nil: it is decided. PinnedFile is where it was read.
 	Pinned     *plan.Plan
 	PinnedFile string
@@ -81,6 +75,7 @@ func newCompiled(p *ir.Program, number int, cfg *config.Config) *Compiled {
 func New(opts Options, devices ...compute.Backend) *Engine {
 	e := &Engine{Data: runtime.NewData(devices...), opts: opts, devices: devices, stats: runtime.NewStats(len(devices)),
 		trace: timeline{file: opts.Trace, which: opts.TraceSteps}}
+	e.opts.Slicing, e.opts.Timeline = opts.Config.IO.Slicing, opts.Trace != ""
 	if len(devices) > 0 {
 		e.opts.Planner, _ = devices[0].(emit.Planner)
 	}
@@ -177,7 +172,9 @@ func (e *Engine) compile(c *Compiled) (exec compute.Executable, err error) {
 		return nil, err
 	}
 	if e.opts.Job == nil || e.opts.Job.Worker == 0 { // the others have the same programs
-		c.printDecisions(os.Stderr)
+		for _, line := range c.AMP {
+			fmt.Fprintln(os.Stderr, line)
+		}
 	}
 	for _, w := range c.warnings {
 		e.Notice(w[0], "epl: "+w[1], true)
@@ -212,22 +209,17 @@ func (e *Engine) compile(c *Compiled) (exec compute.Executable, err error) {
 	return runtime.NewStepper(c.Final, c.Schedule, e.Data, e.stats, o)
 }
 
-// target is what plans of the engine are made for. c is told what passes say.
-func (o Options) target(c *Compiled, look func(name, why string, p *ir.Program)) plan.Target {
-	return plan.Target{Cluster: o.Cluster, Passes: o.Passes, AsWritten: o.AsWritten, Slicing: o.Config.IO.Slicing, Timeline: o.Trace != "", Planner: o.Planner, Look: look,
-		Table: func(head []string, rows [][]string) { c.Notes = append(c.Notes, explain.NoteTable(head, rows)) },
-		Note:  func(line string) { c.Notes = append(c.Notes, line) },
-		Warn:  func(kind, line string) { c.warnings = append(c.warnings, [2]string{kind, line}) },
-		AMP:   c.logAMP(o.Config.AMP),
-	}
-}
-
-// plan makes of a recorded program what runs, by a plan that is decided, or that is pinned. It makes nothing that has to be released,
-// so that plans can be compared. look sees the program on its way.
+// plan makes of a recorded program what runs, by a plan that is decided, or that is pinned. look sees the program on its way.
 func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) error {
 	c.source = c.Recorded
-	t := o.target(c, look)
-	t.Cut = c.Cut
+	t := o.Target
+	t.Look = look
+	t.Table = func(head []string, rows [][]string) { c.Notes = append(c.Notes, explain.NoteTable(head, rows)) }
+	t.Note = func(line string) { c.Notes = append(c.Notes, line) }
+	t.Warn = func(kind, line string) { c.warnings = append(c.warnings, [2]string{kind, line}) }
+	if o.Config.AMP.DebugLog {
+		t.AMP = func(line string) { c.AMP = append(c.AMP, line) }
+	}
 	var r *plan.Result
 	var err error
 	if o.Pinned != nil && c.source.IsTraining() {
@@ -241,12 +233,19 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) e
 	if err != nil {
 		return err
 	}
-	c.noteLossScale(o.Config.AMP)
+	switch a := o.Config.AMP; {
+	case a.Level == "" || !c.Recorded.IsTraining():
+	case !a.LossScale.Dynamic:
+		c.Notes = append(c.Notes, fmt.Sprintf("loss scale: %s; a step whose gradients are not finite is skipped, many in a row are warned of", a.LossScale))
+	case a.DType == config.Float16:
+		c.Notes = append(c.Notes, "loss scale: dynamic; a step whose gradients are not finite is skipped and halves it, many good ones double it; "+
+			"many skipped ones in a row are warned of")
+	}
 	if c.Schedule != nil && o.Config.Offload.Level != "" {
 		c.Notes = append(c.Notes, explain.Offloaded(c.Schedule))
 	}
 	if Decided != nil && c.source.IsTraining() {
-		Decided(c.source, c.Plan, o.target(newCompiled(c.source, 0, o.Config), nil))
+		Decided(c.source, c.Plan, o.Target)
 	}
 	return nil
 }

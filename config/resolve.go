@@ -45,11 +45,14 @@ func resolve(params map[string]any, environ []string) (*Config, error) {
 		func(k *key) (any, Source) { return k.given(params, variables) })
 }
 
-// With is the configuration with other settings, as New takes them. They win over all others; where they come from is
+// With is the configuration with other settings, each "key=value". They win over all others; where they come from is
 // "epl plan --set".
-func (c *Config) With(settings map[string]any) (*Config, error) {
+func (c *Config) With(list []string) (*Config, error) {
 	var ps problems
-	for name := range settings {
+	settings := map[string]any{}
+	for _, s := range list {
+		name, value, _ := strings.Cut(s, "=")
+		settings[name] = value
 		if _, err := lookup(name); err != nil {
 			ps.add(err)
 		}

@@ -155,7 +155,7 @@ func TestOtherSettingsWinAndKeepTheSourcesOfTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.Optimizer.NumApplyGroup = 3
-	got, err := cfg.With(map[string]any{"amp.dtype": "float16", "cluster.device_memory": "1MiB"})
+	got, err := cfg.With([]string{"amp.dtype=float16", "cluster.device_memory=1MiB"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ cluster.device_memory = 1MiB (from epl plan --set)`
 	if cfg.AMP.DType != BFloat16 {
 		t.Error("the first configuration has changed")
 	}
-	_, err = cfg.With(map[string]any{"zero.level": "v9", "amp.levl": "O1", "amp.loss_scale": "dynamic"})
+	_, err = cfg.With([]string{"zero.level=v9", "amp.levl=O1", "amp.loss_scale=dynamic"})
 	for _, want := range []string{`zero.level = "v9" (set by epl plan --set) must be`, `did you mean "amp.level"`,
 		`amp.loss_scale = dynamic (set by epl plan --set) has no effect`} {
 		if err == nil || !strings.Contains(err.Error(), want) {

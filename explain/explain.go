@@ -62,13 +62,13 @@ func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "
 
 // write prints the report as text. page is the file that shows more; "" if there is none.
 func (r *report) write(w *strings.Builder, page string) {
-	fmt.Fprintf(w, "program %d %q: %s\n", r.Number, r.Name, r.Kind)
+	fmt.Fprintf(w, "program %d %q: %s\n", r.Number, r.Recorded.Name, r.Kind)
 	if r.Refused != "" {
 		paragraph(w, "REFUSED: "+r.Refused)
 	}
 	paragraph(w, r.counts())
-	for _, n := range r.Notes {
-		paragraph(w, n)
+	if r.Unknown != "" {
+		paragraph(w, r.Unknown)
 	}
 	if page != "" {
 		fmt.Fprintf(w, "  page: %s\n", page)
@@ -78,9 +78,7 @@ func (r *report) write(w *strings.Builder, page string) {
 		if i == 0 {
 			w.WriteString("\n  placement\n")
 		}
-		for _, line := range wrap(s, textWidth-4) {
-			fmt.Fprintf(w, "    %s\n", line)
-		}
+		sentence(w, s)
 	}
 	r.writeCut(w)
 	r.writeSchedule(w)
@@ -101,13 +99,13 @@ func paragraph(w *strings.Builder, text string) {
 }
 
 func (r *report) counts() string {
-	ops := words.Count(r.OpsRecorded, "op")
+	s := words.Count(r.Recorded.NumOps(), "op")
 	if slices.ContainsFunc(r.Steps, func(s stepReport) bool { return s.Changes > 0 }) {
-		ops += fmt.Sprintf(", %d after passes", r.OpsFinal)
+		s += fmt.Sprintf(", %d after passes", r.Final.NumOps())
 	}
-	s := fmt.Sprintf("%s; %s; %s of %s", ops, words.Count(r.Inputs, "input"), words.Count(len(r.Variables), "variable"), bytesText(r.VariableBytes))
-	if r.Gradients > 0 {
-		s += "; " + words.Count(r.Gradients, "gradient")
+	s += fmt.Sprintf("; %s; %s of %s", words.Count(len(r.Recorded.Inputs), "input"), words.Count(len(r.Variables), "variable"), bytesText(r.VariableBytes))
+	if n := len(r.Recorded.Gradients); n > 0 {
+		s += "; " + words.Count(n, "gradient")
 	}
 	s += "; " + words.Count(r.Updates+r.Results, "output")
 	if r.Updates > 0 {
@@ -117,7 +115,6 @@ func (r *report) counts() string {
 }
 
 func (r *report) writeTaskGraphs(w *strings.Builder) {
-	w.WriteString("\n  TaskGraphs, with ops as recorded (parameters and constants not counted)\n")
 	t := table{head: []string{">#", "name", "strategy", ">forward", ">backward", ">apply", ">variables", ">bytes", "annotated at"}}
 	for _, g := range r.TaskGraphs {
 		id := "-"
@@ -127,18 +124,14 @@ func (r *report) writeTaskGraphs(w *strings.Builder) {
 		t.row(id, plain(g.Title), g.Strategy, dash(g.Ops[ir.Forward]), dash(g.Ops[ir.Backward]), dash(g.Ops[ir.Apply]),
 			dash(g.Variables), bytesText(g.Bytes), g.AnnotatedAt)
 	}
-	t.write(w, "    ")
+	t.section(w, "TaskGraphs, with ops as recorded (parameters and constants not counted)")
 }
 
 func (r *report) writeVariables(w *strings.Builder, page string) {
-	if len(r.Variables) == 0 {
-		return
-	}
 	if len(r.Variables) > maxVariables {
 		r.writeVariableGroups(w, page)
 		return
 	}
-	w.WriteString("\n  variables\n")
 	t := table{head: []string{"path", "shape", ">bytes", "TaskGraph", "gradient", "new value"}}
 	for _, v := range r.Variables {
 		gradient := "-"
@@ -147,7 +140,7 @@ func (r *report) writeVariables(w *strings.Builder, page string) {
 		}
 		t.row(pathText(v.Path), v.Shape, bytesText(v.Bytes), plain(v.TaskGraph.Title()), gradient, v.NewValue)
 	}
-	t.write(w, "    ")
+	t.section(w, "variables")
 }
 
 func (r *report) writeVariableGroups(w *strings.Builder, page string) {
@@ -155,22 +148,17 @@ func (r *report) writeVariableGroups(w *strings.Builder, page string) {
 	if page != "" {
 		all = "the page lists each"
 	}
-	fmt.Fprintf(w, "\n  variables, in groups (%s)\n", all)
 	t := table{head: []string{"path", "TaskGraph", ">variables", ">bytes", ">trainable", ">gradients", ">updated"}}
 	for _, g := range groupVariables(r.Variables) {
 		t.row(g.path, g.taskGraphText(), fmt.Sprint(g.variables), bytesText(g.bytes), dash(g.trainable), dash(g.gradients), dash(g.updated))
 	}
-	t.write(w, "    ")
+	t.section(w, "variables, in groups ("+all+")")
 }
 
 func (r *report) writeCollections(w *strings.Builder) {
-	if len(r.Collections) == 0 {
-		return
-	}
 	const most = 4 // values shown of each
-	w.WriteString("\n  collections\n")
 	t := table{head: []string{"key", ">values", "which"}}
-	for _, c := range r.Collections {
+	for _, c := range r.Recorded.Collections {
 		var which []string
 		for _, v := range c.Values[:min(most, len(c.Values))] {
 			text := v.String() + " " + ir.ShapeText(v.Shape)
@@ -184,7 +172,7 @@ func (r *report) writeCollections(w *strings.Builder) {
 		}
 		t.row(plain(c.Key), fmt.Sprint(len(c.Values)), strings.Join(which, ", "))
 	}
-	t.write(w, "    ")
+	t.section(w, "collections")
 }
 
 func (r *report) writeSteps(w *strings.Builder) {

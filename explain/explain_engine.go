@@ -73,14 +73,10 @@ func (r *report) writeFallbacks(w *strings.Builder) {
 			rows[i].copied += s.Copied
 		}
 	}
-	if len(rows) == 0 {
-		return
-	}
 	slices.SortStableFunc(rows, func(a, b row) int { return int(max(min(b.copied-a.copied, 1), -1)) })
-	w.WriteString("\n  fallbacks: what GoMLX's backend runs\n")
 	t := table{head: []string{"op", ">times", ">copies", "why"}}
 	for _, x := range rows {
 		t.row(x.what, fmt.Sprint(x.times), bytesText(x.copied), x.why)
 	}
-	t.write(w, "    ")
+	t.section(w, "fallbacks: what GoMLX's backend runs")
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/easyparallel/epl/internal/words"
+	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/schedule"
 )
 
@@ -15,7 +16,6 @@ func (r *report) writeMemory(w *strings.Builder) {
 	if r.Account == nil || r.Kind != "training step" {
 		return
 	}
-	w.WriteString("\n  memory of a device, predicted: what lives when most does\n")
 	uses := slices.DeleteFunc(schedule.Uses(), func(u schedule.Use) bool {
 		return !slices.ContainsFunc(r.Account.Places, func(x schedule.PlaceAccount) bool { return x.Peak[u]*100 > x.Peak.Total() })
 	})
@@ -39,7 +39,7 @@ func (r *report) writeMemory(w *strings.Builder) {
 		}
 		t.row(append(cells, x.Text)...)
 	}
-	t.write(w, "    ")
+	t.section(w, "memory of a device, predicted: what lives when most does")
 }
 
 // Needs says what the device needs that needs most, and what for.
@@ -68,14 +68,8 @@ func (c *Program) Needs(limit int64) string {
 	return strings.TrimSuffix(w.String(), "\n")
 }
 
-// Suggestion is settings that would save memory, and what the device that needs most would need then.
-type Suggestion struct {
-	Settings []string // "key=value"
-	Peak     int64
-}
-
 // Advice says what would help a program that needs too much memory.
-func Advice(all []Suggestion, limit int64) string {
+func Advice(all []plan.Suggestion, limit int64) string {
 	var w strings.Builder
 	if len(all) > 0 {
 		w.WriteString("what would help, and the most that a device would need then:\n")

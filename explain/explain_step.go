@@ -35,7 +35,7 @@ func sentence(w *strings.Builder, text string) {
 // writeSchedule prints how a training step runs on several devices or micro-batches.
 func (r *report) writeSchedule(w *strings.Builder) {
 	s := r.Schedule
-	if s == nil && len(r.PassNotes) == 0 {
+	if s == nil && len(r.Program.Notes) == 0 {
 		return
 	}
 	w.WriteString("\n  a step\n")
@@ -65,7 +65,7 @@ func (r *report) writeSchedule(w *strings.Builder) {
 
 // writeNotes prints what passes have to say.
 func (r *report) writeNotes(w *strings.Builder) {
-	for _, n := range r.PassNotes {
+	for _, n := range r.Program.Notes {
 		if strings.Contains(n, "\n") {
 			w.WriteString(n)
 		} else {
@@ -115,7 +115,7 @@ func (r *report) writeStages(w *strings.Builder) {
 	sentence(w, fmt.Sprintf("%s; with stages that take equally long and values that travel at once devices would idle %.1f%% of the time",
 		text, 100*plan.Idle(p)))
 	t := table{head: []string{">stage", "TaskGraph", "devices of a replica", ">variables", ">forward sends", ">backward sends", ">in flight", "order"}}
-	for i, stage := range r.Stages {
+	for i, stage := range r.Final.Stages {
 		var names []string
 		for _, x := range stage.TaskGraphs {
 			names = append(names, plain(x.Title()))
@@ -146,7 +146,7 @@ func (r *report) writeStages(w *strings.Builder) {
 }
 
 func (r *report) stageOf(v *ir.Value) int {
-	return slices.IndexFunc(r.Stages, func(s ir.Stage) bool { return slices.Contains(s.TaskGraphs, v.Op.TaskGraph) })
+	return slices.IndexFunc(r.Final.Stages, func(s ir.Stage) bool { return slices.Contains(s.TaskGraphs, v.Op.TaskGraph) })
 }
 
 func placesText(places []int) string {

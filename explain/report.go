@@ -9,44 +9,29 @@ import (
 
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
-	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/plan"
-	"github.com/easyparallel/epl/schedule"
 )
 
 // report is what there is to say about a compiled program. [Program.Write] prints it and the page shows it, so that the two never disagree.
 type report struct {
-	Schedule *schedule.Program // nil: it runs once, on one device
-	Account  *schedule.Account // nil: it was refused before there was one
-	Listings []*emit.Listing   // what devices make of it, if they can tell
-	Stages   []ir.Stage
-	Cut      *plan.Cut // nil: the user cut the program, or nobody
-	// Decisions are those of the plan of a training program, for the page.
-	Decisions []decision
-	// PassNotes are what passes have to say.
-	PassNotes []string
-	Number    int
-	Name      string
-	Kind      string   // "training step"
-	Notes     []string // sentences about what EPL does not know
-	Refused   string   // why the program does not run; "" if it does
+	*Program
+	Final     *ir.Program // after the last pass that ran
+	Decisions []decision  // those of the plan of a training program, for the page
+	Kind      string      // "training step"
+	Unknown   string      // what EPL does not know, as a sentence
+	Refused   string      // why the program does not run; "" if it does
 
-	OpsRecorded, OpsFinal int // OpsFinal is that after the last pass that ran
-	Inputs                int
-	VariableBytes         int64
-	Gradients             int
-	Updates, Results      int // outputs of the program
-	Loss                  *ir.Value
+	VariableBytes    int64
+	Updates, Results int // outputs of the program
 
-	TaskGraphs  []taskGraphReport // the last has ID -1 if anything lies outside every TaskGraph
-	Variables   []variableReport
-	Collections []ir.Collection
-	Placement   []string // sentences; none if the program was not placed
-	Steps       []stepReport
-	Off         []string // passes that are switched off
+	TaskGraphs []taskGraphReport // the last has ID -1 if anything lies outside every TaskGraph
+	Variables  []variableReport
+	Placement  []string // sentences; none if the program was not placed
+	Steps      []stepReport
+	Off        []string // passes that are switched off
 }
 
 // taskGraphReport counts ops without parameters and constants, which compute nothing.
@@ -91,46 +76,40 @@ type stepReport struct {
 // newReport describes a program. final is the program after the last pass that ran.
 func newReport(c *Program, final *ir.Program) *report {
 	p := c.Recorded
-	r := &report{Schedule: c.Schedule, Account: c.Account, Listings: c.Listings, Stages: final.Stages, Cut: c.Cut, PassNotes: c.Notes,
-		Number: c.Number, Name: p.Name, Kind: "training step",
-		OpsRecorded: p.NumOps(), OpsFinal: final.NumOps(),
-		Inputs: len(p.Inputs), Gradients: len(p.Gradients), Loss: p.Loss, Collections: p.Collections,
-	}
+	r := &report{Program: c, Final: final, Kind: "training step"}
 	switch {
 	case !p.OutputsKnown:
 		r.Kind = "not annotated"
-		r.Notes = append(r.Notes, "EPL did not see the GoMLX graph of this program, because nothing in it is annotated: "+
-			"all its outputs count as results, and all of it is one TaskGraph.")
+		r.Unknown = "EPL did not see the GoMLX graph of this program, because nothing in it is annotated: " +
+			"all its outputs count as results, and all of it is one TaskGraph."
 	case !p.IsTraining():
 		r.Kind = "no gradients"
-		r.Notes = append(r.Notes, "EPL knows of no gradients: this evaluates or predicts, or its optimizer is not wrapped by epl.Optimizer.")
+		r.Unknown = "EPL knows of no gradients: this evaluates or predicts, or its optimizer is not wrapped by epl.Optimizer."
 	}
 	if c.Plan != nil && p.IsTraining() {
 		r.Decisions = decisions(c.Plan)
 	}
 	for _, o := range p.Outputs {
-		if o.Updates != nil {
-			r.Updates++
-		} else {
-			r.Results++
-		}
+		r.Updates += one(o.Updates != nil)
 	}
+	r.Results = len(p.Outputs) - r.Updates
 	if c.Err != nil {
 		r.Refused = strings.TrimPrefix(c.Err.Error(), fmt.Sprintf("program %q: ", p.Name))
 	}
-	r.taskGraphs(p, final)
-	r.variables(p)
+	r.taskGraphs()
+	r.variables()
 	switch {
 	case c.Placement != nil:
 		r.Placement = placementSentences(c.Placement, c.Config)
 	case c.Err == nil && !p.IsTraining():
 		r.Placement = []string{"it runs as a whole, on the first device of every worker"}
 	}
-	r.steps(c)
+	r.steps()
 	return r
 }
 
-func (r *report) taskGraphs(p, final *ir.Program) {
+func (r *report) taskGraphs() {
+	p := r.Recorded
 	at := func(t *ir.TaskGraph) *taskGraphReport {
 		if t == nil {
 			return &r.TaskGraphs[len(p.TaskGraphs)]
@@ -143,14 +122,10 @@ func (r *report) taskGraphs(p, final *ir.Program) {
 	outside := taskGraphReport{ID: -1, Title: "outside", Strategy: "-", AnnotatedAt: "nowhere, or shared by several"}
 	r.TaskGraphs = append(r.TaskGraphs, outside)
 	for _, op := range p.Main.Ops {
-		if !op.IsLeaf() {
-			at(op.TaskGraph).Ops[op.Phase]++
-		}
+		at(op.TaskGraph).Ops[op.Phase] += one(!op.IsLeaf())
 	}
-	for _, op := range final.Main.Ops {
-		if !op.IsLeaf() {
-			at(op.TaskGraph).Final[op.Phase]++
-		}
+	for _, op := range r.Final.Main.Ops {
+		at(op.TaskGraph).Final[op.Phase] += one(!op.IsLeaf())
 	}
 	for _, v := range p.Variables {
 		t := at(v.TaskGraph)
@@ -163,7 +138,8 @@ func (r *report) taskGraphs(p, final *ir.Program) {
 	}
 }
 
-func (r *report) variables(p *ir.Program) {
+func (r *report) variables() {
+	p := r.Recorded
 	gradients := map[*ir.Variable]*ir.Value{}
 	for _, g := range p.Gradients {
 		gradients[g.Variable] = g.Value
@@ -182,27 +158,15 @@ func (r *report) variables(p *ir.Program) {
 	}
 }
 
-func (r *report) steps(c *Program) {
-	for _, s := range c.Steps {
-		r.Steps = append(r.Steps, stepReport{Step: s, Why: whyPass(s.Pass)})
-	}
-	if c.Err != nil {
-		return // passes that did not run may be on
-	}
-	for _, name := range passes.Names() {
-		if !slices.ContainsFunc(c.Steps, func(s passes.Step) bool { return s.Pass == name }) {
-			r.Off = append(r.Off, name)
-		}
-	}
-}
-
-func whyPass(name string) string {
+// steps tells what passes did, in the order of the table. If the program was refused, passes that did not run may be on.
+func (r *report) steps() {
 	for _, p := range passes.Table {
-		if p.Name == name {
-			return p.Why
+		if i := slices.IndexFunc(r.Program.Steps, func(s passes.Step) bool { return s.Pass == p.Name }); i >= 0 {
+			r.Steps = append(r.Steps, stepReport{r.Program.Steps[i], p.Why})
+		} else if r.Err == nil {
+			r.Off = append(r.Off, p.Name)
 		}
 	}
-	return ""
 }
 
 func strategyText(t *ir.TaskGraph) string {

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
@@ -55,6 +56,14 @@ func (t *table) write(w *strings.Builder, indent string) {
 			w.WriteString(strings.TrimRight(line+part, " ") + "\n")
 			line = strings.Repeat(" ", before)
 		}
+	}
+}
+
+// section prints the table under a heading, if there are rows.
+func (t *table) section(w *strings.Builder, heading string) {
+	if len(t.rows) > 0 {
+		fmt.Fprintf(w, "\n  %s\n", heading)
+		t.write(w, "    ")
 	}
 }
 

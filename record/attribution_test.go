@@ -23,6 +23,7 @@ import (
 	"github.com/easyparallel/epl/internal/equiv"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
 )
 
@@ -40,7 +41,7 @@ func newBackend(t testing.TB, opts record.Options) (*record.Backend, *compile.En
 		t.Fatal(err)
 	}
 	inner := equiv.Plain()
-	eng := compile.New(compile.Options{Config: cfg, Cluster: cl}, inner)
+	eng := compile.New(compile.Options{Config: cfg, Target: plan.Target{Cluster: cl}}, inner)
 	b := record.NewBackend(inner, eng, opts)
 	eng.Owner = b
 	t.Cleanup(b.Finalize)
