@@ -24,22 +24,29 @@ func (r *report) writeMemory(w *strings.Builder) {
 		t.head = append(t.head, ">"+u.String())
 	}
 	t.head = append(t.head, "when")
-	same := map[schedule.Bytes][]int{}
-	var rows []schedule.PlaceAccount
-	for place, x := range r.Account.Places {
-		if same[x.Peak] == nil {
-			rows = append(rows, x)
-		}
-		same[x.Peak] = append(same[x.Peak], place)
-	}
-	for _, x := range rows {
-		cells := []string{placesText(same[x.Peak]), bytesText(x.Peak.Total())}
+	for _, places := range alike(r.Account) {
+		x := r.Account.Places[places[0]]
+		cells := []string{placesText(places), bytesText(x.Peak.Total())}
 		for _, u := range uses {
 			cells = append(cells, bytesText(x.Peak[u]))
 		}
 		t.row(append(cells, x.Text)...)
 	}
 	t.section(w, "memory of a device, predicted: what lives when most does")
+}
+
+// alike are the places that need the same, in order.
+func alike(a *schedule.Account) (groups [][]int) {
+	at := map[schedule.Bytes]int{}
+	for place, x := range a.Places {
+		i, ok := at[x.Peak]
+		if !ok {
+			i = len(groups)
+			at[x.Peak], groups = i, append(groups, nil)
+		}
+		groups[i] = append(groups[i], place)
+	}
+	return groups
 }
 
 // Needs says what the device needs that needs most, and what for.

@@ -134,17 +134,12 @@ func newMemoryPicture(c *Program, page bool) *memoryPicture {
 	}
 	used := map[string]bool{}
 	course := c.Account.Course()
-	same := map[schedule.Bytes][]int{}
-	for place, x := range c.Account.Places {
-		same[x.Peak] = append(same[x.Peak], place)
-	}
-	for place, x := range c.Account.Places {
-		if same[x.Peak][0] != place {
-			continue
-		}
+	for _, places := range alike(c.Account) {
+		place := places[0]
+		x := c.Account.Places[place]
 		panel := p.panel(c, place, course[place], most)
 		panel.Top = y + 24
-		panel.Label = c.memoryLabel(same[x.Peak])
+		panel.Label = c.memoryLabel(places)
 		panel.When = shorten(fmt.Sprintf("peak %s, at %s", bytesText(x.Peak.Total()), x.Text), memoryLetters-len(panel.Label))
 		for _, b := range panel.Bands {
 			used[b.Class] = true

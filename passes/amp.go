@@ -23,12 +23,14 @@ func amp(p *ir.Program, o Options) (int, error) {
 	if o.AMP == dtypes.InvalidDType || !p.IsTraining() {
 		return 0, nil
 	}
-	a := &mixer{p: p, dtype: o.AMP, name: strings.ToLower(o.AMP.String()), log: o.AMPLog, barriers: o.AMPBarriers,
+	a := &mixer{p: p, dtype: o.AMP, name: strings.ToLower(o.AMP.String()), barriers: o.AMPBarriers,
 		wanted: map[*ir.Value]bool{}, leaves: map[*ir.Value]bool{}, lonely: map[*ir.Value]bool{}, small: map[*ir.Value]bool{},
 		state: map[*ir.Value]precision{}, lows: map[*ir.Value]*ir.Value{}, saved: map[*ir.Value]*ir.Value{}, casts: map[castKey]*ir.Value{},
 		compared: newComparing(), before: map[*ir.Op][]*ir.Op{}, after: map[*ir.Op][]*ir.Op{}, by: map[*ir.Value]*ir.Value{}}
-	if a.log == nil {
-		a.log = func(string) {}
+	a.log = func(format string, args ...any) {
+		if o.AMPLog != nil {
+			o.AMPLog(fmt.Sprintf("epl: amp: "+format, args...))
+		}
 	}
 	unfuseDense(p)
 	a.look()
@@ -38,10 +40,8 @@ func amp(p *ir.Program, o Options) (int, error) {
 		}
 	}
 	n := a.finish()
-	if o.Note != nil {
-		o.Note(fmt.Sprintf("mixed precision: %d of %d float32 ops of forward and backward compute in %s, of them %d dots and convolutions; "+
-			"%d other results are kept in it", a.lowered, a.ops, a.name, a.dots, a.rounds))
-	}
+	o.note(fmt.Sprintf("mixed precision: %d of %d float32 ops of forward and backward compute in %s, of them %d dots and convolutions; "+
+		"%d other results are kept in it", a.lowered, a.ops, a.name, a.dots, a.rounds))
 	return n, nil
 }
 
@@ -63,7 +63,7 @@ type mixer struct {
 	p     *ir.Program
 	dtype dtypes.DType // the low type
 	name  string       // of it
-	log   func(string)
+	log   func(format string, args ...any)
 	// barriers keep what is rounded, see Options.
 	barriers bool
 
@@ -110,15 +110,16 @@ func (a *mixer) look() {
 		a.leaves[v] = true
 	}
 	readers, fullReaders := map[*ir.Value]int{}, map[*ir.Value]int{}
-	for i := len(a.p.Main.Ops) - 1; i >= 0; i-- {
-		op := a.p.Main.Ops[i]
+	for _, op := range slices.Backward(a.p.Main.Ops) {
 		if op.Phase == ir.Apply {
 			continue
 		}
 		c := a.class(op)
 		a.compared.look(op)
 		for _, v := range op.Outputs {
-			a.lonely[v] = readers[v] == fullReaders[v] && (readers[v] <= 1 || !isSum(op))
+			// What several ops read of a sum, as of a residual connection, is worth keeping small.
+			sum := op.Type() == ir.OpAdd || op.Type() == ir.OpSub
+			a.lonely[v] = readers[v] == fullReaders[v] && (readers[v] <= 1 || !sum)
 		}
 		for _, in := range op.Inputs {
 			if is32(in) && (c == low || c == move && a.wanted[op.Outputs[0]]) {
@@ -139,15 +140,6 @@ func (a *mixer) look() {
 	}
 }
 
-// isSum tells whether the op adds two values, as a residual connection does: what several ops read of it is worth keeping small.
-func isSum(op *ir.Op) bool {
-	switch op.Attrs.(type) {
-	case *ir.Add, *ir.Sub:
-		return true
-	}
-	return false
-}
-
 // op decides about one op.
 func (a *mixer) op(op *ir.Op) {
 	reads, gives := slices.ContainsFunc(op.Inputs, is32), slices.ContainsFunc(op.Outputs, is32)
@@ -159,7 +151,7 @@ func (a *mixer) op(op *ir.Op) {
 	inLow, reason := a.decide(op, c)
 	if inLow {
 		a.lower(op)
-		a.log(fmt.Sprintf("epl: amp: %s computes in %s: %s", name, a.name, reason))
+		a.log("%s computes in %s: %s", name, a.name, reason)
 		return
 	}
 	state := neutral
@@ -182,13 +174,13 @@ func (a *mixer) op(op *ir.Op) {
 		if is32(v) {
 			a.small[v] = a.isSmall(op, v)
 			if a.state[v] = state; a.wanted[v] {
-				a.round(v)
+				a.state[v], a.lows[v] = rounded, a.behind(v) // for all who read it: it is stored once, in the low type
 				a.compared.copied[v] = a.compared.ops[op] && !allLow
 				reason += fmt.Sprintf("; dots read its result, which is rounded to %s", a.name)
 			}
 		}
 	}
-	a.log(fmt.Sprintf("epl: amp: %s computes in float32: %s", name, reason))
+	a.log("%s computes in float32: %s", name, reason)
 }
 
 // ofBools tells whether the op casts bools, which every type has: a mask does not ask for float32.
@@ -221,7 +213,7 @@ func (a *mixer) modelCast(op *ir.Op) bool {
 		if a.state[in] == rounded {
 			a.by[out] = a.lows[in]
 			a.dropped++
-			a.log(fmt.Sprintf("epl: amp: %s is not needed: what it casts is %s already", op, a.name))
+			a.log("%s is not needed: what it casts is %s already", op, a.name)
 		}
 	case is32(out) && in.Shape.DType == a.dtype:
 		a.state[out], a.lows[out] = rounded, in
@@ -326,10 +318,9 @@ func (a *mixer) lower(op *ir.Op) {
 		}
 	}
 	v := op.Outputs[0]
-	made := a.p.NewOp(a.attrs(op.Attrs), inputs, a.shape(v))
-	a.before[op] = append(a.before[op], like(op, made))
-	op.Attrs, op.Inputs = &ir.ConvertDType{DType: dtypes.Float32}, []*ir.Value{made.Outputs[0]}
-	a.state[v], a.lows[v] = rounded, made.Outputs[0]
+	made := a.beside(op, a.attrs(op.Attrs), a.shape(v), inputs...)
+	op.Attrs, op.Inputs = &ir.ConvertDType{DType: dtypes.Float32}, []*ir.Value{made}
+	a.state[v], a.lows[v] = rounded, made
 	a.casts[castKey{v, dtypes.Float32, op.TaskGraph, op.Phase}] = v
 	a.lowered++
 }
@@ -375,7 +366,7 @@ func (a *mixer) lowOf(v *ir.Value, user *ir.Op) *ir.Value {
 		if _, ok := v.Op.Attrs.(*ir.BroadcastInDim); ok {
 			attrs, from = a.attrs(v.Op.Attrs), a.lowOf(v.Op.Inputs[0], user)
 		}
-		a.casts[key] = a.beside(user, attrs, from, a.shape(v))
+		a.casts[key] = a.beside(user, attrs, a.shape(v), from)
 	}
 	return a.casts[key]
 }
@@ -399,21 +390,16 @@ func (a *mixer) full(v *ir.Value, user *ir.Op) *ir.Value {
 	}
 	key := castKey{v, dtypes.Float32, user.TaskGraph, user.Phase}
 	if a.casts[key] == nil {
-		a.casts[key] = a.beside(user, &ir.ConvertDType{DType: dtypes.Float32}, from, v.Shape)
+		a.casts[key] = a.beside(user, &ir.ConvertDType{DType: dtypes.Float32}, v.Shape, from)
 	}
 	return a.casts[key]
 }
 
 // beside makes an op in front of the one that reads it.
-func (a *mixer) beside(user *ir.Op, attrs ir.Attrs, from *ir.Value, s shapes.Shape) *ir.Value {
-	made := a.p.NewOp(attrs, []*ir.Value{from}, s)
+func (a *mixer) beside(user *ir.Op, attrs ir.Attrs, s shapes.Shape, from ...*ir.Value) *ir.Value {
+	made := a.p.NewOp(attrs, from, s)
 	a.before[user] = append(a.before[user], like(user, made))
 	return made.Outputs[0]
-}
-
-// round casts a result that was computed in float32 right after, for all who read it: it is stored once, in the low type.
-func (a *mixer) round(v *ir.Value) {
-	a.state[v], a.lows[v] = rounded, a.behind(v)
 }
 
 // behind casts a value to the low type right behind the op that computes it.

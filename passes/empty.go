@@ -13,12 +13,8 @@ import (
 // is known. Backends fail on some ops without elements, and there is nothing to send or to merge either.
 func empty(p *ir.Program) int {
 	concatenated := map[*ir.Value]bool{} // their shape depends on how many instances there are
-	for _, c := range p.Collections {
-		if c.Key == "GlobalConcat" || c.Key == "LocalConcat" {
-			for _, v := range c.Values {
-				concatenated[v] = true
-			}
-		}
+	for _, v := range slices.Concat(p.Collection("GlobalConcat"), p.Collection("LocalConcat")) {
+		concatenated[v] = true
 	}
 	updates := map[*ir.Value]*ir.Value{} // the new value of a variable comes from the variable, and so is where it is
 	for _, x := range p.Variables {
@@ -31,7 +27,7 @@ func empty(p *ir.Program) int {
 		if op.IsLeaf() || slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool { return concatenated[v] }) {
 			continue
 		}
-		if scatters(op) && isEmpty(op.Inputs[2].Shape) {
+		if t := op.Type(); (t == ir.OpScatterSum || t == ir.OpScatterMax || t == ir.OpScatterMin) && isEmpty(op.Inputs[2].Shape) {
 			by[op.Outputs[0]] = put(p, op, p.NewOp(&ir.Identity{}, op.Inputs[:1:1], op.Outputs[0].Shape))
 			continue
 		}
@@ -64,15 +60,6 @@ func computesZeros(op *ir.Op) bool {
 		return slices.ContainsFunc(op.Inputs, none)
 	}
 	return len(op.Outputs) > 0 && !slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool { return !none(v) })
-}
-
-// scatters tells whether the op adds updates to a tensor, or takes their largest or smallest.
-func scatters(op *ir.Op) bool {
-	switch op.Attrs.(type) {
-	case *ir.ScatterSum, *ir.ScatterMax, *ir.ScatterMin:
-		return true
-	}
-	return false
 }
 
 // zeros makes zeros where an op is.

@@ -12,16 +12,9 @@ func fused(p *ir.Program) int {
 	live := analysis.Live(p, nil)
 	by := map[*ir.Value]*ir.Value{}
 	for _, op := range p.Main.Ops {
-		if op.Twin == nil {
-			continue
-		}
-		slice, _ := ir.Between(op.Twin, op.Inputs)
-		for o := range slice {
-			if live[o] && !isCheap(o) {
-				for i, v := range op.Outputs {
-					by[v] = op.Twin[i]
-				}
-				break
+		if op.Twin != nil && WritesOut(op, live) {
+			for i, v := range op.Outputs {
+				by[v] = op.Twin[i]
 			}
 		}
 		op.Twin = nil
@@ -29,11 +22,18 @@ func fused(p *ir.Program) int {
 	return replace(p, by)
 }
 
-// isCheap tells whether an op only moves data: computing it twice is no reason to give up a fused op.
-func isCheap(op *ir.Op) bool {
-	switch op.Attrs.(type) {
-	case *ir.Reshape, *ir.DynamicReshape, *ir.BroadcastInDim, *ir.DynamicBroadcastInDim, *ir.Transpose, *ir.ConvertDType, *ir.Slice, *ir.Identity, *ir.Iota:
-		return true
+// WritesOut tells whether the twin of a fused op takes its place. Computing twice what only moves data is no reason to give up a
+// fused op.
+func WritesOut(op *ir.Op, live map[*ir.Op]bool) bool {
+	parts, _ := ir.Between(op.Twin, op.Inputs)
+	for o := range parts {
+		switch o.Attrs.(type) {
+		case *ir.Reshape, *ir.DynamicReshape, *ir.BroadcastInDim, *ir.DynamicBroadcastInDim, *ir.Transpose, *ir.ConvertDType, *ir.Slice, *ir.Identity, *ir.Iota:
+		default:
+			if live[o] && !o.IsLeaf() {
+				return true
+			}
+		}
 	}
-	return op.IsLeaf()
+	return false
 }

@@ -155,10 +155,8 @@ func (l *localiser) fold(next *ir.Op, state *ir.Value) *ir.Value {
 
 // firstApply is the op in front of which merged values are defined: what needs them comes after.
 func (l *localiser) firstApply() *ir.Op {
-	for _, op := range l.p.Main.Ops {
-		if op.Phase == ir.Apply && !op.IsLeaf() {
-			return op
-		}
+	if i := slices.IndexFunc(l.p.Main.Ops, func(op *ir.Op) bool { return op.Phase == ir.Apply && !op.IsLeaf() }); i >= 0 {
+		return l.p.Main.Ops[i]
 	}
 	return l.end
 }
@@ -182,25 +180,22 @@ func (l *localiser) merge(next *ir.Op, v *ir.Value, way ir.Merge) *ir.Value {
 	w := l.weightFor(next, v, false, way)
 	defer l.at(v, w)()
 	phase, s := v.Op.Phase, v.Shape
-	var m *ir.Value
-	switch {
-	case w != nil:
+	if w != nil {
 		x := l.weighted(next, phase, v, w)
 		sum := l.insert(next, phase, &ir.Merge{How: ir.Sum, Worker: way.Worker}, x.Shape, x)
-		m = l.divided(next, phase, sum, w, s.DType)
-	case way.How == ir.Concat:
-		s = s.Clone()
-		if way.Worker {
-			s.Dimensions[0] *= l.perWorker[0] * l.p.Local.MicroBatches
-		} else {
-			s.Dimensions[0] *= l.p.Local.Instances()
-		}
-		m = l.insert(next, phase, &way, s, v)
-	default:
-		m = l.insert(next, phase, &way, s, v)
+		l.merged[v] = l.divided(next, phase, sum, w, s.DType)
+		return l.merged[v]
 	}
-	l.merged[v] = m
-	return m
+	if way.How == ir.Concat {
+		n := l.p.Local.Instances()
+		if way.Worker {
+			n = l.perWorker[0] * l.p.Local.MicroBatches
+		}
+		s = s.Clone()
+		s.Dimensions[0] *= n
+	}
+	l.merged[v] = l.insert(next, phase, &way, s, v)
+	return l.merged[v]
 }
 
 // gradients merges the gradients, in their order. Those of weighted instances travel as a sum; dividing it belongs to apply, where each
@@ -253,10 +248,7 @@ func (l *localiser) apply() error {
 				}
 				continue
 			}
-			way, err := l.defaultWay(in)
-			if err != nil {
-				return err
-			}
+			way := l.defaultWay(in)
 			if way.Worker {
 				return errors.Errorf("epl: %s is in a Local collection, and the optimizer reads it in %s, which must be the same on all workers; "+
 					"use the Global one", in.Op, op)
@@ -286,10 +278,7 @@ func (l *localiser) outputs() error {
 				return errors.Errorf("epl: the new value of the trainable variable %q (%s) differs between model replicas: "+
 					"wrap the optimizer in epl.Optimizer, and do not update trainable variables outside it", x.Path, v.Op)
 			}
-			way, err := l.defaultWay(v)
-			if err != nil {
-				return err
-			}
+			way := l.defaultWay(v)
 			if x != nil && way.How == ir.Concat {
 				return errors.Errorf("epl: the new value of variable %q cannot be concatenated over instances, as its collection says", x.Path)
 			}
@@ -316,15 +305,15 @@ func (l *localiser) orBefore(m *ir.Value, x *ir.Variable, w *weight, v *ir.Value
 }
 
 // defaultWay is how a varying value is merged if it is no gradient.
-func (l *localiser) defaultWay(v *ir.Value) (ir.Merge, error) {
+func (l *localiser) defaultWay(v *ir.Value) ir.Merge {
 	if way, ok := l.how[v]; ok {
-		return way, nil
+		return way
 	}
 	if analysis.RandomState(v) {
-		return ir.Merge{How: ir.First}, nil
+		return ir.Merge{How: ir.First}
 	}
 	if d := v.Shape.DType; d.IsFloat() || d.IsComplex() {
-		return ir.Merge{How: ir.Mean}, nil
+		return ir.Merge{How: ir.Mean}
 	}
-	return ir.Merge{How: ir.Agree}, nil
+	return ir.Merge{How: ir.Agree}
 }

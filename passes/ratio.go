@@ -138,7 +138,7 @@ func (r *ratios) over(a, b *ir.Value) verdict {
 // divisor looks at what something is divided by. whole: it is one number for the whole batch. The ratio is nil if that is no sum
 // over data alone.
 func (r *ratios) divisor(v *ir.Value) (_ *ratio, whole bool) {
-	for isMoved(v) {
+	for t := v.Op.Type(); t == ir.OpBroadcastInDim || t == ir.OpReshape || t == ir.OpIdentity; t = v.Op.Type() {
 		v = v.Op.Inputs[0]
 	}
 	if !v.Op.Varying || v.Shape.IsDynamic() || v.Shape.Size() != 1 {
@@ -152,15 +152,6 @@ func (r *ratios) divisor(v *ir.Value) (_ *ratio, whole bool) {
 		return nil, true
 	}
 	return &ratio{by: v, sum: sum}, true
-}
-
-// isMoved tells whether a value is another with its elements elsewhere, or more often.
-func isMoved(v *ir.Value) bool {
-	switch v.Op.Attrs.(type) {
-	case *ir.BroadcastInDim, *ir.Reshape, *ir.Identity:
-		return true
-	}
-	return false
 }
 
 // summed goes from a divisor of one element through guards against 0 and scales to the sum over samples; nil if there is none.
@@ -236,39 +227,40 @@ func (r *ratios) isData(v *ir.Value) bool {
 // unweighted looks for a division of what follows from variables by a number of the whole batch, which depends on data alone or in
 // which a mask has part. Nil if there is none.
 func (r *ratios) unweighted(v *ir.Value) *ir.Op {
+	x := firstOf(v, func(v *ir.Value) bool {
+		if v.Op.Type() != ir.OpDiv || r.isData(v.Op.Inputs[0]) {
+			return false
+		}
+		by := v.Op.Inputs[1]
+		_, whole := r.divisor(by)
+		return whole && (r.isData(by) || r.isMasked(by))
+	})
+	if x == nil {
+		return nil
+	}
+	return x.Op
+}
+
+// isMasked tells whether a value depends on an input of booleans.
+func (r *ratios) isMasked(v *ir.Value) bool {
+	return firstOf(v, func(v *ir.Value) bool { return v.Shape.DType == dtypes.Bool && slices.Contains(r.p.Inputs, v) }) != nil
+}
+
+// firstOf is the first value that is found, of v and of what it is computed from as far as that varies; nil if there is none.
+func firstOf(v *ir.Value, is func(*ir.Value) bool) (found *ir.Value) {
 	seen := map[*ir.Value]bool{}
-	var found *ir.Op
 	var look func(v *ir.Value)
 	look = func(v *ir.Value) {
 		if seen[v] || found != nil || !v.Op.Varying {
 			return
 		}
 		seen[v] = true
-		if _, ok := v.Op.Attrs.(*ir.Div); ok && !r.isData(v.Op.Inputs[0]) {
-			by := v.Op.Inputs[1]
-			if _, whole := r.divisor(by); whole && (r.isData(by) || r.isMasked(by)) {
-				found = v.Op
-				return
-			}
+		if is(v) {
+			found = v
+			return
 		}
 		v.Op.Uses(look)
 	}
 	look(v)
 	return found
-}
-
-// isMasked tells whether a value depends on an input of booleans.
-func (r *ratios) isMasked(v *ir.Value) (yes bool) {
-	seen := map[*ir.Value]bool{}
-	var look func(v *ir.Value)
-	look = func(v *ir.Value) {
-		if seen[v] || yes || !v.Op.Varying {
-			return
-		}
-		seen[v] = true
-		yes = v.Shape.DType == dtypes.Bool && slices.Contains(r.p.Inputs, v)
-		v.Op.Uses(look)
-	}
-	look(v)
-	return yes
 }

@@ -75,8 +75,7 @@ func (a *attacher) put(op *ir.Op, stage int) {
 // follows the loss, which follows the logits.
 func (a *attacher) join() {
 	readers := map[*ir.Op]*ir.Op{}
-	for i := len(a.p.Main.Ops) - 1; i >= 0; i-- {
-		op := a.p.Main.Ops[i]
+	for _, op := range slices.Backward(a.p.Main.Ops) {
 		if op.IsLeaf() || op.Phase != ir.Forward {
 			continue
 		}
@@ -226,8 +225,7 @@ func (a *attacher) forward() (n int) {
 		}
 		return a.reader[op]
 	}
-	for i := len(a.p.Main.Ops) - 1; i >= 0; i-- {
-		op := a.p.Main.Ops[i]
+	for _, op := range slices.Backward(a.p.Main.Ops) {
 		if op.IsLeaf() || op.Phase != ir.Forward {
 			continue
 		}

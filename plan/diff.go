@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -94,9 +95,12 @@ func diffCosts(a, b Costs) string {
 	}
 	bytes := func(n int64) string { return humanize.Bytes(n) }
 	row("devices of a replica", int64(len(a.Devices)), int64(len(b.Devices)), func(n int64) string { return fmt.Sprint(n) })
-	row("memory of the device that needs most", a.peak(), b.peak(), bytes)
-	for _, use := range uses(a, b) {
-		row("  for "+use, a.most(use), b.most(use), bytes)
+	x, y := a.worst(), b.worst()
+	row("memory of the device that needs most", x.Peak, y.Peak, bytes)
+	uses := maps.Clone(x.Uses)
+	maps.Copy(uses, y.Uses)
+	for _, use := range slices.Sorted(maps.Keys(uses)) {
+		row("  for "+use, x.Uses[use], y.Uses[use], bytes)
 	}
 	row("flops of a replica, a micro-batch", a.flops(), b.flops(), flopsText)
 	for _, what := range []string{GradientsMerged, sentBetween, exchangedInStage, weightsGathered} {
@@ -109,7 +113,8 @@ func diffCosts(a, b Costs) string {
 }
 
 // worst is the device that needs the most memory.
-func (c Costs) worst() (d DeviceCost) {
+func (c Costs) worst() DeviceCost {
+	d := DeviceCost{Uses: map[string]int64{}}
 	for _, x := range c.Devices {
 		if x.Peak > d.Peak {
 			d = x
@@ -118,8 +123,6 @@ func (c Costs) worst() (d DeviceCost) {
 	return d
 }
 
-func (c Costs) peak() int64           { return c.worst().Peak }
-func (c Costs) most(use string) int64 { return c.worst().Uses[use] }
 func (c Costs) flops() (n int64) {
 	for _, x := range c.Devices {
 		n += x.ForwardFlops + x.BackwardFlops
@@ -134,17 +137,4 @@ func (c Costs) traffic(what string) int64 {
 		}
 	}
 	return 0
-}
-
-// uses are what the memory of either plan is for.
-func uses(a, b Costs) (all []string) {
-	for _, c := range []Costs{a, b} {
-		for use := range c.worst().Uses {
-			if !slices.Contains(all, use) {
-				all = append(all, use)
-			}
-		}
-	}
-	slices.Sort(all)
-	return all
 }

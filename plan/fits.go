@@ -8,6 +8,7 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 )
 
@@ -43,24 +44,18 @@ func (c Cluster) String() string {
 	for _, devices := range c.Workers {
 		counts = append(counts, fmt.Sprint(len(devices)))
 	}
-	workers := fmt.Sprintf("%d workers", len(counts))
-	if len(counts) == 1 {
-		workers = "1 worker"
-	}
+	text, first := words.Count(len(counts), "worker")+" with ", c.Workers[0]
 	if len(slices.Compact(slices.Clone(counts))) > 1 {
-		return workers + " with " + strings.Join(counts, ", ") + " devices"
+		return text + strings.Join(counts, ", ") + " devices"
 	}
-	devices, each, gaps := "devices", " each", ""
-	if counts[0] == "1" {
-		devices = "device"
+	text += words.Count(len(first), "device")
+	if len(counts) > 1 {
+		text += " each"
 	}
-	if len(counts) == 1 {
-		each = ""
+	if first[len(first)-1] >= len(first) { // some are left out
+		text += fmt.Sprintf(" (%s)", strings.Trim(fmt.Sprint(first), "[]"))
 	}
-	if last := c.Workers[0][len(c.Workers[0])-1]; last >= len(c.Workers[0]) {
-		gaps = fmt.Sprintf(" (%s)", strings.Trim(fmt.Sprint(c.Workers[0]), "[]"))
-	}
-	return workers + " with " + counts[0] + " " + devices + each + gaps
+	return text
 }
 
 // fitsProgram refuses a plan that was made for another program, and says what is other, in what a user knows.

@@ -1,9 +1,9 @@
 package plan
 
 import (
-	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/ir/analysis"
+	"github.com/easyparallel/epl/passes"
 )
 
 // view is the program as it will run: without what nothing needs, and with fused ops or the written-out twins that
@@ -17,8 +17,7 @@ type view struct {
 	by    map[*ir.Value]*ir.Value // results of fused ops that do not run to those of their twins
 }
 
-// viewOf decides as the passes do: a twin takes the place of its fused op if gradients have parts of it computed
-// anyway.
+// viewOf finds what the passes will make of fused ops.
 func viewOf(p *ir.Program) *view {
 	v := &view{p: p, stead: map[*ir.Op]*ir.Op{}, by: map[*ir.Value]*ir.Value{}}
 	v.live = analysis.Live(p, v.of)
@@ -26,29 +25,20 @@ func viewOf(p *ir.Program) *view {
 		if op.Twin == nil {
 			continue
 		}
-		parts, _ := ir.Between(op.Twin, op.Inputs)
-		computed := false
-		for o := range parts {
-			computed = computed || v.live[o] && !onlyMoves(o)
-		}
-		if computed {
+		if passes.WritesOut(op, v.live) {
 			v.stead[op] = op.Twin[0].Op
 			for i, out := range op.Outputs {
 				v.by[out] = op.Twin[i]
 			}
 			continue
 		}
+		parts, _ := ir.Between(op.Twin, op.Inputs)
 		for o := range parts {
 			v.stead[o] = op
 		}
 	}
 	v.live = analysis.Live(p, v.of)
 	return v
-}
-
-func onlyMoves(op *ir.Op) bool {
-	_, converts := op.Attrs.(*ir.ConvertDType)
-	return converts || cost.Of(op).Flops == 0
 }
 
 // of is the value that is read in the place of x.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pkg/errors"
@@ -138,8 +139,7 @@ func (d *divider) forward() {
 		}
 	}
 	first := map[*ir.Op]int{} // of those that read an op, in its stage
-	for i := len(d.p.Main.Ops) - 1; i >= 0; i-- {
-		op := d.p.Main.Ops[i]
+	for _, op := range slices.Backward(d.p.Main.Ops) {
 		if op.IsLeaf() || op.Phase != ir.Forward {
 			continue
 		}

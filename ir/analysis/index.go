@@ -17,7 +17,6 @@ type Index struct {
 	stages   map[*ir.TaskGraph]int
 	position map[*ir.Op]int
 	users    map[*ir.Value][]*ir.Op
-	live     map[*ir.Op]bool
 	flow     map[*ir.Op]flow
 	crossing map[*ir.Value]bool
 	regions  int
@@ -67,14 +66,6 @@ func (x *Index) Users(v *ir.Value) []*ir.Op {
 		}
 	}
 	return x.users[v]
-}
-
-// Live tells whether anything needs the op: see [Live].
-func (x *Index) Live(op *ir.Op) bool {
-	if x.live == nil {
-		x.live = Live(x.p, nil)
-	}
-	return x.live[op]
 }
 
 // Crossing are the values of forward that are read in a later region of forward. The caller must not change them.
