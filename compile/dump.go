@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -99,38 +98,28 @@ func (d *dump) write() error {
 	if d.dir == "" {
 		return nil
 	}
-	for _, s := range d.stages {
-		if err := d.file(s.File, []byte(s.Program.String())); err != nil {
-			return err
-		}
-	}
-	if s := d.c.Schedule; s != nil {
-		if err := d.file(d.base+"-schedule.txt", []byte(s.String())); err != nil {
-			return err
-		}
-	}
-	if list := d.c.Listings; len(list) > 0 {
-		var text strings.Builder
-		for _, l := range list {
-			text.WriteString(l.String() + "\n")
-		}
-		if err := d.file(d.base+".steps", []byte(text.String())); err != nil {
-			return err
-		}
-	}
-	var page bytes.Buffer
+	var page, steps strings.Builder
 	if err := d.c.WritePage(&page, d.stages); err != nil {
 		return err
 	}
-	name := d.base + ".html"
-	if err := d.file(name, page.Bytes()); err != nil {
-		return err
+	for _, l := range d.c.Listings {
+		steps.WriteString(l.String() + "\n")
 	}
-	d.c.Page = filepath.Join(d.dir, name)
+	files := [][2]string{{d.base + ".html", page.String()}, {d.base + ".steps", steps.String()}}
+	if s := d.c.Schedule; s != nil {
+		files = append(files, [2]string{d.base + "-schedule.txt", s.String()})
+	}
+	for _, s := range d.stages {
+		files = append(files, [2]string{s.File, s.Program.String()})
+	}
+	for _, f := range files {
+		if f[1] == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(d.dir, f[0]), []byte(f[1]), 0o644); err != nil {
+			return errors.Wrapf(err, "epl: EPL_DUMP=%q: cannot write a program down", d.dir)
+		}
+	}
+	d.c.Page = filepath.Join(d.dir, files[0][0])
 	return nil
-}
-
-func (d *dump) file(name string, content []byte) error {
-	err := os.WriteFile(filepath.Join(d.dir, name), content, 0o644)
-	return errors.Wrapf(err, "epl: EPL_DUMP=%q: cannot write a program down", d.dir)
 }

@@ -62,9 +62,8 @@ type Options struct {
 // Compiled is what became of one program.
 type Compiled struct {
 	explain.Program
-	source   *ir.Program // as GoMLX built it, without the stages of a cut
-	warnings [][2]string // kind and sentence
-	stepper  int         // which training program of a job it is, from 1
+	source  *ir.Program // as GoMLX built it, without the stages of a cut
+	stepper int         // which training program of a job it is, from 1
 }
 
 func newCompiled(p *ir.Program, number int, cfg *config.Config) *Compiled {
@@ -171,12 +170,12 @@ func (e *Engine) compile(c *Compiled) (exec compute.Executable, err error) {
 	if err := e.plan(c, d.add); err != nil {
 		return nil, err
 	}
-	if e.opts.Job == nil || e.opts.Job.Worker == 0 { // the others have the same programs
+	if e.opts.Config.AMP.DebugLog && (e.opts.Job == nil || e.opts.Job.Worker == 0) { // the others have the same programs
 		for _, line := range c.AMP {
 			fmt.Fprintln(os.Stderr, line)
 		}
 	}
-	for _, w := range c.warnings {
+	for _, w := range c.Warnings {
 		e.Notice(w[0], "epl: "+w[1], true)
 	}
 	if e.opts.Plan != "" && c.Recorded.IsTraining() {
@@ -214,12 +213,6 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) e
 	c.source = c.Recorded
 	t := o.Target
 	t.Look = look
-	t.Table = func(head []string, rows [][]string) { c.Notes = append(c.Notes, explain.NoteTable(head, rows)) }
-	t.Note = func(line string) { c.Notes = append(c.Notes, line) }
-	t.Warn = func(kind, line string) { c.warnings = append(c.warnings, [2]string{kind, line}) }
-	if o.Config.AMP.DebugLog {
-		t.AMP = func(line string) { c.AMP = append(c.AMP, line) }
-	}
 	var r *plan.Result
 	var err error
 	if o.Pinned != nil && c.source.IsTraining() {
@@ -233,16 +226,17 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) e
 	if err != nil {
 		return err
 	}
+	note := func(line string) { c.Notes = append(c.Notes, plan.Note{Line: line}) }
 	switch a := o.Config.AMP; {
 	case a.Level == "" || !c.Recorded.IsTraining():
 	case !a.LossScale.Dynamic:
-		c.Notes = append(c.Notes, fmt.Sprintf("loss scale: %s; a step whose gradients are not finite is skipped, many in a row are warned of", a.LossScale))
+		note(fmt.Sprintf("loss scale: %s; a step whose gradients are not finite is skipped, many in a row are warned of", a.LossScale))
 	case a.DType == config.Float16:
-		c.Notes = append(c.Notes, "loss scale: dynamic; a step whose gradients are not finite is skipped and halves it, many good ones double it; "+
+		note("loss scale: dynamic; a step whose gradients are not finite is skipped and halves it, many good ones double it; " +
 			"many skipped ones in a row are warned of")
 	}
 	if c.Schedule != nil && o.Config.Offload.Level != "" {
-		c.Notes = append(c.Notes, explain.Offloaded(c.Schedule))
+		note(explain.Offloaded(c.Schedule))
 	}
 	if Decided != nil && c.source.IsTraining() {
 		Decided(c.source, c.Plan, o.Target)

@@ -21,8 +21,6 @@ type Program struct {
 	plan.Result
 	Plan   *plan.Plan // all that was decided
 	Number int        // of the program in its process, from 1
-	Notes  []string   // what passes have to say
-	AMP    []string   // the decisions of mixed precision, if amp.debug_log is on
 	Err    error      // why it was refused, if it was
 	Page   string     // the page of EPL_DUMP about it; "" if there is none
 	Config *config.Config
@@ -49,7 +47,7 @@ func (c *Program) PlanText(unfit error) string {
 	if unfit != nil {
 		fmt.Fprintf(&w, "\nit does not fit: %s\n", strings.TrimPrefix(errors.Cause(unfit).Error(), "epl: "))
 	}
-	if len(c.AMP) > 0 {
+	if c.Config.AMP.DebugLog && len(c.AMP) > 0 {
 		w.WriteString("\namp.debug_log\n")
 		for _, line := range c.AMP {
 			fmt.Fprintf(&w, "  %s\n", strings.TrimPrefix(line, "epl: amp: "))

@@ -66,20 +66,13 @@ func (r *report) writeSchedule(w *strings.Builder) {
 // writeNotes prints what passes have to say.
 func (r *report) writeNotes(w *strings.Builder) {
 	for _, n := range r.Program.Notes {
-		if strings.Contains(n, "\n") {
-			w.WriteString(n)
+		if n.Head != nil {
+			t := table{n.Head, n.Rows}
+			t.write(w, "    ")
 		} else {
-			sentence(w, n)
+			sentence(w, n.Line)
 		}
 	}
-}
-
-// NoteTable is a note that is a table, as it is printed.
-func NoteTable(head []string, rows [][]string) string {
-	var w strings.Builder
-	t := table{head: head, rows: rows}
-	t.write(&w, "    ")
-	return w.String()
 }
 
 func (r *report) writeInstance(w *strings.Builder) {

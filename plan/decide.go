@@ -20,7 +20,7 @@ import (
 	"github.com/easyparallel/epl/schedule"
 )
 
-// Target is what a plan is made for besides the program, and who is told on the way.
+// Target is what a plan is made for besides the program.
 type Target struct {
 	Cluster *cluster.Cluster
 	Passes  passes.Set
@@ -37,11 +37,13 @@ type Target struct {
 
 	// Look sees the program on its way.
 	Look func(name, why string, p *ir.Program)
-	// Note, Table, Warn and AMP are told what passes say: see [passes.Options].
-	Note  func(line string)
-	Table func(head []string, rows [][]string)
-	Warn  func(kind, line string)
-	AMP   func(line string)
+}
+
+// Note is something that a user should know of a plan: a sentence, or a table. A heading that starts with ">" is of numbers.
+type Note struct {
+	Line string
+	Head []string
+	Rows [][]string
 }
 
 // Result is what a plan makes of a program. After an error it has what there was before.
@@ -54,6 +56,9 @@ type Result struct {
 	Schedule  *schedule.Program // how it runs, if not once on one device
 	Account   *schedule.Account // what it needs of memory
 	Listings  []*emit.Listing   // what devices make of it, or of its segments, if they can tell
+	Notes     []Note
+	Warnings  [][2]string // kind and sentence of what users should know without asking
+	AMP       []string    // what mixed precision decided about ops
 }
 
 // Decide decides how a program runs, and does to it what it decided. It is a pure function, also for a cluster that is only
@@ -126,11 +131,16 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (r *Result, err error)
 			pl.Choices = o.Choices
 			return err
 		}
-		o.Note = func(line string) {
+	}
+	o.Note = func(line string) {
+		r.Notes = append(r.Notes, Note{Line: line})
+		if decide {
 			pl.Notes = append(pl.Notes, line)
-			t.note(line)
 		}
 	}
+	o.Table = func(head []string, rows [][]string) { r.Notes = append(r.Notes, Note{Head: head, Rows: rows}) }
+	o.Warn = func(kind, line string) { r.Warnings = append(r.Warnings, [2]string{kind, line}) }
+	o.AMPLog = func(line string) { r.AMP = append(r.AMP, line) }
 	r.Steps, err = passes.Run(final, t.Passes, o, func(pass passes.Pass, p *ir.Program) {
 		t.look(pass.Name, pass.Why, p)
 		if decide && pass.Name == "taskgraphs" {
@@ -153,12 +163,6 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (r *Result, err error)
 func (t Target) look(name, why string, p *ir.Program) {
 	if t.Look != nil {
 		t.Look(name, why, p)
-	}
-}
-
-func (t Target) note(line string) {
-	if t.Note != nil {
-		t.Note(line)
 	}
 }
 
@@ -234,8 +238,7 @@ func (pl *Plan) passOptions(cfg *config.Config, t Target, s seats) passes.Option
 		Regions: cfg.Zero.Level == config.ZeroV2 || offload,
 		Zero:    zeroLevels[cfg.Zero.Level], OneBucket: comm.MaxSplits == 1, Offload: offload,
 		ApplyGroups: cfg.Optimizer.NumApplyGroup, Timeline: t.Timeline,
-		AMP: HalfType(cfg.AMP), AMPBarriers: !pl.Cluster.AsWritten, AMPLog: t.AMP,
-		Table: t.Table, Note: t.Note, Warn: t.Warn, Choices: pl.Choices,
+		AMP: HalfType(cfg.AMP), AMPBarriers: !pl.Cluster.AsWritten, Choices: pl.Choices,
 	}
 }
 
