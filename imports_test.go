@@ -72,11 +72,14 @@ var mayImport = map[string][]string{
 	"cost":  {"ir"},
 	"shard": {"ir", "ir/analysis", "cost"},
 
+	// Plays lists of whatever.
+	"schedule/play": {},
+
 	// The pipeline. They meet in the IR and do not know each other.
 	"record":   {"ir"},
 	"passes":   {"ir", "ir/analysis", "cost", "shard", "internal/words"},
 	"emit":     {"ir"},
-	"schedule": {"ir", "ir/analysis"},
+	"schedule": {"ir", "ir/analysis", "schedule/play"},
 	"plan":     {"config", "cluster", "ir", "ir/analysis", "cost", "shard", "passes", "emit", "schedule", "internal/version", "internal/words"}, // decides, and has passes and schedule apply it
 	"cpu":      {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                     // compiles what emit would
 	"runtime":  {"ir", "schedule", "emit", "comm", "trace", "worker"},                                                                           // the end of it: it executes what the others made

@@ -1,5 +1,10 @@
 package ir
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Segment is a piece of a function that can be compiled and run by itself: it takes Inputs and computes Outputs.
 type Segment struct {
 	Name string
@@ -17,18 +22,31 @@ type Segment struct {
 // Everything that runs a program in pieces (data parallelism, pipelines, recomputation, overlapped communication)
 // comes down to cuts.
 func Cut(f *Func, name string, keep func(*Op) bool, outputs []*Value) *Segment {
+	at := make(map[*Op]int, len(f.Ops))
+	for i, op := range f.Ops {
+		at[op] = i
+	}
+	return CutBy(func(op *Op) int { return at[op] }, f, name, keep, outputs)
+}
+
+// CutBy is [Cut] for those who know where ops stand in f. It looks only at ops that it takes.
+func CutBy(position func(*Op) int, f *Func, name string, keep func(*Op) bool, outputs []*Value) *Segment {
 	s := &Segment{Name: name, Outputs: outputs}
 	needed := map[*Op]bool{}
-	isInput := map[*Value]bool{}
-	need := func(v *Value) {
-		if v.Op.Func != f {
-			return // local to a closure that comes along whole
+	var need func(*Value)
+	need = func(v *Value) {
+		if v.Op.Func != f || needed[v.Op] {
+			return // the first: local to a closure that comes along whole
 		}
-		_, isConst := v.Op.Attrs.(*Constant)
-		switch {
-		case isConst || !v.Op.isGiven() && keep(v.Op):
+		if _, isConst := v.Op.Attrs.(*Constant); isConst || !v.Op.isGiven() && keep(v.Op) {
 			needed[v.Op] = true
-		case !isInput[v]:
+			s.Ops = append(s.Ops, v.Op)
+			v.Op.Uses(need)
+		}
+	}
+	isInput := map[*Value]bool{}
+	input := func(v *Value) {
+		if v.Op.Func == f && !needed[v.Op] && !isInput[v] {
 			isInput[v] = true
 			s.Inputs = append(s.Inputs, v)
 		}
@@ -36,16 +54,12 @@ func Cut(f *Func, name string, keep func(*Op) bool, outputs []*Value) *Segment {
 	for _, o := range outputs {
 		need(o)
 	}
-	// Ops come in order, so users are met before what they use when walking backwards.
-	for i := len(f.Ops) - 1; i >= 0; i-- {
-		if op := f.Ops[i]; needed[op] {
-			op.Uses(need)
-		}
+	for _, o := range outputs {
+		input(o)
 	}
-	for _, op := range f.Ops {
-		if needed[op] {
-			s.Ops = append(s.Ops, op)
-		}
+	slices.SortFunc(s.Ops, func(x, y *Op) int { return cmp.Compare(position(x), position(y)) })
+	for _, op := range slices.Backward(s.Ops) {
+		op.Uses(input)
 	}
 	return s
 }

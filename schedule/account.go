@@ -1,13 +1,16 @@
 package schedule
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule/play"
 )
 
 // Account is what the devices of a model replica need of memory in a step.
@@ -51,15 +54,21 @@ const SmallBytes = 64 << 10
 // its sender can know that it was taken: nobody says how fast other devices are. plans are what devices plan for each segment;
 // nil: they plan nothing.
 func (s *Program) Account(p *ir.Program, t Traffic, plans []*Footprint) *Account {
-	a := &Account{again: func(keep bool) []*counter { return s.play(p, t, plans, keep) }}
-	for place, c := range a.again(false) {
-		x := PlaceAccount{Peak: c.books.Peak, Most: c.books.Most, At: c.peak, Text: "its start"}
+	return newAccount(func(keep bool) []*counter { return s.count(p, t, plans, keep) })
+}
+
+func newAccount(again func(keep bool) []*counter) *Account {
+	a := &Account{again: again}
+	for place, c := range again(false) {
+		x := PlaceAccount{Peak: c.books.Peak, Most: c.books.Most, At: c.peak}
+		var when []string
 		if c.peak >= 0 {
-			x.Text = s.Text(s.Places[place][c.peak])
+			when = append(when, c.s.Text(c.s.Places[place][c.peak]))
 		}
 		if c.op != nil {
-			x.Text += ", " + c.op.String()
+			when = append(when, c.op.String())
 		}
+		x.Text = cmp.Or(strings.Join(when, ", "), "its start")
 		a.Places = append(a.Places, x)
 	}
 	return a
@@ -78,57 +87,26 @@ func (s *Program) Profiles(l *Ledger, plans []*Footprint) []*Profile {
 	return profiles
 }
 
-// play plays the lists through.
-func (s *Program) play(p *ir.Program, t Traffic, plans []*Footprint, keep bool) (all []*counter) {
+// count plays the lists through.
+func (s *Program) count(p *ir.Program, t Traffic, plans []*Footprint, keep bool) []*counter {
 	l := NewLedger(p)
 	profiles := s.Profiles(l, plans)
-	g := newNews(s)
+	a := &accountant{Flow: play.Clocks[event](len(s.Places)), taken: map[event]taken{}}
 	for place := range s.Places {
-		c := &counter{s: s, ledger: l, profiles: profiles, traffic: t, place: place, news: g, have: map[Slot]bool{}, sent: map[Slot][]taken{}, at: -1, peak: -1, keep: keep}
-		c.addAll(s.Arena(profiles, place))
-		for _, x := range s.Variables {
-			if v := x.At(place); v != nil && !x.Host {
-				c.put(Slot{v, Once})
-			}
-		}
-		c.at = 0
-		all = append(all, c)
+		c := &counter{accountant: a, s: s, ledger: l, profiles: profiles, traffic: t, place: place, have: map[Slot]bool{}, sent: map[Slot][]event{}, at: -1, peak: -1, keep: keep}
+		c.addAll(s.Arena(profiles, place), 1)
+		a.counters = append(a.counters, c)
 	}
-	for moved := true; moved; { // as Check does, which has found that all come to their end
-		moved = false
-		for place, c := range all {
-			for list := s.Places[place]; c.at < len(list) && g.hears(place, c.at); c.at++ {
-				c.do(list[c.at])
-				g.tells(place, c.at)
-				moved = true
-			}
-		}
+	s.residents(func(place int, at Slot) { a.counters[place].put(at) })
+	if stops, _ := s.play(a); len(stops) > 0 {
+		panic(errors.Errorf("epl: internal error: the account of schedule %q, which was not checked, stops at instruction %d of device %d", s.Name, stops[0].At, stops[0].List))
 	}
-	for place, c := range all {
-		if c.at < len(s.Places[place]) {
-			panic(errors.Errorf("epl: internal error: the account of schedule %q stops at %q on device %d", s.Name, s.Text(s.Places[place][c.at]), place))
-		}
-	}
-	return all
+	return a.counters
 }
 
 // WholeAccount is that of a program that runs as a whole on one device. A training step is given its data to keep, and the
 // variables that it changes. f is what the device plans for it; nil: nothing.
 func WholeAccount(p *ir.Program, f *Footprint) *Account {
-	a := &Account{again: func(keep bool) []*counter { return []*counter{playWhole(p, f, keep)} }}
-	c := a.again(false)[0]
-	x := PlaceAccount{Peak: c.books.Peak, Most: c.books.Most, At: -1, Text: "its start"}
-	if c.op != nil {
-		x.Text = c.op.String()
-	}
-	a.Places = append(a.Places, x)
-	return a
-}
-
-// playWhole plays a program that runs as a whole.
-func playWhole(p *ir.Program, f *Footprint, keep bool) *counter {
-	l := NewLedger(p)
-	c := &counter{at: -1, keep: keep}
 	keeps := map[*ir.Value]bool{}
 	for _, x := range p.Variables {
 		keeps[x.Param] = x.Update != nil
@@ -136,13 +114,16 @@ func playWhole(p *ir.Program, f *Footprint, keep bool) *counter {
 	for _, v := range p.Inputs {
 		keeps[v] = p.IsTraining()
 	}
-	for _, v := range p.Main.Params {
-		c.add(l.Use(v), v.Bytes())
-	}
-	whole := l.Whole(p, f)
-	c.addAll(whole.Arena())
-	c.segment(whole, func(i int) bool { return keeps[p.Main.Params[i]] })
-	return c
+	return newAccount(func(keep bool) []*counter {
+		l, c := NewLedger(p), &counter{at: -1, peak: -1, keep: keep}
+		for _, v := range p.Main.Params {
+			c.add(l.Use(v), v.Bytes())
+		}
+		whole := l.Whole(p, f)
+		c.addAll(whole.Arena(), 1)
+		c.segment(whole, func(i int) bool { return keeps[p.Main.Params[i]] })
+		return []*counter{c}
+	})
 }
 
 // Whole is the profile of a program that runs as a whole; its parameters are the inputs.
@@ -151,17 +132,34 @@ func (l *Ledger) Whole(p *ir.Program, f *Footprint) *Profile {
 	return l.Profile(&ir.Segment{Inputs: p.Main.Params, Ops: ops, Outputs: p.Main.Outputs}, f)
 }
 
-// counter plays one list.
+// accountant is the observer that counts bytes. It knows what devices know of each other.
+type accountant struct {
+	*play.Flow[event, []int]
+	counters []*counter
+	taken    map[event]taken // what others gave, when it is taken
+}
+
+// taken is the instruction of a list after which others no longer read what it was given, or gave.
+type taken struct{ list, at int }
+
+// Do counts what an instruction takes.
+func (a *accountant) Do(list, at int, s play.Step[event]) error {
+	err := a.Flow.Do(list, at, s)
+	a.counters[list].do(at, s)
+	return err
+}
+
+// counter counts the bytes of one list.
 type counter struct {
+	*accountant
 	s        *Program
 	ledger   *Ledger
 	profiles []*Profile
 	traffic  Traffic
 	place    int
-	news     *news
 	books    Books
 	have     map[Slot]bool
-	sent     map[Slot][]taken // of what it has
+	sent     map[Slot][]event // of what it has: how others take it
 	outbox   []outgoing       // what others may still read, and nobody here needs
 	at, peak int              // the instruction that is played, and that of the peak
 	op       *ir.Op           // of the peak
@@ -169,11 +167,10 @@ type counter struct {
 	course   []Sample
 }
 
-// outgoing is a value on its way to others.
+// outgoing is a value on its way to others. It may come back and be given again before all have taken it.
 type outgoing struct {
-	use   Use
-	bytes int64
-	by    []taken
+	*ir.Value
+	by []event
 }
 
 func (c *counter) note(peak bool, op *ir.Op) {
@@ -189,10 +186,10 @@ func (c *counter) add(use Use, bytes int64) {
 	}
 }
 
-func (c *counter) addAll(bytes Bytes) {
+func (c *counter) addAll(bytes Bytes, sign int64) {
 	for use, n := range bytes {
 		if n != 0 {
-			c.add(Use(use), n)
+			c.add(Use(use), sign*n)
 		}
 	}
 }
@@ -214,43 +211,42 @@ func (c *counter) segment(p *Profile, keeps func(input int) bool) {
 func (c *counter) put(at Slot) {
 	if !given(at.Value) && !c.have[at] {
 		c.have[at] = true
-		c.add(c.ledger.Use(at.Value), at.Value.Bytes())
+		c.add(c.ledger.Use(at.Value), c.s.bytes(at.Value, c.place))
 	}
 }
 
 // drop takes a value off the books, as soon as nobody reads it any more.
 func (c *counter) drop(at Slot) {
-	if !c.have[at] {
-		return
+	if c.have[at] {
+		delete(c.have, at)
+		if out := (outgoing{at.Value, c.sent[at]}); !c.gone(out) {
+			c.outbox = append(c.outbox, out)
+		}
 	}
-	delete(c.have, at)
-	out := outgoing{c.ledger.Use(at.Value), at.Value.Bytes(), c.sent[at]}
-	if c.sending(out.by) {
-		c.outbox = append(c.outbox, out)
-		return
+}
+
+// gone takes off the books what nobody here needs, unless somebody else may not have taken it yet.
+func (c *counter) gone(x outgoing) bool {
+	if c.sending(x.by) {
+		return false
 	}
-	c.add(out.use, -out.bytes)
+	c.add(c.ledger.Use(x.Value), -c.s.bytes(x.Value, c.place))
+	return true
 }
 
 // sending tells whether somebody may not have taken a value yet.
-func (c *counter) sending(by []taken) bool {
-	return slices.ContainsFunc(by, func(x taken) bool { return !c.news.knows(c.place, x) })
-}
-
-// reap lets go of what was taken by now.
-func (c *counter) reap() {
-	c.outbox = slices.DeleteFunc(c.outbox, func(x outgoing) bool {
-		over := !c.sending(x.by)
-		if over {
-			c.add(x.use, -x.bytes)
-		}
-		return over
+func (c *counter) sending(by []event) bool {
+	return slices.ContainsFunc(by, func(e event) bool {
+		x, ok := c.taken[e]
+		return !ok || c.At[c.place][x.list] <= x.at
 	})
 }
 
 // do plays an instruction: what it needs meanwhile, what it makes, and what dies after it.
-func (c *counter) do(in Instr) {
-	c.reap()
+func (c *counter) do(at int, step play.Step[event]) {
+	c.at = at
+	in := c.s.Places[c.place][at]
+	c.outbox = slices.DeleteFunc(c.outbox, c.gone)
 	c.sample(nil, Bytes{})
 	switch in.Kind {
 	case Run:
@@ -260,16 +256,20 @@ func (c *counter) do(in Instr) {
 	case Merge:
 		c.merge(in)
 	case Wait:
-		c.pending(in.Bucket, -1)
+		c.addAll(c.s.Pending(c.ledger, in.Bucket, c.place), -1)
 	case Send:
 		if t := c.s.Transfers[in.Transfer]; !t.Input {
 			at := c.s.slot(t.Value, in.Micro)
-			c.sent[at] = append(c.sent[at], c.news.taking(in))
+			c.sent[at] = append(c.sent[at], step.Tells...)
 		}
+	case Receive:
+		c.taken[step.Needs[0]] = taken{c.place, at}
 	case Exchange:
 		if a := in.Op.Attrs.(*ir.Exchange); a.Replicas && a.How == ir.AllGatherOf { // other model replicas read the part
-			at := c.s.slot(inputAt(in.Op, c.place), in.Micro)
-			c.sent[at] = append(c.sent[at], taken{c.place, c.awaits(Slot{in.Op.Outputs[0], in.Micro})})
+			part, whole := exchanged(in.Op, c.place)
+			at := c.s.slot(part, in.Micro)
+			c.sent[at] = append(c.sent[at], step.Needs...)
+			c.taken[step.Needs[0]] = taken{c.place, c.awaits(Slot{whole, in.Micro}) + 1}
 		}
 	}
 	for _, at := range c.s.makes(in, c.place) {
@@ -304,10 +304,11 @@ func (c *counter) awaits(at Slot) int {
 // run plays a segment, which keeps the inputs that die with it unless they are being sent.
 func (c *counter) run(in Instr) {
 	inputs := c.s.Segments[in.Segment].Inputs
-	keeps := func(i int) bool {
-		at := c.s.slot(inputs[i], in.Micro)
-		return given(inputs[i]) || slices.Contains(in.Frees, at) && !c.sending(c.sent[at])
+	dies := map[Slot]bool{}
+	for _, at := range in.Frees {
+		dies[at] = !c.sending(c.sent[at])
 	}
+	keeps := func(i int) bool { return given(inputs[i]) || dies[c.s.slot(inputs[i], in.Micro)] }
 	c.segment(c.profiles[in.Segment], keeps)
 	for i, v := range inputs {
 		if keeps(i) {
@@ -346,17 +347,8 @@ func (c *counter) merge(in Instr) {
 		}
 	}
 	if !b.Parts {
-		c.pending(in.Bucket, 1)
+		c.addAll(c.s.Pending(c.ledger, in.Bucket, c.place), 1)
 		c.add(ForCommunication, copies)
-	}
-}
-
-// pending counts what is being merged in place.
-func (c *counter) pending(bucket int, sign int64) {
-	for use, n := range c.s.Pending(c.ledger, bucket, c.place) {
-		if n != 0 {
-			c.add(Use(use), sign*n)
-		}
 	}
 }
 
@@ -366,7 +358,7 @@ func (s *Program) Pending(l *Ledger, bucket, place int) (n Bytes) {
 	in, _ := b.At(place)
 	for _, v := range in {
 		if (b.How.Adds() || b.How == ir.First) && !b.Parts {
-			n[l.Use(v)] += v.Bytes()
+			n[l.Use(v)] += s.bytes(v, place)
 		}
 	}
 	return n
@@ -376,11 +368,10 @@ func (s *Program) Pending(l *Ledger, bucket, place int) (n Bytes) {
 func (s *Program) MergeBuffers(bucket, place int, t Traffic) (bytes int64) {
 	b := s.Buckets[bucket]
 	in, out := b.At(place)
-	instances := int64(s.Local.Instances())
 	if b.Parts { // laid out by model replica, and what this one gets
 		n := int64(s.Local.Replicas)
 		for _, v := range out {
-			bytes += v.Bytes() * (n + 1)
+			bytes += s.bytes(v, place) * (n + 1)
 		}
 		if t.Half && in[0].Shape.DType == dtypes.Float32 { // half of that, and what it is made of when all know how large it is
 			bytes = bytes/2 + bytes/(n+1)*n
@@ -389,24 +380,21 @@ func (s *Program) MergeBuffers(bucket, place int, t Traffic) (bytes int64) {
 	}
 	small, packed := 0, int64(0)
 	for i, v := range in {
-		n := v.Bytes()
+		n := s.bytes(v, place)
 		switch {
 		case b.How == ir.Concat:
-			bytes += out[i].Bytes()
-			continue
+			bytes += s.bytes(out[i], place)
 		case b.How == ir.Agree:
-			bytes += n * instances
-			continue
-		case b.How == ir.First:
-			continue
-		}
-		if t.Half && v.Shape.DType == dtypes.Float32 && b.Merges[i].Phase == ir.Backward && s.Local.Replicas*len(b.Places) > 1 {
-			n /= 2
-			bytes += n
-		}
-		if t.Packed && n <= SmallBytes {
-			small++
-			packed += n
+			bytes += n * int64(s.Local.Instances())
+		case b.How != ir.First:
+			if t.Half && v.Shape.DType == dtypes.Float32 && b.Merges[i].Phase == ir.Backward && s.Local.Replicas*len(b.Places) > 1 {
+				n /= 2
+				bytes += n
+			}
+			if t.Packed && n <= SmallBytes {
+				small++
+				packed += n
+			}
 		}
 	}
 	if small > 1 {
@@ -419,8 +407,7 @@ func (s *Program) MergeBuffers(bucket, place int, t Traffic) (bytes int64) {
 // order before they travel, or after.
 func ExchangeBuffers(op *ir.Op, place int) (n Need) {
 	a := op.Attrs.(*ir.Exchange)
-	at := slices.Index(a.Places, place)
-	in, out := op.Inputs[at], op.Outputs[at]
+	in, out := exchanged(op, place)
 	var bytes int64
 	if a.How == ir.ReduceScatterOf || a.How == ir.AllToAllOf {
 		bytes += scattered(in, a.Split)

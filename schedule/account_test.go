@@ -2,10 +2,12 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule/play"
 )
 
 func accountOf(t *testing.T, replicas, micro int, traffic Traffic) PlaceAccount {
@@ -111,34 +113,67 @@ func TestBytesListTheLargestFirst(t *testing.T) {
 	}
 }
 
+// listener looks at what devices know of each other.
+type listener struct {
+	*play.Flow[event, []int]
+	t *testing.T
+	s *Program
+}
+
+func (l listener) Do(list, at int, step play.Step[event]) error {
+	err := l.Flow.Do(list, at, step)
+	switch in := l.s.Places[list][at]; in.Kind {
+	case Send:
+		x := l.s.Transfers[in.Transfer]
+		took := slices.IndexFunc(l.s.Places[x.To], func(y Instr) bool {
+			return (y.Kind == Receive || y.Kind == Feed) && y.Transfer == in.Transfer && y.Micro == in.Micro
+		})
+		if took < 0 || l.At[list][x.To] > took {
+			l.t.Errorf("device %d knows at once that %s was taken", list, l.s.Text(in))
+		}
+	case Receive:
+		if l.At[list][l.s.Transfers[in.Transfer].From] == 0 {
+			l.t.Errorf("device %d learned nothing from %s", list, l.s.Text(in))
+		}
+	}
+	return err
+}
+
 // What stage 0 sends counts until it hears of stage 1 again.
 func TestWhatIsSentCountsUntilItsSenderCanKnowThatItWasTaken(t *testing.T) {
 	s := buildStages(t, 1, 4, PreferForward)
-	g := newNews(s)
-	at := make([]int, len(s.Places))
-	for moved := true; moved; {
-		moved = false
-		for place, list := range s.Places {
-			for at[place] < len(list) && g.hears(place, at[place]) {
-				in := list[at[place]]
-				g.tells(place, at[place])
-				at[place]++
-				moved = true
-				if in.Kind == Send && !s.Transfers[in.Transfer].Input && g.knows(place, g.taking(in)) {
-					t.Errorf("device %d knows at once that %s was taken", place, s.Text(in))
-				}
-				if in.Kind == Receive {
-					from := s.Transfers[in.Transfer].From
-					if g.known[place][from] == 0 {
-						t.Errorf("device %d learned nothing from %s", place, s.Text(in))
-					}
-				}
-			}
-		}
+	if stops, err := s.play(listener{play.Clocks[event](len(s.Places)), t, s}); len(stops) > 0 || err != nil {
+		t.Error(stops, err)
 	}
-	for place, list := range s.Places {
-		if at[place] != len(list) {
-			t.Errorf("device %d stops at %d of %d", place, at[place], len(list))
-		}
+}
+
+// A variable that is fetched from the host twice and sent twice is there twice, until its sender knows that the first was taken.
+func TestWhatIsSentAgainCountsAgain(t *testing.T) {
+	s := buildStages(t, 1, 1, PreferBackward)
+	p, err := ir.Parse(fmt.Sprintf(stages, 1, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, w := s.Variables[0].Param, s.Variables[1].Param // of 32 bytes each
+	there, back := Slot{v, Once}, Slot{w, Once}
+	s.Segments, s.Buckets, s.Results = nil, nil, nil
+	s.Variables = []Variable{{Param: v, Places: []int{0}, Host: true}, {Param: w, Places: []int{1}}}
+	s.Transfers = []Transfer{{Value: v, To: 1, Once: true}, {Value: w, From: 1, Once: true}}
+	load, send := Instr{Kind: Load, Value: v, Micro: Once}, Instr{Kind: Send, Micro: Once, Frees: []Slot{there}}
+	take := Instr{Kind: Receive, Micro: Once, Frees: []Slot{there}}
+	s.Places = [][]Instr{
+		{load, send, load, send, {Kind: Receive, Transfer: 1, Micro: Once, Frees: []Slot{back}}, {Kind: Load, Value: v, Micro: Once, Frees: []Slot{there}}},
+		{take, {Kind: Send, Transfer: 1, Micro: Once}, take},
+	}
+	if err := s.Check(); err != nil {
+		t.Fatal(err)
+	}
+	live := map[int]int64{}
+	for _, x := range s.Account(p, Traffic{}, nil).Course()[0] {
+		live[x.At] = x.Live.Total()
+	}
+	// After the fourth instruction both are on their way; after the fifth only the second.
+	if want := map[int]int64{0: 32, 1: 32, 2: 64, 3: 64, 4: 64, 5: 64}; fmt.Sprint(live) != fmt.Sprint(want) {
+		t.Errorf("%v, not %v", live, want)
 	}
 }

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/easyparallel/epl/ir"
@@ -34,58 +35,56 @@ func (b *builder) gatherAhead(place int) {
 func (b *builder) toHost() {
 	for i := range b.s.Variables {
 		x := &b.s.Variables[i]
-		unmade := func(v *ir.Value) bool { return v.Op.IsLeaf() }
-		x.Host = b.offloaded[x.Param] && x.Param.Bytes() >= smallest && !slices.ContainsFunc(x.Updates, unmade)
+		x.Host = b.offloaded[x.Param] && x.Param.Bytes() >= smallest && !slices.ContainsFunc(x.Updates, func(v *ir.Value) bool { return v.Op.IsLeaf() })
 	}
 }
 
-// offload keeps variables on the host: they come to the device before they are used, a segment ahead, and go after it. New
-// values go to the host when they are computed.
+// offload keeps variables on the host: they come to the device before they are used, a segment ahead, and go after it, unless
+// at most a segment runs until they are used again. New values go to the host when they are computed.
 func (b *builder) offload(place int) {
-	stores := map[*ir.Value]bool{}
-	for _, x := range b.s.Variables {
-		if v := x.At(place); x.Host && v != nil {
-			b.load(place, v)
+	const near = 1
+	hosted, stores := map[*ir.Value]int{}, map[*ir.Value]bool{}
+	for n, x := range b.s.Variables {
+		if i := slices.Index(x.Places, place); i >= 0 && x.Host {
+			hosted[x.at(i)] = n
 			if x.Updates != nil {
-				stores[x.Updates[slices.Index(x.Places, place)]] = true
+				stores[x.Updates[i]] = true
+			}
+		}
+	}
+	list := b.s.Places[place]
+	loads := make([][]*ir.Value, len(list)) // before each instruction
+	used := map[*ir.Value]int{}             // how many segments had run after its last use
+	last, runs := -1, 0                     // the segment before, and how many there were
+	for i, in := range list {
+		at, here := i, runs
+		if last >= 0 {
+			at = last
+		}
+		if in.Kind == Run {
+			last, runs = i, runs+1
+		}
+		for _, x := range b.s.uses(in, place) {
+			if _, ok := hosted[x.Value]; ok {
+				if was, ok := used[x.Value]; !ok || here-was > near {
+					loads[at] = append(loads[at], x.Value)
+				}
+				used[x.Value] = runs
 			}
 		}
 	}
 	var l []Instr
-	for _, in := range b.s.Places[place] {
+	for i, in := range list {
+		slices.SortFunc(loads[i], func(x, y *ir.Value) int { return cmp.Compare(hosted[x], hosted[y]) })
+		for _, v := range loads[i] {
+			l = append(l, Instr{Kind: Load, Value: v, Micro: Once})
+		}
 		l = append(l, in)
 		for _, at := range b.s.makes(in, place) {
-			if at.Micro == Once && stores[at.Value] && in.Kind != Load {
+			if at.Micro == Once && stores[at.Value] {
 				l = append(l, Instr{Kind: Store, Value: at.Value, Micro: Once})
 			}
 		}
-	}
-	b.s.Places[place] = l
-}
-
-// load inserts what brings a variable to the device: once for uses that follow each other with at most a segment in between.
-func (b *builder) load(place int, v *ir.Value) {
-	const near = 1
-	var l []Instr
-	last := -1 // where in l the segment before runs
-	runs := near + 1
-	for _, in := range b.s.Places[place] {
-		if slices.Contains(b.s.uses(in, place), Slot{v, Once}) {
-			if runs > near {
-				at := len(l)
-				if last >= 0 {
-					at = last
-				}
-				l = slices.Insert(l, at, Instr{Kind: Load, Value: v, Micro: Once})
-			}
-			runs = 0
-		} else if in.Kind == Run {
-			runs++
-		}
-		if in.Kind == Run {
-			last = len(l)
-		}
-		l = append(l, in)
 	}
 	b.s.Places[place] = l
 }

@@ -40,7 +40,7 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 	}
 	stages := max(len(p.Stages), 1)
 	b := &builder{Index: analysis.Of(p), p: p, phases: o.Phases, kind: map[*ir.Op]TaskKind{}, order: map[*ir.Op]turn{},
-		offloaded: map[*ir.Value]bool{}, tasks: map[taskKey]*task{}, input: map[*ir.Value]bool{},
+		offloaded: map[*ir.Value]bool{}, tasks: map[taskKey]*task{}, input: map[*ir.Value]bool{}, homes: map[*ir.Value][]int{}, trips: map[trip][]int{}, wanted: map[valueAt]bool{},
 		s: &Program{variable: map[*ir.Value]bool{}, Name: p.Name, Local: *p.Local, Ranks: o.Ranks,
 			Pipeline: Pipeline{Strategy: cmp.Or(o.Strategy, PreferBackward), Stages: stages, Groups: cmp.Or(o.Groups, stages), Micro: p.Local.MicroBatches}}}
 	order, err := b.s.Pipeline.Order()
@@ -68,9 +68,7 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 			b.offload(place)
 		}
 	}
-	for place := range b.s.Places {
-		b.frees(place)
-	}
+	b.frees()
 	return b.s, b.s.Check()
 }
 
@@ -82,11 +80,15 @@ type builder struct {
 	// phases: forward and backward of a program with one stage are apart.
 	phases bool
 	// order is where those ops stand in their task.
-	order map[*ir.Op]turn
-	input map[*ir.Value]bool
-	tasks map[taskKey]*task
-	after [][]int // by bucket and place: the segment after which it can start there
-	apply []piece // what runs once, in an order in which each has what it needs
+	order  map[*ir.Op]turn
+	input  map[*ir.Value]bool
+	tasks  map[taskKey]*task
+	after  [][]int             // by segment: the buckets that can start after it, on its place
+	homes  map[*ir.Value][]int // by parameter of a variable: the places that have it
+	trips  map[trip][]int      // the transfers
+	wants  [][]*ir.Value       // what the step leaves on each place
+	wanted map[valueAt]bool
+	apply  []piece // what runs once, in an order in which each has what it needs
 	// offloaded are the parameters of variables that can be on the host: weights, and what the optimizer has for them.
 	offloaded map[*ir.Value]bool
 }
@@ -98,11 +100,6 @@ func (b *builder) single() bool { return b.s.Pipeline.Stages == 1 }
 func isGather(op *ir.Op) bool {
 	a, ok := op.Attrs.(*ir.Exchange)
 	return ok && a.Replicas && op.Inputs[0].Op.IsLeaf()
-}
-
-// inputAt is what a place gives to an exchange. It may be a value that it gets from another place.
-func inputAt(op *ir.Op, place int) *ir.Value {
-	return op.Inputs[slices.Index(op.Attrs.(*ir.Exchange).Places, place)]
 }
 
 // read notes what is needed to know of every op.
@@ -192,12 +189,12 @@ func (b *builder) buckets(maxSplits int) error {
 		}
 	}
 	slices.SortStableFunc(groups, func(x, y string) int { return slices.Compare(where[x], where[y]) })
-	how := func(op *ir.Op) ir.How { return op.Attrs.(*ir.Merge).How }
-	within := func(op *ir.Op) bool { return op.Attrs.(*ir.Merge).Worker }
-	inParts := func(op *ir.Op) bool { return op.Attrs.(*ir.Merge).Parts }
 	for _, key := range groups {
-		of := func(merges []*ir.Op, h ir.How, worker, parts bool) []*ir.Op {
-			return slices.DeleteFunc(slices.Clone(merges), func(op *ir.Op) bool { return how(op) != h || within(op) != worker || inParts(op) != parts })
+		of := func(merges []*ir.Op, like Bucket) []*ir.Op {
+			return slices.DeleteFunc(slices.Clone(merges), func(op *ir.Op) bool {
+				m := op.Attrs.(*ir.Merge)
+				return m.How != like.How || m.Worker != like.Worker || m.Parts != like.Parts
+			})
 		}
 		add := func(merges []*ir.Op, splits map[dtypes.DType]int, like Bucket) {
 			for _, group := range fuse(merges, splits) {
@@ -209,7 +206,7 @@ func (b *builder) buckets(maxSplits int) error {
 		kinds := []Bucket{{How: ir.Mean, Parts: true}, {How: ir.Sum, Parts: true}, {How: ir.Mean}, {How: ir.Sum}}
 		families := make([][]*ir.Op, len(kinds))
 		for i, kind := range kinds {
-			families[i] = of(gradients[key], kind.How, false, kind.Parts)
+			families[i] = of(gradients[key], kind)
 		}
 		splits, err := share(families, maxSplits)
 		if err != nil {
@@ -218,14 +215,12 @@ func (b *builder) buckets(maxSplits int) error {
 		for i, kind := range kinds {
 			add(families[i], splits[i], kind)
 		}
-		for _, worker := range []bool{false, true} {
-			for _, h := range []ir.How{ir.Mean, ir.Sum} {
-				add(of(others[key], h, worker, false), nil, Bucket{How: h, Worker: worker})
-			}
+		for _, kind := range []Bucket{{How: ir.Mean}, {How: ir.Sum}, {How: ir.Mean, Worker: true}, {How: ir.Sum, Worker: true}} {
+			add(of(others[key], kind), nil, kind)
 		}
 		for _, op := range others[key] {
-			if h := how(op); h != ir.Mean && h != ir.Sum {
-				b.s.Buckets = append(b.s.Buckets, Bucket{How: h, Worker: within(op), Places: where[key], Merges: []*ir.Op{op}})
+			if m := op.Attrs.(*ir.Merge); !m.How.Adds() {
+				add([]*ir.Op{op}, nil, Bucket{How: m.How, Worker: m.Worker})
 			}
 		}
 	}

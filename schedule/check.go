@@ -5,194 +5,169 @@ import (
 
 	"github.com/pkg/errors"
 
-	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule/play"
 )
 
-// Check plays the lists of a model replica through without computing anything: places go on until each is at its end, or
-// all wait for each other. Every value is there when it is used and not after it was freed, every send has its receive in
-// the same order, every bucket is complete when it is merged, is merged once and waited for, and places that merge
-// together do so in the same order.
+// Check plays the lists of a model replica through without computing anything, until each is at its end, or all wait for each
+// other. Every value is there when it is used and not after it was freed, every send has its receive in the same order, every
+// bucket is complete when it is merged, is merged once and waited for, places that merge together do so in the same order, and
+// all that does not stay is freed.
 func (p *Program) Check() error {
-	g := &game{p: p, sent: make([][]int, len(p.Transfers)), received: make([]int, len(p.Transfers)), merges: make([][]int, len(p.Places))}
-	for place := range p.Places {
-		g.players = append(g.players, &player{have: map[Slot]bool{}, state: make([]Kind, len(p.Buckets)), parts: make([]int, len(p.Buckets))})
-		for _, x := range p.Variables {
-			if v := x.At(place); v != nil && !x.Host {
-				g.players[place].have[Slot{v, Once}] = true
-			}
-		}
+	c := &checker{p: p, sent: make([][]int, len(p.Transfers)), received: make([]int, len(p.Transfers))}
+	for range p.Places {
+		c.lists = append(c.lists, checked{map[Slot]bool{}, map[int]Kind{}, map[int]int{}, nil})
 	}
-	for moved := true; moved; {
-		moved = false
-		for place := range p.Places {
-			for g.players[place].at < len(p.Places[place]) {
-				ok, err := g.move(place)
-				if err != nil {
-					return errors.WithMessagef(err, "epl: internal error: schedule %q, device %d, instruction %d", p.Name, place, g.players[place].at)
-				}
-				if !ok {
-					break
-				}
-				moved = true
-			}
-		}
+	p.residents(func(list int, at Slot) { c.lists[list].have[at] = true })
+	stops, err := p.play(c)
+	if err != nil {
+		return errors.WithMessagef(err, "epl: internal error: schedule %q, device %d, instruction %d", p.Name, stops[0].List, stops[0].At)
 	}
-	return errors.WithMessagef(g.end(), "epl: internal error: schedule %q", p.Name)
+	return errors.WithMessagef(c.end(stops), "epl: internal error: schedule %q", p.Name)
 }
 
-// game is the state of all places.
-type game struct {
+// checker is the observer that finds what is wrong.
+type checker struct {
 	p        *Program
-	players  []*player
+	lists    []checked
 	sent     [][]int // by transfer: micro-batches
 	received []int   // by transfer
-	merges   [][]int // by place: buckets in the order in which they are merged
 }
 
-// player is the state of one place.
-type player struct {
-	at    int
-	have  map[Slot]bool
-	state []Kind // of buckets. Run: nothing yet; Merge: started; Wait: done
-	parts []int  // of buckets: micro-batches accumulated
-	ready bool   // it has come to an exchange
+// checked is the state of one list.
+type checked struct {
+	have   map[Slot]bool
+	state  map[int]Kind // of buckets. Run: nothing yet; Merge: started; Wait: done
+	parts  map[int]int  // of buckets: micro-batches accumulated
+	merges []int        // buckets of several places, in the order in which they are merged
 }
 
-// move plays the next instruction of a place; it returns false if it has to wait.
-func (g *game) move(place int) (bool, error) {
-	p, me := g.p, g.players[place]
-	in := p.Places[place][me.at]
-	for _, at := range p.uses(in, place) {
-		if !given(at.Value) && !me.have[at] {
-			return false, errors.Errorf("%s needs %s, which is not there", p.Text(in), at.Value)
+// Arrive finds what is used or waited for, and is not there.
+func (c *checker) Arrive(list, at int, _ play.Step[event]) error {
+	in := c.p.Places[list][at]
+	if in.Kind == Wait {
+		want := Merge
+		if c.p.Buckets[in.Bucket].Parts && in.Micro == Once {
+			want = Wait // all places have theirs, and add them up
+		}
+		if c.lists[list].state[in.Bucket] != want {
+			return errors.Errorf("bucket %d is waited for but not being merged", in.Bucket)
 		}
 	}
+	for _, x := range c.p.uses(in, list) {
+		if !given(x.Value) && !c.lists[list].have[x] {
+			return errors.Errorf("%s needs %s, which is not there", c.p.Text(in), x.Value)
+		}
+	}
+	return nil
+}
+
+// Do finds what is done in the wrong order, or too often, and what is freed and is not there.
+func (c *checker) Do(list, at int, _ play.Step[event]) error {
+	in, me := c.p.Places[list][at], &c.lists[list]
 	switch in.Kind {
 	case Send:
-		if t := p.Transfers[in.Transfer]; t.From != place {
-			return false, errors.Errorf("%s belongs to device %d", p.Text(in), t.From)
+		if t := c.p.Transfers[in.Transfer]; t.From != list {
+			return errors.Errorf("%s belongs to device %d", c.p.Text(in), t.From)
 		}
-		g.sent[in.Transfer] = append(g.sent[in.Transfer], in.Micro)
+		c.sent[in.Transfer] = append(c.sent[in.Transfer], in.Micro)
 	case Receive, Feed:
 		if in.Transfer < 0 {
 			break
 		}
-		sent := g.sent[in.Transfer]
-		if len(sent) == g.received[in.Transfer] {
-			return false, nil
+		if next := c.sent[in.Transfer][c.received[in.Transfer]]; next != in.Micro {
+			return errors.Errorf("%s, but micro-batch %d was sent first", c.p.Text(in), next)
 		}
-		if next := sent[g.received[in.Transfer]]; next != in.Micro {
-			return false, errors.Errorf("%s, but micro-batch %d was sent first", p.Text(in), next)
-		}
-		g.received[in.Transfer]++
-	case Exchange:
-		if ok, err := g.meet(place, in); !ok || err != nil {
-			return ok, err
-		}
+		c.received[in.Transfer]++
 	case Load:
 		if me.have[Slot{in.Value, Once}] {
-			return false, errors.Errorf("%s, but it is there", p.Text(in))
+			return errors.Errorf("%s, but it is there", c.p.Text(in))
 		}
 	case Accumulate:
 		me.parts[in.Bucket]++
 	case Merge:
 		want := 0
-		if p.Local.MicroBatches > 1 {
-			want = p.Local.MicroBatches
+		if c.p.Local.MicroBatches > 1 {
+			want = c.p.Local.MicroBatches
 		}
-		if p.Buckets[in.Bucket].Parts {
+		if b := c.p.Buckets[in.Bucket]; b.Parts { // those are merged by each place with its like
 			if me.parts[in.Bucket] != in.Micro {
-				return false, errors.Errorf("micro-batch %d of bucket %d is merged after %d others", in.Micro, in.Bucket, me.parts[in.Bucket])
+				return errors.Errorf("micro-batch %d of bucket %d is merged after %d others", in.Micro, in.Bucket, me.parts[in.Bucket])
 			}
 			me.parts[in.Bucket]++
 			want = me.parts[in.Bucket]
+		} else if len(b.Places) > 1 {
+			me.merges = append(me.merges, in.Bucket)
 		}
 		if me.state[in.Bucket] != Run || me.parts[in.Bucket] != want {
-			return false, errors.Errorf("bucket %d is merged twice, or with %d of %d micro-batches", in.Bucket, me.parts[in.Bucket], want)
+			return errors.Errorf("bucket %d is merged twice, or with %d of %d micro-batches", in.Bucket, me.parts[in.Bucket], want)
 		}
 		me.state[in.Bucket] = Merge
-		if !p.Buckets[in.Bucket].Parts { // those are merged by each place with its like
-			g.merges[place] = append(g.merges[place], in.Bucket)
-		}
 	case Wait:
-		b := p.Buckets[in.Bucket]
-		if b.Parts && in.Micro == Once { // all places have theirs, and add them up
-			for _, other := range b.Places {
-				if g.players[other].state[in.Bucket] != Wait {
-					return false, nil
-				}
-			}
-			break
-		}
-		if me.state[in.Bucket] != Merge {
-			return false, errors.Errorf("bucket %d is waited for but not being merged", in.Bucket)
-		}
-		for _, other := range b.Places {
-			if !b.Parts && g.players[other].state[in.Bucket] == Run {
-				return false, nil
-			}
-		}
-		if me.state[in.Bucket] = Wait; b.Parts && in.Micro < p.Local.MicroBatches-1 {
+		me.state[in.Bucket] = Wait
+		if c.p.Buckets[in.Bucket].Parts && in.Micro != Once && in.Micro < c.p.Local.MicroBatches-1 {
 			me.state[in.Bucket] = Run
 		}
 	}
-	for _, at := range p.makes(in, place) {
-		me.have[at] = true
+	for _, x := range c.p.makes(in, list) {
+		me.have[x] = true
 	}
-	for _, at := range in.Frees {
-		if !me.have[at] {
-			return false, errors.Errorf("%s frees %s, which is not there", p.Text(in), at.Value)
+	for _, x := range in.Frees {
+		if !me.have[x] {
+			return errors.Errorf("%s frees %s, which is not there", c.p.Text(in), x.Value)
 		}
-		delete(me.have, at)
+		delete(me.have, x)
 	}
-	me.at++
-	return true, nil
-}
-
-// meet lets a place wait until all are at the same exchange, and then all go on.
-func (g *game) meet(place int, in Instr) (bool, error) {
-	me := g.players[place]
-	if me.ready {
-		me.ready = false
-		return true, nil
-	}
-	others := in.Op.Attrs.(*ir.Exchange).Places
-	for _, o := range others {
-		x := g.players[o]
-		if x.ready || x.at == len(g.p.Places[o]) {
-			return false, nil
-		}
-		if next := g.p.Places[o][x.at]; next.Kind != Exchange || next.Op != in.Op || next.Micro != in.Micro {
-			return false, nil
-		}
-	}
-	for _, o := range others {
-		g.players[o].ready = o != place
-	}
-	return true, nil
+	return nil
 }
 
 // end tells whether all came to their end, and left nothing undone.
-func (g *game) end() error {
-	for place, x := range g.players {
-		if l := g.p.Places[place]; x.at < len(l) {
-			return errors.Errorf("device %d waits forever at instruction %d, %s", place, x.at, g.p.Text(l[x.at]))
-		}
-		for i, b := range g.p.Buckets {
-			if slices.Contains(b.Places, place) && x.state[i] != Wait {
-				return errors.Errorf("bucket %d is never merged, or not waited for", i)
+func (c *checker) end(stops []play.Stop[event]) error {
+	ordered, undone := true, map[int]int{}
+	for i, b := range slices.Backward(c.p.Buckets) {
+		for _, list := range b.Places {
+			if c.lists[list].state[i] != Wait {
+				undone[list] = i
 			}
 		}
 	}
-	for i, t := range g.p.Transfers {
-		if n := g.received[i]; n != len(g.sent[i]) {
-			return errors.Errorf("%s is sent %d times from device %d to %d and received %d times", t.Value, len(g.sent[i]), t.From, t.To, n)
+	for list, x := range c.lists {
+		if len(stops) > 0 && stops[0].List == list {
+			at := stops[0].At
+			return errors.Errorf("device %d waits forever at instruction %d, %s", list, at, c.p.Text(c.p.Places[list][at]))
+		}
+		ordered = ordered && slices.IsSorted(x.merges)
+		if i, ok := undone[list]; ok {
+			return errors.Errorf("bucket %d is never merged, or not waited for", i)
 		}
 	}
-	for x := range g.merges {
+	for i, t := range c.p.Transfers {
+		if n := c.received[i]; n != len(c.sent[i]) {
+			return errors.Errorf("%s is sent %d times from device %d to %d and received %d times", t.Value, len(c.sent[i]), t.From, t.To, n)
+		}
+	}
+	for at := range c.p.stays() {
+		delete(c.lists[at.list].have, at.Slot)
+	}
+	for list, l := range c.p.Places {
+		left := c.lists[list].have // variables that nobody uses there, or more
+		for i, in := range slices.Backward(l) {
+			if len(left) == 0 {
+				break
+			}
+			for _, x := range slices.Concat(c.p.uses(in, list), c.p.makes(in, list)) {
+				if left[x] {
+					return errors.Errorf("device %d, instruction %d, %s: nobody frees %s after it", list, i, c.p.Text(in), x.Value)
+				}
+			}
+		}
+	}
+	if ordered {
+		return nil
+	}
+	for x := range c.lists {
 		for y := range x {
 			shared := func(list, other int) []int {
-				return slices.DeleteFunc(slices.Clone(g.merges[list]), func(b int) bool { return !slices.Contains(g.p.Buckets[b].Places, other) })
+				return slices.DeleteFunc(slices.Clone(c.lists[list].merges), func(b int) bool { return !slices.Contains(c.p.Buckets[b].Places, other) })
 			}
 			if a, b := shared(y, x), shared(x, y); !slices.Equal(a, b) {
 				return errors.Errorf("devices %d and %d merge buckets in different orders, %v and %v", y, x, a, b)

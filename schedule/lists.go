@@ -9,30 +9,36 @@ import (
 // transfers finds the values that segments read on other places than where they are computed, one for each place that
 // reads them.
 func (b *builder) transfers() {
-	seen := map[Transfer]bool{}
 	for _, s := range b.s.Segments {
 		for _, v := range s.Inputs {
-			b.travel(v, s.Place, s.Kind == Apply, seen)
+			b.travel(v, s.Place, s.Kind == Apply)
 		}
 	}
 	for _, t := range b.sortedTasks() {
 		for _, p := range t.pieces {
 			if p.exchange != nil {
-				b.travel(inputAt(p.exchange, t.place), t.place, false, seen)
+				in, _ := exchanged(p.exchange, t.place)
+				b.travel(in, t.place, false)
 			}
 		}
 	}
 	for _, p := range b.apply {
 		if p.exchange != nil {
-			for _, place := range p.exchange.Places() {
-				b.travel(inputAt(p.exchange, place), place, true, seen)
+			for i, place := range p.exchange.Places() {
+				b.travel(p.exchange.Inputs[i], place, true)
 			}
 		}
 	}
 }
 
+// trip names the transfers of a value.
+type trip struct {
+	value *ir.Value
+	once  bool
+}
+
 // travel adds the transfer of a value to a place that reads it, in every micro-batch or once.
-func (b *builder) travel(v *ir.Value, to int, once bool, seen map[Transfer]bool) {
+func (b *builder) travel(v *ir.Value, to int, once bool) {
 	t := Transfer{Value: v, To: to}
 	switch v.Op.Attrs.(type) {
 	case *ir.Instance, *ir.InstanceCount, *ir.Replica:
@@ -45,19 +51,19 @@ func (b *builder) travel(v *ir.Value, to int, once bool, seen map[Transfer]bool)
 			t.Start, t.Rows = b.rows(v, to)
 			break
 		}
-		home := b.home(v)
-		if slices.Contains(home.Places, to) {
+		home := b.homes[v]
+		if slices.Contains(home, to) {
 			return
 		}
-		t.From, t.Once = home.Places[0], true
+		t.From, t.Once = home[0], true
 	default:
 		if !once && !b.PerInstance(v.Op) || once && !b.Bound(v.Op) {
 			return // computed by the task itself
 		}
 		t.From, t.Once = v.Place(), once
 	}
-	if t.From != t.To && !seen[t] {
-		seen[t] = true
+	if x := (trip{v, t.Once}); t.From != to && b.transfer(x, to) < 0 {
+		b.trips[x] = append(b.trips[x], len(b.s.Transfers))
 		b.s.Transfers = append(b.s.Transfers, t)
 	}
 }
@@ -89,15 +95,14 @@ func (b *builder) rows(v *ir.Value, place int) (start, n int) {
 	return start, limit - start
 }
 
-// home is where a variable lives.
-func (b *builder) home(param *ir.Value) *Variable {
-	return &b.s.Variables[slices.IndexFunc(b.s.Variables, func(x Variable) bool { return x.Param == param })]
-}
-
-// transfer is the index of a value's transfer to a place; -1 if it is there.
-func (b *builder) transfer(v *ir.Value, to, micro int) int {
-	once := micro == Once || b.s.variable[v]
-	return slices.IndexFunc(b.s.Transfers, func(t Transfer) bool { return t.Value == v && t.To == to && t.Once == once })
+// transfer is the index of a value's transfer to a place; -1 if there is none.
+func (b *builder) transfer(x trip, to int) int {
+	for _, i := range b.trips[x] {
+		if b.s.Transfers[i].To == to {
+			return i
+		}
+	}
+	return -1
 }
 
 // lists makes the instructions of every place.
@@ -112,7 +117,9 @@ func (b *builder) lists(order [][]Task) {
 		}
 		for i, x := range b.s.Buckets {
 			if slices.Contains(x.Places, place) {
-				l.finish(func(bucket int) bool { return bucket == i })
+				if l.onWay != nil && l.onWay.Bucket == i {
+					l.finish()
+				}
 				if !x.Parts || len(x.Places) > 1 {
 					l.add(Instr{Kind: Wait, Bucket: i, Micro: Once})
 				}
@@ -142,24 +149,19 @@ type lister struct {
 	place   int
 	list    []Instr
 	have    map[Slot]bool // what was fed or received
-	shipped []bool        // micro-batches whose inputs went to other places
-	onWay   []Instr       // merges in parts that are not waited for yet
+	shipped int           // micro-batches whose inputs went to other places
+	// onWay is the merge in parts that is not waited for yet. There is one at most: as long as it is under way, all of its
+	// gradients are there.
+	onWay *Instr
 }
 
-// partsOnWay is how many buckets are merged in parts at the same time: as long as one is on its way, all of its gradients are
-// there.
-const partsOnWay = 1
-
-// finish waits for merges in parts.
-func (l *lister) finish(which func(bucket int) bool) {
-	l.onWay = slices.DeleteFunc(l.onWay, func(in Instr) bool {
-		if !which(in.Bucket) {
-			return false
-		}
-		in.Kind = Wait
+// finish waits for the merge in parts that is under way.
+func (l *lister) finish() {
+	if l.onWay != nil {
+		in := *l.onWay
+		in.Kind, l.onWay = Wait, nil
 		l.add(in)
-		return true
-	})
+	}
 }
 
 func (l *lister) add(in Instr) { l.list = append(l.list, in) }
@@ -173,17 +175,19 @@ func (l *lister) sendAll(choose func(Transfer) bool, micro int) {
 	}
 }
 
+// send sends a value to all places that get it from here.
 func (l *lister) send(v *ir.Value, micro int) {
-	l.sendAll(func(t Transfer) bool { return t.Value == v && t.Once == (micro == Once) }, micro)
+	for _, i := range l.trips[trip{v, micro == Once}] {
+		if l.s.Transfers[i].From == l.place {
+			l.add(Instr{Kind: Send, Transfer: i, Micro: micro})
+		}
+	}
 }
 
 // task runs the pieces of a task, and merges what is complete.
 func (l *lister) task(t *task, micro int) {
-	if l.place == 0 && len(l.shipped) <= micro { // the first that the place does for this micro-batch
-		for len(l.shipped) <= micro {
-			l.sendAll(func(t Transfer) bool { return t.Input }, len(l.shipped))
-			l.shipped = append(l.shipped, true)
-		}
+	for ; l.place == 0 && l.shipped <= micro; l.shipped++ { // the first that the place does for this micro-batch
+		l.sendAll(func(t Transfer) bool { return t.Input }, l.shipped)
 	}
 	for _, p := range t.pieces {
 		if p.exchange != nil {
@@ -191,20 +195,11 @@ func (l *lister) task(t *task, micro int) {
 			continue
 		}
 		l.run(p.segment, micro)
-		for i := range l.s.Buckets {
-			x := &l.s.Buckets[i]
-			if !slices.Contains(x.Places, l.place) || l.after[i][l.place] != p.segment {
-				continue
-			}
-			if x.Parts {
-				l.finish(func(bucket int) bool { return bucket == i })
-				if len(l.onWay) == partsOnWay {
-					first := l.onWay[0].Bucket
-					l.finish(func(bucket int) bool { return bucket == first })
-				}
-				in := Instr{Kind: Merge, Bucket: i, Micro: micro}
-				l.add(in)
-				l.onWay = append(l.onWay, in)
+		for _, i := range l.after[p.segment] {
+			if l.s.Buckets[i].Parts {
+				l.finish()
+				l.onWay = &Instr{Kind: Merge, Bucket: i, Micro: micro}
+				l.add(*l.onWay)
 				continue
 			}
 			if l.p.Local.MicroBatches > 1 {
@@ -219,13 +214,10 @@ func (l *lister) task(t *task, micro int) {
 
 // exchange does a collective, and sends what others need of it.
 func (l *lister) exchange(op *ir.Op, micro int) {
-	l.get(inputAt(op, l.place), micro)
+	in, out := exchanged(op, l.place)
+	l.get(in, micro)
 	l.add(Instr{Kind: Exchange, Op: op, Micro: micro})
-	for _, v := range op.Outputs {
-		if v.Place() == l.place {
-			l.send(v, micro)
-		}
-	}
+	l.send(out, micro)
 }
 
 // run gets what a segment needs, runs it, and sends what others need of it.
@@ -244,7 +236,7 @@ func (l *lister) run(segment, micro int) {
 
 // get feeds or receives a value, if it is not there.
 func (l *lister) get(v *ir.Value, micro int) {
-	in := Instr{Kind: Receive, Transfer: l.transfer(v, l.place, micro), Micro: micro}
+	in := Instr{Kind: Receive, Transfer: l.transfer(trip{v, micro == Once || l.s.variable[v]}, l.place), Micro: micro}
 	switch {
 	case l.input[v]:
 		in.Kind, in.Value = Feed, v
@@ -259,132 +251,27 @@ func (l *lister) get(v *ir.Value, micro int) {
 	}
 }
 
-// uses are the slots that an instruction reads on a place.
-func (p *Program) uses(in Instr, place int) (slots []Slot) {
-	switch in.Kind {
-	case Run:
-		for _, v := range p.Segments[in.Segment].Inputs {
-			slots = append(slots, p.slot(v, in.Micro))
-		}
-	case Accumulate:
-		vs, _ := p.Buckets[in.Bucket].At(place)
-		for _, v := range vs {
-			slots = append(slots, Slot{v, in.Micro})
-		}
-	case Merge:
-		if p.Buckets[in.Bucket].Parts {
-			vs, _ := p.Buckets[in.Bucket].At(place)
-			for _, v := range vs {
-				slots = append(slots, Slot{v, in.Micro})
-			}
-		} else if p.Local.MicroBatches == 1 {
-			vs, _ := p.Buckets[in.Bucket].At(place)
-			for _, v := range vs {
-				slots = append(slots, Slot{v, 0})
-			}
-		}
-	case Send:
-		if t := p.Transfers[in.Transfer]; !t.Input {
-			slots = append(slots, p.slot(t.Value, in.Micro))
-		}
-	case Exchange:
-		slots = append(slots, p.slot(inputAt(in.Op, place), in.Micro))
-	case Store:
-		slots = append(slots, Slot{in.Value, Once})
-	}
-	return slots
-}
-
-// makes are the slots that an instruction fills on a place.
-func (p *Program) makes(in Instr, place int) (slots []Slot) {
-	switch in.Kind {
-	case Run:
-		for _, v := range p.Segments[in.Segment].Outputs {
-			slots = append(slots, Slot{v, in.Micro})
-		}
-	case Wait:
-		_, vs := p.Buckets[in.Bucket].At(place)
-		for _, v := range vs {
-			slots = append(slots, Slot{v, Once})
-		}
-	case Receive:
-		slots = append(slots, Slot{p.Transfers[in.Transfer].Value, in.Micro})
-	case Feed, Load:
-		slots = append(slots, Slot{in.Value, in.Micro})
-	case Exchange:
-		for _, v := range in.Op.Outputs {
-			if v.Place() == place {
-				slots = append(slots, Slot{v, in.Micro})
-			}
-		}
-	}
-	return slots
-}
-
-// slot is where an input of a segment is: variables are there once.
-func (p *Program) slot(v *ir.Value, micro int) Slot {
-	if p.variable[v] {
-		micro = Once
-	}
-	return Slot{v, micro}
-}
-
-// frees finds the last use of everything on a place. What is merged is consumed by that; what leaves the step stays.
-func (b *builder) frees(place int) {
-	stays := map[Slot]bool{}
-	for _, bucket := range b.s.Buckets {
-		if slices.Contains(bucket.Places, place) {
-			in, _ := bucket.At(place)
-			for _, v := range in {
-				for m := range b.p.Local.MicroBatches {
-					stays[Slot{v, m}] = true
-				}
-			}
-		}
-	}
-	for _, x := range b.s.Variables {
-		if i := slices.Index(x.Places, place); i >= 0 && x.Updates != nil && !x.Host {
-			stays[Slot{x.Updates[i], Once}] = true
-		}
-	}
-	for _, r := range b.s.Results {
-		if r.Place == place {
-			stays[Slot{r.Value, Once}] = true
-		}
-	}
-	for _, x := range b.s.Variables { // those that do not change are the caller's
-		if v := x.At(place); x.Updates == nil && v != nil && !x.Host {
-			stays[Slot{v, Once}] = true
-		}
-	}
-	l := b.s.Places[place]
-	seen := map[Slot]bool{}
-	for i := len(l) - 1; i >= 0; i-- {
-		for _, slots := range [][]Slot{b.s.uses(l[i], place), b.s.makes(l[i], place)} {
-			for _, at := range slots {
+// frees finds the last use of everything.
+func (b *builder) frees() {
+	stays := b.s.stays()
+	for place, l := range b.s.Places {
+		seen := map[Slot]bool{}
+		for i, in := range slices.Backward(l) {
+			made := b.s.makes(in, place)
+			for _, at := range slices.Concat(b.s.uses(in, place), made) {
 				if given(at.Value) || seen[at] {
 					continue
 				}
 				seen[at] = true
-				if !stays[at] {
+				if !stays[slotAt{at, place}] {
 					l[i].Frees = append(l[i].Frees, at)
 				}
 			}
-		}
-		switch l[i].Kind {
-		case Load, Run: // what came before it used what another one brought, or computed
-			for _, at := range b.s.makes(l[i], place) {
-				delete(seen, at)
+			if in.Kind == Load || in.Kind == Run { // what came before it used what another one brought, or computed
+				for _, at := range made {
+					delete(seen, at)
+				}
 			}
 		}
 	}
-}
-
-// given tells whether a value is made for every segment that takes it.
-func given(v *ir.Value) bool {
-	switch v.Op.Attrs.(type) {
-	case *ir.Instance, *ir.InstanceCount, *ir.Replica:
-		return true
-	}
-	return false
 }

@@ -12,26 +12,13 @@ import (
 // is waited for, so that a place may run several segments. Other ops are computed wherever they are needed: a variable
 // whose new value depends on no data, such as the number of the step, lives on all places that read it.
 func (b *builder) once() {
-	places := b.p.NumPlaces()
-	wants := make([][]*ir.Value, places)
-	want := func(place int, v *ir.Value) bool {
-		if slices.Contains(wants[place], v) {
-			return false
-		}
-		wants[place] = append(wants[place], v)
-		return true
-	}
-	var loose []*ir.Variable // their new value can be computed anywhere
+	b.wants = make([][]*ir.Value, b.p.NumPlaces())
+	loose := func(x *ir.Variable) bool { return x.Update != nil && !b.Bound(x.Update.Op) } // its new value can be computed anywhere
 	for _, x := range b.p.Variables {
-		if x.Update == nil {
-			continue
-		}
-		if !b.Bound(x.Update.Op) {
-			loose = append(loose, x)
-			continue
-		}
 		for _, v := range x.Updates() {
-			want(v.Place(), v)
+			if !loose(x) {
+				b.want(v.Place(), v)
+			}
 		}
 	}
 	for i, o := range b.p.Outputs {
@@ -40,21 +27,19 @@ func (b *builder) once() {
 			if b.Bound(v.Op) {
 				place = v.Place()
 			}
-			want(place, v)
+			b.want(place, v)
 			b.s.Results = append(b.s.Results, Result{v, place})
 		}
 	}
 	var readers map[*ir.Value][]int
 	for again := true; again; {
-		again = false
-		readers = b.readers(wants)
-		for _, x := range loose {
-			at := readers[x.Param]
-			if len(at) == 0 {
-				at = []int{0}
+		again, readers = false, b.readers()
+		for _, x := range b.p.Variables {
+			if loose(x) && len(readers[x.Param]) == 0 {
+				readers[x.Param] = []int{0}
 			}
-			for _, place := range at {
-				again = want(place, x.Update) || again
+			for _, place := range readers[x.Param] {
+				again = loose(x) && b.want(place, x.Update) || again
 			}
 		}
 	}
@@ -64,14 +49,13 @@ func (b *builder) once() {
 			home.Places = append(home.Places, v.Op.Place)
 		}
 		switch {
-		case x.Update == nil && x.Shards != nil:
 		case x.Shards != nil:
 			home.Updates = x.Updates()
 		case x.Update == nil:
 			home.Places = readers[x.Param]
-		case slices.Contains(loose, x):
-			for place := range places {
-				if slices.Contains(wants[place], x.Update) {
+		case loose(x):
+			for place := range b.wants {
+				if b.wanted[valueAt{x.Update, place}] {
 					home.Places, home.Updates = append(home.Places, place), append(home.Updates, x.Update)
 				}
 			}
@@ -83,13 +67,30 @@ func (b *builder) once() {
 		if len(home.Places) == 0 {
 			home.Places = []int{0}
 		}
+		b.homes[x.Param] = home.Places
 		b.s.Variables = append(b.s.Variables, home)
 	}
-	b.rounds(wants)
+	b.rounds()
+}
+
+// valueAt is a value on a place.
+type valueAt struct {
+	*ir.Value
+	place int
+}
+
+// want notes that a step leaves a value on a place; it returns false if that was known.
+func (b *builder) want(place int, v *ir.Value) bool {
+	known := b.wanted[valueAt{v, place}]
+	if !known {
+		b.wanted[valueAt{v, place}] = true
+		b.wants[place] = append(b.wants[place], v)
+	}
+	return !known
 }
 
 // needed are the ops that read merged values and that places need for what they want.
-func (b *builder) needed(wants [][]*ir.Value) map[*ir.Op]bool {
+func (b *builder) needed() map[*ir.Op]bool {
 	needed := map[*ir.Op]bool{}
 	var need func(v *ir.Value)
 	need = func(v *ir.Value) {
@@ -98,7 +99,7 @@ func (b *builder) needed(wants [][]*ir.Value) map[*ir.Op]bool {
 			v.Op.Uses(need)
 		}
 	}
-	for _, vs := range wants {
+	for _, vs := range b.wants {
 		for _, v := range vs {
 			need(v)
 		}
@@ -107,7 +108,7 @@ func (b *builder) needed(wants [][]*ir.Value) map[*ir.Op]bool {
 }
 
 // readers are the places that read each parameter, in instances or for what they want once.
-func (b *builder) readers(wants [][]*ir.Value) map[*ir.Value][]int {
+func (b *builder) readers() map[*ir.Value][]int {
 	readers := map[*ir.Value][]int{}
 	add := func(place int, inputs []*ir.Value) {
 		for _, v := range inputs {
@@ -119,15 +120,14 @@ func (b *builder) readers(wants [][]*ir.Value) map[*ir.Value][]int {
 	for _, s := range b.s.Segments {
 		add(s.Place, s.Inputs)
 	}
-	needed := b.needed(wants)
-	for place, vs := range wants {
-		outs := slices.Clone(vs)
-		for op := range needed {
-			if op.Place == place && !op.IsExchange() {
-				outs = append(outs, op.Outputs...)
-			}
+	outs := make([][]*ir.Value, len(b.wants))
+	for op := range b.needed() {
+		if !op.IsExchange() {
+			outs[op.Place] = append(outs[op.Place], op.Outputs...)
 		}
-		add(place, ir.Cut(b.p.Main, "", func(op *ir.Op) bool { return b.here(op, place) }, outs).Inputs)
+	}
+	for place, vs := range b.wants {
+		add(place, ir.CutBy(b.Position, b.p.Main, "", func(op *ir.Op) bool { return b.here(op, place) }, slices.Concat(vs, outs[place])).Inputs)
 	}
 	for _, places := range readers {
 		slices.Sort(places)
@@ -142,105 +142,86 @@ func (b *builder) here(op *ir.Op, place int) bool {
 
 // rounds makes the segments: in each round a place computes all that it can of a region, and then places exchange what they
 // have.
-func (b *builder) rounds(wants [][]*ir.Value) {
-	needed := b.needed(wants)
-	done := map[*ir.Op]bool{}
-	region := map[*ir.Op]int{}
+func (b *builder) rounds() {
+	places := len(b.wants)
+	needed := b.needed()
+	left := make([][]*ir.Op, places+1) // what is not done, by place; then the exchanges
+	done, region := map[*ir.Op]bool{}, map[*ir.Op]int{}
 	for _, op := range b.p.Main.Ops {
 		if needed[op] {
 			region[op] = op.Region
 			op.Uses(func(v *ir.Value) { region[op] = max(region[op], region[v.Op]) })
-		}
-	}
-	var current int
-	ready := func(op *ir.Op) bool {
-		ok := needed[op] && !done[op] && region[op] == current
-		op.Uses(func(v *ir.Value) { ok = ok && (!needed[v.Op] || done[v.Op]) })
-		return ok
-	}
-	type round struct {
-		sets      []map[*ir.Op]bool // by place
-		exchanges []*ir.Op
-	}
-	var rounds []round
-	for left := len(needed); left > 0 || len(rounds) == 0; {
-		current = math.MaxInt
-		for op := range needed {
-			if !done[op] {
-				current = min(current, region[op])
+			at := op.Place
+			if op.IsExchange() {
+				at = places
 			}
+			left[at] = append(left[at], op)
 		}
-		var x round
-		for place := range wants {
-			set := map[*ir.Op]bool{}
-			for _, op := range b.p.Main.Ops {
-				if op.Place == place && !op.IsExchange() && ready(op) {
-					set[op], done[op] = true, true
-					left--
+	}
+	for first := true; first || len(done) < len(needed); first = false {
+		current := math.MaxInt
+		for _, op := range slices.Concat(left...) {
+			current = min(current, region[op])
+		}
+		now := make([][]*ir.Op, len(left))
+		for i := range left {
+			left[i] = slices.DeleteFunc(left[i], func(op *ir.Op) bool {
+				ready := region[op] == current
+				op.Uses(func(v *ir.Value) { ready = ready && (!needed[v.Op] || done[v.Op]) })
+				if ready {
+					now[i] = append(now[i], op)
+					done[op] = i < places // exchanges when all are found
 				}
-			}
-			x.sets = append(x.sets, set)
+				return ready
+			})
 		}
-		for _, op := range b.p.Main.Ops {
-			if op.IsExchange() && ready(op) {
-				x.exchanges = append(x.exchanges, op)
-			}
+		for place, ops := range now[:places] {
+			b.round(place, ops, now[places], len(left[place]) == 0 && (len(ops) > 0 || first))
 		}
-		for _, op := range x.exchanges {
+		for _, op := range now[places] {
 			done[op] = true
-			left--
-		}
-		rounds = append(rounds, x)
-	}
-	for i, x := range rounds {
-		for place, set := range x.sets {
-			final := !slices.ContainsFunc(rounds[i+1:], func(later round) bool { return len(later.sets[place]) > 0 })
-			outs := b.roundOutputs(set, wants[place])
-			if final && (len(set) > 0 || i == 0) {
-				for _, v := range wants[place] {
-					if !b.Bound(v.Op) {
-						outs = append(outs, v)
-					}
-				}
-			}
-			for _, op := range x.exchanges { // what any place can compute is computed where it is exchanged
-				for j, v := range op.Inputs {
-					if op.Attrs.(*ir.Exchange).Places[j] == place && !v.Op.IsLeaf() && !b.Bound(v.Op) {
-						outs = append(outs, v)
-					}
-				}
-			}
-			if outs = dedupe(outs); len(outs) == 0 {
-				continue
-			}
-			b.apply = append(b.apply, piece{segment: len(b.s.Segments)})
-			name := "once"
-			if len(wants) > 1 {
-				name = "once on " + strconv.Itoa(place)
-			}
-			b.s.Segments = append(b.s.Segments, &Segment{Place: place, Stage: b.stageAt(place), Kind: Apply,
-				Segment: ir.Cut(b.p.Main, name, func(op *ir.Op) bool { return set[op] || !b.Bound(op) && b.here(op, place) }, outs)})
-		}
-		for _, op := range x.exchanges {
 			b.apply = append(b.apply, piece{exchange: op})
 		}
 	}
 }
 
-// roundOutputs are the values of a segment that others need, or the step.
-func (b *builder) roundOutputs(set map[*ir.Op]bool, wants []*ir.Value) (outs []*ir.Value) {
-	for _, op := range b.p.Main.Ops {
-		if !set[op] {
-			continue
-		}
+// round makes the segment of a place in a round. The last one computes what any place can.
+func (b *builder) round(place int, ops, exchanges []*ir.Op, last bool) {
+	set := map[*ir.Op]bool{}
+	for _, op := range ops {
+		set[op] = true
+	}
+	outside := func(u *ir.Op) bool { return b.Bound(u) && !u.IsMerge() && !set[u] }
+	var outs []*ir.Value
+	for _, op := range ops {
 		for _, v := range op.Outputs {
-			outside := func(u *ir.Op) bool { return b.Bound(u) && !u.IsMerge() && !set[u] }
-			if slices.Contains(wants, v) || slices.ContainsFunc(b.Users(v), outside) {
+			if b.wanted[valueAt{v, place}] || slices.ContainsFunc(b.Users(v), outside) {
 				outs = append(outs, v)
 			}
 		}
 	}
-	return outs
+	for _, v := range b.wants[place] {
+		if last && !b.Bound(v.Op) {
+			outs = append(outs, v)
+		}
+	}
+	for _, op := range exchanges { // what any place can compute is computed where it is exchanged
+		for i, v := range op.Inputs {
+			if op.Places()[i] == place && !v.Op.IsLeaf() && !b.Bound(v.Op) {
+				outs = append(outs, v)
+			}
+		}
+	}
+	if outs = dedupe(outs); len(outs) == 0 {
+		return
+	}
+	name := "once"
+	if len(b.wants) > 1 {
+		name = "once on " + strconv.Itoa(place)
+	}
+	b.apply = append(b.apply, piece{segment: len(b.s.Segments)})
+	b.s.Segments = append(b.s.Segments, &Segment{Place: place, Stage: b.stageAt(place), Kind: Apply,
+		Segment: ir.CutBy(b.Position, b.p.Main, name, func(op *ir.Op) bool { return set[op] || !b.Bound(op) && b.here(op, place) }, outs)})
 }
 
 // stageAt is the first stage of a place.

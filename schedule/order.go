@@ -30,13 +30,7 @@ const (
 )
 
 // String returns the letter used in the text of an order: F, B or W.
-func (k TaskKind) String() string {
-	const letters = "FBW"
-	if int(k) < len(letters) {
-		return letters[k : k+1]
-	}
-	return fmt.Sprintf("TaskKind(%d)", k)
-}
+func (k TaskKind) String() string { return "FBW"[k : k+1] }
 
 // Task is the work of one stage on one micro-batch, in one direction.
 type Task struct {

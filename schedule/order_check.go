@@ -1,6 +1,12 @@
 package schedule
 
-import "github.com/pkg/errors"
+import (
+	"slices"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/schedule/play"
+)
 
 // Check proves an order, whoever made it: every task is in it once, on its group; no group waits forever, if what is
 // sent can be kept until it is received; and no group holds more than [Pipeline.InFlight].
@@ -8,11 +14,8 @@ func (p Pipeline) Check(order [][]Task) error {
 	if err := p.validate(); err != nil {
 		return err
 	}
-	if err := p.check(order); err != nil {
-		return errors.WithMessagef(err, "epl: internal error: order of %s with %d stages on %d groups and %d micro-batches",
-			p.Strategy, p.Stages, p.Groups, p.Micro)
-	}
-	return nil
+	return errors.WithMessagef(p.check(order), "epl: internal error: order of %s with %d stages on %d groups and %d micro-batches",
+		p.Strategy, p.Stages, p.Groups, p.Micro)
 }
 
 func (p Pipeline) check(order [][]Task) error {
@@ -54,7 +57,7 @@ func (p Pipeline) check(order [][]Task) error {
 			}
 		}
 	}
-	return p.play(order, func(int, Task) {})
+	return p.play(order)
 }
 
 // needs are the tasks whose results a task reads.
@@ -72,40 +75,19 @@ func (p Pipeline) needs(t Task) []Task {
 	return nil
 }
 
-// waitsFor returns a task that must be done before t and is not.
-func (p Pipeline) waitsFor(t Task, done map[Task]bool) (Task, bool) {
-	for _, n := range p.needs(t) {
-		if !done[n] {
-			return n, true
-		}
-	}
-	return Task{}, false
-}
-
-// play calls run for all tasks, those of a group in order and each after those that it needs.
-func (p Pipeline) play(order [][]Task, run func(group int, t Task)) error {
-	done := map[Task]bool{}
-	next := make([]int, len(order))
-	for moved := true; moved; {
-		moved = false
-		for g, l := range order {
-			for ; next[g] < len(l); next[g]++ {
-				t := l[next[g]]
-				if _, waits := p.waitsFor(t, done); waits {
-					break
-				}
-				run(g, t)
-				done[t] = true
-				moved = true
-			}
-		}
-	}
+// play plays an order: a task is an event, which others wait for.
+func (p Pipeline) play(order [][]Task, observers ...play.Observer[Task]) error {
+	lengths := make([]int, len(order))
 	for g, l := range order {
-		if next[g] < len(l) {
-			t := l[next[g]]
-			n, _ := p.waitsFor(t, done)
-			return errors.Errorf("group %d cannot run %s of stage %d: it waits forever for %s of stage %d", g, t, t.Stage, n, n.Stage)
-		}
+		lengths[g] = len(l)
+	}
+	stops, _ := play.Play(lengths, func(g, at int) play.Step[Task] {
+		t := order[g][at]
+		return play.Step[Task]{Needs: p.needs(t), Tells: []Task{t}}
+	}, observers...)
+	for _, x := range stops {
+		t := order[x.List][x.At]
+		return errors.Errorf("group %d cannot run %s of stage %d: it waits forever for %s of stage %d", x.List, t, t.Stage, x.For, x.For.Stage)
 	}
 	return nil
 }
@@ -114,20 +96,16 @@ func (p Pipeline) play(order [][]Task, run func(group int, t Task)) error {
 // nothing; and how long each group idles in that time. The order must pass [Pipeline.Check].
 func (p Pipeline) Slots(order [][]Task, f, b, w float64) (total float64, idle []float64) {
 	times := [...]float64{ForwardTask: f, BackwardTask: b, WeightsTask: w}
-	ends := map[Task]float64{}
-	busy, clock := make([]float64, len(order)), make([]float64, len(order))
-	err := p.play(order, func(g int, t Task) {
-		for _, n := range p.needs(t) {
-			clock[g] = max(clock[g], ends[n])
-		}
-		clock[g] += times[t.Kind]
-		busy[g] += times[t.Kind]
-		ends[t] = clock[g]
-		total = max(total, clock[g])
+	busy := make([]float64, len(order))
+	clocks := play.Times[Task](len(order), func(g, at int) float64 {
+		n := times[order[g][at].Kind]
+		busy[g] += n
+		return n
 	})
-	if err != nil {
+	if err := p.play(order, clocks); err != nil {
 		panic(errors.WithMessage(err, "epl: internal error: an order that was not checked"))
 	}
+	total = slices.Max(clocks.At)
 	for _, n := range busy {
 		idle = append(idle, total-n)
 	}

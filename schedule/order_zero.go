@@ -1,5 +1,7 @@
 package schedule
 
+import "slices"
+
 // addWeights adds the weight halves of backward to a 1F1B order, as ZB-H1 does in "Zero Bubble Pipeline Parallelism"
 // (Qi et al., 2023). Nobody waits for them, so they run where a group would idle, or when the next forward would break
 // the promise of [Pipeline.InFlight]; the rest comes last, while the groups before are still at their backwards. To know
@@ -13,7 +15,8 @@ func (p Pipeline) addWeights(order [][]Task) [][]Task {
 		if next := n[ForwardTask] + n[BackwardTask]; next < len(order[g]) {
 			t := order[g][next]
 			full := t.Kind == ForwardTask && n[ForwardTask]-n[WeightsTask] == p.InFlight(g)
-			if _, waits := p.waitsFor(t, done); !full && !waits {
+			waits := slices.ContainsFunc(p.needs(t), func(n Task) bool { return !done[n] })
+			if !full && !waits {
 				return t, true
 			}
 		}

@@ -105,11 +105,15 @@ type Variable struct {
 
 // At returns what a place has of the variable, nil if it has nothing.
 func (x Variable) At(place int) *ir.Value {
-	i := slices.Index(x.Places, place)
-	switch {
-	case i < 0:
-		return nil
-	case x.Shards != nil:
+	if i := slices.Index(x.Places, place); i >= 0 {
+		return x.at(i)
+	}
+	return nil
+}
+
+// at is what the i-th of its places has of it.
+func (x Variable) at(i int) *ir.Value {
+	if x.Shards != nil {
 		return x.Shards[i]
 	}
 	return x.Param
@@ -151,12 +155,7 @@ const (
 var kindNames = [...]string{"run", "accumulate", "merge", "wait", "feed", "send", "receive", "exchange", "load", "store"}
 
 // String returns the word used in the text of a schedule.
-func (k Kind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
-	}
-	return fmt.Sprintf("kind(%d)", k)
-}
+func (k Kind) String() string { return kindNames[k] }
 
 // Once is the micro-batch of what happens once per step.
 const Once = -1
@@ -202,11 +201,8 @@ func (p *Program) String() string {
 		if len(p.Places) > 1 {
 			where = fmt.Sprintf(" on %v", b.Places)
 		}
-		fmt.Fprintf(&w, "bucket %d%s: %s of %d values, %d bytes, after segment %d:", i, where, how, len(b.Merges), b.Bytes(), b.After)
-		for _, m := range b.Merges {
-			fmt.Fprintf(&w, " %s", m.Inputs[0])
-		}
-		w.WriteString("\n")
+		in, _ := b.At(b.Places[0])
+		fmt.Fprintf(&w, "bucket %d%s: %s of %d values, %d bytes, after segment %d:%s\n", i, where, how, len(b.Merges), b.Bytes(), b.After, values(in))
 	}
 	for i, t := range p.Transfers {
 		what := "value"
@@ -226,22 +222,17 @@ func (p *Program) String() string {
 		}
 	}
 	for i, l := range p.Places {
-		fmt.Fprintf(&w, "device %d of a model replica:\n%s", i, list(p, l))
-	}
-	return w.String()
-}
-
-func list(p *Program, instrs []Instr) string {
-	var w strings.Builder
-	for _, in := range instrs {
-		fmt.Fprintf(&w, "  %s", p.Text(in))
-		if len(in.Frees) > 0 {
-			w.WriteString(", frees")
+		fmt.Fprintf(&w, "device %d of a model replica:\n", i)
+		for _, in := range l {
+			fmt.Fprintf(&w, "  %s", p.Text(in))
+			if len(in.Frees) > 0 {
+				w.WriteString(", frees")
+			}
 			for _, f := range in.Frees {
 				fmt.Fprintf(&w, " %s", f.Value)
 			}
+			w.WriteString("\n")
 		}
-		w.WriteString("\n")
 	}
 	return w.String()
 }

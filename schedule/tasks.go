@@ -3,6 +3,7 @@ package schedule
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/easyparallel/epl/ir"
@@ -21,6 +22,16 @@ type task struct {
 	// wants are values that are merged though they do not differ between instances.
 	wants  []*ir.Value
 	pieces []piece
+}
+
+// uses visits what the task gives to an op.
+func (t *task) uses(op *ir.Op, visit func(*ir.Value)) {
+	if op.IsExchange() {
+		in, _ := exchanged(op, t.place)
+		visit(in)
+	} else {
+		op.Uses(visit)
+	}
 }
 
 // piece is a segment or an exchange.
@@ -63,25 +74,16 @@ func (b *builder) makeTasks() {
 
 // position orders the tasks of a micro-batch on a place: forward by stage, then backward the other way.
 func (b *builder) position(t *task) int {
-	n := 2 * b.s.Pipeline.Stages
-	switch t.kind {
-	case ForwardTask:
+	if t.kind == ForwardTask {
 		return t.stage
-	case BackwardTask:
-		return 2 * (n - t.stage)
 	}
-	return 2*(n-t.stage) + 1
+	return 3*b.s.Pipeline.Stages - 2*t.stage + int(t.kind)
 }
 
 func (b *builder) sortedTasks() []*task {
-	var all []*task
-	for _, t := range b.tasks {
-		all = append(all, t)
-	}
-	slices.SortFunc(all, func(x, y *task) int {
+	return slices.SortedFunc(maps.Values(b.tasks), func(x, y *task) int {
 		return cmp.Or(cmp.Compare(x.place, y.place), cmp.Compare(b.position(x), b.position(y)))
 	})
-	return all
 }
 
 // turn is where an op stands in its task: in its phase, if these are apart, and its region, or a later one that has something
@@ -109,24 +111,18 @@ func (x when) compare(y when) int {
 // What does not differ between instances is computed in each task that needs it, and not kept for another.
 func (b *builder) segments(t *task) {
 	at := b.whens(t)
-	times := at.times()
-	if len(times) == 0 {
-		times = []when{{}}
-	}
-	slices.SortFunc(times, when.compare)
+	ops := at.ops()
 	exchanges := slices.DeleteFunc(slices.Clone(t.ops), func(op *ir.Op) bool { return !op.IsExchange() })
 	slices.SortStableFunc(exchanges, func(x, y *ir.Op) int { return b.order[x].compare(b.order[y]) })
+	times := slices.SortedFunc(maps.Keys(ops), when.compare)
 	for i, x := range times {
 		for len(exchanges) > 0 && b.order[exchanges[0]].compare(x.turn) < 0 {
 			t.pieces = append(t.pieces, piece{exchange: exchanges[0]})
 			exchanges = exchanges[1:]
 		}
-		in := func(op *ir.Op) bool { y, ok := at.of(op, x.region); return ok && x == y }
 		var outs []*ir.Value
-		for _, op := range b.p.Main.Ops {
-			if !in(op) || op.IsExchange() {
-				continue
-			}
+		slices.SortFunc(ops[x], func(x, y *ir.Op) int { return cmp.Compare(b.Position(x), b.Position(y)) })
+		for _, op := range ops[x] {
 			for _, v := range op.Outputs {
 				if b.leaves(t, v, at, x) {
 					outs = append(outs, v)
@@ -142,7 +138,7 @@ func (b *builder) segments(t *task) {
 		t.pieces = append(t.pieces, piece{segment: len(b.s.Segments)})
 		part := b.part(t, x.turn)
 		b.s.Segments = append(b.s.Segments, &Segment{Place: t.place, Stage: t.stage, Kind: part,
-			Segment: ir.Cut(b.p.Main, b.name(t, part, len(t.pieces)-1), in, outs)})
+			Segment: ir.CutBy(b.Position, b.p.Main, b.name(t, part, len(t.pieces)-1), func(op *ir.Op) bool { y, ok := at.of(op, x.region); return ok && x == y }, outs)})
 	}
 	for _, op := range exchanges {
 		t.pieces = append(t.pieces, piece{exchange: op})
@@ -152,51 +148,44 @@ func (b *builder) segments(t *task) {
 // whens says when each op of a task is computed. What does not differ between instances is computed in each region that needs
 // it: weights that are cast for the first layer are not kept until backward comes back to it.
 type whens struct {
-	work   map[*ir.Op]when
-	shared map[regional]when
-	last   when
+	at   map[regional]when
+	last when
 }
 
 type regional struct {
 	op     *ir.Op
-	region int
+	region int // -1: it is an op of the task, for all of them
 }
 
 // of is when an op is computed for a region.
 func (w *whens) of(op *ir.Op, region int) (when, bool) {
-	if x, ok := w.work[op]; ok {
-		return x, true
+	x, ok := w.at[regional{op, -1}]
+	if !ok {
+		x, ok = w.at[regional{op, region}]
 	}
-	x, ok := w.shared[regional{op, region}]
 	return x, ok
 }
 
-// times are all times at which something is computed.
-func (w *whens) times() (times []when) {
-	add := func(x when) {
-		if !slices.Contains(times, x) {
-			times = append(times, x)
+// ops are those of each time at which something is computed; there is at least one.
+func (w *whens) ops() map[when][]*ir.Op {
+	ops := map[when][]*ir.Op{}
+	for key, x := range w.at {
+		if !key.op.IsExchange() {
+			ops[x] = append(ops[x], key.op)
 		}
 	}
-	for op, x := range w.work {
-		if !op.IsExchange() {
-			add(x)
-		}
+	if len(ops) == 0 {
+		ops[when{}] = nil
 	}
-	for _, x := range w.shared {
-		add(x)
-	}
-	return times
+	return ops
 }
 
 func (b *builder) whens(t *task) *whens {
-	at := map[*ir.Op]when{}
-	w := &whens{work: at, shared: map[regional]when{}}
-	mine := map[*ir.Op]bool{}
+	w := &whens{at: map[regional]when{}}
+	bucket := map[*ir.Op]int{} // -1: not known
 	for _, op := range t.ops {
-		mine[op] = true
+		bucket[op] = -1
 	}
-	bucket := map[*ir.Op]int{}
 	last := 0
 	for i := range b.s.Buckets {
 		x := &b.s.Buckets[i]
@@ -205,16 +194,10 @@ func (b *builder) whens(t *task) *whens {
 		}
 		var need func(v *ir.Value)
 		need = func(v *ir.Value) {
-			if _, seen := bucket[v.Op]; seen || !mine[v.Op] {
-				return
+			if n, mine := bucket[v.Op]; mine && n < 0 {
+				bucket[v.Op], last = i, i
+				t.uses(v.Op, need)
 			}
-			bucket[v.Op] = i
-			last = i
-			if v.Op.IsExchange() {
-				need(inputAt(v.Op, t.place))
-				return
-			}
-			v.Op.Uses(need)
 		}
 		in, _ := x.At(t.place)
 		for _, v := range in {
@@ -222,14 +205,14 @@ func (b *builder) whens(t *task) *whens {
 		}
 	}
 	for _, op := range t.ops {
-		x, ok := bucket[op]
-		if !ok {
+		x := bucket[op]
+		if x < 0 {
 			x = last
 		}
 		if b.phases && b.single() && b.order[op].phase == ir.Forward {
 			x = 0 // no bucket is complete before backward
 		}
-		at[op] = when{b.order[op], x}
+		w.at[regional{op, -1}] = when{b.order[op], x}
 	}
 	// The rest is computed when it is first needed.
 	var need func(v *ir.Value, x when)
@@ -238,25 +221,21 @@ func (b *builder) whens(t *task) *whens {
 			return
 		}
 		key := regional{v.Op, x.region}
-		if y, ok := w.shared[key]; ok && x.compare(y) >= 0 {
+		if y, ok := w.at[key]; ok && x.compare(y) >= 0 {
 			return
 		}
-		w.shared[key] = x
+		w.at[key] = x
 		v.Op.Uses(func(u *ir.Value) { need(u, x) })
 	}
 	for _, op := range t.ops {
-		x := at[op]
+		x := w.at[regional{op, -1}]
 		if isGather(op) {
 			continue
 		}
 		if w.last.compare(x) < 0 {
 			w.last = x
 		}
-		if op.IsExchange() {
-			need(inputAt(op, t.place), x)
-			continue
-		}
-		op.Uses(func(u *ir.Value) { need(u, x) })
+		t.uses(op, func(u *ir.Value) { need(u, x) })
 	}
 	for _, v := range t.wants {
 		need(v, w.last)
@@ -283,18 +262,14 @@ func (b *builder) leaves(t *task, v *ir.Value, at *whens, x when) bool {
 
 func (b *builder) part(t *task, at turn) Part {
 	switch {
-	case b.single() && b.phases && at.phase == ir.Forward:
-		return Forward
-	case b.single() && b.phases:
-		return Backward
-	case b.single():
+	case b.single() && !b.phases:
 		return Instance
-	case t.kind == ForwardTask:
+	case t.kind == WeightsTask:
+		return Weights
+	case t.kind == ForwardTask || b.single() && at.phase == ir.Forward:
 		return Forward
-	case t.kind == BackwardTask:
-		return Backward
 	}
-	return Weights
+	return Backward
 }
 
 // name says what a segment is: "backward 1.0" is the first piece of the backward of stage 1.
@@ -312,34 +287,33 @@ func (b *builder) name(t *task, part Part, piece int) string {
 // placeBuckets lets a bucket wait for the last segment that computes or reads one of its values: merging overwrites them.
 // Places that merge together do so in the same order.
 func (b *builder) placeBuckets() {
-	tasks := b.sortedTasks()
+	last := map[valueAt]int{} // the last segment that has a value
+	for i, s := range b.s.Segments {
+		for j, v := range slices.Concat(s.Outputs, s.Inputs) {
+			if j < len(s.Outputs) || !v.Op.IsLeaf() {
+				last[valueAt{v, s.Place}] = i
+			}
+		}
+	}
+	b.after = make([][]int, len(b.s.Segments))
+	floor := make([]int, b.p.NumPlaces()) // where buckets of several places before this one start
 	for i := range b.s.Buckets {
 		x := &b.s.Buckets[i]
-		after := make([]int, b.p.NumPlaces())
-		for _, place := range x.Places {
-			in, _ := x.At(place)
-			for _, t := range tasks {
-				for _, p := range t.pieces {
-					if p.exchange != nil || t.place != place {
-						continue
-					}
-					s := b.s.Segments[p.segment]
-					if slices.ContainsFunc(in, func(v *ir.Value) bool {
-						return slices.Contains(s.Inputs, v) && !v.Op.IsLeaf() || slices.Contains(s.Outputs, v)
-					}) {
-						after[place] = p.segment
-					}
-				}
+		for j, place := range x.Places {
+			after := 0
+			for _, m := range x.Merges {
+				after = max(after, last[valueAt{m.Inputs[j], place}])
+			}
+			if len(x.Places) > 1 {
+				after = max(after, floor[place])
+				floor[place] = after
+			}
+			if j == 0 {
+				x.After = after
+			}
+			if after < len(b.after) && b.s.Segments[after].Place == place {
+				b.after[after] = append(b.after[after], i)
 			}
 		}
-		for j, y := range b.s.Buckets[:i] {
-			for _, place := range x.Places {
-				if len(x.Places) > 1 && len(y.Places) > 1 {
-					after[place] = max(after[place], b.after[j][place])
-				}
-			}
-		}
-		b.after = append(b.after, after)
-		x.After = after[x.Places[0]]
 	}
 }
