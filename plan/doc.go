@@ -12,6 +12,6 @@
 // device. What goes in must have been recorded with the forward op that each backward op serves (ir.Op.Of); [Cut.Apply] annotates the
 // program as a careful user would have done, and nothing else in EPL knows that the stages were not written by hand. That work is
 // done in this order, a file each: what of the program will run at all (live.go); one order of it, in which every op has a
-// position (chain.go); what crosses when that order is cut (traffic.go); where it repeats (blocks.go); the best cuts (divide.go);
+// position, and where it repeats (chain.go); what crosses when that order is cut (traffic.go); the best cuts (divide.go);
 // and what follows for every op and variable (stages.go).
 package plan
