@@ -37,7 +37,7 @@ func (e *Env) Backend() compute.Backend { return e.backend }
 // training step takes N·M batches, in order, and reads the next ones meanwhile. Batch m·N+r of a step goes to replica r
 // as its micro-batch m. At the end of the data, a last step with fewer batches runs on those, and takes the mean over
 // them. A batch of another shape than those before it, like a smaller last one, ends the step before it and begins its
-// own. Other programs, such as evaluation, take one batch at a time.
+// own. Other programs, such as evaluation, take one batch at a time, and model replicas take turns.
 //
 //	_, err := loop.RunSteps(env.Dataset(ds), 500)
 //

@@ -20,7 +20,6 @@ import (
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
 	"github.com/easyparallel/epl/runtime"
-	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/trace"
 	"github.com/easyparallel/epl/worker"
 )
@@ -62,12 +61,13 @@ type Options struct {
 // Compiled is what became of one program.
 type Compiled struct {
 	explain.Program
-	source  *ir.Program // as GoMLX built it, without the stages of a cut
-	stepper int         // which training program of a job it is, from 1
+	source  *ir.Program     // as GoMLX built it, without the stages of a cut
+	trained []*plan.Trained // training programs that were there before it
+	stepper int             // which training program of a job it is, from 1
 }
 
 func newCompiled(p *ir.Program, number int, cfg *config.Config) *Compiled {
-	return &Compiled{Program: explain.Program{Result: plan.Result{Recorded: p}, Number: number, Config: cfg}}
+	return &Compiled{Program: explain.Program{Result: plan.Result{Recorded: p}, Number: number, Config: cfg}, source: p}
 }
 
 // New makes an engine that runs programs on devices, an inner backend each: those of the cluster's local worker.
@@ -146,10 +146,16 @@ func (e *Engine) Compile(p *ir.Program) (compute.Executable, error) {
 	if e.opts.Job != nil {
 		defer e.opts.Job.Busy("compiling")()
 	}
+	if !p.IsTraining() {
+		c.trained = e.trained()
+	}
 	exec, err := e.compile(c)
 	e.mu.Lock()
 	e.programs[c.Number-1] = c
 	e.mu.Unlock()
+	if err == nil && !p.IsTraining() {
+		exec = e.follow(exec, c)
+	}
 	return exec, err
 }
 
@@ -190,19 +196,19 @@ func (e *Engine) compile(c *Compiled) (exec compute.Executable, err error) {
 		}
 	}()
 	if c.Schedule == nil {
-		return e.once(c)
+		return e.onDevice(&c.Result, 0, e.noFeed(c))
 	}
-	comm := e.opts.Config.Communication
-	o := runtime.StepOptions{Communicators: comm.NumCommunicators, Timeout: comm.Timeout, Memory: e.opts.Config.Cluster.DeviceMemory,
-		Plans: c.Footprints(len(c.Schedule.Segments)), Trace: e.trace.begin, Traced: e.trace.end}
-	if comm.FP16 {
-		o.FP16Scale = float64(comm.FP16Scale)
-	}
-	if j := e.opts.Job; j != nil {
-		o.Stepped = j.Stepped
-		o.Number = c.stepper
-		if err := e.agree(c); err != nil {
-			return nil, err
+	o := e.alone(&c.Result)
+	if o.NoFeed = e.noFeed(c); c.Recorded.IsTraining() {
+		o.Alone, o.NoFeed, o.Trace, o.Traced = false, "", e.trace.begin, e.trace.end
+		if e.opts.Config.Communication.FP16 {
+			o.FP16Scale = float64(e.opts.Config.Communication.FP16Scale)
+		}
+		if j := e.opts.Job; j != nil {
+			o.Stepped, o.Number = j.Stepped, c.stepper
+			if err := e.agree(c); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return runtime.NewStepper(c.Final, c.Schedule, e.Data, e.stats, o)
@@ -212,7 +218,7 @@ func (e *Engine) compile(c *Compiled) (exec compute.Executable, err error) {
 func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) error {
 	c.source = c.Recorded
 	t := o.Target
-	t.Look = look
+	t.Look, t.Trained = look, c.trained
 	var r *plan.Result
 	var err error
 	if o.Pinned != nil && c.source.IsTraining() {
@@ -235,7 +241,7 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) e
 		note("loss scale: dynamic; a step whose gradients are not finite is skipped and halves it, many good ones double it; " +
 			"many skipped ones in a row are warned of")
 	}
-	if c.Schedule != nil && o.Config.Offload.Level != "" {
+	if c.Schedule != nil && o.Config.Offload.Level != "" && c.source.IsTraining() {
 		note(explain.Offloaded(c.Schedule))
 	}
 	if Decided != nil && c.source.IsTraining() {
@@ -246,33 +252,3 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) e
 
 // Decided, if not nil, is called with every training program that was planned, and its plan. It is for tests.
 var Decided func(p *ir.Program, pl *plan.Plan, t plan.Target)
-
-// once runs a program as a whole, on the first device.
-func (e *Engine) once(c *Compiled) (compute.Executable, error) {
-	o := runtime.OnceOptions{Memory: e.opts.Config.Cluster.DeviceMemory, Profile: schedule.NewLedger(c.Final).Whole(c.Final, c.Footprints(1)[0])}
-	if j := e.opts.Job; j != nil {
-		o.Running = j.Running
-		if j.Sliced {
-			o.NoFeed = fmt.Sprintf("epl: program %q is no training step, and with io.slicing the batches of env.Dataset are others on every worker: "+
-				"give it a dataset that is whole on every worker, without env.Dataset, so that all get the same results", c.Recorded.Name)
-		}
-	}
-	if e.opts.Cluster.TotalDevices() > 1 || e.MicroBatches() > 1 {
-		for _, v := range c.Final.Variables {
-			if v.Trainable && v.Update != nil {
-				o.NoFeed = fmt.Sprintf("epl: program %q updates the trainable variable %q from batches of env.Dataset, but EPL knows no gradients to reduce: "+
-					"wrap the optimizer in epl.Optimizer", c.Recorded.Name, v.Path)
-				break
-			}
-		}
-	}
-	if o.Memory > 0 && c.Account.Peak() > o.Memory && len(c.Final.Inputs) == 0 {
-		// Variables get their first values in one program. Those of a model that is larger than a device come one by one.
-		return runtime.NewPiecewise(c.Final, e.Data, e.stats, o)
-	}
-	inner, err := emit.Program(e.devices[0], c.Final)
-	if err != nil {
-		return nil, err
-	}
-	return runtime.NewExecutable(c.Recorded.Name, e.Data, inner, e.stats, o), nil
-}

@@ -2,6 +2,8 @@ package data
 
 import (
 	"iter"
+	"slices"
+	"sync"
 
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/pkg/errors"
@@ -10,7 +12,7 @@ import (
 )
 
 // New wraps ds so that each batch it yields stands for all batches of a step on the devices of d. A program that is no
-// training step takes them one by one.
+// training step takes them one by one, and may begin with those that have been read.
 func New(ds train.Dataset, d *runtime.Data) train.Dataset { return &dataset{ds, d} }
 
 type dataset struct {
@@ -47,6 +49,8 @@ func (d *dataset) Iter() iter.Seq2[train.Batch, error] {
 type iteration struct {
 	*dataset
 	queue *queue
+	mu    sync.Mutex
+	ahead []*runtime.Feed // of the next batches, of which something may have been computed
 	// Where workers have data of their own:
 	begun  bool
 	head   *train.Batch // the next batch, if it was taken from the queue and waits for a step of its shapes
@@ -57,6 +61,13 @@ type iteration struct {
 // next returns the feed of the next step; nil at the end of the data. Where workers have data of their own, that is when
 // none has any left: those that have run out take part in the steps of the others.
 func (it *iteration) next() (*runtime.Feed, error) {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	if len(it.ahead) > 0 {
+		feed := it.ahead[0]
+		it.ahead = it.ahead[1:]
+		return feed, nil
+	}
 	if it.head == nil {
 		head, err := it.queue.take(1, nil)
 		if err != nil {
@@ -68,9 +79,10 @@ func (it *iteration) next() (*runtime.Feed, error) {
 	}
 	var feed *runtime.Feed
 	if it.head != nil {
-		feed = runtime.NewFeed(*it.head, it.queue.take)
+		feed = runtime.NewFeed(*it.head, it.more, it.look)
 	}
-	if job := it.data.Job; job != nil && job.Sliced {
+	if it.sliced() {
+		job := it.data.Job
 		step, err := runtime.NextStep(job, runtime.Turn{Next: feed, Waited: it.waited, Spec: it.spec})
 		if err != nil {
 			return nil, err
@@ -87,9 +99,52 @@ func (it *iteration) next() (*runtime.Feed, error) {
 	return feed, nil
 }
 
-// close ends the reading, and lets go of a batch that had no turn.
+// sliced tells whether workers have data of their own.
+func (it *iteration) sliced() bool { return it.data.Job != nil && it.data.Job.Sliced }
+
+// look returns the feeds of up to n batches that come next, of those that have been read.
+func (it *iteration) look(n int) []*runtime.Feed {
+	if it.sliced() {
+		return nil // which is the next is agreed on
+	}
+	if !it.mu.TryLock() {
+		return nil // somebody waits for the next
+	}
+	defer it.mu.Unlock()
+	for len(it.ahead) < n {
+		batch, ok := it.queue.now(n)
+		if !ok {
+			break
+		}
+		it.ahead = append(it.ahead, runtime.NewFeed(batch, it.more, it.look))
+	}
+	return slices.Clone(it.ahead[:min(n, len(it.ahead))])
+}
+
+// more takes the batches that a step takes after its first.
+func (it *iteration) more(n int, fits func(train.Batch) bool) (all []train.Batch, err error) {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	for len(all) < n && len(it.ahead) > 0 {
+		batch := it.ahead[0].Head()
+		if !fits(batch) {
+			return all, nil
+		}
+		all, it.ahead = append(all, batch), it.ahead[1:]
+	}
+	rest, err := it.queue.take(n-len(all), fits)
+	return append(all, rest...), err
+}
+
+// close ends the reading, and lets go of batches that had no turn.
 func (it *iteration) close() {
 	it.queue.close()
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	for _, f := range it.ahead {
+		batch := f.Head()
+		_ = batch.Finalize()
+	}
 	if it.head != nil {
 		_ = it.head.Finalize()
 	}

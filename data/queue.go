@@ -101,6 +101,23 @@ func (q *queue) take(n int, fits func(train.Batch) bool) ([]train.Batch, error) 
 	return out, nil
 }
 
+// now returns the next batch, if it has been read. From then on n are read ahead.
+func (q *queue) now(n int) (b train.Batch, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.limit < n {
+		q.limit = n
+		q.changed.Broadcast()
+	}
+	if len(q.batches) == 0 {
+		return b, false
+	}
+	b = q.batches[0]
+	q.batches = append(q.batches[:0], q.batches[1:]...)
+	q.changed.Broadcast()
+	return b, true
+}
+
 // close ends the reading and waits for it.
 func (q *queue) close() {
 	q.mu.Lock()

@@ -43,6 +43,11 @@ func (r *report) writeSchedule(w *strings.Builder) {
 		r.writeNotes(w)
 		return
 	}
+	if !r.Recorded.IsTraining() {
+		r.writeForward(w)
+		r.writeNotes(w)
+		return
+	}
 	l := s.Local
 	sentence(w, fmt.Sprintf("%s × %s = %s of the program per step; EPL merges what must be the same everywhere",
 		words.Count(l.Replicas, "model replica"), words.Count(l.MicroBatches, "micro-batch"), words.Count(l.Instances(), "instance")))
@@ -59,6 +64,17 @@ func (r *report) writeSchedule(w *strings.Builder) {
 			how += ", in parts"
 		}
 		t.row(fmt.Sprint(i), how, bucketText(b), fmt.Sprint(len(b.Merges)), bytesText(b.Bytes()), s.Segments[b.After].Name)
+	}
+	t.write(w, "    ")
+}
+
+// writeForward prints how a program without gradients runs.
+func (r *report) writeForward(w *strings.Builder) {
+	sentence(w, fmt.Sprintf("a batch goes forward through %s", words.Count(r.Schedule.Pipeline.Stages, "stage")))
+	t := table{head: []string{">stage", "TaskGraph", "devices of a replica", ">variables", ">sends"}}
+	for i, stage := range r.Final.Stages {
+		names, held, sends, _ := r.stage(i)
+		t.row(fmt.Sprint(i), names, placesText(stage.Places), bytesText(held), bytesText(sends))
 	}
 	t.write(w, "    ")
 }
@@ -109,33 +125,38 @@ func (r *report) writeStages(w *strings.Builder) {
 		text, 100*plan.Idle(p)))
 	t := table{head: []string{">stage", "TaskGraph", "devices of a replica", ">variables", ">forward sends", ">backward sends", ">in flight", "order"}}
 	for i, stage := range r.Final.Stages {
-		var names []string
-		for _, x := range stage.TaskGraphs {
-			names = append(names, plain(x.Title()))
-		}
-		var held int64
-		for _, x := range s.Variables {
-			if slices.Contains(x.Places, stage.Places[0]) {
-				held += x.Param.Bytes()
-			}
-		}
-		var on, back int64
-		for _, x := range s.Transfers {
-			switch {
-			case x.Once || x.Input || !slices.Contains(stage.Places, x.From) || r.stageOf(x.Value) != i:
-			case x.Value.Op.Phase == ir.Forward:
-				on += x.Value.Bytes()
-			default:
-				back += x.Value.Bytes()
-			}
-		}
+		names, held, on, back := r.stage(i)
 		group := i % p.Groups
-		t.row(fmt.Sprint(i), strings.Join(names, ", "), placesText(stage.Places), bytesText(held), bytesText(on), bytesText(back),
+		t.row(fmt.Sprint(i), names, placesText(stage.Places), bytesText(held), bytesText(on), bytesText(back),
 			fmt.Sprint(p.InFlight(group)), orderText(p, order[group]))
 	}
 	t.write(w, "    ")
 	sentence(w, fmt.Sprintf("bytes sent are those of a micro-batch; in flight is how many micro-batches a device keeps values of at most; "+
 		"once per step stages send each other %s", bytesText(s.OnceBytes())))
+}
+
+// stage has the TaskGraphs of a stage, the bytes of its variables, and those it sends in forward and backward of a micro-batch.
+func (r *report) stage(i int) (names string, held, on, back int64) {
+	stage := r.Final.Stages[i]
+	var titles []string
+	for _, x := range stage.TaskGraphs {
+		titles = append(titles, plain(x.Title()))
+	}
+	for _, x := range r.Schedule.Variables {
+		if slices.Contains(x.Places, stage.Places[0]) {
+			held += x.Param.Bytes()
+		}
+	}
+	for _, x := range r.Schedule.Transfers {
+		switch {
+		case x.Once || x.Input || !slices.Contains(stage.Places, x.From) || r.stageOf(x.Value) != i:
+		case x.Value.Op.Phase == ir.Forward:
+			on += x.Value.Bytes()
+		default:
+			back += x.Value.Bytes()
+		}
+	}
+	return strings.Join(titles, ", "), held, on, back
 }
 
 func (r *report) stageOf(v *ir.Value) int {

@@ -101,8 +101,14 @@ func newReport(c *Program, final *ir.Program) *report {
 	switch {
 	case c.Placement != nil:
 		r.Placement = placementSentences(c.Placement, c.Config)
+		if c.Plan.Why != "" {
+			r.Placement = append([]string{c.Plan.Why}, r.Placement...)
+		}
 	case c.Err == nil && !p.IsTraining():
 		r.Placement = []string{"it runs as a whole, on the first device of every worker"}
+	}
+	if c.Plan != nil && c.Plan.Dealt != "" {
+		r.Placement = append(r.Placement, c.Plan.Dealt)
 	}
 	r.steps()
 	return r

@@ -12,9 +12,10 @@ import (
 )
 
 // localView makes a training program that of one instance among several: it marks what differs between instances,
-// gives each its own random bits, and merges gradients, results and state where instances meet.
+// gives each its own random bits, and merges gradients, results and state where instances meet. One without gradients has one
+// instance, whose results are taken as they are.
 func localView(p *ir.Program, o Options) (int, error) {
-	if o.Local == nil || o.Local.Instances() == 1 && p.Stages == nil && !o.inPieces() || !p.IsTraining() {
+	if o.Local == nil || o.Local.Instances() == 1 && p.Stages == nil && !(o.inPieces() && p.IsTraining()) {
 		return 0, nil
 	}
 	l := &localiser{p: p, index: analysis.Of(p), sum: o.SumGradients, dense: o.DenseGradients, perWorker: o.PerWorker, spanning: o.Spanning, merged: map[*ir.Value]*ir.Value{}, joined: map[*ir.Value]*ir.Value{}, ofState: map[*ir.Op]bool{}}
@@ -24,6 +25,11 @@ func localView(p *ir.Program, o Options) (int, error) {
 	defer func() { p.Main.Ops = p.Main.Ops[:len(p.Main.Ops)-1] }()
 	local := *o.Local
 	p.Local = &local
+	if !p.IsTraining() {
+		l.mark()
+		l.results()
+		return len(l.merged), nil
+	}
 	if err := l.readCollections(); err != nil {
 		return 0, err
 	}
@@ -111,7 +117,7 @@ func (l *localiser) mark() {
 			op.Varying = slices.Contains(l.p.Inputs, op.Outputs[0])
 			continue
 		case *ir.RNGBitGenerator:
-			if op.Phase != ir.Apply && !op.Inputs[0].Op.Varying {
+			if op.Phase != ir.Apply && !op.Inputs[0].Op.Varying && l.p.IsTraining() {
 				op.Inputs[0] = l.fold(op, op.Inputs[0])
 			}
 		}
@@ -261,6 +267,19 @@ func (l *localiser) apply() error {
 		}
 	}
 	return nil
+}
+
+// results lets the only instance give all that leaves the program.
+func (l *localiser) results() {
+	for i, v := range l.p.Main.Outputs {
+		if !v.Op.Varying {
+			continue
+		}
+		l.p.Main.Outputs[i] = l.merge(l.end, v, ir.Merge{How: ir.First})
+		if x := l.p.Outputs[i].Updates; x != nil {
+			x.Update = l.p.Main.Outputs[i]
+		}
+	}
 }
 
 // outputs merges what leaves the program.

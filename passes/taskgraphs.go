@@ -31,7 +31,7 @@ func taskGraphs(p *ir.Program, o Options) (changes int, err error) {
 
 // staged tells whether the program runs in several stages, or a stage on several devices.
 func (o Options) staged(p *ir.Program) bool {
-	return p.IsTraining() && len(o.Places) > 0 && (len(o.Places) > 1 && !o.Colocate || len(o.Places[0]) > 1)
+	return len(o.Places) > 0 && (len(o.Places) > 1 && !o.Colocate || len(o.Places[0]) > 1)
 }
 
 type attacher struct {
@@ -103,7 +103,7 @@ func (a *attacher) stages(o Options) error {
 	a.index = analysis.Of(p)
 	ops, reads := a.reads()
 	for i, s := range p.Stages {
-		if ops[i] == 0 {
+		if ops[i] == 0 && p.IsTraining() {
 			return errors.Errorf("epl: %s has nothing to compute that a training step needs, so that a stage of the pipeline would be empty: "+
 				"leave the annotation out, or put ops into it", titled(s.TaskGraphs[0]))
 		}

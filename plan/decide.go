@@ -34,6 +34,8 @@ type Target struct {
 	Planner emit.Planner
 	// Cut is one that was made before for the same program and number of stages; nil: there is none.
 	Cut *Cut
+	// Trained are the training programs so far: those without gradients follow them.
+	Trained []*Trained
 
 	// Look sees the program on its way.
 	Look func(name, why string, p *ir.Program)
@@ -52,13 +54,15 @@ type Result struct {
 	Final     *ir.Program // as it runs
 	Cut       *Cut
 	Placement *cluster.Placement
-	Steps     []passes.Step
-	Schedule  *schedule.Program // how it runs, if not once on one device
-	Account   *schedule.Account // what it needs of memory
-	Listings  []*emit.Listing   // what devices make of it, or of its segments, if they can tell
-	Notes     []Note
-	Warnings  [][2]string // kind and sentence of what users should know without asking
-	AMP       []string    // what mixed precision decided about ops
+	// Replicas are, for a program without gradients, the model replicas of this worker that could run it: their devices, by place.
+	Replicas [][]int
+	Steps    []passes.Step
+	Schedule *schedule.Program // how it runs, if not once on one device
+	Account  *schedule.Account // what it needs of memory
+	Listings []*emit.Listing   // what devices make of it, or of its segments, if they can tell
+	Notes    []Note
+	Warnings [][2]string // kind and sentence of what users should know without asking
+	AMP      []string    // what mixed precision decided about ops
 }
 
 // Decide decides how a program runs, and does to it what it decided. It is a pure function, also for a cluster that is only
@@ -95,7 +99,24 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (r *Result, err error)
 	named := func(err error) error { return errors.WithMessagef(err, "program %q", p.Name) }
 	var seats seats
 	var local *ir.Local
-	if p.IsTraining() { // others run as a whole, on one device
+	if !p.IsTraining() {
+		q, err := pl.forward(p, func(p *ir.Program) error { return pl.place(p, cfg, t.Cluster) }, t)
+		if err != nil {
+			return r, named(err)
+		}
+		placement := pl.placement(t.Cluster)
+		r.Replicas = seatsOf(placement).ranks
+		for _, ranks := range r.Replicas {
+			for i := range ranks {
+				ranks[i] -= t.Cluster.LocalDevices()[0].Rank
+			}
+		}
+		if q != nil {
+			r.Recorded, r.Placement = q, placement
+			seats = seatsOf(placement)
+			local = &ir.Local{Replicas: 1, MicroBatches: 1}
+		}
+	} else {
 		if decide {
 			if err := pl.cut(p, cfg, t.Cut); err != nil {
 				return r, named(err)
@@ -127,6 +148,9 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (r *Result, err error)
 	o.Local = local
 	if decide {
 		o.Before = func(pass string, p *ir.Program, o *passes.Options) error {
+			if pass == "shard" && o.Choices.Shards != nil {
+				return nil // those of a training program
+			}
 			err := Choose(pass, p, o)
 			pl.Choices = o.Choices
 			return err
@@ -264,8 +288,11 @@ func (r *Result) schedule(cfg *config.Config, t Target, s seats) (err error) {
 		return nil
 	}
 	comm, pipeline := cfg.Communication, cfg.Pipeline
+	if !r.Final.IsTraining() {
+		s.ranks = r.Replicas[:1]
+	}
 	o := schedule.Options{MaxSplits: comm.MaxSplits, Strategy: schedule.Strategy(pipeline.Strategy), Ranks: s.ranks,
-		Offload: cfg.Offload.Level != "", Phases: t.Timeline}
+		Offload: cfg.Offload.Level != "" && r.Final.IsTraining(), Phases: t.Timeline}
 	if pipeline.StagesPerDevice > 1 {
 		o.Groups = len(r.Final.Stages) / pipeline.StagesPerDevice
 	}

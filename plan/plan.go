@@ -36,6 +36,10 @@ type Plan struct {
 	// Choices are what passes apply to single ops and variables.
 	Choices passes.Choices `json:"choices"`
 	Buckets []Bucket       `json:"buckets,omitempty"`
+	// Why says of a program without gradients why it runs on several devices; "": it runs as a whole, on one.
+	Why string `json:"-"`
+	// Dealt says how batches of such a program are dealt to model replicas; "": there is one.
+	Dealt string `json:"-"`
 	// Notes are what passes have to say about what they did, and why.
 	Notes []string `json:"notes,omitempty"`
 	Costs Costs    `json:"costs"`

@@ -45,6 +45,8 @@ type Buffer struct {
 	withdraw func()
 	equal    bool // on all workers, because a step made it
 
+	// use is held for reading while a program computes with it before its turn: see [Ahead].
+	use sync.RWMutex
 	// serving is held while another worker reads a part, and while parts go away. It is not mu, which is held while this
 	// worker reads parts of others, who may do the same.
 	serving sync.Mutex
@@ -78,18 +80,18 @@ func (b *Buffer) on(device int) (compute.Buffer, error) {
 	if b.gone {
 		return nil, errGone
 	}
-	if b.feed != nil && len(b.shards) == 0 {
+	for len(b.shards) <= device {
+		b.shards = append(b.shards, nil)
+	}
+	if b.shards[device] == nil && b.feed != nil {
 		if b.feed.head == nil {
 			return nil, errors.New("epl: this worker has no batch for this step")
 		}
-		s, err := b.feed.upload(b.data, 0, *b.feed.head, b.index)
+		s, err := b.feed.upload(b.data, device, *b.feed.head, b.index)
 		if err != nil {
 			return nil, err
 		}
-		b.shards = []compute.Buffer{s}
-	}
-	for len(b.shards) <= device {
-		b.shards = append(b.shards, nil)
+		b.shards[device] = s
 	}
 	if b.shards[device] == nil {
 		flat, err := b.host()
@@ -153,6 +155,8 @@ func (b *Buffer) take() (all []compute.Buffer, err error) {
 			b.withdraw()
 		}
 	}()
+	b.use.Lock()
+	defer b.use.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone {
@@ -287,10 +291,14 @@ type Data struct {
 	devices []compute.Backend // of this worker
 	notices notices
 	closed  atomic.Bool
+	ahead   sync.WaitGroup // programs that run before their turn
 }
 
-// Close makes all that is asked of the data, and of programs that use them, an error.
-func (d *Data) Close() { d.closed.Store(true) }
+// Close makes all that is asked of the data, and of programs that use them, an error. What runs before its turn has ended.
+func (d *Data) Close() {
+	d.closed.Store(true)
+	d.ahead.Wait()
+}
 
 // Closed is the error that says so; nil before Close.
 func (d *Data) Closed() error {
@@ -310,9 +318,9 @@ func (d *Data) check(device compute.DeviceNum) error {
 	return d.Closed()
 }
 
-// wrap makes a buffer of data on device 0, or on all devices.
+// wrap makes a buffer of data on the last of some devices, or on all of them.
 func (d *Data) wrap(shards ...compute.Buffer) (*Buffer, error) {
-	shape, err := shards[0].Shape()
+	shape, err := shards[len(shards)-1].Shape()
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/easyparallel/epl/schedule"
 )
 
-// Executable runs a whole program once, on device 0. It implements compute.Executable.
+// Executable runs a whole program once, on one device. It implements compute.Executable.
 type Executable struct {
 	name  string
 	data  *Data
@@ -19,18 +19,17 @@ type Executable struct {
 
 // OnceOptions say how a program is run as a whole.
 type OnceOptions struct {
+	Device int   // which of the worker's devices
 	Memory int64 // bytes the device has; 0: not limited
 	// Profile is what the program needs of memory; nil: nobody counts.
 	Profile *schedule.Profile
 	// NoFeed is why the program cannot take batches of a Feed; "": it can, one at a time.
 	NoFeed string
-	// Running is told when the program begins, and what it returns when it is over; nil: nobody cares.
-	Running func() (over func())
 }
 
 var _ compute.Executable = (*Executable)(nil)
 
-// NewExecutable wraps an executable of the inner backend of data's first device. name is the program's.
+// NewExecutable wraps an executable of the inner backend of a device of data. name is the program's.
 func NewExecutable(name string, data *Data, inner compute.Executable, stats *Stats, opts OnceOptions) *Executable {
 	return &Executable{name, data, inner, stats, opts}
 }
@@ -62,14 +61,11 @@ func (e *Executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 			return nil, errors.New(e.opts.NoFeed)
 		}
 		var err error
-		if ins[i], err = b.shard(0); err != nil {
+		if ins[i], err = b.shard(e.opts.Device); err != nil {
 			return nil, errors.WithMessagef(err, "program %q, input %d", e.name, i)
 		}
 	}
-	if e.opts.Running != nil {
-		defer e.opts.Running()()
-	}
-	m := meter{limit: e.opts.Memory}
+	m := meter{device: e.opts.Device, limit: e.opts.Memory}
 	if err := e.count(&m, ins, donate); err != nil {
 		return nil, errors.WithMessagef(err, "program %q", e.name)
 	}
@@ -93,9 +89,11 @@ func (e *Executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 	if err != nil {
 		return nil, errors.WithMessagef(err, "epl: program %q", e.name)
 	}
-	e.stats.ran(0, m.books, nil)
+	e.stats.ran(e.opts.Device, m.books, nil)
 	for i, o := range outs {
-		if outs[i], err = e.data.wrap(o); err != nil {
+		shards := make([]compute.Buffer, e.opts.Device+1)
+		shards[e.opts.Device] = o
+		if outs[i], err = e.data.wrap(shards...); err != nil {
 			return nil, err
 		}
 	}

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/shapes"
@@ -23,15 +24,20 @@ type Feed struct {
 	all    []train.Batch // once taken
 	odd    error         // how the batch differs that ended the step, if one did
 	taken  bool
+	next   func(n int) []*Feed // those of the next batches, as far as they are read; nil: nobody tells
+
+	mu      sync.Mutex
+	started *started // what was computed of the batch before its turn; nil: nothing
 }
 
 // More gets up to n further batches: fewer, and no error, at the end of the data and before a batch that does not fit, which
 // it leaves for the next step.
 type More func(n int, fits func(train.Batch) bool) ([]train.Batch, error)
 
-// NewFeed makes the feed of the step that starts with head. more gets the batches after it.
-func NewFeed(head train.Batch, more More) *Feed {
-	f := &Feed{spec: head.Spec, inputs: len(head.Inputs), head: &head, more: more}
+// NewFeed makes the feed of the step that starts with head. more gets the batches after it. next returns up to n feeds of the
+// following batches, which have been read, and stay the next ones.
+func NewFeed(head train.Batch, more More, next func(n int) []*Feed) *Feed {
+	f := &Feed{spec: head.Spec, inputs: len(head.Inputs), head: &head, more: more, next: next}
 	for _, t := range tensorsOf(head) {
 		f.shapes = append(f.shapes, t.Shape())
 	}
@@ -143,8 +149,15 @@ func (f *Feed) host(b train.Batch, index int) (any, error) {
 	return flat, err
 }
 
+// Head is the batch that the step begins with. What was computed of it before its turn is let go of.
+func (f *Feed) Head() train.Batch {
+	f.drop()
+	return *f.head
+}
+
 // finalize lets go of one tensor of every batch.
 func (f *Feed) finalize(index int) error {
+	f.drop()
 	all := f.all
 	if all == nil && f.head != nil {
 		all = []train.Batch{*f.head}

@@ -87,7 +87,7 @@ type deal struct {
 
 func newDeal(x *Stepper) deal {
 	d := deal{micro: x.schedule.Local.MicroBatches}
-	if j := x.data.Job; j != nil {
+	if j := x.job; j != nil {
 		d.mine, d.sliced = j.Worker, j.Sliced
 	}
 	for r := range x.schedule.Ranks {

@@ -29,7 +29,7 @@ type parcel struct {
 // when the call has its turn.
 func (r *run) allReduce(c circle, m *merging, p *part, flat any, scale float64, before func()) {
 	bytes := len(dtypes.UnsafeByteSliceFromAny(flat))
-	if r.data.Job == nil || bytes > smallBytes {
+	if r.job == nil || bytes > smallBytes {
 		r.start(c, p, comm.Call{Op: comm.AllReduce, Buf: flat, Reduction: comm.Sum, Scale: scale, Before: before})
 		return
 	}

@@ -98,9 +98,6 @@ func (x *Piecewise) Execute(inputs []compute.Buffer, donate []bool, device compu
 	if len(inputs) != len(x.program.Main.Params) || len(donate) != 0 && len(donate) != len(inputs) {
 		return nil, errors.Errorf("epl: program %q takes %d inputs, not %d (donation given for %d)", x.program.Name, len(x.program.Main.Params), len(inputs), len(donate))
 	}
-	if x.opts.Running != nil {
-		defer x.opts.Running()()
-	}
 	values := map[*ir.Value]compute.Buffer{}
 	defer func() {
 		for _, b := range values {

@@ -78,6 +78,9 @@ func newRun(s *step, local int) *run {
 
 // list works through the device's instructions.
 func (r *run) list() (err error) {
+	if r.place < 0 {
+		return nil
+	}
 	at := schedule.Instr{}
 	defer func() {
 		if p := recover(); p != nil {

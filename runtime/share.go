@@ -55,12 +55,12 @@ func (s *step) share(b *Buffer, output int, home schedule.Variable) {
 	name := fmt.Sprintf("output %d of training program %d", output, s.opts.Number) // paths of metrics differ between workers
 	if home.Shards == nil {
 		owner, all := s.owners(home.Places)
-		if s.data.Job == nil || all {
+		if s.job == nil || all {
 			return
 		}
-		s.data.Job.Sharing()
-		if me := s.data.Job.Worker; me == owner[0] {
-			b.withdraw = s.data.Job.Offer(name, s.count, b.read)
+		s.job.Sharing()
+		if me := s.job.Worker; me == owner[0] {
+			b.withdraw = s.job.Offer(name, s.count, b.read)
 		} else if !slices.Contains(owner, me) {
 			b.remote = &remote{owner[0], name, s.count}
 		}
@@ -74,13 +74,13 @@ func (s *step) share(b *Buffer, output int, home schedule.Variable) {
 		}
 		a := v.Op.Attrs.(*ir.ShardOf)
 		p := piece{rows: rows{dim: a.Dim, start: a.Start, size: a.Size}, local: slices.IndexFunc(s.runs, func(r *run) bool { return r.place == home.Places[i] })}
-		if owner, all := s.owners(home.Places[i : i+1]); s.data.Job != nil && !all {
-			s.data.Job.Sharing()
+		if owner, all := s.owners(home.Places[i : i+1]); s.job != nil && !all {
+			s.job.Sharing()
 			part := fmt.Sprintf("part %d of %s", i, name)
 			if p.local < 0 {
 				p.remote = &remote{owner[0], part, s.count}
-			} else if owner[0] == s.data.Job.Worker {
-				withdraw = append(withdraw, s.data.Job.Offer(part, s.count, b.readPart(p)))
+			} else if owner[0] == s.job.Worker {
+				withdraw = append(withdraw, s.job.Offer(part, s.count, b.readPart(p)))
 			}
 		}
 		b.pieces = append(b.pieces, p)
@@ -101,13 +101,13 @@ func (s *step) shareParts(b *Buffer, name string, v *ir.Value, place int) (withd
 		if slices.ContainsFunc(b.pieces, func(q piece) bool { return q.rows == p.rows }) {
 			continue // several devices of a model replica have the same
 		}
-		if s.data.Job != nil && len(s.data.Job.Devices) > 1 {
-			s.data.Job.Sharing()
+		if s.job != nil && len(s.job.Devices) > 1 {
+			s.job.Sharing()
 			part := fmt.Sprintf("part %d of rows %d of %s", replica, p.start, name)
 			if p.local < 0 {
 				p.remote = &remote{s.workerOf(s.schedule.Ranks[replica][place]), part, s.count}
 			} else {
-				withdraw = append(withdraw, s.data.Job.Offer(part, s.count, b.readPart(p)))
+				withdraw = append(withdraw, s.job.Offer(part, s.count, b.readPart(p)))
 			}
 		}
 		b.pieces = append(b.pieces, p)
@@ -124,7 +124,7 @@ func (s *step) owners(places []int) (workers []int, all bool) {
 			}
 		}
 	}
-	return workers, s.data.Job != nil && len(workers) == len(s.data.Job.Devices)
+	return workers, s.job != nil && len(workers) == len(s.job.Devices)
 }
 
 // read lends the data to another worker.

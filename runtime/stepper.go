@@ -17,6 +17,7 @@ import (
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/trace"
+	"github.com/easyparallel/epl/worker"
 )
 
 // StepOptions say how a schedule is run.
@@ -33,13 +34,19 @@ type StepOptions struct {
 	Stepped func(samples int64)
 	// Number is that of the training program, the same on all workers.
 	Number int
+	// Alone: this worker runs the program by itself, on some of its devices. Ranks of the schedule are their indices.
+	Alone bool
+	// NoFeed is why the program cannot take batches of a Feed; "": it can.
+	NoFeed string
 }
 
-// Stepper runs the steps of a training program on all devices. It implements compute.Executable.
+// Stepper runs the steps of a program on several devices: those of a training program on all of them. It implements
+// compute.Executable.
 type Stepper struct {
 	program  *ir.Program
 	schedule *schedule.Program
 	data     *Data
+	job      *worker.Job // nil: it is run by this worker alone
 	opts     StepOptions
 	devices  []*device
 	param    map[*ir.Value]int // index among the inputs
@@ -68,7 +75,11 @@ type device struct {
 // NewStepper compiles the segments of the schedule for every device.
 func NewStepper(p *ir.Program, s *schedule.Program, data *Data, stats *Stats, opts StepOptions) (*Stepper, error) {
 	x := &Stepper{program: p, schedule: s, data: data, opts: opts, stats: stats, param: map[*ir.Value]int{}, isInput: map[*ir.Value]bool{},
-		ledger: schedule.NewLedger(p), traffic: schedule.Traffic{Half: opts.FP16Scale > 0, Packed: data.Job != nil}}
+		ledger: schedule.NewLedger(p), traffic: schedule.Traffic{Half: opts.FP16Scale > 0}}
+	if !opts.Alone {
+		x.job = data.Job
+	}
+	x.traffic.Packed = x.job != nil
 	x.profiles = s.Profiles(x.ledger, opts.Plans)
 	for i, v := range p.Main.Params {
 		x.param[v] = i
@@ -77,8 +88,8 @@ func NewStepper(p *ir.Program, s *schedule.Program, data *Data, stats *Stats, op
 		x.isInput[v] = true
 	}
 	x.opts.Communicators = max(opts.Communicators, 1)
-	if data.Job != nil {
-		x.world, x.first = data.Job.World, data.Job.First()
+	if x.job != nil {
+		x.world, x.first = x.job.World, x.job.First()
 	}
 	for d, backend := range data.devices {
 		_, place := x.seat(x.first + d)
@@ -91,22 +102,22 @@ func NewStepper(p *ir.Program, s *schedule.Program, data *Data, stats *Stats, op
 	return x, nil
 }
 
-// seat is the model replica of a rank, and its place in it.
+// seat is the model replica of a rank, and its place in it; -1 if it has nothing to do.
 func (x *Stepper) seat(rank int) (replica, place int) {
 	for r, ranks := range x.schedule.Ranks {
 		if p := slices.Index(ranks, rank); p >= 0 {
 			return r, p
 		}
 	}
-	panic(errors.Errorf("epl: internal error: rank %d is in no model replica of %v", rank, x.schedule.Ranks))
+	return -1, -1
 }
 
 // workerOf is the worker of a rank.
 func (x *Stepper) workerOf(rank int) int {
-	if x.data.Job == nil {
+	if x.job == nil {
 		return 0
 	}
-	return x.data.Job.WorkerOf(rank)
+	return x.job.WorkerOf(rank)
 }
 
 // feeder is the worker that feeds a model replica: that of its first device.
@@ -173,7 +184,7 @@ func (x *Stepper) Finalize() {
 
 // disconnect ends a world of the stepper's own: ranks that failed may be apart.
 func (x *Stepper) disconnect() {
-	if x.data.Job == nil && x.world != nil {
+	if x.job == nil && x.world != nil {
 		_ = x.world.Close()
 		x.world = nil
 	}
@@ -229,7 +240,7 @@ func (x *Stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 	outs, err := s.execute(inputs, donate)
 	if err != nil {
 		err = errors.WithMessagef(err, "program %q", x.program.Name)
-		if x.data.Job != nil {
+		if x.job != nil {
 			x.world.Abort(err) // no worker waits for one that has given up
 		}
 		x.disconnect()
@@ -239,7 +250,7 @@ func (x *Stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 		instances := 0
 		for r := range x.schedule.Ranks {
 			for m := range x.schedule.Local.MicroBatches {
-				if x.data.Job == nil || x.feeder(r) == x.data.Job.Worker {
+				if x.job == nil || x.feeder(r) == x.job.Worker {
 					if s.deal.exists(r, m) {
 						instances++
 					}
@@ -292,7 +303,9 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 		i := s.param[v]
 		b := buffers[i]
 		switch {
-		case b.feed == nil && s.schedule.Local.Instances() == 1 && s.data.Job == nil:
+		case b.feed != nil && s.opts.NoFeed != "":
+			return errors.New(s.opts.NoFeed)
+		case b.feed == nil && s.schedule.Local.Instances() == 1 && s.job == nil:
 			s.plain[v] = b
 			continue
 		case b.feed == nil:
@@ -394,11 +407,15 @@ func (s *step) takeBatches(buffers, away []*Buffer) error {
 		s.deal.present = []int{1}
 		return nil
 	}
+	if s.opts.Alone {
+		s.batches, s.deal.present = []train.Batch{*s.feed.head}, []int{1}
+		return nil
+	}
 	var err error
 	if s.batches, err = s.feed.take(s.deal.wanted()); err != nil {
 		return err
 	}
-	job := s.data.Job
+	job := s.job
 	if s.feed.odd != nil {
 		s.data.Notice("odd batch", fmt.Sprintf("epl: a batch differs from those before it (%v), and all batches of a step must be alike: "+
 			"it begins a step of its own, and the step before it runs on %d of %d batches. No sample is lost, and this is said once. "+
@@ -494,7 +511,9 @@ func (s *step) run() ([]compute.Buffer, error) {
 		return nil, err
 	}
 	for d, r := range s.runs {
-		s.stats.ran(d, r.meter.books, s.sent(d))
+		if r.place >= 0 {
+			s.stats.ran(d, r.meter.books, s.sent(d))
+		}
 	}
 	return s.outputs()
 }
@@ -564,7 +583,7 @@ func (s *step) outputs() ([]compute.Buffer, error) {
 
 // update takes the new value of a variable from the devices where it lives.
 func (s *step) update(b *Buffer, home schedule.Variable) error {
-	b.equal = true
+	b.equal = s.program.IsTraining()
 	b.shape = home.Param.Shape
 	to := b.shards
 	if home.Shards != nil {

@@ -127,7 +127,7 @@ func feed(t *testing.T, data *runtime.Data, n int) compute.Buffer {
 			more = append(more, batch())
 		}
 		return more, nil
-	})
+	}, nil)
 	b, err := f.Batch(data)
 	if err != nil {
 		t.Fatal(err)

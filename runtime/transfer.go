@@ -192,10 +192,10 @@ func (s *step) resultShape(v *ir.Value) shapes.Shape {
 
 // without are the first devices of the workers that have no device with a result.
 func (s *step) without(x schedule.Result) (ranks []int) {
-	if s.data.Job == nil {
+	if s.job == nil {
 		return nil
 	}
-	for w, first := range s.data.Job.Firsts() {
+	for w, first := range s.job.Firsts() {
 		has := false
 		for _, replica := range s.schedule.Ranks {
 			has = has || s.workerOf(replica[x.Place]) == w

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -268,7 +269,7 @@ func TestEvaluationSeesTheSmallerLastBatch(t *testing.T) {
 		}
 		if got := tensors.ToScalar[float32](metrics[0]); i == 0 {
 			want = got
-		} else if got != want {
+		} else if math.Abs(float64(got-want)) > 1e-5*float64(want) { // sums over devices are rounded elsewhere
 			t.Errorf("%s: the loss is %v, not %v", p, got, want)
 		}
 	}

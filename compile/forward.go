@@ -1,0 +1,198 @@
+package compile
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/plan"
+	"github.com/easyparallel/epl/runtime"
+	"github.com/easyparallel/epl/schedule"
+)
+
+// forward is a program without gradients. It is planned again when a training program comes that has its variables elsewhere.
+type forward struct {
+	e *Engine
+
+	mu      sync.RWMutex // for reading while it runs
+	exec    compute.Executable
+	c       *Compiled
+	trained int    // training programs when it was planned
+	layout  string // of the one that it follows
+	dealt   bool   // it was decided whether its batches are dealt to model replicas
+}
+
+// follow keeps a program without gradients where its variables are.
+func (e *Engine) follow(exec compute.Executable, c *Compiled) compute.Executable {
+	return &forward{e: e, exec: exec, c: c, trained: len(c.trained), layout: c.variables()}
+}
+
+// trained are the training programs so far, for programs without gradients to follow.
+func (e *Engine) trained() (all []*plan.Trained) {
+	for _, c := range e.Programs() {
+		if c.Err == nil && c.Recorded.IsTraining() {
+			all = append(all, &plan.Trained{Plan: c.Plan, Final: c.Final})
+		}
+	}
+	return all
+}
+
+// variables says where those of a program are that training programs have; "": none has.
+func (c *Compiled) variables() string {
+	if x := plan.Follows(c.source, c.trained); x != nil {
+		return x.Layout()
+	}
+	return ""
+}
+
+// plan plans the program anew, if its variables have moved.
+func (x *forward) plan() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c := newCompiled(x.c.source, x.c.Number, x.e.opts.Config)
+	c.trained = x.e.trained()
+	if len(c.trained) == x.trained {
+		return nil
+	}
+	x.trained = len(c.trained)
+	if c.variables() == x.layout {
+		return nil
+	}
+	exec, err := x.e.compile(c)
+	if err != nil {
+		return err
+	}
+	x.exec.Finalize()
+	x.exec, x.dealt, x.layout = exec, false, c.variables()
+	x.now(c)
+	return nil
+}
+
+// now is what became of the program.
+func (x *forward) now(c *Compiled) {
+	x.c = c
+	x.e.mu.Lock()
+	defer x.e.mu.Unlock()
+	x.e.programs[c.Number-1] = c
+}
+
+// deal lets batches of env.Dataset be dealt to model replicas, if there are several. Which variables the program updates is known
+// when it is called: it may have them.
+func (x *forward) deal(donate []bool) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e, c := x.e, x.c
+	if x.dealt || len(c.Replicas) < 2 || e.noFeed(c) != "" {
+		return nil
+	}
+	x.dealt = true
+	updated := map[*ir.Value]bool{}
+	for i, v := range c.source.Main.Params {
+		if y := c.source.Variable(v); y != nil {
+			updated[v] = y.Update != nil || i < len(donate) && donate[i]
+		}
+	}
+	t := e.opts.Target
+	t.Trained = c.trained
+	a, why, err := plan.DecideAhead(c.source, func(v *ir.Value) bool { return updated[v] }, e.opts.Config, t)
+	if err != nil {
+		return err
+	}
+	said := *c
+	pl := *c.Plan
+	pl.Dealt, said.Plan = why, &pl
+	x.now(&said)
+	if a == nil {
+		return nil
+	}
+	var halves []runtime.Halves
+	for _, devices := range a.Forward.Replicas {
+		var h runtime.Halves
+		if a.Forward.Schedule == nil {
+			h.Forward, err = e.onDevice(a.Forward, devices[0], "")
+		} else {
+			s := *a.Forward.Schedule
+			s.Ranks = [][]int{devices}
+			h.Forward, err = runtime.NewStepper(a.Forward.Final, &s, e.Data, e.stats, e.alone(a.Forward))
+		}
+		if err == nil {
+			h.Rest, err = e.onDevice(a.Rest, devices[0], "")
+		}
+		if err != nil {
+			return err
+		}
+		halves = append(halves, h)
+	}
+	x.exec = runtime.NewAhead(c.source.Name, x.exec, e.Data, halves, a.ForwardArgs, a.RestArgs)
+	return nil
+}
+
+// Finalize implements compute.Executable.
+func (x *forward) Finalize() { x.exec.Finalize() }
+
+// Inputs implements compute.Executable.
+func (x *forward) Inputs() ([]string, []shapes.Shape) { return x.exec.Inputs() }
+
+// Outputs implements compute.Executable.
+func (x *forward) Outputs() []shapes.Shape { return x.exec.Outputs() }
+
+// Execute implements compute.Executable.
+func (x *forward) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
+	if j := x.e.opts.Job; j != nil {
+		defer j.Running()()
+	}
+	if err := x.plan(); err != nil {
+		return nil, err
+	}
+	if runtime.Fed(inputs) {
+		if err := x.deal(donate); err != nil {
+			return nil, err
+		}
+	}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.exec.Execute(inputs, donate, device)
+}
+
+// noFeed is why a program without gradients cannot take batches of env.Dataset; "": it can.
+func (e *Engine) noFeed(c *Compiled) string {
+	if e.opts.Cluster.TotalDevices() > 1 || e.MicroBatches() > 1 {
+		for _, v := range c.Final.Variables {
+			if v.Trainable && v.Update != nil {
+				return fmt.Sprintf("epl: program %q updates the trainable variable %q from batches of env.Dataset, but EPL knows no gradients to reduce: "+
+					"wrap the optimizer in epl.Optimizer", c.Recorded.Name, v.Path)
+			}
+		}
+	}
+	if j := e.opts.Job; j != nil && j.Sliced {
+		return fmt.Sprintf("epl: program %q is no training step, and with io.slicing the batches of env.Dataset are others on every worker: "+
+			"give it a dataset that is whole on every worker, without env.Dataset, so that all get the same results", c.Recorded.Name)
+	}
+	return ""
+}
+
+// alone says how the schedule of a program without gradients is run.
+func (e *Engine) alone(r *plan.Result) runtime.StepOptions {
+	comm := e.opts.Config.Communication
+	return runtime.StepOptions{Communicators: comm.NumCommunicators, Timeout: comm.Timeout, Memory: e.opts.Config.Cluster.DeviceMemory,
+		Plans: r.Footprints(len(r.Schedule.Segments)), Alone: true}
+}
+
+// onDevice runs a program as a whole, on a device of this worker. noFeed is why it cannot take batches of env.Dataset; "": it can.
+func (e *Engine) onDevice(r *plan.Result, device int, noFeed string) (compute.Executable, error) {
+	o := runtime.OnceOptions{Device: device, Memory: e.opts.Config.Cluster.DeviceMemory, NoFeed: noFeed,
+		Profile: schedule.NewLedger(r.Final).Whole(r.Final, r.Footprints(1)[0])}
+	if o.Memory > 0 && r.Account.Peak() > o.Memory && len(r.Final.Inputs) == 0 {
+		// Variables get their first values in one program. Those of a model that is larger than a device come one by one.
+		return runtime.NewPiecewise(r.Final, e.Data, e.stats, o)
+	}
+	inner, err := emit.Program(e.devices[device], r.Final)
+	if err != nil {
+		return nil, err
+	}
+	return runtime.NewExecutable(r.Recorded.Name, e.Data, inner, e.stats, o), nil
+}

@@ -1,0 +1,424 @@
+package equiv
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	. "github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/layers"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/loss"
+	"github.com/gomlx/gomlx/ml/train/metric"
+
+	"github.com/easyparallel/epl"
+)
+
+// spread is a mean over batches of how far predictions are from zero: a metric with state, for any model.
+func spread() []metric.Interface {
+	return []metric.Interface{metric.NewMeanMetric("spread", "s", "spread", func(_ *model.Scope, _, predictions []*Node) *Node {
+		return ReduceAllMean(Abs(ConvertDType(predictions[0], dtypes.Float32)))
+	}, nil)}
+}
+
+// outcome is what evaluation and prediction give: metrics after all batches, and predictions for one.
+type outcome struct{ metrics, predictions []float64 }
+
+// evaluate evaluates a model on a dataset, and predicts for a batch of it.
+func (m Staged) evaluate(t testing.TB, backend compute.Backend, store *model.Store, stages int, ds train.Dataset, batch func() (in, labels []*tensors.Tensor)) (o outcome) {
+	t.Helper()
+	trainer := train.NewTrainer(backend, store, m.Build(stages), m.Loss, sgd(), nil, spread())
+	metrics, err := trainer.Eval(ds)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	for _, x := range metrics {
+		o.metrics = append(o.metrics, numbers(x)...)
+	}
+	exec, err := model.NewExec(backend, store, func(scope *model.Scope, inputs []*Node) []*Node {
+		scope.Store().SetTraining(inputs[0].Graph(), false)
+		predictions := m.Build(stages)(scope, inputs)[:1]
+		if m.Loss == nil { // GoMLX cannot run what comes after all results
+			predictions = append(predictions, train.TotalLoss(inputs[0].Graph()))
+		}
+		return predictions
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, _ := batch()
+	var args []any
+	for _, x := range in {
+		args = append(args, x)
+	}
+	predictions, err := exec.Call(args...)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	o.predictions = numbers(predictions[0])
+	return o
+}
+
+// mustEvaluateAlike compares evaluation and prediction by EPL with those of one device that has the same weights.
+func (m Staged) mustEvaluateAlike(t *testing.T, env *epl.Env, store *model.Store, stages int, sizes ...int) {
+	t.Helper()
+	n := 0
+	for _, s := range sizes {
+		n += s
+	}
+	all := samplesOf(m.Batch, n)
+	copied, err := store.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := func() (in, labels []*tensors.Tensor) { x := all.rows(0, sizes[0]); return x.inputs, x.labels }
+	want := m.evaluate(t, Plain(), copied, stages, all.inBatches(sizes...), one)
+	got := m.evaluate(t, env.Backend(), store, stages, env.Dataset(all.inBatches(sizes...)), one)
+	if len(want.metrics) != len(got.metrics) {
+		t.Fatalf("metrics are %v, not %v", got.metrics, want.metrics)
+	}
+	for i, x := range want.metrics {
+		if !(math.Abs(x-got.metrics[i]) <= 1e-5*(math.Abs(x)+1e-3)) {
+			t.Errorf("metric %d is %v, not %v", i, got.metrics[i], x)
+		}
+	}
+	if d, n := distance(want.predictions, got.predictions); len(want.predictions) != len(got.predictions) || !(d <= 1e-5*(n+1e-3)) {
+		t.Errorf("predictions differ by %g at a norm of %g", d, n)
+	}
+}
+
+// inOneLine is what Explain says, in one line.
+func inOneLine(t testing.TB, env *epl.Env) string {
+	t.Helper()
+	return strings.Join(strings.Fields(explained(t, env)), " ")
+}
+
+// forwardPrograms counts the programs that Explain says run under the plan of a training program.
+func forwardPrograms(t testing.TB, env *epl.Env) int {
+	t.Helper()
+	return strings.Count(inOneLine(t, env), "runs forward under the plan of training program")
+}
+
+func TestEvaluationAndPredictionUnderThePlanOfASplit(t *testing.T) {
+	for i, m := range PartedModels() {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			for _, p := range append(m.somePlans(int64(i)+100), m.whole(2, 1, 1)) {
+				t.Run(p.String(), func(t *testing.T) {
+					env := p.env(t, nil)
+					x := m.under(p)
+					run := x.piped(t, env, 0, sgd(), 2)
+					x.mustEvaluateAlike(t, env, run.Store, 0, 8, 8, 3)
+					if n := forwardPrograms(t, env); n < 3 { // two batch sizes, and predictions
+						t.Errorf("%d programs run under the plan", n)
+					}
+				})
+			}
+		})
+	}
+}
+
+func TestEvaluationAndPredictionUnderThePlanOfAPipeline(t *testing.T) {
+	for i, m := range StagedModels() {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			p := fewPlans()[i%len(fewPlans())]
+			env := p.env(t, nil)
+			run := m.piped(t, env, p.stages, sgd(), 2)
+			m.mustEvaluateAlike(t, env, run.Store, p.stages, 4, 4, 1)
+			if n := forwardPrograms(t, env); n < 3 {
+				t.Errorf("%d programs run under the plan", n)
+			}
+		})
+	}
+}
+
+// The model has no annotations: ops of evaluation are where EPL put the variables that they read.
+func TestEvaluationUnderStagesThatEPLCut(t *testing.T) {
+	for _, m := range []Model{plainMLP(), blocksOfTransformer(3)} {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			env := newPipeline(t, 4, 2, map[string]any{"auto.auto_parallel": true, "pipeline.num_stages": 2})
+			run, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 2)
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			x := Staged{m.Name, func(int) func(scope *model.Scope, inputs []*Node) []*Node {
+				return func(scope *model.Scope, inputs []*Node) []*Node { return []*Node{m.Build(scope, inputs[0])} }
+			}, m.Loss, m.Batch}
+			x.mustEvaluateAlike(t, env, run.Store, 0, 4, 4, 1)
+			if n := forwardPrograms(t, env); n < 3 {
+				t.Errorf("%d programs run under the plan", n)
+			}
+		})
+	}
+}
+
+// A model that fits into no single device trains, evaluates and predicts: variables are not gathered.
+func TestAModelLargerThanADeviceEvaluatesAndPredicts(t *testing.T) {
+	const width, limit = 8000, 6 << 20 // of 8 MB of weights, most of which are not trained
+	block := func(scope *model.Scope, x *Node) *Node {
+		frozen := func(name string, dims ...int) *Node {
+			return scope.VariableWithShape(name, shapes.Make(dtypes.Float32, dims...)).SetTrainable(false).NodeValue(x.Graph())
+		}
+		x = MatMul(Tanh(MatMul(x, frozen("up", 64, width))), frozen("down", width, 64))
+		return Tanh(layers.Dense(scope, x, true, 64))
+	}
+	large := func(strategies ...epl.Strategy) Staged {
+		return Staged{"large", func(int) func(scope *model.Scope, inputs []*Node) []*Node {
+			return func(scope *model.Scope, inputs []*Node) []*Node {
+				x := inputs[0]
+				epl.With(x, strategies[0], func() { x = block(scope.In("first"), layers.Dense(scope.In("in"), x, true, 64)) })
+				epl.With(x, strategies[1], func() { x = layers.Dense(scope.In("out"), block(scope.In("second"), x), true, 5) })
+				return []*Node{x}
+			}
+		}, loss.SparseCategoricalCrossEntropyLogits, Classes(4, 8, 5)}
+	}
+	for name, m := range map[string]Staged{
+		"split":  large(epl.Split(2, "a"), epl.Split(2, "b")),
+		"stages": large(epl.Replicate(1, "a"), epl.Replicate(1, "b")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			params := map[string]any{"cluster.device_memory": limit, "cluster.colocate_split_and_replicate": name == "split"}
+			env := newCluster(t, 2, 1, params)
+			run := m.piped(t, env, 0, sgd(), 2)
+			env.Stats()
+			m.mustEvaluateAlike(t, env, run.Store, 0, 2, 2, 1)
+			for d, s := range env.Stats().Devices {
+				if s.Runs != 4 || s.PeakBytes > limit {
+					t.Errorf("device %d ran %d programs, with %d bytes", d, s.Runs, s.PeakBytes)
+				}
+			}
+			m.piped(t, env, 0, sgd(), 1) // and trains on
+		})
+	}
+}
+
+// Evaluated before training, a program is planned by its annotations; and again, when a training program has its variables.
+func TestEvaluationBeforeTraining(t *testing.T) {
+	for _, p := range []splitPlan{{parts: []int{2}, replicas: 2, micro: 1}, {parts: []int{-1, -1}, replicas: 1, micro: 2}, {parts: []int{-1, 3}, replicas: 1, micro: 1}} {
+		t.Run(p.String(), func(t *testing.T) {
+			t.Parallel()
+			m, env := partedModel("mlp").under(p), p.env(t, nil)
+			store := newStore()
+			trainer := train.NewTrainer(env.Backend(), store, m.Build(0), m.Loss, epl.Optimizer(sgd()), nil, spread())
+			eval := func() (all []float64) {
+				metrics, err := trainer.Eval(env.Dataset(finite{m.Batch, 3}))
+				if err != nil {
+					t.Fatalf("%v", err)
+				}
+				for _, x := range metrics {
+					all = append(all, numbers(x)...)
+				}
+				return all
+			}
+			check := func(got []float64) {
+				t.Helper()
+				copied, err := store.Clone()
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := m.evaluate(t, Plain(), copied, 0, finite{m.Batch, 3}, func() (in, labels []*tensors.Tensor) { return m.Batch(0) })
+				if d, n := distance(want.metrics, got); d > 1e-5*n {
+					t.Errorf("metrics are %v, not %v", got, want.metrics)
+				}
+			}
+			check(eval())
+			if n := forwardPrograms(t, env); n != 0 {
+				t.Errorf("%d programs follow a training program before there is one", n)
+			}
+			if _, err := train.NewLoop(trainer).RunSteps(env.Dataset(Dataset{m.Batch}), 2); err != nil {
+				t.Fatalf("%v", err)
+			}
+			check(eval())
+			if n := forwardPrograms(t, env); n != 1 {
+				t.Errorf("%d programs follow the training program", n)
+			}
+		})
+	}
+}
+
+// Random bits are those of one device, and their state goes on.
+func TestRandomNumbersOfPredictionsAreThoseOfOneDevice(t *testing.T) {
+	p := splitPlan{parts: []int{-1, 2}, replicas: 1, micro: 1}
+	m, env := partedModel("mlp").under(p), p.env(t, nil)
+	run := m.piped(t, env, 0, sgd(), 2)
+	copied, err := run.Store.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results [2]string
+	for k, backend := range []compute.Backend{Plain(), env.Backend()} {
+		exec := model.MustNewExec(backend, []*model.Store{copied, run.Store}[k], func(scope *model.Scope, inputs []*Node) []*Node {
+			scope.Store().SetTraining(inputs[0].Graph(), false)
+			y := m.Build(0)(scope, inputs)[0]
+			return []*Node{scope.Store().RandomNormal(y.Graph(), y.Shape()), inputs[0]}
+		})
+		for range 3 {
+			in, _ := m.Batch(0)
+			outs, err := exec.Call(in[0])
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			results[k] += fmt.Sprint(numbers(outs[0]), numbers(outs[1]))
+		}
+	}
+	if results[0] != results[1] {
+		t.Error("random numbers differ from those of one device")
+	}
+}
+
+// plainMLP has no annotations.
+func plainMLP() Model {
+	return Model{"mlp", func(scope *model.Scope, x *Node) *Node {
+		for i := range 4 {
+			x = Tanh(layers.Dense(scope.In("layer_%d", i), x, true, 16))
+		}
+		return layers.Dense(scope.In("out"), x, true, 1)
+	}, loss.MeanSquaredError, Regression(4, 8)}
+}
+
+// goMetric is updated in Go, from each batch's own result.
+type goMetric struct {
+	metric.Interface
+	seen []float64
+}
+
+func (m *goMetric) UpdateGo(x *tensors.Tensor) { m.seen = append(m.seen, numbers(x)...) }
+func (m *goMetric) ReadGo() *tensors.Tensor    { return tensors.FromScalar(float32(len(m.seen))) }
+func (m *goMetric) UpdateGraph(_ *model.Scope, _, predictions []*Node) *Node {
+	return ReduceAllMean(ConvertDType(predictions[0], dtypes.Float32))
+}
+
+// With model replicas, batches are dealt to them: every call gives what one device gives, and each device runs its share.
+func TestEvaluationBatchesAreDealtToModelReplicas(t *testing.T) {
+	for _, p := range []splitPlan{
+		{parts: []int{-1}, replicas: 2, micro: 1},
+		{parts: []int{-1}, replicas: 3, micro: 2},
+		{parts: []int{2}, replicas: 2, micro: 1},
+		{parts: []int{-1, -1}, replicas: 2, micro: 2},
+		{parts: []int{-2, 2}, colocate: true, replicas: 2, micro: 1},
+	} {
+		for _, name := range []string{"mlp", "convolution", "transformer", "experts"} {
+			m := partedModel(name)
+			if len(p.parts) < m.Least || m.Colocated && !p.colocate {
+				continue
+			}
+			t.Run(name+"/"+p.String(), func(t *testing.T) {
+				t.Parallel()
+				env, x := p.env(t, nil), m.under(p)
+				run := x.piped(t, env, 0, sgd(), 2)
+				sizes := []int{4, 4, 4, 4, 4, 4, 3}
+				all := samplesOf(m.Batch, 27)
+				copied, err := run.Store.Clone()
+				if err != nil {
+					t.Fatal(err)
+				}
+				eval := func(backend compute.Backend, store *model.Store, ds train.Dataset) (seen, metrics []float64) {
+					g := &goMetric{Interface: metric.NewBaseMetric("go", "g", "go", distanceOf, nil)}
+					trainer := train.NewTrainer(backend, store, x.Build(0), m.Loss, sgd(), nil, append(spread(), g))
+					for range 2 {
+						last, err := trainer.Eval(ds)
+						if err != nil {
+							t.Fatalf("%v", err)
+						}
+						for _, v := range last {
+							metrics = append(metrics, numbers(v)...)
+						}
+					}
+					return g.seen, metrics
+				}
+				wantSeen, want := eval(Plain(), copied, all.inBatches(sizes...))
+				env.Stats()
+				gotSeen, got := eval(env.Backend(), run.Store, env.Dataset(all.inBatches(sizes...)))
+				for _, x := range [][2][]float64{{wantSeen, gotSeen}, {want, got}} {
+					if d, n := distance(x[0], x[1]); len(x[0]) != len(x[1]) || !(d <= 1e-5*(n+1e-3)) {
+						t.Errorf("%v, not %v", x[1], x[0])
+					}
+				}
+				// 14 batches, of which 12 are of one program and 2 of another; each is computed in two halves.
+				for d, s := range env.Stats().Devices {
+					least, most := 12/p.replicas, 12/p.replicas+2
+					if runs := s.Runs; d%p.devices() == 0 && (runs < 2*least || runs > 2*most) || d%p.devices() > 0 && (runs < least || runs > most) {
+						t.Errorf("device %d ran %d programs", d, runs)
+					}
+				}
+				if text := inOneLine(t, env); !strings.Contains(text, fmt.Sprintf("batches of env.Dataset are dealt to %d model replicas", p.replicas)) {
+					t.Error("Explain does not say that batches are dealt")
+				}
+			})
+		}
+	}
+}
+
+// Random numbers of a program depend on those before: nothing can be computed ahead.
+func TestEvaluationThatDrawsRandomNumbersRunsBatchByBatch(t *testing.T) {
+	m := plainMLP()
+	noisy := func(scope *model.Scope, inputs []*Node) []*Node {
+		x := Add(inputs[0], scope.Store().RandomNormal(inputs[0].Graph(), inputs[0].Shape()))
+		return []*Node{m.Build(scope, x)}
+	}
+	env := newCluster(t, 2, 1, nil)
+	var metrics [2][]float64
+	for k, backend := range []compute.Backend{Plain(), env.Backend()} {
+		ds := train.Dataset(finite{m.Batch, 5})
+		if k == 1 {
+			ds = env.Dataset(ds)
+		}
+		last, err := train.NewTrainer(backend, newStore(), noisy, m.Loss, sgd(), nil, spread()).Eval(ds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range last {
+			metrics[k] = append(metrics[k], numbers(v)...)
+		}
+	}
+	if d, n := distance(metrics[0], metrics[1]); d > 1e-5*n {
+		t.Errorf("metrics are %v, not %v", metrics[1], metrics[0])
+	}
+	if !strings.Contains(inOneLine(t, env), "batches of env.Dataset are computed one after the other") {
+		t.Error("Explain does not say that batches run one after the other")
+	}
+}
+
+// What is computed ahead is of the variables of that time: training between batches of an evaluation is seen by the next.
+func TestTrainingBetweenBatchesOfAnEvaluation(t *testing.T) {
+	m := plainMLP()
+	env := newCluster(t, 2, 1, nil)
+	var losses [2][]float64
+	for k, backend := range []compute.Backend{Plain(), env.Backend()} {
+		opt, steps, ds := sgd(), train.Dataset(Dataset{joined(m.Batch, 2)}), train.Dataset(finite{m.Batch, 6})
+		if k == 1 {
+			opt, steps, ds = epl.Optimizer(opt), env.Dataset(Dataset{m.Batch}), env.Dataset(ds)
+		}
+		trainer := train.NewTrainer(backend, newStore(), func(scope *model.Scope, inputs []*Node) []*Node {
+			return []*Node{m.Build(scope, inputs[0])}
+		}, m.Loss, opt, nil, nil)
+		loop := train.NewLoop(trainer)
+		for batch, err := range ds.Iter() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := loop.RunSteps(steps, 1); err != nil {
+				t.Fatalf("%v", err)
+			}
+			metrics, err := trainer.EvalStep(batch)
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			if losses[k] = append(losses[k], numbers(metrics[0])...); len(losses[k]) == 5 {
+				break
+			}
+		}
+	}
+	if d, n := distance(losses[0], losses[1]); d > 1e-5*n {
+		t.Errorf("losses are %v, not %v", losses[1], losses[0])
+	}
+}

@@ -1,0 +1,122 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/internal/words"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
+)
+
+// Ahead is a program without gradients in two: what depends on no variable that it updates, which model replicas can compute for
+// several batches at the same time, before it is their turn; and the rest, which is computed batch after batch.
+type Ahead struct {
+	Forward, Rest *Result
+	// ForwardArgs and RestArgs are their parameters, by their index in the program. Rest first takes the results of Forward.
+	ForwardArgs, RestArgs []int
+}
+
+// DecideAhead decides whether batches of a program without gradients are dealt to the model replicas of this worker; nil: they are
+// not. updated tells which parameters of the program are variables that it updates. why is for people; "": there is nothing to say.
+func DecideAhead(p *ir.Program, updated func(*ir.Value) bool, cfg *config.Config, t Target) (a *Ahead, why string, err error) {
+	t = Target{Cluster: t.Cluster, Passes: t.Passes, AsWritten: t.AsWritten, Planner: t.Planner, Trained: t.Trained}
+	index, live := analysis.Of(p), analysis.Live(p, nil)
+	late := map[*ir.Op]bool{}
+	var all, early int64
+	for _, op := range p.Main.Ops {
+		late[op] = op.IsLeaf() && updated(op.Outputs[0])
+		op.Uses(func(v *ir.Value) { late[op] = late[op] || late[v.Op] })
+		if live[op] {
+			n := cost.Of(op).Flops
+			all += n
+			if !late[op] {
+				early += n
+			}
+		}
+	}
+	if early*2 < all {
+		return nil, "batches of env.Dataset are computed one after the other, though there are several model replicas: most of the program depends on variables " +
+			"that it updates, such as the state of random numbers", nil
+	}
+	var between []*ir.Value
+	for _, op := range p.Main.Ops {
+		if op.IsLeaf() || late[op] || !live[op] {
+			continue
+		}
+		for _, v := range op.Outputs {
+			if slices.Contains(p.Main.Outputs, v) || slices.ContainsFunc(index.Users(v), func(op *ir.Op) bool { return late[op] && live[op] }) {
+				between = append(between, v)
+			}
+		}
+	}
+	in := func(q *ir.Program, v *ir.Value) *ir.Value { return q.Main.Ops[index.Position(v.Op)].Outputs[v.Index] }
+
+	forward, rest := p.Clone(), p.Clone()
+	var results, given []*ir.Value
+	var gives []*ir.Op
+	by := map[*ir.Value]*ir.Value{}
+	for i, v := range between {
+		results = append(results, in(forward, v))
+		op := rest.NewOp(&ir.Parameter{Name: fmt.Sprintf("ahead%d", i), Shape: v.Shape}, nil, v.Shape)
+		op.Func = rest.Main
+		gives, given = append(gives, op), append(given, op.Outputs[0])
+		by[in(rest, v)] = op.Outputs[0]
+	}
+	forward.Main.Outputs, forward.Outputs, forward.OutputsKnown = results, make([]ir.Output, len(results)), true
+	for _, v := range forward.Variables {
+		v.Update = nil
+	}
+	a = &Ahead{ForwardArgs: prune(forward)}
+	if _, a.Forward, err = Decide(forward, cfg, t); err != nil || len(a.Forward.Replicas) < 2 {
+		return nil, "", err // it reads no variable
+	}
+	rest.ReplaceUses(by)
+	rest.Main.Ops = slices.Concat(gives, rest.Main.Ops)
+	a.RestArgs = prune(rest)
+	rest.Main.Params, rest.Inputs = slices.Concat(given, rest.Main.Params), slices.Concat(given, rest.Inputs)
+	whole(rest)
+	t.Trained = nil
+	_, a.Rest, err = Decide(rest, cfg, t)
+	return a, fmt.Sprintf("batches of env.Dataset are dealt to %s, each of which computes what depends on no variable that the program updates for the next batch; "+
+		"the rest follows batch by batch, in order", words.Count(len(a.Forward.Replicas), "model replica")), err
+}
+
+// prune drops what no result needs, parameters included, and returns the indices of those that stay.
+func prune(p *ir.Program) (stay []int) {
+	p.Loss, p.Collections = nil, nil
+	analysis.Sweep(p)
+	index := analysis.Of(p)
+	needed := func(v *ir.Value) bool {
+		x := p.Variable(v)
+		return x != nil && x.Update != nil || len(index.Users(v)) > 0 || slices.Contains(p.Main.Outputs, v)
+	}
+	var params []*ir.Value
+	for i, v := range p.Main.Params {
+		if needed(v) {
+			stay, params = append(stay, i), append(params, v)
+		}
+	}
+	p.Main.Params = params
+	p.Main.Ops = slices.DeleteFunc(p.Main.Ops, func(op *ir.Op) bool {
+		_, is := op.Attrs.(*ir.Parameter)
+		return is && !needed(op.Outputs[0])
+	})
+	p.Variables = slices.DeleteFunc(p.Variables, func(x *ir.Variable) bool { return !needed(x.Param) })
+	p.Inputs = slices.DeleteFunc(p.Inputs, func(v *ir.Value) bool { return !needed(v) })
+	return stay
+}
+
+// whole makes the program one TaskGraph, so that it runs on one device.
+func whole(p *ir.Program) {
+	p.TaskGraphs = []*ir.TaskGraph{{Kind: ir.Replicate, Devices: 1, Implicit: true}}
+	for _, op := range p.Main.Ops {
+		op.TaskGraph = p.TaskGraphs[0]
+	}
+	inFuncs(p)
+	for _, x := range p.Variables {
+		x.TaskGraph = p.TaskGraphs[0]
+	}
+}

@@ -1,0 +1,233 @@
+package runtime
+
+import (
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+)
+
+// Ahead runs a program without gradients on several model replicas, a batch of env.Dataset on each. What depends on no variable that
+// the program updates is started before its turn, for batches that have been read; the rest is computed at the call, so that every
+// call gives what one device gives. It implements compute.Executable.
+type Ahead struct {
+	compute.Executable // of the whole program, for its inputs and outputs; also runs it on what is no batch of env.Dataset
+	name               string
+	data               *Data
+	halves             []Halves // by model replica
+	args, restArgs     []int
+
+	mu    sync.Mutex // one call at a time
+	count int        // batches that were started
+}
+
+// Halves are a program in two, for a model replica: see [Ahead]. Rest first takes the results of Forward.
+type Halves struct {
+	Forward, Rest compute.Executable
+	// busy is held while Forward runs.
+	busy *sync.Mutex
+}
+
+// started is a batch of which something is computed before its turn.
+type started struct {
+	by        *Ahead
+	halves    Halves
+	variables []*Buffer // that it is computed from
+	done      chan struct{}
+	outs      []compute.Buffer
+	err       error
+}
+
+// NewAhead makes of a program, and its halves for every model replica, what runs batches on all of them. args and restArgs are the
+// parameters of the halves, by their index in the program, without those that one half gives the other.
+func NewAhead(name string, whole compute.Executable, data *Data, halves []Halves, args, restArgs []int) *Ahead {
+	for i := range halves {
+		halves[i].busy = &sync.Mutex{}
+	}
+	return &Ahead{Executable: whole, name: name, data: data, halves: halves, args: args, restArgs: restArgs}
+}
+
+// Fed tells whether a program gets a batch of env.Dataset.
+func Fed(inputs []compute.Buffer) bool {
+	return slices.ContainsFunc(inputs, func(x compute.Buffer) bool { b, ok := x.(*Buffer); return ok && b.feed != nil })
+}
+
+// Finalize implements compute.Executable.
+func (a *Ahead) Finalize() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, h := range a.halves {
+		h.busy.Lock()
+		h.Forward.Finalize()
+		h.busy.Unlock()
+		h.Rest.Finalize()
+	}
+	a.Executable.Finalize()
+}
+
+// Inputs implements compute.Executable.
+func (a *Ahead) Inputs() ([]string, []shapes.Shape) { return a.Executable.Inputs() }
+
+// Execute implements compute.Executable.
+func (a *Ahead) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
+	if !Fed(inputs) {
+		return a.Executable.Execute(inputs, donate, device)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	buffers := make([]*Buffer, len(inputs))
+	var feed *Feed
+	for i, x := range inputs {
+		b, ok := x.(*Buffer)
+		if !ok || b.data != a.data {
+			return nil, errors.Errorf("epl: program %q: input %d is a %T that does not belong to this backend", a.name, i, x)
+		}
+		if buffers[i] = b; b.feed == nil {
+			continue
+		}
+		if feed != nil && feed != b.feed {
+			return nil, errors.Errorf("epl: program %q: input %d comes from another batch of env.Dataset than those before it", a.name, i)
+		}
+		feed = b.feed
+	}
+	s := a.start(feed, buffers)
+	a.look(feed, buffers, len(a.halves)-1)
+	<-s.done
+	feed.forget()
+	if s.err != nil {
+		return nil, s.err
+	}
+	args, give := slices.Clone(s.outs), slices.Repeat([]bool{true}, len(s.outs))
+	given := make([]bool, len(inputs))
+	for _, i := range a.restArgs {
+		given[i] = buffers[i].feed == nil && len(donate) > 0 && donate[i]
+		args, give = append(args, inputs[i]), append(give, given[i])
+	}
+	outs, err := s.halves.Rest.Execute(args, give, 0)
+	if err != nil {
+		s.drop()
+		return nil, err
+	}
+	a.look(feed, buffers, len(a.halves))
+	for i, x := range inputs {
+		if len(donate) > 0 && donate[i] && !given[i] {
+			if err := x.Finalize(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return outs, nil
+}
+
+// look starts what can be computed of the next batches.
+func (a *Ahead) look(feed *Feed, buffers []*Buffer, n int) {
+	if feed.next == nil {
+		return
+	}
+	for _, f := range feed.next(n) {
+		if sameShapes(*feed.head, *f.head) != nil {
+			return // it is for another program
+		}
+		a.start(f, buffers)
+	}
+}
+
+// start computes what can be computed of a batch before its turn, on the next model replica, unless that was begun.
+func (a *Ahead) start(f *Feed, buffers []*Buffer) *started {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var variables, tensors []*Buffer
+	args := make([]compute.Buffer, len(a.args))
+	for i, at := range a.args {
+		b := buffers[at]
+		if b.feed != nil {
+			b = &Buffer{data: a.data, shape: b.shape, feed: f, index: b.index}
+			tensors = append(tensors, b)
+		} else {
+			variables = append(variables, b)
+		}
+		args[i] = b
+	}
+	if s := f.started; s != nil {
+		if s.by == a && slices.Equal(s.variables, variables) {
+			return s
+		}
+		s.drop()
+	}
+	s := &started{by: a, halves: a.halves[a.count%len(a.halves)], variables: variables, done: make(chan struct{})}
+	a.count++
+	f.started = s
+	for _, b := range variables {
+		b.use.RLock()
+	}
+	a.data.ahead.Go(func() {
+		defer close(s.done)
+		s.halves.busy.Lock()
+		defer s.halves.busy.Unlock()
+		s.outs, s.err = caught(func() ([]compute.Buffer, error) { return s.halves.Forward.Execute(args, nil, 0) })
+		for _, b := range tensors {
+			if err := b.unload(); err != nil && s.err == nil {
+				s.err = err
+			}
+		}
+		for _, b := range variables {
+			b.use.RUnlock()
+		}
+	})
+	return s
+}
+
+// caught makes an error of a panic, which nobody could catch.
+func caught(f func() ([]compute.Buffer, error)) (outs []compute.Buffer, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = errors.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return f()
+}
+
+// drop lets go of what was computed.
+func (s *started) drop() {
+	<-s.done
+	for _, b := range s.outs {
+		_ = b.Finalize()
+	}
+	s.outs = nil
+}
+
+// drop lets go of what was computed of the batch before its turn.
+func (f *Feed) drop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.started != nil {
+		f.started.drop()
+		f.started = nil
+	}
+}
+
+// forget leaves what was computed of the batch to who called for it.
+func (f *Feed) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.started = nil
+}
+
+// unload takes a tensor of a batch off the devices; the batch has it still.
+func (b *Buffer) unload() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, x := range b.shards {
+		if x == nil {
+			continue
+		}
+		if err := x.Finalize(); err != nil {
+			return err
+		}
+	}
+	b.shards = nil
+	return nil
+}
