@@ -15,10 +15,18 @@ import (
 // Choices are what a plan says about single ops and variables of a program. Passes apply them. Ops are named by their index in main,
 // of the program as the pass gets it; variables as by [ir.Program.VariableNames].
 type Choices struct {
-	Regions *RegionChoice `json:"regions,omitempty"`
-	Shards  *shard.Saved  `json:"shardings,omitempty"`
-	Zero    *PartChoice   `json:"zero,omitempty"`
-	Groups  *GroupChoice  `json:"apply_groups,omitempty"`
+	TaskGraphs *TaskGraphChoice `json:"task_graphs,omitempty"`
+	Regions    *RegionChoice    `json:"regions,omitempty"`
+	Shards     *shard.Saved     `json:"shardings,omitempty"`
+	Zero       *PartChoice      `json:"zero,omitempty"`
+	Groups     *GroupChoice     `json:"apply_groups,omitempty"`
+}
+
+// TaskGraphChoice says which TaskGraph ops and variables are of; -1: none, it is done wherever it is read.
+type TaskGraphChoice struct {
+	Stages    []int `json:"stages"` // the TaskGraphs in the order in which data flow through them
+	Ops       Runs  `json:"ops"`
+	Variables Runs  `json:"variables"`
 }
 
 // RegionChoice says how the pass regions divides a program.

@@ -1,353 +1,83 @@
 package passes
 
 import (
-	"fmt"
-	"slices"
-
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/ir/analysis"
 )
 
-// taskGraphs gives every op of forward and backward a TaskGraph, so that each runs somewhere: those outside every scope
-// join the neighbour that costs least traffic, and backward follows forward. Stages are put in the order in which data
-// flow through them. It runs first: passes that look for equal ops must know where ops run.
-func taskGraphs(p *ir.Program, o Options) (changes int, err error) {
-	if o.staged(p) {
-		a := &attacher{p: p, live: analysis.Live(p, nil), reader: map[*ir.Op]*ir.Op{}}
-		if err := a.stages(o); err != nil {
-			return 0, err
-		}
-		changes = a.forward()
-		a.join()
-		changes += a.follow()
-		a.variables()
-		p.ReadOriginals(a.at)
-		changes += a.backward()
+// taskGraphs gives the program its stages, and every op of forward and backward a TaskGraph, as chosen, so that each runs somewhere.
+// It runs first: passes that look for equal ops must know where ops run.
+func taskGraphs(p *ir.Program, o Options) (int, error) {
+	if !o.Staged() {
+		return 0, nil
 	}
-	return changes, nil
+	c := o.Choices.TaskGraphs
+	if c == nil {
+		return 0, open("taskgraphs")
+	}
+	for _, i := range c.Stages {
+		if i < 0 || i >= min(len(p.TaskGraphs), len(o.Places)) {
+			return 0, errors.Errorf("epl: the plan has TaskGraph %d as a stage, and the program has %d", i, len(p.TaskGraphs))
+		}
+	}
+	p.Stages = o.Stages(p, c.Stages)
+	return Assign(p, c.Ops, c.Variables)
 }
 
-// staged tells whether the program runs in several stages, or a stage on several devices.
-func (o Options) staged(p *ir.Program) bool {
+// Staged tells whether the program runs in several stages, or a stage on several devices.
+func (o Options) Staged() bool {
 	return len(o.Places) > 0 && (len(o.Places) > 1 && !o.Colocate || len(o.Places[0]) > 1)
 }
 
-type attacher struct {
-	p     *ir.Program
-	index *analysis.Index // of its stages
-	live  map[*ir.Op]bool
-	// reader is an op in a TaskGraph that reads a value of the op.
-	reader map[*ir.Op]*ir.Op
-	loose  []*ir.Op // ops that no neighbour had a TaskGraph for
-}
-
-// at is the stage of an op; -1 if it has none yet.
-func (a *attacher) at(op *ir.Op) int {
-	if op.TaskGraph == nil {
-		return -1
-	}
-	return a.index.Stage(op)
-}
-
-// put gives an op a stage. Where several TaskGraphs share the devices, it joins that of the largest value it reads there,
-// or of what reads it.
-func (a *attacher) put(op *ir.Op, stage int) {
-	var largest *ir.Value
-	op.Uses(func(v *ir.Value) {
-		if !v.Op.IsLeaf() && a.at(v.Op) == stage && (largest == nil || v.Bytes() > largest.Bytes()) {
-			largest = v
-		}
-	})
-	switch reader := a.reader[op]; {
-	case largest != nil:
-		op.TaskGraph = largest.Op.TaskGraph
-	case reader != nil && a.at(reader) == stage:
-		op.TaskGraph = reader.TaskGraph
-	default:
-		op.TaskGraph = a.p.Stages[stage].TaskGraphs[0]
-		a.loose = append(a.loose, op)
-	}
-}
-
-// join lets ops that read nothing but inputs, and that only ops outside read, join those. What is made of labels alone
-// follows the loss, which follows the logits.
-func (a *attacher) join() {
-	readers := map[*ir.Op]*ir.Op{}
-	for _, op := range slices.Backward(a.p.Main.Ops) {
-		if op.IsLeaf() || op.Phase != ir.Forward {
-			continue
-		}
-		if r := readers[op]; r != nil && slices.Contains(a.loose, op) && a.at(r) == a.at(op) {
-			op.TaskGraph = r.TaskGraph
-		}
-		op.Uses(func(v *ir.Value) {
-			if r := readers[v.Op]; r == nil || !a.live[r] && a.live[op] {
-				readers[v.Op] = op
-			}
-		})
-	}
-}
-
-// stages makes the stages of the program, in an order in which forward goes from earlier to later ones only.
-func (a *attacher) stages(o Options) error {
-	p := a.p
+// Stages are those of a program: its TaskGraphs in the order given, or all of them together.
+func (o Options) Stages(p *ir.Program, order []int) (stages []ir.Stage) {
 	if o.Colocate {
-		p.Stages = []ir.Stage{{TaskGraphs: p.TaskGraphs, Places: o.Places[0]}}
-	} else {
-		for i, t := range p.TaskGraphs {
-			p.Stages = append(p.Stages, ir.Stage{TaskGraphs: []*ir.TaskGraph{t}, Places: o.Places[i]})
-		}
+		return []ir.Stage{{TaskGraphs: p.TaskGraphs, Places: o.Places[0]}}
 	}
-	a.index = analysis.Of(p)
-	ops, reads := a.reads()
-	for i, s := range p.Stages {
-		if ops[i] == 0 && p.IsTraining() {
-			return errors.Errorf("epl: %s has nothing to compute that a training step needs, so that a stage of the pipeline would be empty: "+
-				"leave the annotation out, or put ops into it", titled(s.TaskGraphs[0]))
-		}
+	for _, i := range order {
+		stages = append(stages, ir.Stage{TaskGraphs: p.TaskGraphs[i : i+1 : i+1], Places: o.Places[i]})
 	}
-	var order []int
-	for len(order) < len(p.Stages) {
-		next := slices.IndexFunc(p.Stages, func(s ir.Stage) bool {
-			i := a.index.StageOf(s.TaskGraphs[0])
-			for from := range reads[i] {
-				if !slices.Contains(order, from) {
-					return false
-				}
-			}
-			return !slices.Contains(order, i)
-		})
-		if next < 0 {
-			return a.cycle(order, reads)
-		}
-		order = append(order, next)
-	}
-	if o.StagesPerDevice > 1 && !slices.IsSorted(order) {
-		return errors.Errorf("epl: with pipeline.stages_per_device = %d TaskGraphs must be annotated in the order in which data flow through them, "+
-			"but %s reads what later ones compute; annotate them in that order", o.StagesPerDevice, titled(p.TaskGraphs[firstUnsorted(order)]))
-	}
-	sorted := make([]ir.Stage, len(order))
-	for i, s := range order {
-		sorted[i] = p.Stages[s]
-	}
-	p.Stages = sorted
-	a.index = analysis.Of(p)
-	return nil
+	return stages
 }
 
-func firstUnsorted(order []int) int {
-	return slices.IndexFunc(order, func(s int) bool { return order[s] != s })
-}
-
-// reads counts the forward ops of each stage and finds, for each, the stages that it reads values of: straight, or
-// through ops outside. Of every pair it keeps an op that does so.
-func (a *attacher) reads() (ops []int, reads []map[int]*ir.Op) {
-	ops, reads = make([]int, len(a.p.Stages)), make([]map[int]*ir.Op, len(a.p.Stages))
-	for i := range reads {
-		reads[i] = map[int]*ir.Op{}
+// Assign gives ops of forward and backward and variables their TaskGraphs, by index, -1: none. The optimizer follows the variables.
+// It returns how many ops have another one than before.
+func Assign(p *ir.Program, ops, variables Runs) (n int, err error) {
+	if len(ops) != len(p.Main.Ops) || len(variables) != len(p.Variables) {
+		return 0, errors.Errorf("epl: the plan has the TaskGraphs of %d ops and %d variables, and program %q has %d and %d",
+			len(ops), len(variables), p.Name, len(p.Main.Ops), len(p.Variables))
 	}
-	through := map[*ir.Op]map[int]bool{} // of ops outside
-	for _, op := range a.p.Main.Ops {
-		if op.IsLeaf() || op.Phase != ir.Forward || !a.live[op] {
-			continue
+	of := func(i int) *ir.TaskGraph {
+		if i < 0 || i >= len(p.TaskGraphs) {
+			return nil
 		}
-		from := map[int]bool{}
-		op.Uses(func(v *ir.Value) {
-			if s := a.at(v.Op); s >= 0 && !v.Op.IsLeaf() {
-				from[s] = true
-			}
-			for s := range through[v.Op] {
-				from[s] = true
-			}
-		})
-		s := a.at(op)
-		if s < 0 {
-			through[op] = from
-			continue
-		}
-		ops[s]++
-		for f := range from {
-			if f != s && reads[s][f] == nil {
-				reads[s][f] = op
+		return p.TaskGraphs[i]
+	}
+	for i, op := range p.Main.Ops {
+		if t := of(ops[i]); op.Phase != ir.Apply && t != op.TaskGraph {
+			op.TaskGraph = t
+			if !op.IsLeaf() {
+				n++
 			}
 		}
 	}
-	return ops, reads
-}
-
-// cycle is the error for stages that wait for each other.
-func (a *attacher) cycle(placed []int, reads []map[int]*ir.Op) error {
-	// Every stage that is left reads one that is left, so that following them comes back.
-	var path []int
-	at := slices.IndexFunc(a.p.Stages, func(s ir.Stage) bool { return !slices.Contains(placed, a.index.StageOf(s.TaskGraphs[0])) })
-	for !slices.Contains(path, at) {
-		path = append(path, at)
-		for from := range len(a.p.Stages) {
-			if reads[at][from] != nil && !slices.Contains(placed, from) {
-				at = from
-				break
-			}
+	for i, v := range p.Variables {
+		if t := of(variables[i]); t != nil {
+			v.Param.Op.TaskGraph = t
 		}
 	}
-	path = append(path[slices.Index(path, at):], at)
-	text := ""
-	for i := range path[1:] {
-		x, y := path[i], path[i+1]
-		if text != "" {
-			text += ", and "
+	index := analysis.Of(p)
+	p.ReadOriginals(func(op *ir.Op) int {
+		if p.Stages == nil {
+			return op.TaskGraph.ID
 		}
-		text += fmt.Sprintf("%s reads a value of %s in %s", titled(a.p.Stages[x].TaskGraphs[0]), titled(a.p.Stages[y].TaskGraphs[0]), reads[x][y])
+		return index.Stage(op)
+	})
+	p.PlaceApply(nil)
+	for _, v := range p.Variables {
+		v.TaskGraph = v.Param.Op.TaskGraph
 	}
-	return errors.Errorf("epl: %s: stages on different devices cannot wait for each other. Open a new TaskGraph for what comes after, "+
-		"with epl.With or epl.SetDefaultStrategy, or set cluster.colocate_split_and_replicate", text)
-}
-
-// titled names a TaskGraph and its line.
-func titled(t *ir.TaskGraph) string {
-	if t.Source == "" {
-		return t.Title()
-	}
-	return fmt.Sprintf("%s (%s)", t.Title(), t.Source)
-}
-
-// forward attaches the forward ops outside every TaskGraph. Such an op can run on any stage from the last of those it
-// reads to the first of those that read it. It runs where what it reads is, or where it is read, whichever sends fewer
-// bytes.
-func (a *attacher) forward() (n int) {
-	last := len(a.p.Stages) - 1
-	until := map[*ir.Op]int{} // first stage that needs a result of the op
-	read := map[*ir.Op]bool{}
-	reader := func(op *ir.Op) *ir.Op { // through ops outside
-		if op.TaskGraph != nil {
-			return op
-		}
-		return a.reader[op]
-	}
-	for _, op := range slices.Backward(a.p.Main.Ops) {
-		if op.IsLeaf() || op.Phase != ir.Forward {
-			continue
-		}
-		at := a.at(op)
-		if at < 0 {
-			at = last
-			if u, ok := until[op]; ok {
-				at = u
-			}
-		}
-		op.Uses(func(v *ir.Value) {
-			if u, ok := until[v.Op]; !ok || at < u {
-				until[v.Op] = at
-			}
-			read[v.Op] = true
-			if r := reader(op); r != nil {
-				a.reader[v.Op] = r
-			}
-		})
-	}
-	for _, op := range a.p.Main.Ops {
-		if op.IsLeaf() || op.Phase != ir.Forward || op.TaskGraph != nil {
-			continue
-		}
-		from, to := 0, last
-		if u, ok := until[op]; ok {
-			to = u
-		}
-		var in, out int64
-		fromData := false
-		seen := map[*ir.Value]bool{}
-		op.Uses(func(v *ir.Value) {
-			if v.Op.IsLeaf() || seen[v] {
-				return
-			}
-			seen[v] = true
-			fromData = true
-			in += v.Bytes()
-			from = max(from, a.at(v.Op))
-		})
-		for _, v := range op.Outputs {
-			out += v.Bytes()
-		}
-		// What is computed from inputs and variables alone goes to its reader; what nobody reads stays.
-		if to = max(from, to); read[op] && (!fromData || in < out) {
-			from = to
-		}
-		a.put(op, from)
-		n++
-	}
-	return n
-}
-
-// variables lets variables that were read outside every scope live where they are read first now, and what the optimizer
-// does with them.
-func (a *attacher) variables() {
-	readers := map[*ir.Value]*ir.Op{}
-	for _, alive := range []bool{true, false} {
-		for _, op := range a.p.Main.Ops {
-			if op.IsLeaf() || op.Phase == ir.Apply || op.TaskGraph == nil || a.live[op] != alive {
-				continue
-			}
-			op.Uses(func(v *ir.Value) {
-				if readers[v] == nil {
-					readers[v] = op
-				}
-			})
-		}
-	}
-	for _, x := range a.p.Variables {
-		if op := readers[x.Param]; x.Param.Op.TaskGraph == nil && x.Param.Op.Phase != ir.Apply && op != nil {
-			x.Param.Op.TaskGraph, x.TaskGraph = op.TaskGraph, op.TaskGraph
-		}
-	}
-	a.p.PlaceApply(nil)
-	for _, x := range a.p.Variables {
-		if x.Param.Op.Phase == ir.Apply {
-			x.TaskGraph = x.Param.Op.TaskGraph
-		}
-	}
-}
-
-// follow attaches backward ops to the stage of their forward op.
-func (a *attacher) follow() (n int) {
-	for _, op := range a.p.Main.Ops {
-		if !op.IsLeaf() && op.Phase == ir.Backward && op.TaskGraph == nil && op.Of != nil {
-			op.TaskGraph = op.Of.Op.TaskGraph
-			n++
-		}
-	}
-	return n
-}
-
-// backward attaches the other backward ops, and sees to it that none runs later than the gradients that it reads come
-// from.
-func (a *attacher) backward() (n int) {
-	last := len(a.p.Stages) - 1
-	for _, op := range a.p.Main.Ops {
-		if op.IsLeaf() || op.Phase != ir.Backward {
-			continue
-		}
-		from, to := -1, last
-		op.Uses(func(v *ir.Value) {
-			switch {
-			case v.Op.IsLeaf():
-			case v.Op.Phase == ir.Backward:
-				to = min(to, a.at(v.Op))
-			default:
-				from = max(from, a.at(v.Op))
-			}
-		})
-		at := a.at(op)
-		if at < 0 {
-			at = from
-		}
-		if at < 0 || at > to {
-			at = to
-		}
-		if a.at(op) != at {
-			a.put(op, at)
-			n++
-		}
-	}
-	return n
+	return n, nil
 }

@@ -13,6 +13,8 @@ import (
 func Choose(pass string, p *ir.Program, o *passes.Options) (err error) {
 	c := &o.Choices
 	switch pass {
+	case "taskgraphs":
+		c.TaskGraphs, err = chooseTaskGraphs(p, *o)
 	case "regions":
 		c.Regions, err = chooseRegions(p, *o)
 	case "shard":

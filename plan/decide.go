@@ -218,7 +218,7 @@ func (pl *Plan) place(p *ir.Program, cfg *config.Config, c *cluster.Cluster) err
 	return nil
 }
 
-// stages notes which ops and variables are of which stage.
+// stages notes what each stage has.
 func (pl *Plan) stages(p *ir.Program) {
 	if p.Stages == nil {
 		return
@@ -232,14 +232,9 @@ func (pl *Plan) stages(p *ir.Program) {
 		pl.Stages = append(pl.Stages, stage)
 	}
 	for _, op := range p.Main.Ops {
-		at := -1
-		if op.TaskGraph != nil && !op.IsLeaf() {
-			at = index.Stage(op)
-			if op.Phase != ir.Apply {
-				pl.Stages[at].Ops++
-			}
+		if op.TaskGraph != nil && !op.IsLeaf() && op.Phase != ir.Apply {
+			pl.Stages[index.Stage(op)].Ops++
 		}
-		pl.StageOf = append(pl.StageOf, at)
 	}
 	for i, name := range p.VariableNames() {
 		if t := p.Variables[i].TaskGraph; t != nil {

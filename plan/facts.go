@@ -29,9 +29,9 @@ func (pl *Plan) Facts() (facts []Fact) {
 	for i, s := range pl.Stages {
 		add(fmt.Sprintf("stage %d", i), "%s, %s on devices %v of a replica: %d ops, %d variables", strings.Join(s.TaskGraphs, ", "), s.Strategy, s.Places, s.Ops, len(s.Variables))
 	}
-	if len(pl.StageOf) > 0 {
-		text, _ := pl.StageOf.MarshalText() // it cannot fail
-		add("stages of ops", "%s", text)
+	if c := pl.Choices.TaskGraphs; c != nil {
+		text, _ := c.Ops.MarshalText() // it cannot fail
+		add("TaskGraphs of ops", "%s", text)
 	}
 	if r := pl.Choices.Regions; r != nil {
 		text, _ := r.Of.MarshalText()

@@ -31,8 +31,6 @@ type Plan struct {
 	// Placement has the ranks of the devices, by TaskGraph and model replica.
 	Placement [][][]int `json:"placement"`
 	Stages    []Stage   `json:"stages,omitempty"`
-	// StageOf is the stage of every op of the program, -1 where it has none: it is done wherever it is read.
-	StageOf passes.Runs `json:"stage_of,omitempty"`
 	// Choices are what passes apply to single ops and variables.
 	Choices passes.Choices `json:"choices"`
 	Buckets []Bucket       `json:"buckets,omitempty"`

@@ -8,6 +8,7 @@ import (
 
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/passes"
 )
 
 // tolerance is how much slower the slowest stage may be, in percent, for blocks to stay whole.
@@ -78,32 +79,12 @@ func (c *chain) assign(d division, cut *Cut) {
 // Apply cuts a program in place: it gets TaskGraphs instead of its implicit one, named "stage 0" and so on, and every
 // op and variable one of them, except inputs, constants, and what apply does for all of them, which stay outside.
 func (c *Cut) Apply(p *ir.Program) error {
-	if len(c.Ops) != len(p.Main.Ops) || len(c.Variables) != len(p.Variables) {
-		return errors.Errorf("epl: the plan cuts %d ops and %d variables into stages, and program %q has %d and %d",
-			len(c.Ops), len(c.Variables), p.Name, len(p.Main.Ops), len(p.Variables))
-	}
 	p.TaskGraphs = nil
 	for i := range c.Stages {
 		p.TaskGraphs = append(p.TaskGraphs, &ir.TaskGraph{ID: i, Name: fmt.Sprintf("stage %d", i), Kind: ir.Replicate, Devices: 1})
 	}
-	of := func(stage int) *ir.TaskGraph {
-		if stage < 0 || stage >= len(p.TaskGraphs) {
-			return nil
-		}
-		return p.TaskGraphs[stage]
-	}
-	for i, op := range p.Main.Ops {
-		op.TaskGraph = of(c.Ops[i])
-	}
-	p.ReadOriginals(func(op *ir.Op) int { return op.TaskGraph.ID })
-	for i, v := range p.Variables {
-		if t := of(c.Variables[i]); t != nil {
-			v.Param.Op.TaskGraph = t
-		}
-	}
-	p.PlaceApply(nil)
-	for _, v := range p.Variables {
-		v.TaskGraph = v.Param.Op.TaskGraph
+	if _, err := passes.Assign(p, c.Ops, c.Variables); err != nil {
+		return err
 	}
 	return p.Verify()
 }

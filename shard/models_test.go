@@ -18,6 +18,7 @@ import (
 	"github.com/easyparallel/epl/internal/equiv"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/shard"
 )
@@ -97,7 +98,7 @@ func staged(t testing.TB, p *ir.Program, devices ...int) {
 	for _, name := range []string{"shard", "recompute", "zero", "apply-groups"} { // the first is what is tested, the others need it
 		delete(on, name)
 	}
-	o := passes.Options{Local: &ir.Local{Replicas: 1, MicroBatches: 2}}
+	o := passes.Options{Local: &ir.Local{Replicas: 1, MicroBatches: 2}, Before: plan.Choose}
 	next := 0
 	for _, k := range devices {
 		var places []int
