@@ -86,7 +86,8 @@ func (x *forward) deal(donate []bool) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e, c := x.e, x.c
-	if x.dealt || len(c.Replicas) < 2 || e.noFeed(c) != "" {
+	sliced := e.opts.Job != nil && e.opts.Job.Sliced
+	if x.dealt || len(c.Replicas) < 2 && !sliced || e.noFeed(c) != "" {
 		return nil
 	}
 	x.dealt = true
@@ -97,8 +98,8 @@ func (x *forward) deal(donate []bool) error {
 		}
 	}
 	t := e.opts.Target
-	t.Trained = c.trained
-	a, why, err := plan.DecideAhead(c.source, func(v *ir.Value) bool { return updated[v] }, e.opts.Config, t)
+	t.Trained, t.Slicing = c.trained, sliced
+	a, why, err := plan.DecideAhead(&c.Result, c.source, func(v *ir.Value) bool { return updated[v] }, e.opts.Config, t)
 	if err != nil {
 		return err
 	}
@@ -167,10 +168,6 @@ func (e *Engine) noFeed(c *Compiled) string {
 					"wrap the optimizer in epl.Optimizer", c.Recorded.Name, v.Path)
 			}
 		}
-	}
-	if j := e.opts.Job; j != nil && j.Sliced {
-		return fmt.Sprintf("epl: program %q is no training step, and with io.slicing the batches of env.Dataset are others on every worker: "+
-			"give it a dataset that is whole on every worker, without env.Dataset, so that all get the same results", c.Recorded.Name)
 	}
 	return ""
 }

@@ -51,6 +51,7 @@ type iteration struct {
 	queue *queue
 	mu    sync.Mutex
 	ahead []*runtime.Feed // of the next batches, of which something may have been computed
+	last  *runtime.Feed   // that was returned
 	// Where workers have data of their own:
 	begun  bool
 	head   *train.Batch // the next batch, if it was taken from the queue and waits for a step of its shapes
@@ -60,12 +61,15 @@ type iteration struct {
 
 // next returns the feed of the next step; nil at the end of the data. Where workers have data of their own, that is when
 // none has any left: those that have run out take part in the steps of the others.
-func (it *iteration) next() (*runtime.Feed, error) {
+func (it *iteration) next() (feed *runtime.Feed, err error) {
 	it.mu.Lock()
 	defer it.mu.Unlock()
+	defer func() { it.last = feed }()
+	if it.last != nil {
+		it.ahead = append(it.ahead, it.last.Others()...)
+	}
 	if len(it.ahead) > 0 {
-		feed := it.ahead[0]
-		it.ahead = it.ahead[1:]
+		feed, it.ahead = it.ahead[0], it.ahead[1:]
 		return feed, nil
 	}
 	if it.head == nil {
@@ -77,7 +81,6 @@ func (it *iteration) next() (*runtime.Feed, error) {
 			it.head, it.spec, it.begun = &head[0], head[0].Spec, true
 		}
 	}
-	var feed *runtime.Feed
 	if it.head != nil {
 		feed = runtime.NewFeed(*it.head, it.more, it.look)
 	}
@@ -142,8 +145,7 @@ func (it *iteration) close() {
 	it.mu.Lock()
 	defer it.mu.Unlock()
 	for _, f := range it.ahead {
-		batch := f.Head()
-		_ = batch.Finalize()
+		f.Discard()
 	}
 	if it.head != nil {
 		_ = it.head.Finalize()

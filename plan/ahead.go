@@ -20,8 +20,10 @@ type Ahead struct {
 }
 
 // DecideAhead decides whether batches of a program without gradients are dealt to the model replicas of this worker; nil: they are
-// not. updated tells which parameters of the program are variables that it updates. why is for people; "": there is nothing to say.
-func DecideAhead(p *ir.Program, updated func(*ir.Value) bool, cfg *config.Config, t Target) (a *Ahead, why string, err error) {
+// not. They are in any case where workers have data of their own. updated tells which parameters of the program are variables that it
+// updates. r is what was decided about the program itself. why is for people; "": there is nothing to say.
+func DecideAhead(r *Result, p *ir.Program, updated func(*ir.Value) bool, cfg *config.Config, t Target) (a *Ahead, why string, err error) {
+	sliced := t.Slicing
 	t = Target{Cluster: t.Cluster, Passes: t.Passes, AsWritten: t.AsWritten, Planner: t.Planner, Trained: t.Trained}
 	index, live := analysis.Of(p), analysis.Live(p, nil)
 	late := map[*ir.Op]bool{}
@@ -37,13 +39,13 @@ func DecideAhead(p *ir.Program, updated func(*ir.Value) bool, cfg *config.Config
 			}
 		}
 	}
-	if early*2 < all {
+	if early*2 < all && !sliced {
 		return nil, "batches of env.Dataset are computed one after the other, though there are several model replicas: most of the program depends on variables " +
 			"that it updates, such as the state of random numbers", nil
 	}
 	var between []*ir.Value
 	for _, op := range p.Main.Ops {
-		if op.IsLeaf() || late[op] || !live[op] {
+		if late[op] || !live[op] || op.IsLeaf() && !slices.Contains(p.Inputs, op.Outputs[0]) {
 			continue
 		}
 		for _, v := range op.Outputs {
@@ -70,8 +72,14 @@ func DecideAhead(p *ir.Program, updated func(*ir.Value) bool, cfg *config.Config
 		v.Update = nil
 	}
 	a = &Ahead{ForwardArgs: prune(forward)}
-	if _, a.Forward, err = Decide(forward, cfg, t); err != nil || len(a.Forward.Replicas) < 2 {
+	if _, a.Forward, err = Decide(forward, cfg, t); err != nil || len(a.Forward.Replicas) < 2 && !sliced {
 		return nil, "", err // it reads no variable
+	}
+	if len(a.Forward.Replicas) == 0 {
+		a.Forward.Replicas = r.Replicas
+	}
+	if len(a.Forward.Replicas) == 0 {
+		a.Forward.Replicas = [][]int{{0}}
 	}
 	rest.ReplaceUses(by)
 	rest.Main.Ops = slices.Concat(gives, rest.Main.Ops)
@@ -80,8 +88,13 @@ func DecideAhead(p *ir.Program, updated func(*ir.Value) bool, cfg *config.Config
 	whole(rest)
 	t.Trained = nil
 	_, a.Rest, err = Decide(rest, cfg, t)
-	return a, fmt.Sprintf("batches of env.Dataset are dealt to %s, each of which computes what depends on no variable that the program updates for the next batch; "+
-		"the rest follows batch by batch, in order", words.Count(len(a.Forward.Replicas), "model replica")), err
+	why = fmt.Sprintf("batches of env.Dataset are dealt to %s, each of which computes what depends on no variable that the program updates for the next batch; "+
+		"the rest follows batch by batch, in order", words.Count(len(a.Forward.Replicas), "model replica"))
+	if sliced {
+		why = fmt.Sprintf("every worker computes what depends on no variable that the program updates for batches of its own (io.slicing), on %s; "+
+			"the rest every worker computes for the batches of all, round by round and worker by worker", words.Count(len(a.Forward.Replicas), "model replica"))
+	}
+	return a, why, err
 }
 
 // prune drops what no result needs, parameters included, and returns the indices of those that stay.

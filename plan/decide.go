@@ -105,7 +105,9 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (r *Result, err error)
 			return r, named(err)
 		}
 		placement := pl.placement(t.Cluster)
-		r.Replicas = seatsOf(placement).ranks
+		if len(placement.Virtual) > 0 {
+			r.Replicas = seatsOf(placement).ranks
+		}
 		for _, ranks := range r.Replicas {
 			for i := range ranks {
 				ranks[i] -= t.Cluster.LocalDevices()[0].Rank

@@ -8,6 +8,8 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/comm"
 )
 
 // Ahead runs a program without gradients on several model replicas, a batch of env.Dataset on each. What depends on no variable that
@@ -78,6 +80,9 @@ func (a *Ahead) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if len(donate) == 0 {
+		donate = make([]bool, len(inputs))
+	}
 	buffers := make([]*Buffer, len(inputs))
 	var feed *Feed
 	for i, x := range inputs {
@@ -93,18 +98,25 @@ func (a *Ahead) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 		}
 		feed = b.feed
 	}
-	s := a.start(feed, buffers)
-	a.look(feed, buffers, len(a.halves)-1)
-	<-s.done
-	feed.forget()
+	var s *started
+	if j := a.data.Job; j != nil && j.Sliced {
+		var err error
+		if s, err = a.inTurn(feed, buffers); err != nil {
+			j.World.Abort(err) // no worker waits for one that has given up
+			return nil, err
+		}
+	} else {
+		s = a.start(feed, buffers)
+		a.look(feed, buffers, len(a.halves)-1)
+		<-s.done
+		feed.forget()
+	}
 	if s.err != nil {
 		return nil, s.err
 	}
 	args, give := slices.Clone(s.outs), slices.Repeat([]bool{true}, len(s.outs))
-	given := make([]bool, len(inputs))
 	for _, i := range a.restArgs {
-		given[i] = buffers[i].feed == nil && len(donate) > 0 && donate[i]
-		args, give = append(args, inputs[i]), append(give, given[i])
+		args, give = append(args, inputs[i]), append(give, donate[i])
 	}
 	outs, err := s.halves.Rest.Execute(args, give, 0)
 	if err != nil {
@@ -113,13 +125,94 @@ func (a *Ahead) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 	}
 	a.look(feed, buffers, len(a.halves))
 	for i, x := range inputs {
-		if len(donate) > 0 && donate[i] && !given[i] {
+		if donate[i] && !slices.Contains(a.restArgs, i) {
 			if err := x.Finalize(); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return outs, nil
+}
+
+// round is what the workers computed of the batches that each has next, by batch: those of the first worker come first.
+type round [][]any
+
+// inTurn returns what is computed of the batch whose turn it is, where workers have data of their own: all of them compute something of
+// the batches that they have, on a model replica each, and tell the others.
+func (a *Ahead) inTurn(feed *Feed, buffers []*Buffer) (*started, error) {
+	_, between := a.halves[0].Rest.Inputs()
+	between = between[:len(between)-len(a.restArgs)]
+	if feed.round == nil {
+		r, err := a.round(feed, buffers, between)
+		if err != nil {
+			return nil, errors.WithMessagef(err, "program %q", a.name)
+		}
+		feed.round = &r
+		for i := 1; i < len(r); i++ {
+			feed.others = append(feed.others, &Feed{spec: feed.spec, inputs: feed.inputs, shapes: feed.shapes, round: &r, number: i})
+		}
+	}
+	s := &started{halves: a.halves[0], done: make(chan struct{})}
+	close(s.done)
+	for i, flat := range (*feed.round)[feed.number] {
+		s.outs = append(s.outs, &Buffer{data: a.data, shape: between[i], flat: flat})
+	}
+	return s, nil
+}
+
+// round computes what can be computed of the next batches of all workers.
+func (a *Ahead) round(feed *Feed, buffers []*Buffer, between []shapes.Shape) (all round, err error) {
+	batches, err := feed.take(len(a.halves))
+	if err != nil {
+		return nil, err
+	}
+	var running []*started
+	a.count = 0 // a model replica each
+	for _, b := range batches {
+		running = append(running, a.start(NewFeed(b, nil, nil), buffers))
+	}
+	var mine round
+	for _, s := range running {
+		<-s.done
+		var values []any
+		for i, b := range s.outs {
+			flat := newFlat(between[i])
+			if e := b.ToFlatData(flat); e != nil && err == nil {
+				err = e
+			}
+			values = append(values, flat)
+		}
+		s.drop()
+		mine = append(mine, values)
+		if err == nil {
+			err = s.err
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	j := a.data.Job
+	counts, err := gather(j.Leaders, a.name, int64(len(mine)))
+	if err != nil {
+		return nil, err
+	}
+	for w, n := range counts {
+		for i := range n[0] {
+			var values []any
+			for k, shape := range between {
+				flat := newFlat(shape)
+				if w == j.Worker {
+					flat = mine[i][k]
+				}
+				if err := j.Leaders.Do(comm.Call{Op: comm.Broadcast, Buf: flat, Root: w, Program: a.name}); err != nil {
+					return nil, err
+				}
+				values = append(values, flat)
+			}
+			all = append(all, values)
+		}
+	}
+	return all, nil
 }
 
 // look starts what can be computed of the next batches.

@@ -28,6 +28,9 @@ type Feed struct {
 
 	mu      sync.Mutex
 	started *started // what was computed of the batch before its turn; nil: nothing
+	round   *round   // where workers have data of their own, in a program without gradients; nil: it was not called yet
+	number  int      // which batch of the round it stands for
+	others  []*Feed  // of the round, which come next
 }
 
 // More gets up to n further batches: fewer, and no error, at the end of the data and before a batch that does not fit, which
@@ -149,10 +152,24 @@ func (f *Feed) host(b train.Batch, index int) (any, error) {
 	return flat, err
 }
 
+// Others are the feeds of batches that are to come next, once: a program that ran on this one runs on those of all workers.
+func (f *Feed) Others() (others []*Feed) {
+	others, f.others = f.others, nil
+	return others
+}
+
 // Head is the batch that the step begins with. What was computed of it before its turn is let go of.
 func (f *Feed) Head() train.Batch {
 	f.drop()
 	return *f.head
+}
+
+// Discard lets go of the batch that the step would begin with.
+func (f *Feed) Discard() {
+	f.drop()
+	if f.head != nil {
+		_ = f.head.Finalize()
+	}
 }
 
 // finalize lets go of one tensor of every batch.

@@ -2,6 +2,8 @@ package equiv
 
 import (
 	"fmt"
+	"io"
+	"log"
 	"math"
 	"strings"
 	"testing"
@@ -420,5 +422,148 @@ func TestTrainingBetweenBatchesOfAnEvaluation(t *testing.T) {
 	}
 	if d, n := distance(losses[0], losses[1]); d > 1e-5*n {
 		t.Errorf("losses are %v, not %v", losses[1], losses[0])
+	}
+}
+
+// Workers with data of their own evaluate all of them together: round by round, worker by worker, the same on each.
+func TestEvaluationOverWorkersWithDataOfTheirOwn(t *testing.T) {
+	for _, w := range []workers{{num: 2, devices: 1}, {num: 2, devices: 2, hosts: "a,b"}, {num: 3, devices: 2}} {
+		t.Run(w.String(), func(t *testing.T) { w.agree(t, "evaluation of slices") })
+	}
+}
+
+func init() {
+	parts["evaluation of slices"] = func(w *part) error {
+		log.SetOutput(io.Discard)
+		m := regression()
+		noisy := func(scope *model.Scope, x *Node) *Node {
+			return m.Build(scope, Add(x, scope.Store().RandomNormal(x.Graph(), x.Shape())))
+		}
+		for i, s := range streams {
+			env, err := w.init(map[string]any{"io.slicing": true})
+			if err != nil {
+				return err
+			}
+			defer env.Close()
+			build, devices := m.Build, 1 // of a model replica
+			switch {
+			case i%3 == 1:
+				build = noisy
+			case i%3 == 2 && len(env.Cluster().LocalDevices()) == 2:
+				build, devices = wide(2), 2
+			}
+			of := func(worker int) samples {
+				total := 0
+				for _, n := range s.sizes(worker) {
+					total += n
+				}
+				return samplesOf(func(step int) (in, labels []*tensors.Tensor) { return m.Batch(1000*worker + step) }, total)
+			}
+			mine := env.Cluster().WorkerIndex()
+			trained := m
+			trained.Build = build
+			run, err := oneEpoch(env, trained, of(mine).inBatches(s.sizes(mine)...))
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			copied, err := run.Store.Clone()
+			if err != nil {
+				return err
+			}
+			ordered := custom(func(yield func(train.Batch, error) bool) {
+				num := env.Cluster().WorkerNum()
+				taken, next := make([]int, num), make([]int, num)
+				for _, step := range takeTurns(num, len(env.Cluster().LocalDevices())/devices, s.sizes) {
+					for worker := range step {
+						for n := step[worker]; n > 0; next[worker]++ {
+							size := s.sizes(worker)[next[worker]]
+							b := of(worker).rows(taken[worker], taken[worker]+size)
+							taken[worker] += size
+							n -= size
+							if !yield(train.Batch{Inputs: b.inputs, Labels: b.labels}, nil) {
+								return
+							}
+						}
+					}
+				}
+			})
+			var seen [2][]float64
+			for k, backend := range []compute.Backend{Plain(), env.Backend()} {
+				store, ds := copied, train.Dataset(ordered)
+				if k == 1 {
+					store, ds = run.Store, env.Dataset(of(mine).inBatches(s.sizes(mine)...))
+				}
+				g := &goMetric{Interface: metric.NewBaseMetric("go", "g", "go", distanceOf, nil)}
+				last, err := train.NewTrainer(backend, store, build, m.Loss, sgd(), nil, append(spread(), g)).Eval(ds)
+				if err != nil {
+					return fmt.Errorf("%s: %w", s.name, err)
+				}
+				for _, v := range last {
+					seen[k] = append(seen[k], numbers(v)...)
+				}
+				seen[k] = append(seen[k], g.seen...)
+			}
+			fmt.Println(s.name, seen[1])
+			if d, n := distance(seen[0], seen[1]); len(seen[0]) != len(seen[1]) || !(d <= 1e-5*n) {
+				return fmt.Errorf("%s: evaluation gives %v, not %v", s.name, seen[1], seen[0])
+			}
+		}
+		return nil
+	}
+}
+
+// One worker evaluates while the others train on: on a model replica of its own, or on variables that it reads from the others.
+func TestOneWorkerEvaluatesByItself(t *testing.T) {
+	for _, w := range []workers{{num: 2, devices: 2}, {num: 2, devices: 1}} {
+		t.Run(w.String(), func(t *testing.T) { w.agree(t, "evaluation by the first") })
+	}
+}
+
+func init() {
+	parts["evaluation by the first"] = func(w *part) error {
+		m, stages := stagedMLP(), 2
+		env, err := w.init(map[string]any{"cluster.colocate_split_and_replicate": false})
+		if err != nil {
+			return err
+		}
+		defer env.Close()
+		run := &Run{Store: newStore()}
+		trainer := train.NewTrainer(env.Backend(), run.Store, m.Build(stages), m.Loss, epl.Optimizer(sgd()), nil, spread())
+		loop := train.NewLoop(trainer)
+		loop.OnStep("evaluate", 0, env.OnFirstWorker(func(*train.Loop, []*tensors.Tensor) error {
+			got, err := trainer.Eval(finite{m.Batch, 3})
+			if err != nil {
+				return err
+			}
+			copied, err := run.Store.Clone()
+			if err != nil {
+				return err
+			}
+			want, err := train.NewTrainer(Plain(), copied, m.Build(stages), m.Loss, sgd(), nil, spread()).Eval(finite{m.Batch, 3})
+			if err != nil {
+				return err
+			}
+			for i := range want {
+				if x, y := numbers(want[i])[0], numbers(got[i])[0]; !(math.Abs(x-y) <= 1e-5*math.Abs(x)) {
+					return fmt.Errorf("metric %d is %v, not %v", i, y, x)
+				}
+			}
+			return nil
+		}))
+		if _, err := loop.RunSteps(env.Dataset(Dataset{m.Batch}), 3); err != nil {
+			return err
+		}
+		if env.FirstWorker() {
+			var text strings.Builder
+			if err := env.Explain(&text); err != nil {
+				return err
+			}
+			local := len(env.Cluster().LocalDevices()) == stages
+			if under := strings.Contains(text.String(), "it runs forward under the plan"); under != local {
+				return fmt.Errorf("evaluation runs under the plan: %v; a model replica is on the worker: %v", under, local)
+			}
+		}
+		w.report("trained", run)
+		return nil
 	}
 }

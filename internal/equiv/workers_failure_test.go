@@ -353,27 +353,12 @@ func init() {
 	parts["fewer steps"] = func(w *part) error {
 		return train(w, regression(), map[string]any{"communication.timeout": "3s"}, 6-4*index())
 	}
-	parts["evaluation of slices"] = func(w *part) error {
-		env, err := w.init(map[string]any{"io.slicing": true})
-		if err != nil {
-			return err
-		}
-		defer env.Close()
-		_, err = evaluate(env, regression())
-		return err
-	}
-}
-
-func evaluate(env *epl.Env, m Model) ([]*tensors.Tensor, error) {
-	trainer := train.NewTrainer(env.Backend(), newStore(), m.Build, m.Loss, epl.Optimizer(sgd()), nil, nil)
-	return trainer.Eval(env.Dataset(first(m, 2)))
 }
 
 func TestAFailureOfOneWorkerStopsAllWithItsWords(t *testing.T) {
 	for name, words := range map[string][]string{
-		"no data":              {"of worker 1 failed at batch 5, counted from 0: panic: the disk is gone"},
-		"fewer batches":        {"worker 0 has 2 batches for this step and worker 1 has 1", "all must read the same data"},
-		"evaluation of slices": {"give it a dataset that is whole on every worker, without env.Dataset"},
+		"no data":       {"of worker 1 failed at batch 5, counted from 0: panic: the disk is gone"},
+		"fewer batches": {"worker 0 has 2 batches for this step and worker 1 has 1", "all must read the same data"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
