@@ -102,10 +102,9 @@ type pageModel struct {
 		Name, File string
 		Ops        int
 	}
-	Words []string
 	Slots [][]struct {
-		K, A, Z, I, O int
-		N             string
+		K, A, Z, I int
+		O, N       string
 	}
 }
 
@@ -171,8 +170,8 @@ func comparePage(t *testing.T, dir string, m *pageModel) {
 		}
 		for _, slot := range m.Slots {
 			for _, l := range slot {
-				if l.K == 0 && l.A <= i && (l.Z == 0 || i < l.Z) {
-					got = append(got, fmt.Sprintf("%d %s %s", l.I, m.Words[l.O], l.N))
+				if l.K == 0 && l.A <= i && i < l.Z {
+					got = append(got, fmt.Sprintf("%d %s %s", l.I, l.O, l.N))
 				}
 			}
 		}

@@ -12,21 +12,21 @@ import (
 // stands at the same height in every column, and with every line told once for all stages in which it is the same.
 
 // line is what one stage shows of an op, or of where a function begins or ends. It has no pointers: equal lines look
-// equal.
+// equal. In the page, names are short and what is zero is left out, since there are many.
 type line struct {
-	Kind      lineKind
-	ID        int    // of the op; of the op that a closure belongs to
-	Op        string // operation; for other kinds, the name of the function
-	Inputs    string // "3 4.1 _": values without %; of a return, what is returned
-	Attrs     string
-	Outputs   string // their shapes, separated by ";"
-	Twin      string // as Inputs
-	TaskGraph int    // -1: outside
-	Phase     ir.Phase
-	Origin    string // "" if recorded
-	Source    string
-	Depth     int // 0: main
-	Leaf      bool
+	Kind      lineKind `json:"k,omitempty"`
+	ID        int      `json:"i"`           // of the op; of the op that a closure belongs to
+	Op        string   `json:"o,omitempty"` // operation; for other kinds, the name of the function
+	Inputs    string   `json:"n,omitempty"` // "3 4.1 _": values without %; of a return, what is returned
+	Attrs     string   `json:"x,omitempty"`
+	Outputs   string   `json:"s,omitempty"` // their shapes, separated by ";"
+	Twin      string   `json:"w,omitempty"` // as Inputs
+	TaskGraph int      `json:"t,omitempty"` // ID+1; 0: outside
+	Phase     ir.Phase `json:"p,omitempty"`
+	Origin    string   `json:"g,omitempty"` // "" if recorded
+	Source    string   `json:"l,omitempty"`
+	Depth     int      `json:"d,omitempty"` // 0: main
+	Leaf      bool     `json:"f,omitempty"`
 }
 
 type lineKind uint8
@@ -43,16 +43,17 @@ type slot struct {
 	lines []span
 }
 
-// span is a line together with the stages that show it: from, from+1, …, until-1.
+// span is a line together with the stages that show it: From, From+1, …, Until-1.
 type span struct {
 	line
-	from, until int
+	From  int `json:"a,omitempty"`
+	Until int `json:"z"`
 }
 
 // at returns the line that the slot shows in a stage, or nil.
 func (s *slot) at(stage int) *span {
 	for i := range s.lines {
-		if l := &s.lines[i]; l.from <= stage && stage < l.until {
+		if l := &s.lines[i]; l.From <= stage && stage < l.Until {
 			return l
 		}
 	}
@@ -116,8 +117,8 @@ func addStage(slots []*slot, i int, lines []keyed) []*slot {
 }
 
 func (s *slot) add(stage int, l line) {
-	if n := len(s.lines); n > 0 && s.lines[n-1].until == stage && s.lines[n-1].line == l {
-		s.lines[n-1].until++
+	if n := len(s.lines); n > 0 && s.lines[n-1].Until == stage && s.lines[n-1].line == l {
+		s.lines[n-1].Until++
 		return
 	}
 	s.lines = append(s.lines, span{l, stage, stage + 1})
@@ -168,7 +169,7 @@ func (t *texter) program(p *ir.Program) []keyed {
 	var body func(f *ir.Func, name, key string, depth int)
 	body = func(f *ir.Func, name, key string, depth int) {
 		if f != p.Main {
-			lines = append(lines, keyed{key + "{", line{Kind: openLine, Op: name, TaskGraph: -1, Depth: depth - 1}})
+			lines = append(lines, keyed{key + "{", line{Kind: openLine, Op: name, Depth: depth - 1}})
 		}
 		for _, op := range f.Ops {
 			l := t.op(op, depth)
@@ -191,7 +192,7 @@ func (t *texter) program(p *ir.Program) []keyed {
 				body(g, named[g], named[g], depth+1)
 			}
 		}
-		end := line{Kind: returnLine, Inputs: valueNames(f.Outputs), TaskGraph: -1, Depth: depth}
+		end := line{Kind: returnLine, Inputs: valueNames(f.Outputs), Depth: depth}
 		lines = append(lines, keyed{key + "}", end})
 	}
 	for _, f := range p.Funcs {
@@ -205,7 +206,7 @@ func (t *texter) program(p *ir.Program) []keyed {
 func (t *texter) op(op *ir.Op, depth int) line {
 	l := line{
 		ID: op.ID, Op: string(op.Type()), Inputs: valueNames(op.Inputs), Attrs: t.attrsText(op.Attrs), Twin: valueNames(op.Twin),
-		TaskGraph: -1, Phase: op.Phase, Source: string(op.Source), Depth: depth, Leaf: op.IsLeaf(),
+		Phase: op.Phase, Source: string(op.Source), Depth: depth, Leaf: op.IsLeaf(),
 	}
 	shapes := make([]string, len(op.Outputs))
 	for i, v := range op.Outputs {
@@ -214,7 +215,7 @@ func (t *texter) op(op *ir.Op, depth int) line {
 	}
 	l.Outputs = strings.Join(shapes, ";")
 	if op.TaskGraph != nil {
-		l.TaskGraph = op.TaskGraph.ID
+		l.TaskGraph = op.TaskGraph.ID + 1
 	}
 	if op.Origin != ir.Recorded {
 		l.Origin = op.Origin.String()

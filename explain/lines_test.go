@@ -63,7 +63,7 @@ func TestALineIsToldOnceForAllStagesInWhichItIsTheSame(t *testing.T) {
 	program := parse(t, small)
 	slots, _ := align([]Stage{{"recorded", "", "", program}, {"one", "", "", program.Clone()}, {"two", "", "", program.Clone()}})
 	for _, s := range slots {
-		if len(s.lines) != 1 || s.lines[0].from != 0 || s.lines[0].until != 3 {
+		if len(s.lines) != 1 || s.lines[0].From != 0 || s.lines[0].Until != 3 {
 			t.Errorf("%q is told as %v", s.key, s.lines)
 		}
 	}

@@ -56,16 +56,14 @@ func colourClass(taskGraph int) string {
 	return class
 }
 
-// pageModel is what page.js reads. Lines are short, since there are many: strings are indices into Words and Shapes,
-// and what is zero is left out.
+// pageModel is what page.js reads.
 type pageModel struct {
-	Stages     []pageStage `json:"stages"`
-	TaskGraphs []string    `json:"taskGraphs"` // titles, by ID
-	Classes    []string    `json:"classes"`    // classes for the colour, by ID; the last is that of outside
-	Words      []string    `json:"words"`
-	Shapes     []pageShape `json:"shapes"`
+	Stages     []pageStage      `json:"stages"`
+	TaskGraphs []string         `json:"taskGraphs"` // titles, by ID
+	Classes    []string         `json:"classes"`    // classes for the colour, by ID; the last is that of outside
+	Sizes      map[string]int64 `json:"sizes"`      // bytes of shapes
 	// Slots holds, for every height in the columns, the lines shown there.
-	Slots [][]pageLine `json:"slots"`
+	Slots [][]span `json:"slots"`
 }
 
 type pageStage struct {
@@ -78,40 +76,9 @@ type pageStage struct {
 	Removed int    `json:"removed"`
 }
 
-type pageShape struct {
-	Text  string `json:"text"`
-	Bytes int64  `json:"bytes"`
-}
-
-type pageLine struct {
-	Kind      lineKind `json:"k,omitempty"` // 0: op, 1: a function begins, 2: return
-	From      int      `json:"a,omitempty"` // the first stage that shows the line
-	Until     int      `json:"z,omitempty"` // the first that does not any more; 0: all the others show it
-	ID        int      `json:"i"`
-	Op        int      `json:"o,omitempty"` // word
-	Inputs    string   `json:"n,omitempty"`
-	Attrs     int      `json:"x,omitempty"` // word
-	Outputs   []int    `json:"s,omitempty"` // shapes
-	Twin      string   `json:"w,omitempty"`
-	TaskGraph int      `json:"t,omitempty"` // ID+1; 0: outside
-	Phase     int      `json:"p,omitempty"`
-	Origin    int      `json:"g,omitempty"` // word
-	Source    int      `json:"l,omitempty"` // word
-	Depth     int      `json:"d,omitempty"`
-	Leaf      bool     `json:"f,omitempty"`
-}
-
 // newPageModel puts slots into the form of the page.
 func newPageModel(c *Program, stages []Stage, slots []*slot, sizes map[string]int64) *pageModel {
-	m := &pageModel{Words: []string{""}}
-	words, shapes := map[string]int{"": 0}, map[string]int{}
-	word := func(s string) int {
-		if _, ok := words[s]; !ok {
-			words[s] = len(m.Words)
-			m.Words = append(m.Words, s)
-		}
-		return words[s]
-	}
+	m := &pageModel{Sizes: sizes}
 	for _, s := range stages {
 		m.Stages = append(m.Stages, pageStage{Name: s.Name, Why: s.Why, File: s.File, Ops: s.Program.NumOps()})
 	}
@@ -121,38 +88,23 @@ func newPageModel(c *Program, stages []Stage, slots []*slot, sizes map[string]in
 	}
 	m.Classes = append(m.Classes, colourClass(-1))
 	for _, s := range slots {
-		var lines []pageLine
+		m.Slots = append(m.Slots, s.lines)
 		for n, l := range s.lines {
-			p := pageLine{
-				Kind: l.Kind, From: l.from, Until: l.until % len(stages), ID: l.ID, Op: word(l.Op), Inputs: l.Inputs, Attrs: word(l.Attrs),
-				Twin: l.Twin, TaskGraph: l.TaskGraph + 1, Phase: int(l.Phase), Origin: word(l.Origin), Source: word(l.Source), Depth: l.Depth, Leaf: l.Leaf,
-			}
-			if l.Outputs != "" {
-				for text := range strings.SplitSeq(l.Outputs, ";") {
-					if _, ok := shapes[text]; !ok {
-						shapes[text] = len(m.Shapes)
-						m.Shapes = append(m.Shapes, pageShape{text, sizes[text]})
-					}
-					p.Outputs = append(p.Outputs, shapes[text])
-				}
-			}
-			lines = append(lines, p)
 			if l.Kind != opLine {
 				continue
 			}
-			follows := n > 0 && s.lines[n-1].until == l.from
-			goesOn := n+1 < len(s.lines) && s.lines[n+1].from == l.until
+			follows := n > 0 && s.lines[n-1].Until == l.From
+			goesOn := n+1 < len(s.lines) && s.lines[n+1].From == l.Until
 			switch {
 			case follows:
-				m.Stages[l.from].Changed++
-			case l.from > 0:
-				m.Stages[l.from].Added++
+				m.Stages[l.From].Changed++
+			case l.From > 0:
+				m.Stages[l.From].Added++
 			}
-			if !goesOn && l.until < len(stages) {
-				m.Stages[l.until].Removed++
+			if !goesOn && l.Until < len(stages) {
+				m.Stages[l.Until].Removed++
 			}
 		}
-		m.Slots = append(m.Slots, lines)
 	}
 	return m
 }

@@ -4,7 +4,7 @@
 (() => {
   const $ = (id) => document.getElementById(id);
   const model = JSON.parse($("model").textContent);
-  const { stages, words, shapes, slots, taskGraphs, classes } = model;
+  const { stages, sizes, slots, taskGraphs, classes } = model;
   const phases = ["forward", "backward", "apply"];
   const rowHeight = 20; // --row in page.css
   const chunk = 12; // lines are rendered anew whenever that many have scrolled by
@@ -27,7 +27,7 @@
       l.slot = slot;
       l.a ||= 0;
       l.z ||= stages.length;
-      l.outs = l.s || [];
+      l.outs = l.s ? l.s.split(";") : [];
       l.names = l.k ? [] : l.outs.map((_, i) => (i ? `${l.i}.${i}` : `${l.i}`));
       l.inputs = l.n ? l.n.split(" ") : [];
       l.twin = l.w ? l.w.split(" ") : [];
@@ -43,11 +43,11 @@
   const taskGraphOf = (l) => (l.t ? taskGraphs[l.t - 1] : "outside");
   const colourOf = (l) => (l.t ? classes[l.t - 1] : classes[classes.length - 1]);
   const percent = (v) => (v === "_" ? v : "%" + v);
-  const shapeOf = (l) => l.outs.map((s) => shapes[s].text).join(", ");
+  const shapeOf = (l) => l.outs.join(", ");
 
   function bytesOf(l) {
     let n = 0;
-    for (const s of l.outs) n += shapes[s].bytes;
+    for (const s of l.outs) n += sizes[s];
     if (n < 1024) return n + " B";
     const e = Math.min(6, Math.floor(Math.log(n) / Math.log(1024)));
     return (n / 1024 ** e).toFixed(1) + " " + "KMGTPE"[e - 1] + "iB";
@@ -63,7 +63,7 @@
 
   // text is what the filter looks at, with spaces around values so that %1 does not find %12.
   function text(l) {
-    return (l.text ||= ` ${[...l.names, ...l.inputs, ...l.twin].map(percent).join(" ")} ${words[l.o || 0]} ${words[l.x || 0]} ${shapeOf(l)} ${words[l.l || 0]} ${words[l.g || 0]} ${l.k ? "" : taskGraphOf(l) + " " + phases[l.p || 0]} `.toLowerCase());
+    return (l.text ||= ` ${[...l.names, ...l.inputs, ...l.twin].map(percent).join(" ")} ${l.o || ""} ${l.x || ""} ${shapeOf(l)} ${l.l || ""} ${l.g || ""} ${l.k ? "" : taskGraphOf(l) + " " + phases[l.p || 0]} `.toLowerCase());
   }
 
   // ---- Marks: values in colour. They live in the address, as #v12,v40.1. ----
@@ -253,7 +253,7 @@
     const line = el("div", "line " + f);
     const bar = el("span", "bar " + (l.k ? "" : colourOf(l)));
     const indent = "  ".repeat(l.d || 0);
-    const op = words[l.o || 0];
+    const op = l.o || "";
     if (l.k) {
       line.classList.add(l.k === 1 ? "open" : "return");
       line.append(bar, el("span", "sign", sign), el("span", "phase"), el("span", "def"),
@@ -263,18 +263,18 @@
     const what = el("span", "what", indent, el("b", "", op));
     if (l.inputs.length) what.append(" ", ...valueList(l.inputs, maxNames));
     if (l.twin.length) what.append(" twin ", ...valueList(l.twin, maxNames));
-    if (l.x) what.append(" ", op === "Parameter" ? endElement("attrs path", words[l.x]) : el("span", "attrs", words[l.x]));
+    if (l.x) what.append(" ", op === "Parameter" ? endElement("attrs path", l.x) : el("span", "attrs", l.x));
     const def = el("span", "def", valueElement(l.names[0] ?? String(l.i)));
     for (const v of l.names.slice(1)) if (marks.has(v)) def.append(" ", valueElement(v));
     const phase = phases[l.p || 0][0].toUpperCase();
     line.append(bar, el("span", "sign", sign), el("span", "phase " + phase, phase), def, what,
-      el("span", "shape", shapeOf(l)), endElement("src", words[l.l || 0].replace(/^.*\//, "")));
+      el("span", "shape", shapeOf(l)), endElement("src", (l.l || "").replace(/^.*\//, "")));
     return line;
   }
 
   // describe says all about a line, as text and values.
   function describe(l, stage) {
-    if (l.k) return [el("b", "", l.k === 1 ? words[l.o] : "return"), " ", ...valueList(l.inputs, Infinity)];
+    if (l.k) return [el("b", "", l.k === 1 ? l.o : "return"), " ", ...valueList(l.inputs, Infinity)];
     const users = new Set();
     for (const v of l.names) {
       for (const s of where.get(v)) {
@@ -283,11 +283,11 @@
       }
     }
     const out = l.names.length ? l.names : [String(l.i)];
-    const parts = [...valueList(out, Infinity), " = ", el("b", "", words[l.o || 0]), "(", ...valueList(l.inputs, Infinity), ")"];
-    if (l.x) parts.push(" " + words[l.x]);
+    const parts = [...valueList(out, Infinity), " = ", el("b", "", l.o || ""), "(", ...valueList(l.inputs, Infinity), ")"];
+    if (l.x) parts.push(" " + l.x);
     parts.push(` → ${shapeOf(l)}`);
     if (l.twin.length) parts.push(" twin ", ...valueList(l.twin, Infinity));
-    parts.push(el("br"), el("span", "dim", `${stages[stage].name}: ${phases[l.p || 0]}, ${taskGraphOf(l)}${l.g ? " (found by " + words[l.g] + ")" : ""}, ${bytesOf(l)}${l.l ? ", " + words[l.l] : ""}; `));
+    parts.push(el("br"), el("span", "dim", `${stages[stage].name}: ${phases[l.p || 0]}, ${taskGraphOf(l)}${l.g ? " (found by " + l.g + ")" : ""}, ${bytesOf(l)}${l.l ? ", " + l.l : ""}; `));
     const list = [...users];
     parts.push(list.length ? "used by " : el("span", "dim", "not used"));
     list.forEach((v) => parts.push(v === "return" ? "return " : valueElement(v), " "));

@@ -102,11 +102,12 @@ func drawPicture(slots []*slot, sizes map[string]int64, stage int, taskGraphs []
 		for i, l := range list {
 			x, base := p.at(i, y)
 			h := height(produces(l))
-			b := paths[l.TaskGraph]
+			t := l.TaskGraph - 1
+			b := paths[t]
 			if b == nil {
 				b = &strings.Builder{}
-				paths[l.TaskGraph] = b
-				order = append(order, l.TaskGraph)
+				paths[t] = b
+				order = append(order, t)
 			}
 			fmt.Fprintf(b, "M%.5g %gv-%.3gh%.3gv%.3gz", x, base, h, p.Pitch-min(1.5, p.Pitch/4), h)
 		}
@@ -140,10 +141,10 @@ func (p *picture) names(list []*span, top int, taskGraphs []*ir.TaskGraph) []bar
 	for i, end := 0, 0; i < len(list); i = end {
 		for end = i + 1; end < len(list) && list[end].TaskGraph == list[i].TaskGraph; end++ {
 		}
-		if list[i].TaskGraph < 0 {
+		if list[i].TaskGraph == 0 {
 			continue
 		}
-		text := taskGraphs[list[i].TaskGraph].Title()
+		text := taskGraphs[list[i].TaskGraph-1].Title()
 		rowEnd := (i/p.PerRow + 1) * p.PerRow
 		for _, from := range []int{i, rowEnd} {
 			if bars := min(end, (from/p.PerRow+1)*p.PerRow) - from; float64(utf8.RuneCountInString(text))*nameWidth < float64(bars)*p.Pitch {
