@@ -28,25 +28,22 @@ func (e *Engine) plan(c *Compiled, look func(name, why string, p *ir.Program)) e
 	if o.Pinned != nil {
 		return o.plan(c, look)
 	}
+	var mine strings.Builder
+	var refused error
 	if j.Worker == 0 {
-		refused := o.plan(c, look)
-		var text strings.Builder
-		if refused != nil {
-			text.WriteString(refused.Error())
-		} else if err := c.Plan.Encode(&text); err != nil {
+		if refused = o.plan(c, look); refused != nil {
+			mine.WriteString(refused.Error())
+		} else if err := c.Plan.Encode(&mine); err != nil {
 			return err
 		}
-		_, err := j.HandOut(c.Recorded.Name, text.String())
-		if refused != nil {
-			err = refused
-		}
-		return err
 	}
-	text, err := j.HandOut(c.Recorded.Name, "")
-	if err != nil {
+	text, err := j.HandOut(c.Recorded.Name, mine.String())
+	switch {
+	case refused != nil:
+		return refused
+	case err != nil || j.Worker == 0:
 		return err
-	}
-	if !strings.HasPrefix(text, "{") {
+	case !strings.HasPrefix(text, "{"):
 		return errors.New(text) // why there is no plan
 	}
 	if o.Pinned, err = plan.Decode(strings.NewReader(text)); err != nil {

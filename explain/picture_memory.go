@@ -28,9 +28,9 @@ type memoryPicture struct {
 	PlotHeight    float64
 	Strip         float64 // the height of bands
 	Panels        []memoryPanel
-	Limit         *memoryTick // what a device has, if that is near
-	Ticks         []memoryTick
-	Legend        []memoryKey
+	Limit         *memoryMark // what a device has, if that is near
+	Ticks         []memoryMark
+	Legend        []memoryMark
 }
 
 type memoryPanel struct {
@@ -38,7 +38,7 @@ type memoryPanel struct {
 	Label, When string
 	Areas       []memoryArea // in the order of drawing: each covers the foot of those before it
 	Bands       []memoryBand
-	Peak        memoryPoint
+	Peak        memoryMark
 }
 
 // memoryArea is a use and all that lies below it, as the data of an SVG path.
@@ -64,20 +64,10 @@ func (b memoryBand) Title() string {
 	return fmt.Sprintf("%s: at most %s\n%s", b.name, bytesText(b.most.Total()), strings.ReplaceAll(b.most.String(), ", ", "\n"))
 }
 
-type memoryPoint struct {
-	X, Y   float64
-	Anchor string // of the text
-	Text   string
-}
-
-type memoryTick struct {
-	Y    float64
-	Text string
-}
-
-type memoryKey struct {
-	Class, Text string
+// memoryMark is a text somewhere, with the class or the anchor that it has.
+type memoryMark struct {
 	X, Y        float64
+	Class, Text string
 }
 
 // The measures of the picture.
@@ -130,7 +120,7 @@ func newMemoryPicture(c *Program, page bool) *memoryPicture {
 	most = max(most, limit)
 	p.scale(most)
 	if limit > 0 {
-		p.Limit = &memoryTick{p.height(limit, most), bytesText(limit) + ", which a device has"}
+		p.Limit = &memoryMark{Y: p.height(limit, most), Text: bytesText(limit) + ", which a device has"}
 	}
 	used := map[string]bool{}
 	course := c.Account.Course()
@@ -197,7 +187,7 @@ func (p *memoryPicture) scale(most int64) {
 		step *= 2
 	}
 	for n := int64(0); n <= most; n += step {
-		p.Ticks = append(p.Ticks, memoryTick{p.height(n, most), bytesText(n)})
+		p.Ticks = append(p.Ticks, memoryMark{Y: p.height(n, most), Text: bytesText(n)})
 	}
 }
 
@@ -237,11 +227,11 @@ func (p *memoryPicture) panel(c *Program, place int, course []schedule.Sample, m
 	}
 	panel.Bands = c.bands(place, course, p.PlotWidth)
 	total := c.Account.Places[place].Peak.Total()
-	panel.Peak = memoryPoint{X: (float64(peak) + 0.5) * width, Y: p.height(total, most), Anchor: "middle", Text: bytesText(total)}
+	panel.Peak = memoryMark{(float64(peak) + 0.5) * width, p.height(total, most), "middle", bytesText(total)}
 	if panel.Peak.X < 40 {
-		panel.Peak.Anchor = "start"
+		panel.Peak.Class = "start"
 	} else if panel.Peak.X > p.PlotWidth-40 {
-		panel.Peak.Anchor = "end"
+		panel.Peak.Class = "end"
 	}
 	return panel
 }
@@ -363,7 +353,7 @@ func (p *memoryPicture) legend(used map[string]bool, numbers bool, y float64) fl
 		if x > p.Left && x+width > p.Width {
 			x, y = p.Left, y+20
 		}
-		p.Legend = append(p.Legend, memoryKey{class, text, x, y})
+		p.Legend = append(p.Legend, memoryMark{x, y, class, text})
 		x += width
 	}
 	for _, u := range schedule.Uses() {
