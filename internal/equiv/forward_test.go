@@ -95,6 +95,60 @@ func (m Staged) mustEvaluateAlike(t *testing.T, env *epl.Env, store *model.Store
 	}
 }
 
+// mustLoseAlike compares the losses of evaluation and prediction by EPL with those of one device that has the same weights. whole is
+// the model for one device.
+func (m Staged) mustLoseAlike(t *testing.T, env *epl.Env, store *model.Store, stages int, whole Staged, tolerance float64) {
+	t.Helper()
+	copied, err := store.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var losses [2][]float64
+	for k, m := range []Staged{whole, m} {
+		env, store, ds := env, store, train.Dataset(finite{m.Batch, 3})
+		if k == 0 {
+			env, store = newEnv(t, "none"), copied
+		}
+		if m.Loss != nil {
+			last, err := train.NewTrainer(env.Backend(), store, m.Build(stages), m.Loss, sgd(), nil, nil).Eval(env.Dataset(ds))
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			losses[k] = numbers(last[0])
+			continue
+		}
+		exec := model.MustNewExec(env.Backend(), store, func(scope *model.Scope, inputs []*Node) []*Node {
+			scope.Store().SetTraining(inputs[0].Graph(), false)
+			m.Build(stages)(scope, inputs)
+			loss := train.TotalLoss(inputs[0].Graph())
+			total := scope.In("total").VariableWithValue("sum", float32(0)).SetTrainable(false) // as a metric does
+			total.SetNodeValue(Add(total.NodeValue(loss.Graph()), loss))
+			return []*Node{total.NodeValue(loss.Graph())}
+		})
+		for _, ds := range []train.Dataset{env.Dataset(ds), ds} {
+			for batch, err := range ds.Iter() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				var args []any
+				for _, x := range batch.Inputs {
+					args = append(args, x)
+				}
+				outs, err := exec.Call(args...)
+				if err != nil {
+					t.Fatalf("%v", err)
+				}
+				losses[k] = append(losses[k], numbers(outs[0])...)
+			}
+		}
+	}
+	for i, x := range losses[0] {
+		if y := losses[1][i]; !(math.Abs(x-y) <= tolerance*(math.Abs(x)+1e-3)) {
+			t.Errorf("loss %d of evaluation and prediction is %v, not %v", i, y, x)
+		}
+	}
+}
+
 // inOneLine is what Explain says, in one line.
 func inOneLine(t testing.TB, env *epl.Env) string {
 	t.Helper()

@@ -55,7 +55,10 @@ func TestRandomPipelinesGiveTheWeightsOfOneDevice(t *testing.T) {
 			t.Parallel()
 			t.Logf("%v, passes %s", params, spec)
 			want := m.alone(t, p.stages, p.batches(), sgd(), 3)
-			mustBeClose(t, want, m.piped(t, p.env(t, params, epl.WithPasses(spec)), p.stages, sgd(), 3))
+			env := p.env(t, params, epl.WithPasses(spec))
+			got := m.piped(t, env, p.stages, sgd(), 3)
+			mustBeClose(t, want, got)
+			m.mustLoseAlike(t, env, got.Store, p.stages, m, 1e-5)
 		})
 	}
 }
@@ -147,13 +150,15 @@ func TestRandomProgramsInStagesGiveWhatTheyGiveOnOneDevice(t *testing.T) {
 				t.Error("one instance:", err)
 			}
 			want := dataParallel(t, m, p, params, opt(), 1)
-			got := m.piped(t, p.env(t, params, epl.WithPasses(spec)), p.stages, opt(), 1)
+			env := p.env(t, params, epl.WithPasses(spec))
+			got := m.piped(t, env, p.stages, opt(), 1)
 			if err := CloseWeights(want, got, 1e-4); err != nil {
 				t.Error(err)
 			}
 			if err := CloseLosses(want, got, 1e-4); err != nil {
 				t.Error(err)
 			}
+			m.mustLoseAlike(t, env, got.Store, p.stages, m, 1e-4)
 		})
 	}
 }

@@ -156,13 +156,15 @@ func TestRandomProgramsUnderSplitGiveWhatTheyGiveOnOneDevice(t *testing.T) {
 					t.Logf("%v, passes %s, pins %v\n%s", params, spec, pins, r)
 				}
 			})
-			got := m.under(p, pins...).piped(t, p.env(t, params, epl.WithPasses(spec)), 0, opt(), 1)
+			env := p.env(t, params, epl.WithPasses(spec))
+			got := m.under(p, pins...).piped(t, env, 0, opt(), 1)
 			if err := CloseWeights(want, got, 1e-4); err != nil {
 				t.Error(err)
 			}
 			if err := CloseLosses(want, got, 1e-4); err != nil {
 				t.Error(err)
 			}
+			m.under(p, pins...).mustLoseAlike(t, env, got.Store, 0, m.under(p.alone()), 1e-4)
 		})
 	}
 }
