@@ -43,9 +43,9 @@
 // stages of one device or several, tensor parallel in TaskGraphs under [Split], in mixtures of these, and with any number of
 // micro-batches per step. It gives the weights of one device on the same samples.
 //
-// Larger models fit with activations that are computed again (gradient_checkpoint.type), what model replicas share
-// (zero.level), what stays on the host (offload.level), mixed precision (amp.level) and an optimizer that takes some variables
-// after the other (optimizer.num_apply_group), in any mixture. [Env.Explain] predicts what each device needs.
+// Larger models fit with activations that are computed again, state that model replicas share, what stays on the host, mixed
+// precision, and an optimizer that takes some variables after the other, in any mixture: docs/memory.md names the settings.
+// [Env.Explain] predicts what each device needs.
 package epl
 
 import (

@@ -72,6 +72,9 @@ var mayImport = map[string][]string{
 	"cost":  {"ir"},
 	"shard": {"ir", "ir/analysis", "cost"},
 
+	// What one device runs of what all do.
+	"exec": {"ir"},
+
 	// Plays lists of whatever.
 	"schedule/play": {},
 
@@ -79,10 +82,10 @@ var mayImport = map[string][]string{
 	"record":   {"ir"},
 	"passes":   {"ir", "ir/analysis", "cost", "shard", "internal/words"},
 	"emit":     {"ir"},
-	"schedule": {"ir", "ir/analysis", "schedule/play"},
+	"schedule": {"ir", "ir/analysis", "exec", "schedule/play"},
 	"plan":     {"config", "cluster", "ir", "ir/analysis", "cost", "shard", "passes", "emit", "schedule", "internal/version", "internal/words"}, // decides, and has passes and schedule apply it
 	"cpu":      {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                     // compiles what emit would
-	"runtime":  {"ir", "schedule", "emit", "comm", "trace", "worker"},                                                                           // the end of it: it executes what the others made
+	"runtime":  {"ir", "exec", "schedule", "emit", "comm", "trace", "worker"},                                                                   // the end of it: it executes what the others made
 	"data":     {"runtime"},
 
 	// Who puts the pipeline together, and the face of it.

@@ -33,7 +33,9 @@ func (e *Engine) Predicted() []runtime.DeviceStats {
 		if c.Schedule != nil {
 			place = 0
 			for _, ranks := range c.Schedule.Ranks {
-				place = max(place, slices.Index(ranks, first+d))
+				if device := slices.Index(ranks, first+d); device >= 0 {
+					place = c.Schedule.PlaceOf(device)
+				}
 			}
 		}
 		if place < len(c.Account.Places) {

@@ -27,12 +27,29 @@ func Of(op *ir.Op) Cost {
 	if op.IsLeaf() || renames[t] {
 		return Cost{}
 	}
-	c := Cost{Flops: flops(op)}
+	c := Cost{Flops: flops(op) / sharers(op)}
 	for _, v := range op.Outputs {
 		c.BytesWritten += v.Bytes()
 	}
 	c.BytesRead = bytesRead(op)
 	return c
+}
+
+// sharers are how many devices share the arithmetic of an op of an SPMD program.
+func sharers(op *ir.Op) int64 {
+	n := int64(1)
+	for axis := ir.Replicas; axis <= op.LastAxis(); axis++ {
+		shared := func(v *ir.Value) bool {
+			return v != nil && (v.On(axis).Kind == ir.Sharded || v.On(axis).Kind == ir.Flat)
+		}
+		for _, v := range slices.Concat(op.Inputs, op.Outputs) {
+			if shared(v) {
+				n *= int64(v.Devices(axis))
+				break
+			}
+		}
+	}
+	return n
 }
 
 // bytesRead is the size of the inputs, except where an op looks at a part of one only.

@@ -36,7 +36,7 @@ var weights = map[ir.OpType]int64{
 	ir.OpFusedSoftmax: softmax, ir.OpFusedGelu: erf + 4, ir.OpFusedLayerNorm: norm,
 	ir.OpBatchNormForInference: 4, ir.OpBatchNormForTraining: norm, ir.OpBatchNormGradient: 2 * norm,
 	ir.OpQuantizedEmbeddingLookup: 2,
-	ir.OpAllReduce:                1, ir.OpMerge: 1, ir.OpExchange: 1,
+	ir.OpAllReduce:                1, ir.OpMerge: 1, ir.OpReshard: 1,
 }
 
 // perInput are the ops whose work grows with one of their inputs.

@@ -26,7 +26,7 @@ func (r *report) writeMemory(w *strings.Builder) {
 	t.head = append(t.head, "when")
 	for _, places := range alike(r.Account) {
 		x := r.Account.Places[places[0]]
-		cells := []string{placesText(places), bytesText(x.Peak.Total())}
+		cells := []string{placesText(r.Schedule.Devices(places...)), bytesText(x.Peak.Total())}
 		for _, u := range uses {
 			cells = append(cells, bytesText(x.Peak[u]))
 		}
@@ -55,7 +55,7 @@ func (c *Program) Needs(limit int64) string {
 	x := c.Account.Places[place]
 	rank := 0
 	if c.Schedule != nil {
-		rank = c.Schedule.Ranks[0][place]
+		rank = c.Schedule.Ranks[0][c.Schedule.Groups[place][0]]
 	}
 	var w strings.Builder
 	fmt.Fprintf(&w, "device %d needs %s", rank, bytesText(x.Peak.Total()))
@@ -101,7 +101,7 @@ func Offloaded(s *schedule.Program) string {
 	for _, x := range s.Variables {
 		if x.Host {
 			n++
-			bytes += x.Param.Bytes()
+			bytes += x.Param.Shape.ByteSize()
 		}
 	}
 	return fmt.Sprintf("offload.level=v0: %s of %s are in the memory of the host, and come to the devices a segment before they are used",

@@ -143,17 +143,17 @@ func (r *report) stage(i int) (names string, held, on, back int64) {
 		titles = append(titles, plain(x.Title()))
 	}
 	for _, x := range r.Schedule.Variables {
-		if slices.Contains(x.Places, stage.Places[0]) {
-			held += x.Param.Bytes()
+		if slices.Contains(x.Places, r.Schedule.PlaceOf(stage.Places[0])) {
+			held += x.Param.Shape.ByteSize()
 		}
 	}
 	for _, x := range r.Schedule.Transfers {
 		switch {
-		case x.Once || x.Input || !slices.Contains(stage.Places, x.From) || r.stageOf(x.Value) != i:
+		case x.Once || x.Input || x.From != r.Schedule.PlaceOf(stage.Places[0]) || r.stageOf(x.Value) != i:
 		case x.Value.Op.Phase == ir.Forward:
-			on += x.Value.Bytes()
+			on += r.Schedule.Carries(x)
 		default:
-			back += x.Value.Bytes()
+			back += r.Schedule.Carries(x)
 		}
 	}
 	return strings.Join(titles, ", "), held, on, back
@@ -163,7 +163,11 @@ func (r *report) stageOf(v *ir.Value) int {
 	return slices.IndexFunc(r.Final.Stages, func(s ir.Stage) bool { return slices.Contains(s.TaskGraphs, v.Op.TaskGraph) })
 }
 
+// placesText lists numbers; those of many that follow each other as a range.
 func placesText(places []int) string {
+	if n := len(places); n > 8 && places[n-1]-places[0] == n-1 {
+		return fmt.Sprintf("%d…%d", places[0], places[n-1])
+	}
 	text := fmt.Sprint(places)
 	return strings.Trim(text, "[]")
 }

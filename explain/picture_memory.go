@@ -153,9 +153,9 @@ func memoryNote(c *Program) string {
 		}
 		parts = append(parts, words.Count(s.Local.Replicas, "model replica"), words.Count(s.Local.MicroBatches, "micro-batch"))
 	}
-	keys := []string{"gradient_checkpoint.type", "zero.level", "offload.level", "amp.level", "amp.dtype", "optimizer.num_apply_group", "cluster.device_memory"}
+	sections := []string{"gradient_checkpoint", "zero", "offload", "amp", "optimizer", "cluster.device_memory"}
 	for _, e := range c.Config.Entries() {
-		if slices.Contains(keys, e.Key) && e.Changed() {
+		if slices.ContainsFunc(sections, func(s string) bool { return strings.HasPrefix(e.Key, s) }) && e.Changed() {
 			parts = append(parts, e.Key+"="+e.Value)
 		}
 	}
@@ -164,16 +164,17 @@ func memoryNote(c *Program) string {
 
 // memoryLabel names places, and the stages that are on the first of them.
 func (c *Program) memoryLabel(places []int) string {
-	label := "device " + placesText(places)
-	if len(places) > 1 {
-		label = "devices " + placesText(places)
+	devices := c.Schedule.Devices(places...)
+	label := "device " + placesText(devices)
+	if len(devices) > 1 {
+		label = "devices " + placesText(devices)
 	}
 	if c.Schedule == nil || c.Schedule.Pipeline.Stages < 2 {
 		return label
 	}
 	var on []int
 	for i, s := range c.Final.Stages {
-		if slices.Contains(s.Places, places[0]) {
+		if s.Places[0] == c.Schedule.Groups[places[0]][0] {
 			on = append(on, i)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"reflect"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 )
@@ -196,4 +197,11 @@ func ifSet(set bool, n int) int {
 		return n
 	}
 	return 0
+}
+
+// NumberOf is a scalar as a literal.
+func NumberOf(x any) Literal {
+	flat := reflect.MakeSlice(reflect.SliceOf(reflect.TypeOf(x)), 1, 1)
+	flat.Index(0).Set(reflect.ValueOf(x))
+	return Literal{Shape: shapes.Make(dtypes.FromGoType(reflect.TypeOf(x))), Flat: flat.Interface()}
 }

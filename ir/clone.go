@@ -17,7 +17,7 @@ func (p *Program) Clone() *Program {
 		q.TaskGraphs = append(q.TaskGraphs, &d)
 	}
 	for _, s := range p.Stages {
-		stage := Stage{Places: slices.Clone(s.Places)}
+		stage := Stage{Places: slices.Clone(s.Places), Axes: slices.Clone(s.Axes)}
 		for _, t := range s.TaskGraphs {
 			stage.TaskGraphs = append(stage.TaskGraphs, c.taskGraphs[t])
 		}
@@ -33,7 +33,7 @@ func (p *Program) Clone() *Program {
 	q.Main = &Func{Name: p.Main.Name}
 	c.body(p.Main, q.Main)
 	for _, v := range p.Variables {
-		d := &Variable{Path: v.Path, Param: c.values[v.Param], Trainable: v.Trainable, Update: c.values[v.Update], Copies: c.list(v.Copies), Shards: c.list(v.Shards), TaskGraph: c.taskGraphs[v.TaskGraph]}
+		d := &Variable{Path: v.Path, Param: c.values[v.Param], Trainable: v.Trainable, Update: c.values[v.Update], TaskGraph: c.taskGraphs[v.TaskGraph]}
 		c.variables[v] = d
 		q.Variables = append(q.Variables, d)
 	}

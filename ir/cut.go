@@ -13,6 +13,16 @@ type Segment struct {
 	// Ops are what it computes, in order, constants included.
 	Ops     []*Op
 	Outputs []*Value
+	// Of, of a segment that was lowered for a device, are the values of the SPMD program that values stand for; nil: they are the same.
+	Of map[*Value]*Value
+}
+
+// Origin is the value of the SPMD program that a value of the segment stands for, or the value itself if it was made on the way.
+func (s *Segment) Origin(v *Value) *Value {
+	if w := s.Of[v]; w != nil {
+		return w
+	}
+	return v
 }
 
 // Cut takes out of f the ops chosen by keep that are needed for outputs. What they use and keep does not choose

@@ -28,18 +28,14 @@ type Instance struct{}
 // fewer than the others.
 type InstanceCount struct{}
 
-// Merge turns the values of all instances into one.
+// Merge turns the values of all instances into one. Terms of a stage's devices are added up on the way; if the result is flat along
+// the model replicas, each of them gets a part of it.
 type Merge struct {
 	How How
 	// Pad, with Concat: instances that the step lacks count as zeros, so that the shape stays the same.
 	Pad bool
 	// Worker: of those of each worker, one. It may differ between workers, and must not go into variables.
 	Worker bool
-	// Places, if several devices of a model replica have a part of the value each: they are added up, too, and each device
-	// gets the result. Only with Mean and Sum.
-	Places []int
-	// Parts: each model replica gets its part of the result only, see [PartOf]. Only with Mean and Sum.
-	Parts bool
 	// Limit is the largest number that a value of Check may have, and Of what it says something about, for messages.
 	Limit float64
 	Of    string
@@ -95,7 +91,7 @@ func (*Merge) OpType() OpType { return OpMerge }
 
 func (*Instance) arity() arity      { return arity{} }
 func (*InstanceCount) arity() arity { return arity{} }
-func (*Merge) arity() arity         { return arity{}.required(1).list() }
+func (*Merge) arity() arity         { return arity{}.required(1) }
 
 // Emit implements Attrs, by an error: a segment takes it as an input.
 func (*Instance) Emit(compute.Function, *Operands) ([]compute.Value, error) {
@@ -127,7 +123,7 @@ func (op *Op) SetVarying() {
 // isGiven tells whether the value of the op comes from outside the program.
 func (op *Op) isGiven() bool {
 	switch op.Attrs.(type) {
-	case *Parameter, *Instance, *InstanceCount, *ShardOf, *PartOf, *Replica:
+	case *Parameter, *Instance, *InstanceCount, *Position:
 		return true
 	}
 	return false

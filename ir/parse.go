@@ -219,6 +219,13 @@ func (r *reader) stage() error {
 		}
 		s.Places = append(s.Places, at)
 	}
+	for r.accept("axis") {
+		k, err := r.int()
+		if err != nil {
+			return err
+		}
+		s.Axes = append(s.Axes, k)
+	}
 	r.p.Stages = append(r.p.Stages, s)
 	return nil
 }
@@ -259,16 +266,6 @@ func (r *reader) variable() (err error) {
 	v.Trainable = r.accept("trainable")
 	if r.accept("update") {
 		if err = r.valueLater(func(x *Value) { v.Update = x }); err != nil {
-			return err
-		}
-	}
-	for r.accept("copy") {
-		if err = r.valueLater(func(x *Value) { v.Copies = append(v.Copies, x) }); err != nil {
-			return err
-		}
-	}
-	for r.accept("shard") {
-		if err = r.valueLater(func(x *Value) { v.Shards = append(v.Shards, x) }); err != nil {
 			return err
 		}
 	}
@@ -461,7 +458,13 @@ func (r *reader) op(f *Func) (err error) {
 		if err != nil {
 			return err
 		}
-		op.Outputs = append(op.Outputs, &Value{Op: op, Index: i, Shape: shape})
+		v := &Value{Op: op, Index: i, Shape: shape}
+		for r.accept("on") {
+			if err := r.placement(v); err != nil {
+				return err
+			}
+		}
+		op.Outputs = append(op.Outputs, v)
 	}
 	if _, isParam := op.Attrs.(*Parameter); isParam && len(op.Outputs) != 1 {
 		return r.errorf("a parameter has one output")
@@ -477,6 +480,54 @@ func (r *reader) op(f *Func) (err error) {
 	return r.opTail(op)
 }
 
+// placement reads how a value is placed along an axis.
+func (r *reader) placement(v *Value) error {
+	word := r.word()
+	axis := Replicas
+	for ; axis.String() != word; axis++ {
+		if axis > maxAxis {
+			return r.errorf("unknown axis %q", word)
+		}
+	}
+	if err := r.expect("of"); err != nil {
+		return err
+	}
+	k, err := r.int()
+	if err != nil {
+		return err
+	}
+	kind, err := r.oneOf("placement", placementNames[:])
+	if err != nil {
+		return err
+	}
+	p := Placement{Kind: PlacementKind(kind)}
+	switch p.Kind {
+	case Sharded:
+		err = r.list('(', ')', func(int) (err error) {
+			p.Unit = 1
+			if p.Dim, err = r.int(); err == nil && r.accept("by") {
+				p.Unit, err = r.int()
+			}
+			return err
+		})
+	case Partial:
+		err = r.list('(', ')', func(int) error {
+			n, err := r.oneOf("reduction", reductionNames[:])
+			p.Reduce = Reduction(n)
+			return err
+		})
+	}
+	if err == nil && k > 0 && (p.Kind != Sharded || p.Dim >= 0 && p.Dim < v.Shape.Rank() && p.Unit > 0) {
+		v.SetOn(axis, p, k)
+	} else if err == nil {
+		err = r.errorf("a value of shape %s cannot be %s over %d devices", ShapeText(v.Shape), p, k)
+	}
+	return err
+}
+
+// maxAxis bounds the axes of a mesh in program text.
+const maxAxis = 8
+
 // opTail reads what follows the shapes: phase, TaskGraph, origin, twin, source.
 func (r *reader) opTail(op *Op) (err error) {
 	if err := r.expect(":"); err != nil {
@@ -487,7 +538,7 @@ func (r *reader) opTail(op *Op) (err error) {
 		return err
 	}
 	op.Phase = Phase(phase)
-	op.Varying = r.accept("varying")
+	op.Varying, op.PerShard = r.accept("varying"), r.accept("pershard")
 	if op.TaskGraph, err = r.taskGraphRef(); err != nil {
 		return err
 	}

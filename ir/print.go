@@ -72,6 +72,9 @@ func (p *Program) write(out *strings.Builder, w printer) {
 		for _, at := range s.Places {
 			w.printf(" place %d", at)
 		}
+		for _, k := range s.Axes {
+			w.printf(" axis %d", k)
+		}
 		w.printf("\n")
 	}
 	for _, v := range p.Variables {
@@ -79,12 +82,6 @@ func (p *Program) write(out *strings.Builder, w printer) {
 		w.flag(" trainable", v.Trainable)
 		if v.Update != nil {
 			w.printf(" update %s", v.Update)
-		}
-		for _, x := range v.Copies {
-			w.printf(" copy %s", x)
-		}
-		for _, x := range v.Shards {
-			w.printf(" shard %s", x)
 		}
 		if v.TaskGraph != nil {
 			w.printf(" taskgraph %d", v.TaskGraph.ID)
@@ -184,9 +181,15 @@ func (w *printer) op(op *Op) {
 			w.printf(",")
 		}
 		w.printf(" %s", ShapeText(v.Shape))
+		for axis, p := range v.placed {
+			if p.Placement != (Placement{}) {
+				w.printf(" on %s of %d %s", Axis(axis), p.k, p)
+			}
+		}
 	}
 	w.printf(" : %s", op.Phase)
 	w.flag(" varying", op.Varying)
+	w.flag(" pershard", op.PerShard)
 	if op.TaskGraph != nil {
 		w.printf(" taskgraph %d", op.TaskGraph.ID)
 	}

@@ -60,6 +60,8 @@ type Op struct {
 
 	Attribution
 	Varying bool // its results differ between instances; only in a program with a local view
+	// PerShard: every device computes the op on what it has of the inputs, as if that were all.
+	PerShard bool
 	// Keep says of a forward op that its results live until backward has used them, where others are computed again.
 	Keep bool
 	// Of, as recorded, is a result of the forward op that a backward op belongs to: whose gradient it helps to compute, or
@@ -71,7 +73,7 @@ type Op struct {
 type Attribution struct {
 	TaskGraph *TaskGraph // nil: outside every scope
 	Phase     Phase
-	Place     int // in a program with stages: the device of a model replica that it runs on, see Value.Place
+	Place     int // in a program with stages: the group of devices that it runs on, see [Program.Groups]
 	// Region divides what a device does for a micro-batch, or once per step, into pieces: ops run in the order of their
 	// regions, each in segments of its own. Regions of backward come after those of forward; those of apply are apart.
 	Region int
@@ -84,6 +86,10 @@ type Value struct {
 	Op    *Op
 	Index int
 	Shape shapes.Shape
+
+	// How devices hold it in an SPMD program, by axis of the mesh, and the shape of what the first of them has: see [Value.SetOn].
+	placed []along
+	local  shapes.Shape
 }
 
 // Phase is the part of a training step an op belongs to.
@@ -186,21 +192,8 @@ type Variable struct {
 	Param     *Value // its value at the start of the step
 	Trainable bool
 	Update    *Value // its value after the step; nil: unchanged
-	// Copies are the same value on the devices of its stage after the first, if it has several.
-	Copies []*Value
-	// Shards, if each device of its stage has a part of the variable, are those parts: results of ShardOf or PartOf, in the order of
-	// the stage's devices. Update, Copies and the gradient are then of the parts, too.
-	Shards []*Value
 	// TaskGraph is where the variable was first read; for optimizer state, that of the variable it belongs to.
 	TaskGraph *TaskGraph
-}
-
-// Updates are the new value of the variable and its copies, in the order of the devices that have them; nil if it is not updated.
-func (v *Variable) Updates() []*Value {
-	if v.Update == nil {
-		return nil
-	}
-	return append([]*Value{v.Update}, v.Copies...)
 }
 
 // Gradient says that Value is the gradient of the loss with respect to Variable.
@@ -249,10 +242,10 @@ func (f *Func) Append(op *Op) {
 // attribution. Nothing refers to its outputs, and it is in no function. In a program it needs a number of its own: see
 // [Program.CopyOp].
 func (op *Op) Copy(inputs []*Value) *Op {
-	c := &Op{ID: op.ID, Attrs: op.Attrs, Inputs: inputs, Funcs: op.Funcs, Func: op.Func, Attribution: op.Attribution, Varying: op.Varying}
+	c := &Op{ID: op.ID, Attrs: op.Attrs, Inputs: inputs, Funcs: op.Funcs, Func: op.Func, Attribution: op.Attribution, Varying: op.Varying, PerShard: op.PerShard}
 	c.Outputs = make([]*Value, len(op.Outputs))
 	for i, v := range op.Outputs {
-		c.Outputs[i] = &Value{Op: c, Index: i, Shape: v.Shape}
+		c.Outputs[i] = &Value{Op: c, Index: i, Shape: v.Shape, placed: v.placed, local: v.local}
 	}
 	return c
 }
@@ -306,12 +299,12 @@ func (v *Value) String() string {
 	return fmt.Sprintf("%%%d.%d", v.Op.ID, v.Index)
 }
 
-// Bytes is how much memory the value takes; 0 if a dimension is known only when the program runs.
+// Bytes is how much memory the value takes on a device; 0 if a dimension is known only when the program runs.
 func (v *Value) Bytes() int64 {
 	if v.Shape.IsDynamic() {
 		return 0
 	}
-	return v.Shape.ByteSize()
+	return v.LocalShape(nil).ByteSize()
 }
 
 // Variable returns the variable with the given parameter, or nil.

@@ -4,63 +4,38 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gomlx/compute"
 	"github.com/pkg/errors"
 )
 
-// Stage is the TaskGraphs that run together on some devices of a model replica. Its ops know on which of them they run:
-// see Op.Place.
+// Stage is the TaskGraphs that run together on some devices of a model replica.
 type Stage struct {
 	TaskGraphs []*TaskGraph
 	Places     []int // its devices, by their index among those of the model replica
+	// Axes is how many of them there are along each axis of the stage's mesh, which they fill row by row; nil: there is one axis.
+	Axes []int
 }
 
-// NumPlaces is how many devices a model replica has.
-func (p *Program) NumPlaces() int {
-	n := 1
+// Mesh is how many devices there are along each axis, from [Model] on.
+func (s Stage) Mesh() []int {
+	if s.Axes == nil {
+		return []int{len(s.Places)}
+	}
+	return s.Axes
+}
+
+// Groups are the devices of a model replica that run the same stages, by their index in it. Stages have the same devices, or none in
+// common. Ops are placed by the index of their group: see Op.Place.
+func (p *Program) Groups() (groups [][]int) {
 	for _, s := range p.Stages {
-		for _, at := range s.Places {
-			n = max(n, at+1)
+		if !slices.ContainsFunc(groups, func(g []int) bool { return g[0] == s.Places[0] }) {
+			groups = append(groups, s.Places)
 		}
 	}
-	return n
-}
-
-// Place is the device of the model replica that has the value, which for what several devices do together depends on
-// the output. Leaves are everywhere.
-func (v *Value) Place() int {
-	switch a := v.Op.Attrs.(type) {
-	case *Exchange:
-		return a.Places[v.Index]
-	case *Merge:
-		if a.Places != nil {
-			return a.Places[v.Index]
-		}
+	if groups == nil {
+		return [][]int{{0}}
 	}
-	return v.Op.Place
-}
-
-// Places are the devices of the model replica that take part in the op, in the order of its inputs and outputs if they are
-// several.
-func (op *Op) Places() []int {
-	switch a := op.Attrs.(type) {
-	case *Exchange:
-		return a.Places
-	case *Merge:
-		if a.Places != nil {
-			return a.Places
-		}
-	}
-	return []int{op.Place}
-}
-
-// IsExchange tells whether the op is a collective.
-func (op *Op) IsExchange() bool { _, ok := op.Attrs.(*Exchange); return ok }
-
-// PlaceOf is the device of the model replica that gives the op its i-th input: one of several if these take part in it.
-func (op *Op) PlaceOf(input int) int {
-	at := op.Places()
-	return at[min(input, len(at)-1)]
+	slices.SortFunc(groups, func(x, y []int) int { return x[0] - y[0] })
+	return groups
 }
 
 // ReadOriginals lets a backward op that repeats forward ops read what its stage got from earlier ones in forward, and not
@@ -84,21 +59,7 @@ func (p *Program) ReadOriginals(stage func(*Op) int) {
 	}
 }
 
-// Exchange is a collective between devices of a model replica: it takes a value of each, and gives each one.
-type Exchange struct {
-	How    Collective
-	Reduce Reduction // of AllReduceOf and ReduceScatterOf
-	// Dim, of AllGatherOf and AllToAllOf, is that along which what comes is put one after the other.
-	Dim int
-	// Split, of ReduceScatterOf and AllToAllOf, is the dim along which values are divided.
-	Split  int
-	Places []int // of inputs, and outputs
-	// Replicas: it is between the same device of all model replicas, and Places has that one. AllGatherOf then makes a whole
-	// of their parts, see [PartOf].
-	Replicas bool
-}
-
-// Collective says what an exchange does.
+// Collective is what devices do to change a placement.
 type Collective int
 
 // The collectives.
@@ -139,42 +100,6 @@ func (r Reduction) String() string {
 	return fmt.Sprintf("reduction(%d)", int(r))
 }
 
-// OpExchange is the operation of [Exchange].
-const OpExchange OpType = "Exchange"
-
-func init() { newAttrs[OpExchange] = func() Attrs { return &Exchange{} } }
-
-// OpType implements Attrs.
-func (*Exchange) OpType() OpType { return OpExchange }
-
-func (*Exchange) arity() arity { return arity{}.list() }
-
-// Emit implements Attrs, by an error: devices exchange values between segments.
-func (*Exchange) Emit(compute.Function, *Operands) ([]compute.Value, error) {
-	return nil, errors.New("devices exchange values between segments, not inside one")
-}
-
-// ShardOf is the part of a variable that the device of the op has: rows Start to Start+Size of a dim. It is given, as the
-// variable is.
-type ShardOf struct {
-	Dim, Start, Size int
-}
-
-// OpShardOf is the operation of [ShardOf].
-const OpShardOf OpType = "ShardOf"
-
-func init() { newAttrs[OpShardOf] = func() Attrs { return &ShardOf{} } }
-
-// OpType implements Attrs.
-func (*ShardOf) OpType() OpType { return OpShardOf }
-
-func (*ShardOf) arity() arity { return arity{}.required(1) }
-
-// Emit implements Attrs, by an error: a segment takes it as an input.
-func (*ShardOf) Emit(compute.Function, *Operands) ([]compute.Value, error) {
-	return nil, errors.New("the part of a variable is an input of its segment")
-}
-
 // stages checks that stages and places are what the rest of the program needs.
 func (v *verifier) stages() error {
 	if v.p.Stages == nil {
@@ -184,6 +109,13 @@ func (v *verifier) stages() error {
 	for i, s := range v.p.Stages {
 		if len(s.Places) == 0 {
 			return errors.Errorf("stage %d has no device", i)
+		}
+		n := 1
+		for _, k := range s.Mesh() {
+			n *= k
+		}
+		if n != len(s.Places) {
+			return errors.Errorf("stage %d has %d devices, and a mesh of %d", i, len(s.Places), n)
 		}
 		for _, t := range s.TaskGraphs {
 			if in[t] || !slices.Contains(v.p.TaskGraphs, t) {
@@ -200,32 +132,13 @@ func (v *verifier) stages() error {
 	return nil
 }
 
-// places checks the devices of an op.
+// places checks the group of an op.
 func (v *verifier) places(op *Op) error {
-	n := v.p.NumPlaces()
-	if op.Place < 0 || op.Place >= n {
-		return errors.Errorf("it is on device %d of a model replica that has %d", op.Place, n)
+	if v.groups == 0 {
+		v.groups = len(v.p.Groups())
 	}
-	var at []int
-	switch a := op.Attrs.(type) {
-	case *Exchange:
-		if at = a.Places; at == nil {
-			return errors.New("it exchanges values between no devices")
-		}
-	case *Merge:
-		if at = a.Places; at == nil {
-			at = []int{op.Place}
-		}
-	default:
-		return nil
-	}
-	if len(op.Inputs) != len(at) || len(op.Outputs) != len(at) {
-		return errors.Errorf("it has %d inputs and %d outputs for %d devices", len(op.Inputs), len(op.Outputs), len(at))
-	}
-	for _, x := range at {
-		if x < 0 || x >= n {
-			return errors.Errorf("it is on device %d of a model replica that has %d", x, n)
-		}
+	if op.Place < 0 || op.Place >= v.groups {
+		return errors.Errorf("it is on group %d of devices, and a model replica has %d", op.Place, v.groups)
 	}
 	return nil
 }

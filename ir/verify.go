@@ -30,9 +30,10 @@ import (
 //  17. Only a program with a local view has varying ops and merges. In it an op is varying exactly if it is a data
 //     input, the number of an instance, or reads a varying value and is no merge; main returns invariant values; a
 //     value is merged once.
-//  18. In a program with stages every TaskGraph is in one, and every op on a device that there is; what several devices do
-//     together has a value for each.
+//  18. In a program with stages every TaskGraph is in one, and every op on a group of devices that there is.
 //  19. A parameter or a constant has one output, of the shape that its attributes say, and a constant its elements.
+//  20. A placement is one of an axis that the mesh of the op's stage has. A value is sharded along a dim that it has, in units that
+//     every device gets one of at least; a Reshard leaves the shape as it is, unless it stacks, and within a stage changes one axis.
 func (p *Program) Verify() error {
 	v := verifier{p: p, ids: map[int]*Op{}, defined: map[*Value]bool{}, merged: map[*Value]*Op{}}
 	for _, check := range []func() error{v.taskGraphs, v.stages, v.functions, v.parameters, v.variables, v.gradients, v.outputs, v.collections} {
@@ -48,6 +49,7 @@ type verifier struct {
 	ids     map[int]*Op
 	defined map[*Value]bool // values that the function being checked may use
 	merged  map[*Value]*Op  // values of main, by the op that merges them
+	groups  int             // of devices
 }
 
 func (v *verifier) taskGraphs() error {
@@ -142,6 +144,9 @@ func (v *verifier) op(f *Func, op *Op) error {
 		return err
 	}
 	if err := v.inputs(op); err != nil {
+		return err
+	}
+	if err := v.placements(op); err != nil {
 		return err
 	}
 	if err := v.closures(op); err != nil {
@@ -323,35 +328,16 @@ func (v *verifier) variables() error {
 	return nil
 }
 
-// update checks the new value of a variable on each device.
+// update checks the new value of a variable.
 func (v *verifier) update(x *Variable) error {
-	if x.Shards != nil && len(x.Shards) != len(x.Copies)+1 {
-		return errors.Errorf("variable %q has %d parts and %d new values", x.Path, len(x.Shards), len(x.Copies)+1)
+	u := x.Update
+	if !u.Shape.Equal(x.Param.Shape) {
+		return errors.Errorf("variable %q is %s, its new value %s", x.Path, ShapeText(x.Param.Shape), ShapeText(u.Shape))
 	}
-	for i, u := range x.Updates() {
-		old := x.Param
-		if x.Shards != nil {
-			old = x.Shards[i]
-		}
-		if !v.defined[u] {
-			return errors.Errorf("a copy of the new value of variable %q is not in main", x.Path)
-		}
-		if !u.Shape.Equal(old.Shape) {
-			return errors.Errorf("variable %q is %s, its new value %s", x.Path, ShapeText(old.Shape), ShapeText(u.Shape))
-		}
+	if !u.LocalShape(nil).Equal(x.Param.LocalShape(nil)) {
+		return errors.Errorf("a device has %s of variable %q, and %s of its new value", ShapeText(x.Param.LocalShape(nil)), x.Path, ShapeText(u.LocalShape(nil)))
 	}
 	return nil
-}
-
-// held is the shape of what the first device of its stage has of a variable, with the other model replicas.
-func (x *Variable) held() shapes.Shape {
-	if x.Shards == nil {
-		return x.Param.Shape
-	}
-	if a, ok := x.Shards[0].Op.Attrs.(*PartOf); ok {
-		return a.Box(x.Param.Shape)
-	}
-	return x.Shards[0].Shape
 }
 
 func (v *verifier) gradients() error {
@@ -366,8 +352,8 @@ func (v *verifier) gradients() error {
 			return errors.Errorf("variable %q has a gradient and is not trainable", g.Variable.Path)
 		case g.Value == nil || !v.defined[g.Value]:
 			return errors.Errorf("the gradient of %q is not in main", g.Variable.Path)
-		case !g.Value.Shape.Equal(g.Variable.held()) && !inParts(g.Value):
-			return errors.Errorf("variable %q is %s, its gradient %s", g.Variable.Path, ShapeText(g.Variable.held()), ShapeText(g.Value.Shape))
+		case !g.Value.Shape.Equal(g.Variable.Param.Shape):
+			return errors.Errorf("variable %q is %s, its gradient %s", g.Variable.Path, ShapeText(g.Variable.Param.Shape), ShapeText(g.Value.Shape))
 		case g.Value.Op.Phase == Apply && !g.Value.Op.IsLeaf():
 			return errors.Errorf("the gradient of %q is computed in apply", g.Variable.Path)
 		}
@@ -385,12 +371,6 @@ func (v *verifier) gradients() error {
 		return errors.Errorf("the loss %s is computed in phase %s", l, l.Op.Phase)
 	}
 	return nil
-}
-
-// inParts tells whether each model replica has a part of a merged value only.
-func inParts(v *Value) bool {
-	m, ok := v.Op.Attrs.(*Merge)
-	return ok && m.Parts
 }
 
 func (v *verifier) outputs() error {

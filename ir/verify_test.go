@@ -253,10 +253,7 @@ func TestVerifyNamesWhatBreaksAnInvariant(t *testing.T) {
 			p.Stages = []ir.Stage{{TaskGraphs: p.TaskGraphs, Places: []int{0}}, {TaskGraphs: p.TaskGraphs, Places: []int{1}}}
 		}, []string{"stage 1", "two stages"}},
 		{18, "a stage has no device", "", func(p *ir.Program) { p.Stages = []ir.Stage{{TaskGraphs: p.TaskGraphs}} }, []string{"stage 0", "no device"}},
-		{18, "an op is on a device that there is not", "", func(p *ir.Program) { op(p, 4).Place = 1 }, []string{"Erf %4", "device 1"}},
-		{18, "a merge of several devices lacks a value", instances, func(p *ir.Program) {
-			op(p, 5).Attrs = &ir.Merge{How: ir.Sum, Places: []int{0, 0}}
-		}, []string{"Merge %5", "2 devices"}},
+		{18, "an op is on a device that there is not", "", func(p *ir.Program) { op(p, 4).Place = 1 }, []string{"Erf %4", "group 1"}},
 
 		{19, "a parameter is of another shape", "", func(p *ir.Program) { val(p, 0).Shape = shapes.Make(dtypes.Float32, 4) }, []string{"Parameter %0", "float32[4]", "float32[2,2]"}},
 		{19, "a parameter has no output", "", func(p *ir.Program) { op(p, 20).Outputs = nil }, []string{"Parameter %20", "output"}},
@@ -271,6 +268,12 @@ func TestVerifyNamesWhatBreaksAnInvariant(t *testing.T) {
 			op(p, 7).Attrs = &ir.Constant{Value: ir.Literal{Shape: val(p, 7).Shape, Flat: []float32{1}}}
 		}, []string{"Constant %7", "[]float32"}},
 		{19, "a constant has no elements", "", func(p *ir.Program) { op(p, 7).Attrs = &ir.Constant{Value: ir.Literal{Shape: val(p, 7).Shape}} }, []string{"Constant %7", "nil"}},
+
+		{20, "a placement is along an axis that there is not", "", func(p *ir.Program) { val(p, 4).SetOn(ir.Model, ir.Placement{Kind: ir.Each}, 2) }, []string{"Erf %4", "model"}},
+		{20, "a value is sharded along a dim that it lacks", "", func(p *ir.Program) {
+			p.Stages = []ir.Stage{{TaskGraphs: p.TaskGraphs, Places: []int{0, 1}}}
+			val(p, 4).SetOn(ir.Model, ir.Placement{Kind: ir.Sharded, Dim: 0, Unit: 3}, 2)
+		}, []string{"Erf %4", "sharded(0 by 3)"}},
 	}
 	tested := map[int]bool{}
 	for _, c := range cases {

@@ -84,12 +84,6 @@ func (p *Program) ReplaceUses(by map[*Value]*Value) {
 	body(p.Main)
 	for _, v := range p.Variables {
 		v.Update = to(v.Update)
-		for i, x := range v.Copies {
-			v.Copies[i] = to(x)
-		}
-		for i, x := range v.Shards {
-			v.Shards[i] = to(x)
-		}
 	}
 	for i := range p.Gradients {
 		p.Gradients[i].Value = to(p.Gradients[i].Value)

@@ -28,8 +28,8 @@ const (
 	Instances Fact = "instances"
 	// Places: ops have the device, or the first of the devices, of their stage.
 	Places Fact = "places"
-	// DeviceOps: an op runs on one device, with what that one has of its operands.
-	DeviceOps Fact = "device-ops"
+	// SPMD: an op stands for all devices of its stage, and says how they hold what it computes.
+	SPMD Fact = "spmd"
 	// Copies: what backward computes again is written down.
 	Copies Fact = "copies"
 	// Parts: what model replicas share is divided into their parts.

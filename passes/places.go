@@ -8,13 +8,17 @@ import (
 	"github.com/easyparallel/epl/shard"
 )
 
-// places says on which device of a model replica every op runs: that of its stage. What was inserted since stages were
+// places says on which devices of a model replica every op runs: those of its stage. What was inserted since stages were
 // found joins what it reads.
 func places(p *ir.Program, o Options) (n int, err error) {
 	if p.Stages == nil {
 		return 0, nil
 	}
 	index := analysis.Of(p)
+	groups := make([]int, len(p.Stages)) // by stage
+	for i, s := range p.Stages {
+		groups[i] = slices.IndexFunc(p.Groups(), func(g []int) bool { return g[0] == s.Places[0] })
+	}
 	merged := func(op *ir.Op) bool { return op.IsMerge() || index.Merged(op) }
 	for _, op := range p.Main.Ops {
 		if op.IsLeaf() {
@@ -35,7 +39,7 @@ func places(p *ir.Program, o Options) (n int, err error) {
 		if op.TaskGraph == nil {
 			op.TaskGraph = p.Stages[0].TaskGraphs[0]
 		}
-		if at := p.Stages[index.Stage(op)].Places[0]; op.Place != at {
+		if at := groups[index.Stage(op)]; op.Place != at {
 			op.Place = at
 			n++
 		}

@@ -95,8 +95,7 @@ func newRecomputer(p *ir.Program, o Options) *recomputer {
 // again tells whether an op of backward that reads v computes it again, or reads v's copy, instead of v itself.
 func (r *recomputer) again(v *ir.Value, reader *ir.Op) bool {
 	op := v.Op
-	switch op.Attrs.(type) {
-	case *ir.Exchange, *ir.Merge, *ir.AllReduce:
+	if _, reduce := op.Attrs.(*ir.AllReduce); reduce || op.IsMerge() || op.IsExchange() || op.IsTransfer() {
 		return false
 	}
 	switch {

@@ -54,17 +54,16 @@ func (r *recomputer) check(plain map[*ir.Value]*ir.Value) {
 		if !op.IsMerge() || op.Phase != ir.Backward {
 			continue
 		}
-		for i, v := range op.Inputs {
-			d := v.Shape.DType
-			if !d.IsFloat() || plain[v] == nil {
-				continue
-			}
-			limit := 1e-4
-			if d.IsHalfPrecision() {
-				limit = 5e-2
-			}
-			r.compare(op, op.PlaceOf(i), v, plain[v], &ir.Merge{How: ir.Check, Limit: limit, Of: r.gradient(op)})
+		v := op.Inputs[0]
+		d := v.Shape.DType
+		if !d.IsFloat() || plain[v] == nil {
+			continue
 		}
+		limit := 1e-4
+		if d.IsHalfPrecision() {
+			limit = 5e-2
+		}
+		r.compare(op, v, plain[v], &ir.Merge{How: ir.Check, Limit: limit, Of: r.gradient(op)})
 	}
 }
 
@@ -79,16 +78,24 @@ func (r *recomputer) gradient(op *ir.Op) string {
 }
 
 // compare merges by how much x differs from y, in parts of the largest element of y.
-func (r *recomputer) compare(site *ir.Op, place int, x, y *ir.Value, how *ir.Merge) {
+func (r *recomputer) compare(site *ir.Op, x, y *ir.Value, how *ir.Merge) {
+	like := x // devices compare what each of them has
 	add := func(a ir.Attrs, shape shapes.Shape, in ...*ir.Value) *ir.Value {
 		op := r.p.NewOp(a, in, shape)
-		op.Attribution = ir.Attribution{TaskGraph: site.TaskGraph, Phase: ir.Backward, Source: site.Source, Place: place}
+		op.Attribution = ir.Attribution{TaskGraph: site.TaskGraph, Phase: ir.Backward, Source: site.Source, Place: site.Place}
 		op.Uses(func(v *ir.Value) {
 			if v.Op.Phase == ir.Backward {
 				op.Region = max(op.Region, v.Op.Region)
 			}
 		})
 		op.SetVarying()
+		if v := op.Outputs[0]; !op.IsLeaf() && like.IsPlaced() {
+			op.PerShard = !op.IsMerge()
+			if v.PlaceLike(like); v.Shape.Rank() != like.Shape.Rank() || v.Shape.Rank() == 0 {
+				v.PlaceLike(in[0])
+				v.SetOn(ir.Model, ir.Placement{Kind: ir.Each}, like.Devices(ir.Model))
+			}
+		}
 		r.p.Main.Append(op)
 		return op.Outputs[0]
 	}

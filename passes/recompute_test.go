@@ -137,8 +137,7 @@ func TestBackwardRepeatsItsOwnRegionOnly(t *testing.T) {
 			forward, again, exchanges := 0, int64(0), 0
 			var all int64
 			for _, op := range p.Main.Ops {
-				switch op.Attrs.(type) {
-				case *ir.Exchange:
+				if op.IsExchange() {
 					exchanges++
 				}
 				switch {
@@ -154,7 +153,7 @@ func TestBackwardRepeatsItsOwnRegionOnly(t *testing.T) {
 			}
 			before := 0
 			for _, op := range plain.Main.Ops {
-				if _, ok := op.Attrs.(*ir.Exchange); ok {
+				if op.IsExchange() {
 					before++
 				}
 			}
@@ -194,7 +193,7 @@ func checkRepeats(t *testing.T, p *ir.Program) {
 		if op.Phase != ir.Backward || op.Region < regions {
 			t.Errorf("%s is computed again in %s, region %d", op, op.Phase, op.Region)
 		}
-		if _, ok := op.Attrs.(*ir.Exchange); ok {
+		if op.IsExchange() {
 			t.Errorf("%s is repeated", op)
 		}
 		if cost.Light(op) {

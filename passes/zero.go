@@ -2,8 +2,8 @@ package passes
 
 import (
 	"fmt"
-	"slices"
 
+	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/compute/support/humanize"
 	"github.com/pkg/errors"
@@ -37,141 +37,116 @@ func zero(p *ir.Program, o Options) (int, error) {
 	if o.Choices.Zero == nil {
 		return 0, open("zero")
 	}
-	z := newZeroer(p)
-	z.note, z.warn = o.note, o.warn
-	if err := z.apply(o.Choices.Zero); err != nil {
+	z := newDivision(p)
+	if err := z.apply(o.Choices.Zero, o.note); err != nil {
 		return 0, err
 	}
-	z.spread()
+	z.findNeeds()
 	before := p.Main.Ops
 	p.Main.Ops = nil
 	for _, op := range before {
-		if !isApply(op) {
+		switch {
+		case op.IsLeaf():
+			z.put(op)
+		case isApply(op):
+			z.optimize(op)
+		default:
 			z.instance(op)
 		}
 	}
-	n := z.outputs()
-	z.tell(o.Zero)
+	z.outputs()
+	n := z.tell(o)
 	analysis.Sweep(p)
 	return n, nil
 }
 
-func newZeroer(p *ir.Program) *zeroer {
-	z := &zeroer{Index: analysis.Of(p), p: p, n: p.Local.Replicas, divided: map[*ir.Value]bool{}, weights: map[*ir.Value]bool{},
-		native: map[*ir.Value]bool{}, wholes: map[at]*ir.Value{}, parts: map[at]*ir.Value{}, terms: map[at]*ir.Value{}, emitted: map[*ir.Op]bool{},
-		replica: map[int]*ir.Value{}, local: map[nearby]*ir.Value{}, needs: map[*ir.Value]bool{},
-		homes: map[*ir.Value][]int{}, captured: map[*ir.Value]bool{}}
-	z.read()
+// division divides values over the model replicas, as placements.
+type division struct {
+	*analysis.Index
+	p        *ir.Program
+	n        int                // model replicas
+	weights  map[*ir.Value]bool // divided variables that instances read
+	needs    map[*ir.Value]bool // values that do not differ between instances, and are computed from those
+	near     map[nearby]*ir.Value
+	made     map[form]*ir.Value   // values in another placement than they were computed in
+	homes    map[*ir.Value]*ir.Op // by parameter: what computes the variable's new value, where it lives
+	captured map[*ir.Value]bool   // functions of the optimizer read it from outside: it must be there as it is
+	number   *ir.Value            // of the model replica
+}
+
+// nearby is a value for the ops of a region.
+type nearby struct {
+	v      *ir.Value
+	phase  ir.Phase
+	region int
+}
+
+// form is a value in another placement.
+type form struct {
+	v    *ir.Value
+	kind ir.PlacementKind
+}
+
+func newDivision(p *ir.Program) *division {
+	z := &division{Index: analysis.Of(p), p: p, n: p.Local.Replicas, weights: map[*ir.Value]bool{}, needs: map[*ir.Value]bool{},
+		near: map[nearby]*ir.Value{}, made: map[form]*ir.Value{}, homes: map[*ir.Value]*ir.Op{}, captured: map[*ir.Value]bool{}}
+	for _, op := range p.Main.Ops {
+		if isApply(op) {
+			op.Captures(func(v *ir.Value) { z.captured[v] = true })
+		}
+	}
+	for _, x := range p.Variables {
+		if x.Update != nil {
+			z.homes[x.Param] = x.Update.Op
+		}
+	}
 	return z
 }
 
-// apply takes what was chosen.
-func (z *zeroer) apply(c *PartChoice) error {
+// apply takes what was chosen: the placements of variables and gradients.
+func (z *division) apply(c *PartChoice, note func(string)) error {
 	for _, line := range c.Whole {
-		z.note(line)
+		note(line)
 	}
 	variables := map[string]*ir.Variable{}
 	for i, name := range z.p.VariableNames() {
 		variables[name] = z.p.Variables[i]
 	}
-	for _, names := range []struct {
-		names []string
-		into  map[*ir.Value]bool
-	}{{c.Divided, z.divided}, {c.Weights, z.weights}} {
-		for _, name := range names.names {
-			x := variables[name]
-			if x == nil {
-				return errors.Errorf("epl: the plan divides variable %q over the model replicas, and the program has none", name)
-			}
-			z.divide(x, names.into)
+	for _, name := range c.Divided {
+		x := variables[name]
+		if x == nil {
+			return errors.Errorf("epl: the plan divides variable %q over the model replicas, and the program has none", name)
+		}
+		x.Param.SetOn(ir.Replicas, flat, z.n)
+	}
+	for _, name := range c.Weights {
+		if variables[name] != nil {
+			z.weights[variables[name].Param] = true
 		}
 	}
 	for _, i := range c.Gradients {
-		if i < 0 || i >= len(z.p.Main.Ops) || !z.addsGradients(z.p.Main.Ops[i]) {
+		if i < 0 || i >= len(z.p.Main.Ops) || !addsGradients(z.p.Main.Ops[i]) {
 			return errors.Errorf("epl: the plan divides the gradient of op %d over the model replicas, which is none in the program here", i)
 		}
-		z.scatter(z.p.Main.Ops[i])
+		z.p.Main.Ops[i].Outputs[0].SetOn(ir.Replicas, flat, z.n)
 	}
 	return nil
 }
+
+var flat = ir.Placement{Kind: ir.Flat}
+
+// isFlat tells whether each model replica has a part of a value.
+func isFlat(v *ir.Value) bool { return v.On(ir.Replicas).Kind == ir.Flat }
 
 // isApply tells whether the op is computed by the optimizer.
 func isApply(op *ir.Op) bool {
 	return op.Phase == ir.Apply && !op.IsLeaf() && !op.IsMerge()
 }
 
-type zeroer struct {
-	*analysis.Index
-	p    *ir.Program
-	n    int // model replicas
-	note func(string)
-	warn func(kind, line string)
-	// divided are the values at the start of the step of variables that are divided; weights, those among them that instances
-	// read. If the devices of a stage share such a variable, they are what the devices have of it.
-	divided, weights map[*ir.Value]bool
-	// native values are computed in parts.
-	native map[*ir.Value]bool
-	// What there is of a value in the new program, on a device: all of it, a part, or a term of a sum over model replicas.
-	wholes, parts, terms map[at]*ir.Value
-	emitted              map[*ir.Op]bool
-	replica              map[int]*ir.Value
-	needs                map[*ir.Value]bool // values that do not differ between instances, and are computed from divided weights
-	local                map[nearby]*ir.Value
-	homes                map[*ir.Value][]int // by parameter: the devices where a variable lives
-	captured             map[*ir.Value]bool  // functions of the optimizer read it from outside: it must be there as it is
-}
-
-// at is a value on a device of the model replica.
-type at struct {
-	v     *ir.Value
-	place int
-}
-
-// nearby is a value for the ops of a region.
-type nearby struct {
-	at
-	phase  ir.Phase
-	region int
-}
-
-// read notes where variables are, and what functions of the optimizer read.
-func (z *zeroer) read() {
-	for _, op := range z.p.Main.Ops {
-		if isApply(op) {
-			op.Captures(func(v *ir.Value) { z.captured[v] = true })
-		}
-	}
-	for _, x := range z.p.Variables {
-		for _, v := range x.Updates() {
-			z.homes[x.Param] = append(z.homes[x.Param], v.Place())
-		}
-	}
-}
-
-// home is the device that has a value, or computes it, for an op on another: what does not depend on merged values can be
-// computed anywhere, and variables are where they live.
-func (z *zeroer) home(v *ir.Value, place int) int {
-	switch homes := z.homes[v]; {
-	case z.Bound(v.Op) || v.IsPart():
-		return v.Place()
-	case homes != nil && !slices.Contains(homes, place):
-		return homes[0]
-	}
-	return place
-}
-
-// held are what devices have of a variable before it is divided.
-func held(x *ir.Variable) []*ir.Value {
-	if x.Shards != nil {
-		return x.Shards
-	}
-	return []*ir.Value{x.Param}
-}
-
-func (z *zeroer) divide(x *ir.Variable, into map[*ir.Value]bool) {
-	for _, v := range held(x) {
-		into[v] = true
-	}
+// addsGradients tells whether the op adds up gradients of instances.
+func addsGradients(op *ir.Op) bool {
+	m, ok := op.Attrs.(*ir.Merge)
+	return ok && op.Phase == ir.Backward && m.How.Adds() && !m.Worker
 }
 
 // partable tells whether a part of the op's result can be computed from parts of its inputs.
@@ -183,65 +158,24 @@ func partable(op *ir.Op) bool {
 	return reshape || op.IsElementwise()
 }
 
-// sumsAll tells whether the op reduces all elements to one.
-func sumsAll(op *ir.Op) bool {
+// reduction is how the op reduces all elements to one; 0 if it does not.
+func reduction(op *ir.Op) ir.Reduction {
+	if len(op.Outputs) != 1 || op.Outputs[0].Shape.Rank() > 0 {
+		return 0
+	}
 	switch op.Attrs.(type) {
-	case *ir.ReduceSum, *ir.ReduceMax, *ir.ReduceMin, *ir.ReduceLogicalAnd:
-		return op.Outputs[0].Shape.Rank() == 0
+	case *ir.ReduceSum:
+		return ir.ReduceBySum
+	case *ir.ReduceMax:
+		return ir.ReduceByMax
+	case *ir.ReduceMin, *ir.ReduceLogicalAnd:
+		return ir.ReduceByMin
 	}
-	return false
+	return 0
 }
 
-// scatter gives every model replica a part of a gradient only.
-func (z *zeroer) scatter(op *ir.Op) {
-	m := op.Attrs.(*ir.Merge)
-	parts := *m
-	parts.Parts = true
-	op.Attrs = &parts
-	for i, v := range op.Outputs {
-		whole := &ir.Value{Op: op, Index: i, Shape: v.Shape} // what others mean by it
-		for _, u := range z.Users(v) {
-			for j, in := range u.Inputs {
-				if in == v {
-					u.Inputs[j] = whole
-				}
-			}
-		}
-		for j, out := range z.p.Main.Outputs {
-			if out == v {
-				z.p.Main.Outputs[j] = whole
-			}
-		}
-		v.Shape = ir.PartShape(v.Shape, z.n)
-		z.native[whole] = true
-		z.parts[at{whole, v.Place()}] = v
-	}
-}
-
-// addsGradients tells whether the op adds up gradients of instances.
-func (z *zeroer) addsGradients(op *ir.Op) bool {
-	m, ok := op.Attrs.(*ir.Merge)
-	return ok && op.Phase == ir.Backward && m.How.Adds() && !m.Worker
-}
-
-// kindOf is equal for gradients that can be in one bucket.
-func kindOf(op *ir.Op) string { return fmt.Sprint(op.Outputs[0].Shape.DType, op.Places()) }
-
-// spread finds what is computed in parts: what needs something of the same size that is.
-func (z *zeroer) spread() {
-	for v := range z.divided {
-		z.native[v] = true
-	}
-	for _, op := range z.p.Main.Ops {
-		if !isApply(op) || !partable(op) || z.captured[op.Outputs[0]] {
-			continue
-		}
-		for _, in := range op.Inputs {
-			if z.native[in] && in.Shape.Size() == op.Outputs[0].Shape.Size() {
-				z.native[op.Outputs[0]] = true
-			}
-		}
-	}
+// findNeeds finds what does not differ between instances and is computed from divided weights.
+func (z *division) findNeeds() {
 	for _, op := range z.p.Main.Ops {
 		if op.IsLeaf() || op.Varying || isApply(op) || op.IsExchange() || op.IsMerge() {
 			continue
@@ -258,67 +192,63 @@ func (z *zeroer) spread() {
 
 // instance copies an op of instances. Divided weights are gathered for each region that reads them, and what is computed from
 // them alone is computed there.
-func (z *zeroer) instance(op *ir.Op) {
-	if !op.IsLeaf() && len(op.Outputs) > 0 && z.needs[op.Outputs[0]] {
+func (z *division) instance(op *ir.Op) {
+	if len(op.Outputs) > 0 && z.needs[op.Outputs[0]] {
 		return // where it is read
 	}
 	for i, in := range op.Inputs {
-		if in != nil && !op.IsLeaf() && (z.weights[in] || z.needs[in]) {
-			op.Inputs[i] = z.near(in, op, op.PlaceOf(i))
+		if in != nil && (z.weights[in] || z.needs[in]) {
+			op.Inputs[i] = z.nearTo(in, op)
 		}
 	}
 	z.put(op)
 }
 
-func (z *zeroer) put(op *ir.Op) {
-	op.Func = z.p.Main
-	z.p.Main.Ops = append(z.p.Main.Ops, op)
-	z.emitted[op] = true
+// nearTo is a weight, or what is computed from weights, for an op of an instance.
+func (z *division) nearTo(v *ir.Value, site *ir.Op) *ir.Value {
+	key := nearby{v, site.Phase, site.Region}
+	if len(z.p.Stages) < 2 && site.Phase == ir.Backward && site.Region == z.Regions() {
+		// The last region of forward is the first of backward: its weights are there.
+		if w := z.near[nearby{v, ir.Forward, z.Regions() - 1}]; w != nil {
+			return w
+		}
+	}
+	if w := z.near[key]; w != nil {
+		return w
+	}
+	if z.weights[v] {
+		z.near[key] = z.add(site.Attribution, &ir.Reshard{}, v, ir.Placement{}, v)
+		return z.near[key]
+	}
+	c := z.copyOf(v.Op, site.Attribution, func(in *ir.Value) *ir.Value {
+		if z.weights[in] || z.needs[in] {
+			return z.nearTo(in, site)
+		}
+		return in
+	})
+	for i, out := range c.Outputs {
+		z.near[nearby{v.Op.Outputs[i], site.Phase, site.Region}] = out
+	}
+	return c.Outputs[v.Index]
 }
 
-// add makes an op where and when another is.
-func (z *zeroer) add(site *ir.Op, place int, a ir.Attrs, shape shapes.Shape, in ...*ir.Value) *ir.Value {
-	op := z.p.NewOp(a, in, shape)
-	op.Attribution = site.Attribution
-	op.Place = place
+func (z *division) put(op *ir.Op) {
+	op.Func = z.p.Main
+	z.p.Main.Ops = append(z.p.Main.Ops, op)
+}
+
+// add makes an op whose result is placed as like is, but for the model replicas.
+func (z *division) add(at ir.Attribution, a ir.Attrs, like *ir.Value, p ir.Placement, in ...*ir.Value) *ir.Value {
+	op := z.p.NewOp(a, in, like.Shape)
+	op.Attribution = at
+	op.Outputs[0].PlaceLike(like)
+	op.Outputs[0].SetOn(ir.Replicas, p, z.n)
 	z.put(op)
 	return op.Outputs[0]
 }
 
-// near is a weight, or what is computed from weights, for an op of an instance.
-func (z *zeroer) near(v *ir.Value, site *ir.Op, place int) *ir.Value {
-	key := nearby{at{v, place}, site.Phase, site.Region}
-	if len(z.p.Stages) < 2 && site.Phase == ir.Backward && site.Region == z.Regions() {
-		// The last region of forward is the first of backward: its weights are there.
-		if w := z.local[nearby{at{v, place}, ir.Forward, z.Regions() - 1}]; w != nil {
-			return w
-		}
-	}
-	if w := z.local[key]; w != nil {
-		return w
-	}
-	var w *ir.Value
-	switch {
-	case z.weights[v]:
-		w = z.gather(site, place, z.part(v, site, place), v.Shape)
-	case z.needs[v]:
-		c := z.clone(v.Op, site, place, func(in *ir.Value) *ir.Value {
-			if z.weights[in] || z.needs[in] {
-				return z.near(in, site, place)
-			}
-			return in
-		})
-		for i, out := range c.Outputs {
-			z.local[nearby{at{v.Op.Outputs[i], place}, site.Phase, site.Region}] = out
-		}
-		return c.Outputs[v.Index]
-	}
-	z.local[key] = w
-	return w
-}
-
-// clone repeats an op elsewhere.
-func (z *zeroer) clone(op, site *ir.Op, place int, input func(*ir.Value) *ir.Value) *ir.Op {
+// copyOf repeats an op elsewhere.
+func (z *division) copyOf(op *ir.Op, at ir.Attribution, input func(*ir.Value) *ir.Value) *ir.Op {
 	inputs := make([]*ir.Value, len(op.Inputs))
 	for i, in := range op.Inputs {
 		if in != nil {
@@ -326,80 +256,228 @@ func (z *zeroer) clone(op, site *ir.Op, place int, input func(*ir.Value) *ir.Val
 		}
 	}
 	c := z.p.CopyOp(op, inputs)
-	c.TaskGraph, c.Phase, c.Region, c.Place = site.TaskGraph, site.Phase, site.Region, place
+	c.TaskGraph, c.Phase, c.Region, c.Place = at.TaskGraph, at.Phase, at.Region, at.Place
 	z.put(c)
 	return c
 }
 
-// gather makes a whole of the parts of all model replicas.
-func (z *zeroer) gather(site *ir.Op, place int, part *ir.Value, shape shapes.Shape) *ir.Value {
-	return z.add(site, place, &ir.Exchange{How: ir.AllGatherOf, Places: []int{place}, Replicas: true}, shape, part)
+// optimize places what an op of the optimizer computes: in parts, if it needs something of the same size that is; as a term of each
+// model replica, if it reduces parts, or joins such terms; whole otherwise.
+func (z *division) optimize(op *ir.Op) {
+	if len(op.Outputs) == 1 && !z.captured[op.Outputs[0]] && !op.IsReshard() {
+		out := op.Outputs[0]
+		if partable(op) {
+			for _, in := range op.Inputs {
+				if isFlat(in) && in.Shape.Size() == out.Shape.Size() {
+					z.inParts(op)
+					return
+				}
+			}
+		}
+		if how := z.term(op); how != 0 {
+			if reduction(op) != 0 {
+				op.Inputs[0] = z.filled(op)
+			}
+			out.SetOn(ir.Replicas, ir.Placement{Kind: ir.Partial, Reduce: how}, z.n)
+			z.put(op)
+			return
+		}
+	}
+	for i, in := range op.Inputs {
+		if in != nil {
+			op.Inputs[i] = z.whole(in, op)
+		}
+	}
+	z.put(op)
 }
 
-// outputs computes what the step leaves behind, and returns how many variables are divided.
-func (z *zeroer) outputs() (n int) {
-	update := map[*ir.Variable]*ir.Value{}
+// inParts lets each model replica compute a part of an op.
+func (z *division) inParts(op *ir.Op) {
+	for i, in := range op.Inputs {
+		if in.Shape.Rank() == 0 {
+			op.Inputs[i] = z.whole(in, op)
+		} else {
+			op.Inputs[i] = z.part(in, op)
+		}
+	}
+	op.Outputs[0].SetOn(ir.Replicas, flat, z.n)
+	z.put(op)
+}
+
+// term is how the model replicas' results of an op are reduced to one: it reduces parts, or it joins such terms; 0 if neither.
+func (z *division) term(op *ir.Op) ir.Reduction {
+	if how := reduction(op); how != 0 && isFlat(op.Inputs[0]) {
+		return how
+	}
+	if op.Outputs[0].Shape.Rank() > 0 {
+		return 0
+	}
+	var how ir.Reduction
+	for i, in := range op.Inputs {
+		p := in.On(ir.Replicas)
+		if p.Kind != ir.Partial || i > 0 && p.Reduce != how {
+			return 0
+		}
+		how = p.Reduce
+	}
+	switch op.Attrs.(type) {
+	case *ir.Reshape, *ir.Identity:
+		return how
+	case *ir.Add:
+		if how == ir.ReduceBySum {
+			return how
+		}
+	case *ir.Max:
+		if how == ir.ReduceByMax {
+			return how
+		}
+	case *ir.Min, *ir.LogicalAnd:
+		if how == ir.ReduceByMin {
+			return how
+		}
+	}
+	return 0
+}
+
+// home is where a value is put together or divided, for an op of the optimizer: where it is computed, or where its variable lives.
+func (z *division) home(v *ir.Value, site *ir.Op) ir.Attribution {
+	at := site.Attribution
+	from := v.Op
+	if v.Op.IsLeaf() {
+		from = z.homes[v]
+	}
+	if from != nil && !from.IsLeaf() {
+		at.TaskGraph, at.Place = from.TaskGraph, from.Place
+	}
+	return at
+}
+
+// whole is all of a value, for an op of the optimizer.
+func (z *division) whole(v *ir.Value, site *ir.Op) *ir.Value {
+	p := v.On(ir.Replicas)
+	if p.Kind == ir.Replicated && !z.needs[v] {
+		return v
+	}
+	key := form{v, ir.Replicated}
+	if z.made[key] != nil {
+		return z.made[key]
+	}
+	at := z.home(v, site)
+	switch {
+	case z.needs[v]: // of instances, and computed from weights
+		z.made[key] = z.copyOf(v.Op, at, func(in *ir.Value) *ir.Value { return z.whole(in, site) }).Outputs[v.Index]
+	case v.Shape.DType == dtypes.Bool: // devices add numbers
+		like := z.p.NewOp(&ir.Identity{}, nil, shapes.Make(dtypes.Int32, v.Shape.Dimensions...)).Outputs[0]
+		like.PlaceLike(v)
+		n := z.add(at, &ir.ConvertDType{DType: dtypes.Int32}, like, p, v)
+		z.made[key] = z.add(at, &ir.ConvertDType{DType: dtypes.Bool}, v, ir.Placement{}, z.add(at, &ir.Reshard{}, like, ir.Placement{}, n))
+	default:
+		z.made[key] = z.add(at, &ir.Reshard{}, v, ir.Placement{}, v)
+	}
+	return z.made[key]
+}
+
+// part is the model replica's part of a value, for an op of the optimizer.
+func (z *division) part(v *ir.Value, site *ir.Op) *ir.Value {
+	if isFlat(v) {
+		return v
+	}
+	key := form{v, ir.Flat}
+	if z.made[key] != nil {
+		return z.made[key]
+	}
+	op := v.Op
+	_, broadcast := op.Attrs.(*ir.BroadcastInDim)
+	switch {
+	case isApply(op) && broadcast && op.Inputs[0].Shape.Size() == 1:
+		z.made[key] = z.copyOf(op, z.home(v, site), func(in *ir.Value) *ir.Value { return z.whole(in, op) }).Outputs[0]
+	case isApply(op) && partable(op) && !z.captured[v]:
+		z.made[key] = z.copyOf(op, z.home(v, site), func(in *ir.Value) *ir.Value {
+			if in.Shape.Rank() == 0 {
+				return z.whole(in, op)
+			}
+			return z.part(in, op)
+		}).Outputs[0]
+	default:
+		z.made[key] = z.add(z.home(v, site), &ir.Reshard{}, v, flat, z.whole(v, site), z.position())
+	}
+	z.made[key].SetOn(ir.Replicas, flat, z.n)
+	return z.made[key]
+}
+
+// position is the number of the model replica.
+func (z *division) position() *ir.Value {
+	if z.number == nil {
+		z.number = z.p.NewOp(&ir.Position{Axis: ir.Replicas}, nil, ir.PositionShape).Outputs[0]
+		z.number.SetOn(ir.Replicas, ir.Placement{Kind: ir.Each}, z.n)
+		z.put(z.number.Op)
+	}
+	return z.number
+}
+
+// filled is what a reduction reads, with what lies past the end set to what changes nothing.
+func (z *division) filled(op *ir.Op) *ir.Value {
+	v := op.Inputs[0]
+	d := v.Shape.DType
+	var neutral any
+	switch op.Attrs.(type) {
+	case *ir.ReduceLogicalAnd:
+		neutral = true
+	case *ir.ReduceMax:
+		neutral = d.LowestValue()
+	case *ir.ReduceMin:
+		neutral = d.HighestValue()
+	default:
+		neutral = shapes.CastAsDType(0, d)
+	}
+	return z.add(op.Attribution, &ir.FillEnd{With: ir.NumberOf(neutral)}, v, flat, v, z.position())
+}
+
+// outputs lets variables have their new values as they are placed, and results be whole.
+func (z *division) outputs() {
 	for _, x := range z.p.Variables {
 		if x.Update == nil {
 			continue
 		}
-		all := x.Updates()
-		if !z.divided[held(x)[0]] {
-			for i, v := range all {
-				all[i] = z.whole(v, v.Op, v.Place())
-			}
+		if isFlat(x.Param) {
+			x.Update = z.part(x.Update, x.Update.Op)
 		} else {
-			n++
-			boxes := x.Shards
-			x.Shards = nil
-			for i, v := range all {
-				h := x.Param
-				if boxes != nil {
-					h = boxes[i]
-				}
-				x.Shards = append(x.Shards, z.part(h, v.Op, v.Place()))
-				all[i] = z.part(v, v.Op, v.Place())
-			}
+			x.Update = z.whole(x.Update, x.Update.Op)
 		}
-		x.Update, x.Copies = all[0], all[1:]
-		update[x] = x.Update
 	}
 	for i, o := range z.p.Outputs {
 		if o.Updates != nil {
-			z.p.Main.Outputs[i] = update[o.Updates]
+			z.p.Main.Outputs[i] = o.Updates.Update
 		} else {
 			v := z.p.Main.Outputs[i]
-			z.p.Main.Outputs[i] = z.whole(v, v.Op, v.Place())
+			z.p.Main.Outputs[i] = z.whole(v, v.Op)
 		}
 	}
-	return n
 }
 
-// tell says what is divided.
-func (z *zeroer) tell(level ZeroLevel) {
-	count, divided := 0, int64(0)
+// tell says what is divided, and returns how many variables are.
+func (z *division) tell(o Options) int {
+	count, bytes := 0, int64(0)
 	for _, x := range z.p.Variables {
-		if x.Shards == nil {
-			continue
-		}
-		if _, ok := x.Shards[0].Op.Attrs.(*ir.PartOf); ok {
+		if isFlat(x.Param) {
 			count++
-			divided += x.Param.Bytes()
+			bytes += x.Param.Shape.ByteSize()
 		}
 	}
 	gradients := 0
 	for _, op := range z.p.Main.Ops {
-		if m, ok := op.Attrs.(*ir.Merge); ok && m.Parts {
-			gradients += len(op.Outputs)
+		if op.IsMerge() && isFlat(op.Outputs[0]) {
+			gradients++
 		}
 	}
 	if count+gradients == 0 {
-		z.warn("zero.level without effect", fmt.Sprintf("zero.level=v%d has no effect: there is nothing to divide, because the optimizer keeps nothing for weights, or needs it whole", level-1))
-		return
+		o.warn("zero.level without effect", fmt.Sprintf("zero.level=v%d has no effect: there is nothing to divide, because the optimizer keeps nothing for weights, or needs it whole", o.Zero-1))
+		return 0
 	}
-	line := fmt.Sprintf("zero.level=v%d: %d model replicas share %s of %s", level-1, z.n, counted(count, "variable"), humanize.Bytes(divided))
+	line := fmt.Sprintf("zero.level=v%d: %d model replicas share %s of %s", o.Zero-1, z.n, counted(count, "variable"), humanize.Bytes(bytes))
 	if gradients > 0 {
 		line += fmt.Sprintf(", and %s when they are merged", counted(gradients, "gradient"))
 	}
-	z.note(line + ": each keeps a part; the rest, which is small or needed whole, is on all of them")
+	o.note(line + ": each keeps a part; the rest, which is small or needed whole, is on all of them")
+	return count
 }

@@ -12,7 +12,7 @@ import (
 
 // partChooser finds what is divided over the model replicas.
 type partChooser struct {
-	*zeroer
+	*division
 	PartChoice
 	names map[*ir.Variable]string
 	small int // elements that are not worth dividing
@@ -23,7 +23,7 @@ func chooseParts(p *ir.Program, o Options) *PartChoice {
 	if o.Zero == ZeroOff || !p.IsTraining() || p.Local == nil || p.Local.Replicas == 1 {
 		return nil
 	}
-	z := &partChooser{zeroer: newZeroer(p), names: map[*ir.Variable]string{}}
+	z := &partChooser{division: newDivision(p), names: map[*ir.Variable]string{}}
 	for i, name := range p.VariableNames() {
 		z.names[p.Variables[i]] = name
 	}
@@ -34,8 +34,8 @@ func chooseParts(p *ir.Program, o Options) *PartChoice {
 	return &z.PartChoice
 }
 
-// whole says why something is not divided.
-func (z *partChooser) whole(line string) { z.Whole = append(z.Whole, line) }
+// stays says why something is not divided.
+func (z *partChooser) stays(line string) { z.Whole = append(z.Whole, line) }
 
 // variables finds those that are divided.
 func (z *partChooser) variables(level ZeroLevel) {
@@ -52,7 +52,7 @@ func (z *partChooser) variables(level ZeroLevel) {
 			weights = append(weights, x)
 		case !x.Trainable && z.onlyApply(x):
 			if op := z.undivided(x); op != nil {
-				z.whole(fmt.Sprintf("zero.level: %q stays whole on every model replica, because %s needs all of it", x.Path, op))
+				z.stays(fmt.Sprintf("zero.level: %q stays whole on every model replica, because %s needs all of it", x.Path, op))
 				continue
 			}
 			z.Divided = append(z.Divided, z.names[x])
@@ -63,7 +63,7 @@ func (z *partChooser) variables(level ZeroLevel) {
 	}
 	for _, x := range weights {
 		if op, why := z.elsewhere(x); op != nil {
-			z.whole(fmt.Sprintf("zero.level: %q stays whole on every model replica, because %s reads it: %s", x.Path, why, op))
+			z.stays(fmt.Sprintf("zero.level: %q stays whole on every model replica, because %s reads it: %s", x.Path, why, op))
 			continue
 		}
 		z.Divided, z.Weights = append(z.Divided, z.names[x]), append(z.Weights, z.names[x])
@@ -99,14 +99,7 @@ func (z *partChooser) isSmall(s shapes.Shape) bool {
 
 // onlyApply tells whether only the optimizer reads a variable, and computes its new value.
 func (z *partChooser) onlyApply(x *ir.Variable) bool {
-	for _, v := range held(x) {
-		for _, u := range z.Users(v) {
-			if !isApply(u) && !u.IsLeaf() {
-				return false
-			}
-		}
-	}
-	return isApply(x.Update.Op)
+	return isApply(x.Update.Op) && !slices.ContainsFunc(z.Users(x.Param), func(u *ir.Op) bool { return !isApply(u) })
 }
 
 // undivided is an op for which a variable of the optimizer must be whole, nil if there is none.
@@ -114,11 +107,9 @@ func (z *partChooser) undivided(x *ir.Variable) *ir.Op {
 	if !partable(x.Update.Op) {
 		return x.Update.Op
 	}
-	for _, v := range held(x) {
-		for _, u := range z.Users(v) {
-			if !u.IsLeaf() && !partable(u) && !sumsAll(u) {
-				return u
-			}
+	for _, u := range z.Users(x.Param) {
+		if !partable(u) && reduction(u) == 0 {
+			return u
 		}
 	}
 	return nil
@@ -128,14 +119,7 @@ func (z *partChooser) undivided(x *ir.Variable) *ir.Op {
 // those where it lives. Nil if there is none.
 func (z *partChooser) elsewhere(x *ir.Variable) (found *ir.Op, why string) {
 	seen := map[*ir.Op]bool{}
-	home := func(op *ir.Op) bool {
-		for _, place := range op.Places() {
-			if !slices.Contains(z.homes[x.Param], place) {
-				return false
-			}
-		}
-		return true
-	}
+	home := func(op *ir.Op) bool { return z.homes[x.Param] != nil && z.homes[x.Param].Place == op.Place }
 	var look func(v *ir.Value)
 	look = func(v *ir.Value) {
 		for _, u := range z.Users(v) {
@@ -159,9 +143,7 @@ func (z *partChooser) elsewhere(x *ir.Variable) (found *ir.Op, why string) {
 			}
 		}
 	}
-	for _, v := range held(x) {
-		look(v)
-	}
+	look(x.Param)
 	return found, why
 }
 
@@ -171,15 +153,15 @@ func (z *partChooser) gradients(oneBucket bool) {
 	undivided := map[string]*ir.Op{} // by kind: a gradient that cannot be divided
 	if oneBucket {
 		for _, op := range z.p.Main.Ops {
-			if z.addsGradients(op) && !z.scatters(op) && undivided[kindOf(op)] == nil {
+			if addsGradients(op) && !z.scatters(op) && undivided[kindOf(op)] == nil {
 				undivided[kindOf(op)] = op
-				z.whole(fmt.Sprintf("zero.level: gradients of %s stay whole on every model replica, because %s is needed whole and "+
+				z.stays(fmt.Sprintf("zero.level: gradients of %s stay whole on every model replica, because %s is needed whole and "+
 					"communication.max_splits = 1 leaves no bucket of its own for it", strings.ToLower(op.Outputs[0].Shape.DType.String()), op))
 			}
 		}
 	}
 	for i, op := range z.p.Main.Ops {
-		if z.addsGradients(op) && z.scatters(op) && (oneBucket || !z.isSmall(op.Outputs[0].Shape)) && undivided[kindOf(op)] == nil {
+		if addsGradients(op) && z.scatters(op) && (oneBucket || !z.isSmall(op.Outputs[0].Shape)) && undivided[kindOf(op)] == nil {
 			z.Gradients = append(z.Gradients, i)
 		}
 	}
@@ -190,7 +172,11 @@ func (z *partChooser) scatters(op *ir.Op) bool {
 	if s := op.Outputs[0].Shape; isEmpty(s) || s.DType.ValuesPerStorageUnit() > 1 {
 		return false
 	}
-	return !slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool {
-		return z.captured[v] || slices.ContainsFunc(z.Users(v), func(u *ir.Op) bool { return !isApply(u) })
-	})
+	v := op.Outputs[0]
+	return !z.captured[v] && !slices.ContainsFunc(z.Users(v), func(u *ir.Op) bool { return !isApply(u) })
+}
+
+// kindOf is equal for gradients that can be in one bucket.
+func kindOf(op *ir.Op) string {
+	return fmt.Sprint(op.Outputs[0].Shape.DType, op.Place, op.Inputs[0].On(ir.Model).Kind == ir.Partial)
 }

@@ -48,19 +48,15 @@ func chooseGroups(p *ir.Program, o passes.Options) *passes.GroupChoice {
 	// An optimizer takes variable after variable, so that what belongs together is computed together.
 	type update struct {
 		*ir.Value
-		name string // of the variable; "" of copies
+		name string // of the variable
 	}
 	var updates []update
 	var total int64
 	names := p.VariableNames()
 	for i, x := range p.Variables {
-		name := names[i]
-		for _, v := range x.Updates() {
-			if isApply(v.Op) {
-				updates = append(updates, update{v, name})
-				total += v.Bytes()
-				name = ""
-			}
+		if v := x.Update; v != nil && isApply(v.Op) {
+			updates = append(updates, update{v, names[i]})
+			total += v.Bytes()
 		}
 	}
 	slices.SortStableFunc(updates, func(x, y update) int { return index.Position(x.Op) - index.Position(y.Op) })
@@ -68,9 +64,7 @@ func chooseGroups(p *ir.Program, o passes.Options) *passes.GroupChoice {
 	for _, v := range updates {
 		g := int(min(before*int64(groups)/max(total, 1), int64(groups-1)))
 		before += v.Bytes()
-		if v.name != "" {
-			chosen.Variables[g] = append(chosen.Variables[g], v.name)
-		}
+		chosen.Variables[g] = append(chosen.Variables[g], v.name)
 		var need func(*ir.Value)
 		need = func(v *ir.Value) {
 			if !isApply(v.Op) {

@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"slices"
-
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
@@ -41,7 +39,7 @@ const GradientsMerged = "of gradients merged"
 const (
 	sentBetween      = "sent from device to device"
 	exchangedInStage = "exchanged between the devices of a stage"
-	weightsGathered  = "of weights gathered over replicas (zero.level)"
+	weightsGathered  = "of weights gathered over replicas"
 )
 
 // costs adds up what was predicted.
@@ -91,10 +89,14 @@ func (r *Result) Traffic() (all []Traffic) {
 		return nil
 	}
 	bytes := map[string]int64{}
+	devices := func(place int) int64 { return int64(len(r.Schedule.Groups[place])) }
 	if r.Schedule.Local.Replicas > 1 {
 		for _, b := range r.Schedule.Buckets {
-			if MergesGradients(b) {
-				bytes[GradientsMerged] += b.Bytes()
+			if n := devices(b.Place); MergesGradients(b) {
+				if b.Terms {
+					n = 1 // they add up to one
+				}
+				bytes[GradientsMerged] += n * b.Bytes()
 			}
 		}
 	}
@@ -102,15 +104,13 @@ func (r *Result) Traffic() (all []Traffic) {
 		for _, in := range list {
 			switch in.Kind {
 			case schedule.Send:
-				bytes[sentBetween] += r.Schedule.Transfers[in.Transfer].Value.Bytes()
+				bytes[sentBetween] += r.Schedule.Carries(r.Schedule.Transfers[in.Transfer])
 			case schedule.Exchange:
-				a := in.Op.Attrs.(*ir.Exchange)
-				i := slices.Index(a.Places, place)
 				what := exchangedInStage
-				if a.Replicas {
+				if axis, _ := in.Op.Change(); axis == ir.Replicas {
 					what = weightsGathered
 				}
-				bytes[what] += max(in.Op.Inputs[i].Bytes(), in.Op.Outputs[i].Bytes())
+				bytes[what] += devices(place) * max(in.Op.Inputs[0].Bytes(), in.Op.Outputs[0].Bytes())
 			}
 		}
 	}

@@ -298,7 +298,7 @@ func (r *Result) schedule(cfg *config.Config, t Target, s seats) (err error) {
 	}
 	var segments []*ir.Segment
 	for _, s := range r.Schedule.Segments {
-		segments = append(segments, s.Segment)
+		segments = append(segments, s.First)
 	}
 	plans, err := r.list(t.Planner, segments...)
 	if err != nil {
@@ -353,7 +353,7 @@ func (r *Result) fingerprint() string {
 func (pl *Plan) look(r *Result) {
 	if r.Schedule != nil {
 		for _, b := range r.Schedule.Buckets {
-			pl.Buckets = append(pl.Buckets, Bucket{b.How.String(), b.Places, len(b.Merges), b.Bytes(), b.Parts})
+			pl.Buckets = append(pl.Buckets, Bucket{b.How.String(), r.Schedule.Groups[b.Place], len(b.Merges), b.Bytes(), b.Parts})
 		}
 	}
 	pl.Costs = r.costs()

@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"slices"
+
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
@@ -11,48 +13,49 @@ import (
 
 var reductions = map[ir.Reduction]comm.Reduction{ir.ReduceBySum: comm.Sum, ir.ReduceByMax: comm.Max, ir.ReduceByMin: comm.Min}
 
-// collective does an exchange for the device at a position: from is what it gives, to what it gets. Communicators know
+// collective changes a placement along the axis of the k devices of a place: from is what this one gives, to what it gets. Communicators know
 // flat slices only: along dims other than the first, values are divided before, or put together after.
-func collective(end *comm.Communicator, program string, op *ir.Op, a *ir.Exchange, mine int, from, to any) error {
-	in, out := op.Inputs[mine].Shape, op.Outputs[mine].Shape
+func collective(end *comm.Communicator, program string, op *ir.Op, how ir.Collective, at ir.Coordinates, k int, from, to any) error {
+	v, w := op.Inputs[0], op.Outputs[0]
+	before, after := v.On(ir.Model), w.On(ir.Model)
+	in, out := v.LocalShape(at), w.LocalShape(at)
 	call := comm.Call{Program: program}
-	switch a.How {
+	// rows are those of each device along the dim of a placement; counts, with elements for each row.
+	rows := func(p ir.Placement) []int { return ir.Shares(v.Shape.Dimensions[p.Dim], p.Unit, k) }
+	counts := func(s shapes.Shape, dim int, rows []int) (n []int) {
+		for _, x := range rows {
+			if n = append(n, 0); s.Dimensions[dim] > 0 {
+				n[len(n)-1] = s.Size() / s.Dimensions[dim] * x
+			}
+		}
+		return n
+	}
+	switch how {
 	case ir.AllReduceOf:
 		copyFlat(to, from)
-		call.Op, call.Buf, call.Reduction = comm.AllReduce, to, reductions[a.Reduce]
+		call.Op, call.Buf, call.Reduction = comm.AllReduce, to, reductions[before.Reduce]
 		return end.Do(call)
 	case ir.AllGatherOf:
 		call.Op, call.In, call.Out = comm.AllGather, from, to
-		for _, v := range op.Inputs {
-			call.OutCounts = append(call.OutCounts, v.Shape.Size())
+		if op.Attrs.(*ir.Reshard).Stack {
+			call.OutCounts = slices.Repeat([]int{in.Size()}, k)
+			return end.Do(call)
 		}
-		return joined(&call, end, out, dimSizes(op.Inputs, a.Dim), a.Dim)
+		got := rows(before)
+		call.OutCounts = counts(out, before.Dim, got)
+		return joined(&call, end, out, got, before.Dim)
 	case ir.ReduceScatterOf:
-		call.Op, call.Out, call.Reduction = comm.ReduceScatter, to, reductions[a.Reduce]
-		call.In = divided(from, in, dimSizes(op.Outputs, a.Split), a.Split)
-		for _, v := range op.Outputs {
-			call.InCounts = append(call.InCounts, v.Shape.Size())
-		}
+		call.Op, call.Out, call.Reduction = comm.ReduceScatter, to, reductions[before.Reduce]
+		given := rows(after)
+		call.In, call.InCounts = divided(from, in, given, after.Dim), counts(in, after.Dim, given)
 		return end.Do(call)
 	case ir.AllToAllOf:
-		call.Op, call.Out = comm.AllToAll, to
-		given := dimSizes(op.Outputs, a.Split)
-		call.In = divided(from, in, given, a.Split)
-		got := dimSizes(op.Inputs, a.Dim)
-		for i := range op.Inputs {
-			call.InCounts = append(call.InCounts, in.Size()/in.Dimensions[a.Split]*given[i])
-			call.OutCounts = append(call.OutCounts, out.Size()/out.Dimensions[a.Dim]*got[i])
-		}
-		return joined(&call, end, out, got, a.Dim)
+		given, got := rows(after), rows(before)
+		call.Op, call.Out, call.In = comm.AllToAll, to, divided(from, in, given, after.Dim)
+		call.InCounts, call.OutCounts = counts(in, after.Dim, given), counts(out, before.Dim, got)
+		return joined(&call, end, out, got, before.Dim)
 	}
-	return errors.Errorf("unknown collective %s", a.How)
-}
-
-func dimSizes(vs []*ir.Value, dim int) (n []int) {
-	for _, v := range vs {
-		n = append(n, v.Shape.Dimensions[dim])
-	}
-	return n
+	return errors.Errorf("unknown collective %s", how)
 }
 
 // divided lays the parts of a tensor along a dim one after the other.

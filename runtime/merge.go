@@ -36,8 +36,8 @@ type part struct {
 	finish  func() error // after the calls, before the result is kept
 }
 
-// circle is the devices between which values are merged: those at the bucket's places of all model replicas, or of those
-// of this worker.
+// circle is the devices between which values are merged: the same device of all model replicas, or of those of this worker; all
+// devices of the place, if they have terms.
 type circle struct {
 	end      *comm.Communicator
 	ranks    []int
@@ -48,9 +48,14 @@ type circle struct {
 
 func (r *run) circle(bucket int) (c circle, err error) {
 	b := r.schedule.Buckets[bucket]
-	for replica, ranks := range r.schedule.Ranks {
-		for _, place := range b.Places {
-			if rank := ranks[place]; !b.Worker || r.workerOf(rank) == r.workerOf(r.id) {
+	each := 1 // of a model replica
+	for replica := range r.schedule.Ranks {
+		ranks := r.ranks(replica, r.place)
+		if each = len(ranks); !b.Terms {
+			ranks, each = ranks[r.position:r.position+1], 1
+		}
+		for _, rank := range ranks {
+			if !b.Worker || r.workerOf(rank) == r.workerOf(r.id) {
 				c.ranks, c.replicas = append(c.ranks, rank), append(c.replicas, replica)
 			}
 		}
@@ -63,7 +68,7 @@ func (r *run) circle(bucket int) (c circle, err error) {
 		return c, err
 	}
 	for m := range r.schedule.Local.MicroBatches {
-		for i := 0; i < len(c.ranks); i += len(b.Places) {
+		for i := 0; i < len(c.ranks); i += each {
 			if r.deal.exists(c.replicas[i], m) {
 				if c.total == 0 {
 					c.root = i
@@ -85,9 +90,9 @@ func (r *run) startMerge(bucket int) error {
 	start := time.Now()
 	m := &merging{}
 	r.pending[bucket] = m
-	ins, outs := b.At(r.place)
+	ins, outs := b.Values()
 	for i, op := range b.Merges {
-		p := &part{op: op, in: ins[i], out: outs[i], shape: outs[i].Shape}
+		p := &part{op: op, in: ins[i], out: outs[i], shape: outs[i].LocalShape(r.at())}
 		m.parts = append(m.parts, p)
 		switch b.How {
 		case ir.Mean, ir.Sum:
@@ -114,10 +119,10 @@ func (r *run) startMerge(bucket int) error {
 		f()
 	}
 	r.sendParcels(c, m)
-	if err := r.meter.addAll(r.schedule.Pending(r.ledger, bucket, r.place), 1); err != nil {
+	if err := r.meter.addAll(r.schedule.Pending(r.ledger, bucket), 1); err != nil {
 		return err
 	}
-	if err := r.meter.add(schedule.ForCommunication, r.schedule.MergeBuffers(bucket, r.place, r.traffic)); err != nil {
+	if err := r.meter.add(schedule.ForCommunication, r.schedule.MergeBuffers(bucket, r.traffic)); err != nil {
 		return err
 	}
 	var calls []*comm.Handle
@@ -131,7 +136,7 @@ func (r *run) startMerge(bucket int) error {
 // waitMerge waits for a bucket and keeps what came of it.
 func (r *run) waitMerge(bucket int) error {
 	m := r.pending[bucket]
-	_ = r.meter.addAll(r.schedule.Pending(r.ledger, bucket, r.place), -1)
+	_ = r.meter.addAll(r.schedule.Pending(r.ledger, bucket), -1)
 	for _, p := range m.parts {
 		for _, h := range p.calls {
 			if err := h.Wait(); err != nil {
@@ -153,7 +158,7 @@ func (r *run) waitMerge(bucket int) error {
 			return err
 		}
 	}
-	_ = r.meter.add(schedule.ForCommunication, -r.schedule.MergeBuffers(bucket, r.place, r.traffic))
+	_ = r.meter.add(schedule.ForCommunication, -r.schedule.MergeBuffers(bucket, r.traffic))
 	r.pending[bucket] = nil
 	return nil
 }
@@ -171,7 +176,8 @@ func (r *run) contribution(v *ir.Value) (compute.Buffer, error) {
 			return b, err
 		}
 	}
-	return r.device.backend.BufferFromFlatData(0, newFlat(v.Shape), v.Shape)
+	s := v.LocalShape(r.at())
+	return r.device.backend.BufferFromFlatData(0, newFlat(s), s)
 }
 
 // reduce adds up over devices, and divides for the mean.
@@ -238,7 +244,8 @@ func (r *run) first(c circle, p *part) error {
 // the step lacks.
 func (r *run) gather(c circle, p *part) (result func() []any, err error) {
 	v := p.in
-	n := reflect.ValueOf(newFlat(v.Shape)).Len()
+	shape := v.LocalShape(r.at())
+	n := reflect.ValueOf(newFlat(shape)).Len()
 	var all []any
 	for m := range r.schedule.Local.MicroBatches {
 		present := 0
@@ -258,7 +265,7 @@ func (r *run) gather(c circle, p *part) (result func() []any, err error) {
 			if err != nil {
 				return nil, err
 			}
-			if mine, err = toHost(b, v.Shape); err != nil {
+			if mine, err = toHost(b, shape); err != nil {
 				return nil, err
 			}
 			if err := r.free(at); err != nil {
@@ -278,7 +285,7 @@ func (r *run) concat(c circle, p *part) error {
 	if err != nil {
 		return err
 	}
-	one := p.in.Shape
+	one := p.in.LocalShape(r.at())
 	pad := p.op.Attrs.(*ir.Merge).Pad
 	if !pad {
 		p.shape = one.Clone()
@@ -308,7 +315,8 @@ func (r *run) agree(c circle, p *part) error {
 		return err
 	}
 	v := p.in
-	size := int(v.Shape.ByteSize())
+	shape := v.LocalShape(r.at())
+	size := int(shape.ByteSize())
 	p.finish = func() error {
 		var first []byte
 		instance := 0
@@ -324,7 +332,7 @@ func (r *run) agree(c circle, p *part) error {
 				instance++
 			}
 		}
-		flat := newFlat(v.Shape)
+		flat := newFlat(shape)
 		copy(dtypes.UnsafeByteSliceFromAny(flat), first)
 		p.flat = flat
 		return nil

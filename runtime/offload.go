@@ -141,25 +141,24 @@ func (r *run) store(v *ir.Value) error {
 		return err
 	}
 	start := time.Now()
-	flat, err := toHost(h, v.Shape)
+	shape := v.LocalShape(r.at())
+	flat, err := toHost(h, shape)
 	if err != nil {
 		return err
 	}
 	r.did(trace.Event{Kind: trace.Wait, Op: storeOp, Name: v.String(), Start: start})
 	r.communicated(r.hostLane(), storeOp, v.String(), start, v.Bytes())
-	r.host[v] = &hostBuffer{r.device.backend, flat, v.Shape}
+	r.host[v] = &hostBuffer{r.device.backend, flat, shape}
 	return nil
 }
 
 // storer is the device of this worker that stores a new value: the first that has it, unless each has a part of its own.
 func (r *run) storer(v *ir.Value) *run {
 	home := r.schedule.Variables[slices.IndexFunc(r.schedule.Variables, func(x schedule.Variable) bool { return slices.Contains(x.Updates, v) })]
-	if home.Shards != nil {
-		if _, parts := home.Shards[0].Op.Attrs.(*ir.PartOf); parts {
-			return r
-		}
+	if home.Param.On(ir.Replicas).Kind == ir.Flat {
+		return r
 	}
-	return r.runs[slices.IndexFunc(r.runs, func(o *run) bool { return o.place == r.place })]
+	return r.runs[slices.IndexFunc(r.runs, func(o *run) bool { return o.place == r.place && o.position == r.position })]
 }
 
 // stored is a new value on the host, of a device of this worker.

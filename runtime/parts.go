@@ -15,6 +15,20 @@ import (
 // parts of consecutive elements, the last filled up with zeros.
 type rows struct{ dim, start, size, part, parts int }
 
+// rowsOf are what a device has of a value that several share; ok is false if it has all of it.
+func rowsOf(v *ir.Value, at ir.Coordinates) (r rows, ok bool) {
+	r.dim = -1
+	if p := v.On(ir.Model); p.Kind == ir.Sharded {
+		r.dim = p.Dim
+		from, to := p.Rows(v.Shape.Dimensions[p.Dim], at.At(ir.Model), v.Devices(ir.Model))
+		r.start, r.size = from, to-from
+	}
+	if v.On(ir.Replicas).Kind == ir.Flat {
+		r.part, r.parts = at.At(ir.Replicas), v.Devices(ir.Replicas)
+	}
+	return r, r.dim >= 0 || r.parts > 0
+}
+
 // box is the shape of the rows.
 func (r rows) box(s shapes.Shape) shapes.Shape {
 	if r.dim < 0 {

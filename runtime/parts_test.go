@@ -61,13 +61,11 @@ func TestExchangesAlongAnyDim(t *testing.T) {
 			}
 			return parts
 		}
-		for _, a := range []*ir.Exchange{
-			{How: ir.AllReduceOf, Reduce: ir.ReduceBySum}, {How: ir.AllReduceOf, Reduce: ir.ReduceByMax},
-			{How: ir.AllGatherOf, Dim: dim}, {How: ir.ReduceScatterOf, Reduce: ir.ReduceBySum, Split: split},
-			{How: ir.AllToAllOf, Dim: dim, Split: split},
-		} {
-			t.Run(fmt.Sprintf("%s of %v over %d, dim %d, split %d", a.How, whole.Dimensions, k, dim, split), func(t *testing.T) {
-				exchanges(t, a, whole, cuts(dim), cuts(split), k)
+		sum, largest := ir.Placement{Kind: ir.Partial, Reduce: ir.ReduceBySum}, ir.Placement{Kind: ir.Partial, Reduce: ir.ReduceByMax}
+		before, after := ir.Placement{Kind: ir.Sharded, Dim: dim, Unit: 1}, ir.Placement{Kind: ir.Sharded, Dim: split, Unit: 1}
+		for _, x := range [][2]ir.Placement{{sum, {}}, {largest, {}}, {before, {}}, {sum, after}, {before, after}} {
+			t.Run(fmt.Sprintf("%s to %s of %v over %d", x[0], x[1], whole.Dimensions, k), func(t *testing.T) {
+				exchanges(t, x[0], x[1], whole, cuts(dim), cuts(split), k)
 			})
 		}
 	}
@@ -75,42 +73,41 @@ func TestExchangesAlongAnyDim(t *testing.T) {
 
 // exchanges checks an exchange between k devices. What is put together has the parts along dim, what is divided those along
 // split.
-func exchanges(t *testing.T, a *ir.Exchange, whole shapes.Shape, along, across []rows, k int) {
+func exchanges(t *testing.T, before, after ir.Placement, whole shapes.Shape, along, across []rows, k int) {
 	t.Helper()
 	all := numbered(whole).([]float32)
-	op := &ir.Op{Attrs: a}
+	op := &ir.Op{Attrs: &ir.Reshard{}}
+	op.Inputs, op.Outputs = []*ir.Value{{Op: &ir.Op{Attrs: &ir.Parameter{}}, Shape: whole}}, []*ir.Value{{Op: op, Shape: whole}}
+	op.Inputs[0].SetOn(ir.Model, before, k)
+	op.Outputs[0].SetOn(ir.Model, after, k)
+	_, how := op.Change()
 	from, want := make([]any, k), make([]any, k)
 	for j := range k {
-		in, out := whole, whole
 		from[j], want[j] = slices.Clone(all), slices.Clone(all)
 		sum := want[j].([]float32)
-		switch a.How {
+		switch how {
 		case ir.AllReduceOf:
 			for i := range sum {
 				from[j].([]float32)[i] *= float32(j + 1)
-				if sum[i] *= float32(k); a.Reduce == ir.ReduceBySum {
+				if sum[i] *= float32(k); before.Reduce == ir.ReduceBySum {
 					sum[i] = all[i] * float32(k*(k+1)/2)
 				}
 			}
 		case ir.AllGatherOf:
-			in = along[j].shape(whole)
-			from[j] = newFlat(in)
+			from[j] = newFlat(along[j].shape(whole))
 			along[j].cut(from[j], all, whole)
 		case ir.ReduceScatterOf:
 			for i := range sum {
 				sum[i] *= float32(k)
 			}
-			out = across[j].shape(whole)
-			part := newFlat(out)
+			part := newFlat(across[j].shape(whole))
 			across[j].cut(part, sum, whole)
 			want[j] = part
 		case ir.AllToAllOf:
-			in, out = along[j].shape(whole), across[j].shape(whole)
-			from[j], want[j] = newFlat(in), newFlat(out)
+			from[j], want[j] = newFlat(along[j].shape(whole)), newFlat(across[j].shape(whole))
 			along[j].cut(from[j], all, whole)
 			across[j].cut(want[j], all, whole)
 		}
-		op.Inputs, op.Outputs = append(op.Inputs, &ir.Value{Op: op, Shape: in}), append(op.Outputs, &ir.Value{Op: op, Index: j, Shape: out})
 	}
 	w, err := comm.NewInProcess(k, comm.Options{})
 	if err != nil {
@@ -125,8 +122,8 @@ func exchanges(t *testing.T, a *ir.Exchange, whole shapes.Shape, along, across [
 				t.Error(err)
 				return
 			}
-			got := newFlat(op.Outputs[j].Shape)
-			if err := collective(end, "test", op, a, j, from[j], got); err != nil {
+			got := newFlat(op.Outputs[0].LocalShape(ir.Coordinates{0, j}))
+			if err := collective(end, "test", op, how, ir.Coordinates{0, j}, k, from[j], got); err != nil {
 				t.Error(err)
 			} else if !slices.Equal(got.([]float32), want[j].([]float32)) {
 				t.Errorf("device %d has %v, want %v", j, got, want[j])

@@ -17,21 +17,10 @@ import (
 	"github.com/easyparallel/epl/trace"
 )
 
-// rowsOfPart are what a device of a model replica has of a variable that several devices share; ok is false if it has all.
-func rowsOfPart(v *ir.Value, replica, replicas int) (r rows, ok bool) {
-	switch a := v.Op.Attrs.(type) {
-	case *ir.ShardOf:
-		return rows{dim: a.Dim, start: a.Start, size: a.Size}, true
-	case *ir.PartOf:
-		return rows{dim: a.Dim, start: a.Start, size: a.Size, part: replica, parts: replicas}, true
-	}
-	return rows{}, false
-}
-
-// peers are the devices at one place of all model replicas.
-func (r *run) peers(place int) (ranks []int) {
-	for _, replica := range r.schedule.Ranks {
-		ranks = append(ranks, replica[place])
+// peers are the same device of all model replicas.
+func (r *run) peers() (ranks []int) {
+	for replica := range r.schedule.Ranks {
+		ranks = append(ranks, r.rank(seat{replica, r.place, r.position}))
 	}
 	return ranks
 }
@@ -56,12 +45,13 @@ func (r *run) startParts(bucket, micro int) error {
 	if err != nil {
 		return err
 	}
-	ins, outs := b.At(r.place)
+	ins, outs := b.Values()
 	x := &scattering{outs: outs, micro: micro}
 	total := 0
 	for _, v := range outs {
-		x.sizes = append(x.sizes, v.Shape.Size())
-		total += v.Shape.Size()
+		n := v.LocalShape(r.at()).Size()
+		x.sizes = append(x.sizes, n)
+		total += n
 	}
 	n := r.schedule.Local.Replicas
 	dtype := ins[0].Shape.DType
@@ -72,7 +62,7 @@ func (r *run) startParts(bucket, micro int) error {
 		x.from, x.free = r.lent(dtype, n*total)
 	}
 	x.to = newFlat(shapes.Make(dtype, total))
-	if err := r.meter.add(schedule.ForCommunication, r.schedule.MergeBuffers(bucket, r.place, r.traffic)); err != nil {
+	if err := r.meter.add(schedule.ForCommunication, r.schedule.MergeBuffers(bucket, r.traffic)); err != nil {
 		return err
 	}
 	if r.deal.exists(r.replica, micro) {
@@ -88,7 +78,7 @@ func (r *run) startParts(bucket, micro int) error {
 	if b.How == ir.Mean {
 		scale = 1 / float64(max(c.total, 1))
 	}
-	peers := r.peers(r.place)
+	peers := r.peers()
 	end, err := r.end(peers, bucket%r.opts.Communicators)
 	if err != nil {
 		return err
@@ -152,7 +142,7 @@ func (r *run) lay(all any, at schedule.Slot, offset, total, part int) error {
 	if err != nil || !ok {
 		return err
 	}
-	flat, _, err := hostView(r.device.backend, b, at.Value.Shape)
+	flat, _, err := hostView(r.device.backend, b, at.Value.LocalShape(r.at()))
 	if err != nil {
 		return err
 	}
@@ -188,7 +178,7 @@ func (r *run) finishParts(bucket int) error {
 	at := 0
 	var news []compute.Buffer
 	for i, v := range x.outs {
-		b, err := r.device.backend.BufferFromFlatData(0, slice(x.to, at, at+x.sizes[i]), v.Shape)
+		b, err := r.device.backend.BufferFromFlatData(0, slice(x.to, at, at+x.sizes[i]), v.LocalShape(r.at()))
 		if err != nil {
 			return err
 		}
@@ -216,18 +206,14 @@ func (r *run) finishParts(bucket int) error {
 			return err
 		}
 	}
-	return r.meter.add(schedule.ForCommunication, -r.schedule.MergeBuffers(bucket, r.place, r.traffic))
+	return r.meter.add(schedule.ForCommunication, -r.schedule.MergeBuffers(bucket, r.traffic))
 }
 
 // joinParts adds up the terms that the devices of the model replica have of the bucket's parts.
 func (r *run) joinParts(bucket int) error {
 	b := r.schedule.Buckets[bucket]
-	_, outs := b.At(r.place)
-	var ranks []int
-	for _, place := range b.Places {
-		ranks = append(ranks, r.schedule.Ranks[r.replica][place])
-	}
-	end, err := r.end(ranks, bucket%r.opts.Communicators)
+	_, outs := b.Values()
+	end, err := r.end(r.ranks(r.replica, r.place), bucket%r.opts.Communicators)
 	if err != nil {
 		return err
 	}
@@ -247,7 +233,7 @@ func (r *run) joinParts(bucket int) error {
 		if err := h.Finalize(); err != nil {
 			return err
 		}
-		if h.Buffer, err = r.device.backend.BufferFromFlatData(0, flat, v.Shape); err != nil {
+		if h.Buffer, err = r.device.backend.BufferFromFlatData(0, flat, v.LocalShape(r.at())); err != nil {
 			return err
 		}
 	}
@@ -256,32 +242,33 @@ func (r *run) joinParts(bucket int) error {
 }
 
 // across begins an exchange with the same device of the other model replicas. What comes of it is waited for when it is used.
-func (r *run) across(in schedule.Instr, a *ir.Exchange) error {
+func (r *run) across(in schedule.Instr, how ir.Collective) error {
 	h, flat, shared, err := r.view(in.Op.Inputs[0], in.Micro)
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
-	end, err := r.end(r.peers(r.place), r.opts.Communicators+1)
+	end, err := r.end(r.peers(), r.opts.Communicators+1)
 	if err != nil {
 		return err
 	}
 	out := in.Op.Outputs[0]
+	shape := out.LocalShape(r.at())
 	var b compute.Buffer
 	var to any
 	if r.device.backend.HasSharedBuffers() {
-		if b, to, err = r.device.backend.NewSharedBuffer(0, out.Shape); err != nil {
+		if b, to, err = r.device.backend.NewSharedBuffer(0, shape); err != nil {
 			return err
 		}
 	} else {
-		to = newFlat(out.Shape)
+		to = newFlat(shape)
 	}
 	call := comm.Call{Program: r.program.Name}
-	if a.How == ir.AllReduceOf {
+	if how == ir.AllReduceOf {
 		copyFlat(to, flat)
-		call.Op, call.Buf, call.Reduction = comm.AllReduce, to, reductions[a.Reduce]
+		call.Op, call.Buf, call.Reduction = comm.AllReduce, to, reductions[in.Op.Inputs[0].On(ir.Replicas).Reduce]
 	} else {
-		part, whole := in.Op.Inputs[0].Shape.Size(), out.Shape.Size()
+		part, whole := in.Op.Inputs[0].LocalShape(r.at()).Size(), shape.Size()
 		for i := range r.schedule.Local.Replicas { // without what lies past the end
 			call.OutCounts = append(call.OutCounts, max(min(whole-i*part, part), 0))
 		}
@@ -289,7 +276,7 @@ func (r *run) across(in schedule.Instr, a *ir.Exchange) error {
 	}
 	start := time.Now()
 	handle := end.Start(call)
-	if shared && a.How != ir.AllReduceOf {
+	if shared && how != ir.AllReduceOf {
 		h.sends = append(h.sends, handle)
 	}
 	r.did(trace.Event{Kind: trace.Launch, Op: call.Op.String(), Name: in.Op.String(), Start: begun})
@@ -305,7 +292,7 @@ func (r *run) across(in schedule.Instr, a *ir.Exchange) error {
 		if b != nil {
 			return b, nil
 		}
-		return r.device.backend.BufferFromFlatData(0, to, out.Shape)
+		return r.device.backend.BufferFromFlatData(0, to, shape)
 	})
 	return r.meter.add(r.values[at].use, out.Bytes())
 }

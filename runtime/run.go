@@ -51,10 +51,9 @@ func (h *held) sending() bool {
 // run is one device in one step.
 type run struct {
 	*step
-	id      int // its rank
-	local   int // its index among the worker's devices
-	replica int // its model replica
-	place   int // its index among the devices of the model replica
+	id    int // its rank
+	local int // its index among the worker's devices
+	seat
 	device  *device
 	values  map[schedule.Slot]*held
 	outbox  []*held        // what others still read, and nobody here needs
@@ -69,8 +68,7 @@ type run struct {
 
 func newRun(s *step, local int) *run {
 	id := s.first + local
-	replica, place := s.seat(id)
-	r := &run{step: s, id: id, local: local, replica: replica, place: place, device: s.devices[local], values: map[schedule.Slot]*held{}, host: map[*ir.Value]*hostBuffer{},
+	r := &run{step: s, id: id, local: local, seat: s.seat(id), device: s.devices[local], values: map[schedule.Slot]*held{}, host: map[*ir.Value]*hostBuffer{},
 		pending: make([]*merging, len(s.schedule.Buckets)), scattered: make([]*scattering, len(s.schedule.Buckets)),
 		meter: &meter{device: id, limit: s.opts.Memory}}
 	return r
@@ -96,7 +94,7 @@ func (r *run) list() (err error) {
 	for _, x := range r.schedule.Variables {
 		i := r.param[x.Param]
 		if shards := r.shards[i]; shards != nil && shards[r.local] != nil {
-			slot := schedule.Slot{Value: x.At(r.place), Micro: schedule.Once}
+			slot := schedule.Slot{Value: x.Param, Micro: schedule.Once}
 			if x.Host {
 				r.host[slot.Value] = shards[r.local].(*hostBuffer)
 				continue
@@ -214,7 +212,8 @@ func meets(p *schedule.Program, in schedule.Instr) bool {
 	case schedule.Merge, schedule.Wait:
 		return p.Buckets[in.Bucket].Parts
 	case schedule.Exchange:
-		return in.Op.Attrs.(*ir.Exchange).Replicas
+		axis, _ := in.Op.Change()
+		return axis == ir.Replicas
 	}
 	return false
 }
@@ -259,8 +258,9 @@ func (r *run) input(v *ir.Value, in schedule.Instr) (b compute.Buffer, owned boo
 	case *ir.Instance:
 		b, err = scalar(r.device.backend, []uint64{uint64(r.instance(r.replica, in.Micro))}, dtypes.Uint64)
 		return b, true, err
-	case *ir.Replica:
-		b, err = scalar(r.device.backend, []int32{int32(r.replica)}, dtypes.Int32)
+	case *ir.Position:
+		at := r.at().At(v.Op.Attrs.(*ir.Position).Axis)
+		b, err = scalar(r.device.backend, []int32{int32(at)}, dtypes.Int32)
 		return b, true, err
 	case *ir.InstanceCount:
 		b, err = scalar(r.device.backend, []float32{float32(r.deal.total())}, dtypes.Float32)
@@ -288,13 +288,13 @@ func (r *run) view(v *ir.Value, micro int) (h *held, flat any, shared bool, err 
 	if h, err = r.value(r.slot(v, micro)); err != nil {
 		return nil, nil, false, err
 	}
-	flat, shared, err = hostView(r.device.backend, h.Buffer, v.Shape)
+	flat, shared, err = hostView(r.device.backend, h.Buffer, v.LocalShape(r.at()))
 	return h, flat, shared, err
 }
 
 // slot is where a value is kept: variables are there once.
 func (r *run) slot(v *ir.Value, micro int) schedule.Slot {
-	if _, isParam := r.param[v]; isParam && !r.isInput[v] || v.IsPart() {
+	if _, isParam := r.param[v]; isParam && !r.isInput[v] {
 		micro = schedule.Once
 	}
 	return schedule.Slot{Value: v, Micro: micro}
@@ -358,13 +358,13 @@ func (r *run) take(at schedule.Slot) (compute.Buffer, bool, error) {
 		r.forget(at)
 		return h.Buffer, true, nil
 	}
-	flat, err := toHost(h, at.Value.Shape)
+	flat, err := toHost(h, at.Value.LocalShape(r.at()))
 	if err != nil {
 		return nil, false, err
 	}
 	delete(r.values, at)
 	r.outbox = append(r.outbox, h)
-	b, err := r.device.backend.BufferFromFlatData(0, flat, at.Value.Shape)
+	b, err := r.device.backend.BufferFromFlatData(0, flat, at.Value.LocalShape(r.at()))
 	return b, true, err
 }
 
@@ -419,7 +419,7 @@ func (r *run) accumulate(in schedule.Instr) error {
 	if !bucket.How.Adds() {
 		return nil // all are kept, until they are merged
 	}
-	values, _ := bucket.At(r.place)
+	values, _ := bucket.Values()
 	if _, begun := r.values[schedule.Slot{Value: values[0], Micro: schedule.Once}]; !begun {
 		for _, v := range values {
 			b, _, err := r.take(schedule.Slot{Value: v, Micro: in.Micro})

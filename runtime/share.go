@@ -53,8 +53,8 @@ func (b *Buffer) bring() (err error) {
 // each other who that is.
 func (s *step) share(b *Buffer, output int, home schedule.Variable) {
 	name := fmt.Sprintf("output %d of training program %d", output, s.opts.Number) // paths of metrics differ between workers
-	if home.Shards == nil {
-		owner, all := s.owners(home.Places)
+	if !home.Param.IsPlaced() {
+		owner, all := s.owners(home.Places, nil)
 		if s.job == nil || all {
 			return
 		}
@@ -67,23 +67,36 @@ func (s *step) share(b *Buffer, output int, home schedule.Variable) {
 		return
 	}
 	var withdraw []func()
-	for i, v := range home.Shards {
-		if _, ok := v.Op.Attrs.(*ir.PartOf); ok {
-			withdraw = append(withdraw, s.shareParts(b, name, v, home.Places[i])...)
-			continue
-		}
-		a := v.Op.Attrs.(*ir.ShardOf)
-		p := piece{rows: rows{dim: a.Dim, start: a.Start, size: a.Size}, local: slices.IndexFunc(s.runs, func(r *run) bool { return r.place == home.Places[i] })}
-		if owner, all := s.owners(home.Places[i : i+1]); s.job != nil && !all {
-			s.job.Sharing()
-			part := fmt.Sprintf("part %d of %s", i, name)
-			if p.local < 0 {
-				p.remote = &remote{owner[0], part, s.count}
-			} else if owner[0] == s.job.Worker {
-				withdraw = append(withdraw, s.job.Offer(part, s.count, b.readPart(p)))
+	place := home.Places[0]
+	replicas := 1 // that have different parts
+	if home.Param.On(ir.Replicas).Kind == ir.Flat {
+		replicas = s.schedule.Local.Replicas
+	}
+	for position := range s.schedule.Groups[place] {
+		for replica := range replicas {
+			at := seat{replica, place, position}
+			p := piece{local: slices.IndexFunc(s.runs, func(r *run) bool {
+				return r.place == place && r.position == position && (r.replica == replica || replicas == 1)
+			})}
+			p.rows, _ = rowsOf(home.Param, at.at())
+			if slices.ContainsFunc(b.pieces, func(q piece) bool { return q.rows == p.rows }) {
+				continue // several devices of a model replica have the same
 			}
+			owner, all := s.owners([]int{place}, &position)
+			if replicas > 1 {
+				owner, all = []int{s.workerOf(s.rank(at))}, s.job == nil || len(s.job.Devices) == 1
+			}
+			if s.job != nil && !all {
+				s.job.Sharing()
+				part := fmt.Sprintf("part %d of rows %d of %s", p.part, p.start, name)
+				if p.local < 0 {
+					p.remote = &remote{owner[0], part, s.count}
+				} else if owner[0] == s.job.Worker {
+					withdraw = append(withdraw, s.job.Offer(part, s.count, b.readPart(p)))
+				}
+			}
+			b.pieces = append(b.pieces, p)
 		}
-		b.pieces = append(b.pieces, p)
 	}
 	b.withdraw = func() {
 		for _, w := range withdraw {
@@ -92,35 +105,15 @@ func (s *step) share(b *Buffer, output int, home schedule.Variable) {
 	}
 }
 
-// shareParts does so for what the model replicas have of what the device at a place would have without the others.
-func (s *step) shareParts(b *Buffer, name string, v *ir.Value, place int) (withdraw []func()) {
-	n := s.schedule.Local.Replicas
-	for replica := range n {
-		p := piece{local: slices.IndexFunc(s.runs, func(r *run) bool { return r.place == place && r.replica == replica })}
-		p.rows, _ = rowsOfPart(v, replica, n)
-		if slices.ContainsFunc(b.pieces, func(q piece) bool { return q.rows == p.rows }) {
-			continue // several devices of a model replica have the same
-		}
-		if s.job != nil && len(s.job.Devices) > 1 {
-			s.job.Sharing()
-			part := fmt.Sprintf("part %d of rows %d of %s", replica, p.start, name)
-			if p.local < 0 {
-				p.remote = &remote{s.workerOf(s.schedule.Ranks[replica][place]), part, s.count}
-			} else {
-				withdraw = append(withdraw, s.job.Offer(part, s.count, b.readPart(p)))
-			}
-		}
-		b.pieces = append(b.pieces, p)
-	}
-	return withdraw
-}
-
-// owners are the workers that have one of the places, in the order of model replicas; all tells whether that is every worker.
-func (s *step) owners(places []int) (workers []int, all bool) {
-	for _, ranks := range s.schedule.Ranks {
+// owners are the workers that have a device of the places, or that at a position of them, in the order of model replicas; all tells
+// whether that is every worker.
+func (s *step) owners(places []int, position *int) (workers []int, all bool) {
+	for replica := range s.schedule.Ranks {
 		for _, place := range places {
-			if w := s.workerOf(ranks[place]); !slices.Contains(workers, w) {
-				workers = append(workers, w)
+			for i, rank := range s.ranks(replica, place) {
+				if w := s.workerOf(rank); (position == nil || i == *position) && !slices.Contains(workers, w) {
+					workers = append(workers, w)
+				}
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/easyparallel/epl/comm"
 	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/trace"
@@ -92,8 +93,7 @@ func NewStepper(p *ir.Program, s *schedule.Program, data *Data, stats *Stats, op
 		x.world, x.first = x.job.World, x.job.First()
 	}
 	for d, backend := range data.devices {
-		_, place := x.seat(x.first + d)
-		dev, err := x.compile(backend, place)
+		dev, err := x.compile(backend, x.seat(x.first+d))
 		if err != nil {
 			return nil, errors.WithMessagef(err, "device %d", x.first+d)
 		}
@@ -102,14 +102,36 @@ func NewStepper(p *ir.Program, s *schedule.Program, data *Data, stats *Stats, op
 	return x, nil
 }
 
-// seat is the model replica of a rank, and its place in it; -1 if it has nothing to do.
-func (x *Stepper) seat(rank int) (replica, place int) {
+// seat is where a device is: its model replica, its place in it, and its position among the devices of the place.
+type seat struct{ replica, place, position int }
+
+// at are the coordinates of the device in the mesh of its place.
+func (s seat) at() ir.Coordinates { return ir.Coordinates{s.replica, s.position} }
+
+// seat is that of a rank; its place is -1 if the device has nothing to do.
+func (x *Stepper) seat(rank int) seat {
 	for r, ranks := range x.schedule.Ranks {
-		if p := slices.Index(ranks, rank); p >= 0 {
-			return r, p
+		device := slices.Index(ranks, rank)
+		for place, group := range x.schedule.Groups {
+			if p := slices.Index(group, device); device >= 0 && p >= 0 {
+				return seat{r, place, p}
+			}
 		}
 	}
-	return -1, -1
+	return seat{-1, -1, -1}
+}
+
+// rank is the device at a seat.
+func (x *Stepper) rank(s seat) int {
+	return x.schedule.Ranks[s.replica][x.schedule.Groups[s.place][s.position]]
+}
+
+// ranks are the devices of a place, in a model replica.
+func (x *Stepper) ranks(replica, place int) (ranks []int) {
+	for _, device := range x.schedule.Groups[place] {
+		ranks = append(ranks, x.schedule.Ranks[replica][device])
+	}
+	return ranks
 }
 
 // workerOf is the worker of a rank.
@@ -123,23 +145,23 @@ func (x *Stepper) workerOf(rank int) int {
 // feeder is the worker that feeds a model replica: that of its first device.
 func (x *Stepper) feeder(replica int) int { return x.workerOf(x.schedule.Ranks[replica][0]) }
 
-// compile makes the segments of a place run on a device.
-func (x *Stepper) compile(b compute.Backend, place int) (*device, error) {
+// compile makes the segments of a place run on a device of it.
+func (x *Stepper) compile(b compute.Backend, seat seat) (*device, error) {
 	dev := &device{backend: b, segments: make([]compute.Executable, len(x.schedule.Segments)),
 		adders: make([]compute.Executable, len(x.schedule.Buckets))}
 	for i, s := range x.schedule.Segments {
-		if s.Place != place {
+		if s.Place != seat.place {
 			continue
 		}
 		var err error
-		if dev.segments[i], err = emit.Segment(b, s.Segment); err != nil {
+		if dev.segments[i], err = emit.Segment(b, exec.Lower(s.Segment, seat.at())); err != nil {
 			return nil, err
 		}
 	}
 	for i, bucket := range x.schedule.Buckets {
-		if x.schedule.Local.MicroBatches > 1 && bucket.How.Adds() && slices.Contains(bucket.Places, place) {
+		if x.schedule.Local.MicroBatches > 1 && bucket.How.Adds() && bucket.Place == seat.place {
 			var err error
-			if dev.adders[i], err = adder(b, bucket); err != nil {
+			if dev.adders[i], err = adder(b, bucket, seat.at()); err != nil {
 				return nil, err
 			}
 		}
@@ -148,12 +170,12 @@ func (x *Stepper) compile(b compute.Backend, place int) (*device, error) {
 }
 
 // adder adds a bucket's values to those before, which it replaces.
-func adder(b compute.Backend, bucket schedule.Bucket) (compute.Executable, error) {
+func adder(b compute.Backend, bucket schedule.Bucket, at ir.Coordinates) (compute.Executable, error) {
 	p := ir.NewProgram("accumulate")
 	for i, m := range bucket.Merges {
-		shape := m.Inputs[0].Shape
+		shape := m.Inputs[0].LocalShape(at)
 		if bucket.Parts {
-			shape = m.Outputs[0].Shape
+			shape = m.Outputs[0].LocalShape(at)
 		}
 		var operands []*ir.Value
 		for _, name := range []string{"sum", "next"} {
@@ -332,14 +354,13 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 		}
 		s.shards[i] = make([]compute.Buffer, len(s.devices))
 		for d := range s.devices {
-			replica, place := s.seat(s.first + d)
-			v := homes[s.program.Main.Params[i]].At(place)
-			if v == nil {
+			seat, home := s.seat(s.first+d), homes[s.program.Main.Params[i]]
+			if !slices.Contains(home.Places, seat.place) {
 				continue
 			}
 			var err error
-			part, shared := rowsOfPart(v, replica, s.schedule.Local.Replicas)
-			switch host := homes[s.program.Main.Params[i]].Host; {
+			part, shared := rowsOf(home.Param, seat.at())
+			switch host := home.Host; {
 			case host && shared:
 				s.shards[i][d], err = b.onHost(d, &part)
 			case host:
@@ -382,13 +403,12 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 func (s *step) away(buffers []*Buffer, homes map[*ir.Value]schedule.Variable) (away []*Buffer) {
 	for i, b := range buffers {
 		for d := range s.devices {
-			replica, place := s.seat(s.first + d)
-			v := homes[s.program.Main.Params[i]].At(place)
-			if v == nil {
+			seat, home := s.seat(s.first+d), homes[s.program.Main.Params[i]]
+			if !slices.Contains(home.Places, seat.place) {
 				continue
 			}
 			var want *rows
-			if part, shared := rowsOfPart(v, replica, s.schedule.Local.Replicas); shared {
+			if part, shared := rowsOf(home.Param, seat.at()); shared {
 				want = &part
 			}
 			if b.away(d, want) {
@@ -586,7 +606,7 @@ func (s *step) update(b *Buffer, home schedule.Variable) error {
 	b.equal = s.program.IsTraining()
 	b.shape = home.Param.Shape
 	to := b.shards
-	if home.Shards != nil {
+	if home.Param.IsPlaced() {
 		b.shards, b.parts, b.rows = nil, make([]compute.Buffer, len(s.runs)), make([]rows, len(s.runs))
 		to = b.parts
 	}
@@ -600,8 +620,8 @@ func (s *step) update(b *Buffer, home schedule.Variable) error {
 			if to[d], err = take(home.Updates[at]); err != nil {
 				return err
 			}
-			if home.Shards != nil {
-				b.rows[d], _ = rowsOfPart(home.Shards[at], r.replica, s.schedule.Local.Replicas)
+			if b.parts != nil {
+				b.rows[d], _ = rowsOf(home.Param, r.at())
 			}
 		}
 	}

@@ -86,12 +86,14 @@ func (r *run) remember(live schedule.Bytes) {
 }
 
 // flow names a value on its way, by its transfer, or what else tags it.
-func (r *run) flow(tag, micro int) string { return fmt.Sprintf("%d/%d/%d", r.replica, tag, micro) }
+func (r *run) flow(tag, micro, from, to int) string {
+	return fmt.Sprintf("%d/%d/%d/%d/%d", r.replica, tag, micro, from, to)
+}
 
 // opOf is how a bucket is merged; nothing if no other device takes part.
 func (r *run) opOf(b schedule.Bucket) string {
 	switch {
-	case b.How == ir.Check || len(r.schedule.Ranks)*len(b.Places) == 1:
+	case b.How == ir.Check || len(r.schedule.Ranks) == 1 && !b.Terms:
 		return ""
 	case b.Parts:
 		return comm.ReduceScatter.String()

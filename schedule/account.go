@@ -74,7 +74,7 @@ func newAccount(again func(keep bool) []*counter) *Account {
 	return a
 }
 
-// Profiles are what the segments need. plans are what devices plan for each; nil: they plan nothing.
+// Profiles are what the segments need on the first device of their place, which has most. plans are what devices plan for each; nil: they plan nothing.
 func (s *Program) Profiles(l *Ledger, plans []*Footprint) []*Profile {
 	profiles := make([]*Profile, len(s.Segments))
 	for i, x := range s.Segments {
@@ -82,7 +82,7 @@ func (s *Program) Profiles(l *Ledger, plans []*Footprint) []*Profile {
 		if plans != nil {
 			f = plans[i]
 		}
-		profiles[i] = l.Profile(x.Segment, f)
+		profiles[i] = l.Profile(x.First, f)
 	}
 	return profiles
 }
@@ -211,7 +211,7 @@ func (c *counter) segment(p *Profile, keeps func(input int) bool) {
 func (c *counter) put(at Slot) {
 	if !given(at.Value) && !c.have[at] {
 		c.have[at] = true
-		c.add(c.ledger.Use(at.Value), c.s.bytes(at.Value, c.place))
+		c.add(c.ledger.Use(at.Value), at.Value.Bytes())
 	}
 }
 
@@ -230,7 +230,7 @@ func (c *counter) gone(x outgoing) bool {
 	if c.sending(x.by) {
 		return false
 	}
-	c.add(c.ledger.Use(x.Value), -c.s.bytes(x.Value, c.place))
+	c.add(c.ledger.Use(x.Value), -x.Bytes())
 	return true
 }
 
@@ -256,7 +256,7 @@ func (c *counter) do(at int, step play.Step[event]) {
 	case Merge:
 		c.merge(in)
 	case Wait:
-		c.addAll(c.s.Pending(c.ledger, in.Bucket, c.place), -1)
+		c.addAll(c.s.Pending(c.ledger, in.Bucket), -1)
 	case Send:
 		if t := c.s.Transfers[in.Transfer]; !t.Input {
 			at := c.s.slot(t.Value, in.Micro)
@@ -265,23 +265,22 @@ func (c *counter) do(at int, step play.Step[event]) {
 	case Receive:
 		c.taken[step.Needs[0]] = taken{c.place, at}
 	case Exchange:
-		if a := in.Op.Attrs.(*ir.Exchange); a.Replicas && a.How == ir.AllGatherOf { // other model replicas read the part
-			part, whole := exchanged(in.Op, c.place)
-			at := c.s.slot(part, in.Micro)
-			c.sent[at] = append(c.sent[at], step.Needs...)
-			c.taken[step.Needs[0]] = taken{c.place, c.awaits(Slot{whole, in.Micro}) + 1}
+		if axis, how := in.Op.Change(); axis == ir.Replicas && how == ir.AllGatherOf { // other model replicas read the part
+			at, e := c.s.slot(in.Op.Inputs[0], in.Micro), event{-1 - c.place, c.at}
+			c.sent[at] = append(c.sent[at], e)
+			c.taken[e] = taken{c.place, c.awaits(Slot{in.Op.Outputs[0], in.Micro}) + 1}
 		}
 	}
-	for _, at := range c.s.makes(in, c.place) {
+	for _, at := range c.s.makes(in) {
 		c.put(at)
 	}
 	switch in.Kind {
 	case Wait:
 		if in.Micro != Once || !c.s.Buckets[in.Bucket].Parts {
-			c.add(ForCommunication, -c.s.MergeBuffers(in.Bucket, c.place, c.traffic))
+			c.add(ForCommunication, -c.s.MergeBuffers(in.Bucket, c.traffic))
 		}
 	case Exchange:
-		n := ExchangeBuffers(in.Op, c.place)
+		n := ExchangeBuffers(in.Op)
 		c.during(n)
 		c.sample(nil, n.Peak)
 	}
@@ -294,7 +293,7 @@ func (c *counter) do(at int, step play.Step[event]) {
 func (c *counter) awaits(at Slot) int {
 	list := c.s.Places[c.place]
 	for i := c.at + 1; i < len(list); i++ {
-		if slices.Contains(c.s.uses(list[i], c.place), at) || slices.Contains(list[i].Frees, at) {
+		if slices.Contains(c.s.uses(list[i]), at) || slices.Contains(list[i].Frees, at) {
 			return i
 		}
 	}
@@ -323,7 +322,7 @@ func (c *counter) accumulate(in Instr) {
 	if !b.How.Adds() {
 		return
 	}
-	values, _ := b.At(c.place)
+	values, _ := b.Values()
 	for _, v := range values {
 		c.drop(Slot{v, in.Micro})
 		c.put(Slot{v, Once})
@@ -334,8 +333,8 @@ func (c *counter) accumulate(in Instr) {
 // come in every micro-batch, and are added up.
 func (c *counter) merge(in Instr) {
 	b := c.s.Buckets[in.Bucket]
-	values, _ := b.At(c.place)
-	copies := c.s.MergeBuffers(in.Bucket, c.place, c.traffic)
+	values, _ := b.Values()
+	copies := c.s.MergeBuffers(in.Bucket, c.traffic)
 	if b.Parts {
 		c.add(ForCommunication, copies)
 	}
@@ -347,31 +346,31 @@ func (c *counter) merge(in Instr) {
 		}
 	}
 	if !b.Parts {
-		c.addAll(c.s.Pending(c.ledger, in.Bucket, c.place), 1)
+		c.addAll(c.s.Pending(c.ledger, in.Bucket), 1)
 		c.add(ForCommunication, copies)
 	}
 }
 
-// Pending is what a bucket's values take on a place while they are merged, besides copies.
-func (s *Program) Pending(l *Ledger, bucket, place int) (n Bytes) {
+// Pending is what a bucket's values take while they are merged, besides copies.
+func (s *Program) Pending(l *Ledger, bucket int) (n Bytes) {
 	b := s.Buckets[bucket]
-	in, _ := b.At(place)
+	in, _ := b.Values()
 	for _, v := range in {
 		if (b.How.Adds() || b.How == ir.First) && !b.Parts {
-			n[l.Use(v)] += s.bytes(v, place)
+			n[l.Use(v)] += v.Bytes()
 		}
 	}
 	return n
 }
 
 // MergeBuffers are the copies that a bucket's values travel in, until they are merged.
-func (s *Program) MergeBuffers(bucket, place int, t Traffic) (bytes int64) {
+func (s *Program) MergeBuffers(bucket int, t Traffic) (bytes int64) {
 	b := s.Buckets[bucket]
-	in, out := b.At(place)
+	in, out := b.Values()
 	if b.Parts { // laid out by model replica, and what this one gets
 		n := int64(s.Local.Replicas)
 		for _, v := range out {
-			bytes += s.bytes(v, place) * (n + 1)
+			bytes += v.Bytes() * (n + 1)
 		}
 		if t.Half && in[0].Shape.DType == dtypes.Float32 { // half of that, and what it is made of when all know how large it is
 			bytes = bytes/2 + bytes/(n+1)*n
@@ -380,14 +379,14 @@ func (s *Program) MergeBuffers(bucket, place int, t Traffic) (bytes int64) {
 	}
 	small, packed := 0, int64(0)
 	for i, v := range in {
-		n := s.bytes(v, place)
+		n := v.Bytes()
 		switch {
 		case b.How == ir.Concat:
-			bytes += s.bytes(out[i], place)
+			bytes += out[i].Bytes()
 		case b.How == ir.Agree:
 			bytes += n * int64(s.Local.Instances())
 		case b.How != ir.First:
-			if t.Half && v.Shape.DType == dtypes.Float32 && b.Merges[i].Phase == ir.Backward && s.Local.Replicas*len(b.Places) > 1 {
+			if t.Half && v.Shape.DType == dtypes.Float32 && b.Merges[i].Phase == ir.Backward && (s.Local.Replicas > 1 || b.Terms) {
 				n /= 2
 				bytes += n
 			}
@@ -405,15 +404,18 @@ func (s *Program) MergeBuffers(bucket, place int, t Traffic) (bytes int64) {
 
 // ExchangeBuffers are the copies that a collective makes: parts along a dim that do not lie one after the other are put in
 // order before they travel, or after.
-func ExchangeBuffers(op *ir.Op, place int) (n Need) {
-	a := op.Attrs.(*ir.Exchange)
-	in, out := exchanged(op, place)
-	var bytes int64
-	if a.How == ir.ReduceScatterOf || a.How == ir.AllToAllOf {
-		bytes += scattered(in, a.Split)
+func ExchangeBuffers(op *ir.Op) (n Need) {
+	in, out := op.Inputs[0], op.Outputs[0]
+	axis, how := op.Change()
+	if axis == ir.Replicas {
+		return n
 	}
-	if a.How == ir.AllGatherOf || a.How == ir.AllToAllOf {
-		bytes += scattered(out, a.Dim)
+	var bytes int64
+	if how == ir.ReduceScatterOf || how == ir.AllToAllOf {
+		bytes += scattered(in, out.On(axis).Dim)
+	}
+	if how == ir.AllGatherOf || how == ir.AllToAllOf {
+		bytes += scattered(out, in.On(axis).Dim)
 	}
 	n.Peak[ForCommunication], n.Most[ForCommunication] = bytes, bytes
 	return n
@@ -421,7 +423,7 @@ func ExchangeBuffers(op *ir.Op, place int) (n Need) {
 
 // scattered is the size of a value, unless its parts along a dim lie one after the other.
 func scattered(v *ir.Value, dim int) int64 {
-	if Leading(v.Shape, dim) {
+	if Leading(v.LocalShape(nil), dim) {
 		return 0
 	}
 	return v.Bytes()

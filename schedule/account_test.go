@@ -158,7 +158,7 @@ func TestWhatIsSentAgainCountsAgain(t *testing.T) {
 	there, back := Slot{v, Once}, Slot{w, Once}
 	s.Segments, s.Buckets, s.Results = nil, nil, nil
 	s.Variables = []Variable{{Param: v, Places: []int{0}, Host: true}, {Param: w, Places: []int{1}}}
-	s.Transfers = []Transfer{{Value: v, To: 1, Once: true}, {Value: w, From: 1, Once: true}}
+	s.Transfers = []Transfer{{Value: v, Into: v, To: 1, Once: true}, {Value: w, Into: w, From: 1, Once: true}}
 	load, send := Instr{Kind: Load, Value: v, Micro: Once}, Instr{Kind: Send, Micro: Once, Frees: []Slot{there}}
 	take := Instr{Kind: Receive, Micro: Once, Frees: []Slot{there}}
 	s.Places = [][]Instr{

@@ -35,7 +35,7 @@ func (b *builder) gatherAhead(place int) {
 func (b *builder) toHost() {
 	for i := range b.s.Variables {
 		x := &b.s.Variables[i]
-		x.Host = b.offloaded[x.Param] && x.Param.Bytes() >= smallest && !slices.ContainsFunc(x.Updates, func(v *ir.Value) bool { return v.Op.IsLeaf() })
+		x.Host = b.offloaded[x.Param] && x.Param.Shape.ByteSize() >= smallest && !slices.ContainsFunc(x.Updates, func(v *ir.Value) bool { return v.Op.IsLeaf() })
 	}
 }
 
@@ -46,7 +46,7 @@ func (b *builder) offload(place int) {
 	hosted, stores := map[*ir.Value]int{}, map[*ir.Value]bool{}
 	for n, x := range b.s.Variables {
 		if i := slices.Index(x.Places, place); i >= 0 && x.Host {
-			hosted[x.at(i)] = n
+			hosted[x.Param] = n
 			if x.Updates != nil {
 				stores[x.Updates[i]] = true
 			}
@@ -64,7 +64,7 @@ func (b *builder) offload(place int) {
 		if in.Kind == Run {
 			last, runs = i, runs+1
 		}
-		for _, x := range b.s.uses(in, place) {
+		for _, x := range b.s.uses(in) {
 			if _, ok := hosted[x.Value]; ok {
 				if was, ok := used[x.Value]; !ok || here-was > near {
 					loads[at] = append(loads[at], x.Value)
@@ -80,7 +80,7 @@ func (b *builder) offload(place int) {
 			l = append(l, Instr{Kind: Load, Value: v, Micro: Once})
 		}
 		l = append(l, in)
-		for _, at := range b.s.makes(in, place) {
+		for _, at := range b.s.makes(in) {
 			if at.Micro == Once && stores[at.Value] {
 				l = append(l, Instr{Kind: Store, Value: at.Value, Micro: Once})
 			}

@@ -14,69 +14,49 @@ func pipelineOfSplits(t testing.TB, stages, devices, layers, micro int) *ir.Prog
 	t.Helper()
 	var head, vars, params, ops, apply, updates strings.Builder
 	fmt.Fprintf(&head, "program \"splits\"\ninstances 1 %d\n", micro)
-	n := 1
-	op := func(w *strings.Builder, what, shape, phase string, stage, device int) string {
+	n := 2 // the input and the position are there
+	op := func(w *strings.Builder, what, shape, phase string, stage int) string {
 		v := fmt.Sprintf("%%%d", n)
 		n++
-		fmt.Fprintf(w, "  %s = %s -> %s : %s taskgraph %d place %d\n", v, what, shape, phase, stage, stage*devices+device)
+		fmt.Fprintf(w, "  %s = %s -> %s : %s taskgraph %d place %d\n", v, what, shape, phase, stage, stage)
 		return v
 	}
-	const shape = "float32[64]"
-	allReduce := func(in []string, phase string, stage int) (out []string) {
-		var places []string
-		for d := range devices {
-			places = append(places, fmt.Sprint(stage*devices+d))
-		}
-		v := op(&ops, fmt.Sprintf("Exchange(%s) {How: \"all-reduce\", Reduce: \"sum\", Places: [%s]}", strings.Join(in, ", "), strings.Join(places, ", ")),
-			strings.Join(strings.Split(strings.Repeat(shape+" ", devices-1)+shape, " "), ", "), phase, stage, 0)
-		for d := range devices {
-			out = append(out, fmt.Sprintf("%s.%d", v, d))
-		}
-		out[0] = v
-		return out
-	}
-	type layer struct{ weights, in []string }
+	const whole = "float32[64]"
+	rows := fmt.Sprintf("%s on model of %d sharded(0)", whole, devices)
+	type layer struct{ weight, in string }
 	var all []layer
-	x := strings.Fields(strings.Repeat("%0 ", devices))
+	x := "%0"
 	for s := range stages {
-		fmt.Fprintf(&head, "taskgraph %d \"stage %d\" replicate(%d)\n", s, s, devices)
+		fmt.Fprintf(&head, "taskgraph %d \"stage %d\" split(%d)\n", s, s, devices)
+		if s > 0 { // it comes from another stage
+			x = op(&ops, fmt.Sprintf("Reshard(%s)", x), whole, "forward varying", s)
+		}
 		for range layers {
-			l := layer{in: x}
-			var h []string
-			for d := range devices {
-				name := fmt.Sprintf("/w%d", n)
-				w := op(&params, fmt.Sprintf("Parameter() {Name: %q, Shape: %s}", name, shape), shape, "forward", s, d)
-				l.weights = append(l.weights, w)
-				h = append(h, op(&ops, fmt.Sprintf("Mul(%s, %s)", x[d], w), shape, "forward varying", s, d))
-			}
-			x = allReduce(h, "forward varying", s)
+			w := op(&params, fmt.Sprintf("Parameter() {Name: \"/w%d\", Shape: %s}", n, whole), rows, "forward", s)
+			l := layer{w, op(&ops, fmt.Sprintf("Reshard(%s, %%1)", x), rows, "forward varying", s)}
+			x = op(&ops, fmt.Sprintf("Reshard(%s)", op(&ops, fmt.Sprintf("Mul(%s, %s)", l.in, w), rows, "forward varying", s)), whole, "forward varying", s)
 			all = append(all, l)
 		}
 	}
 	last := stages - 1
-	loss := op(&ops, fmt.Sprintf("ReduceSum(%s)", x[0]), "float32[]", "forward varying", last, 0)
-	var g []string
-	for d := range devices {
-		g = append(g, op(&ops, fmt.Sprintf("Exp(%s)", x[d]), shape, "backward varying", last, d))
-	}
+	loss := op(&ops, fmt.Sprintf("ReduceSum(%s)", x), "float32[]", "forward varying", last)
+	g := op(&ops, fmt.Sprintf("Exp(%s)", x), whole, "backward varying", last)
 	var returns []string
 	for i := len(all) - 1; i >= 0; i-- {
-		s := i / layers
-		var h []string
-		for d, w := range all[i].weights {
-			gw := op(&ops, fmt.Sprintf("Mul(%s, %s)", g[d], all[i].in[d]), shape, "backward varying", s, d)
-			h = append(h, op(&ops, fmt.Sprintf("Mul(%s, %s)", g[d], w), shape, "backward varying", s, d))
-			merged := op(&ops, fmt.Sprintf("Merge(%s) {How: \"mean\"}", gw), shape, "backward", s, d)
-			update := op(&apply, fmt.Sprintf("Sub(%s, %s)", w, merged), shape, "apply", s, d)
-			fmt.Fprintf(&vars, "variable \"/v%s\" %s trainable update %s taskgraph %d\n", w[1:], w, update, s)
-			fmt.Fprintf(&updates, " update %s", w)
-			returns = append(returns, update)
+		s, l := i/layers, all[i]
+		if s < last && (i+1)%layers == 0 {
+			g = op(&ops, fmt.Sprintf("Reshard(%s)", g), whole, "backward varying", s)
 		}
-		if i > 0 {
-			g = allReduce(h, "backward varying", s)
-		}
+		mine := op(&ops, fmt.Sprintf("Reshard(%s, %%1)", g), rows, "backward varying", s)
+		gw := op(&ops, fmt.Sprintf("Mul(%s, %s)", mine, l.in), rows, "backward varying", s)
+		g = op(&ops, fmt.Sprintf("Reshard(%s)", op(&ops, fmt.Sprintf("Mul(%s, %s)", mine, l.weight), rows, "backward varying", s)), whole, "backward varying", s)
+		merged := op(&ops, fmt.Sprintf("Merge(%s) {How: \"mean\"}", gw), rows, "backward", s)
+		update := op(&apply, fmt.Sprintf("Sub(%s, %s)", l.weight, merged), rows, "apply", s)
+		fmt.Fprintf(&vars, "variable \"/v%s\" %s trainable update %s taskgraph %d\n", l.weight[1:], l.weight, update, s)
+		fmt.Fprintf(&updates, " update %s", l.weight)
+		returns = append(returns, update)
 	}
-	returns = append(returns, op(&apply, fmt.Sprintf("Merge(%s) {How: \"mean\"}", loss), "float32[]", "forward", last, 0))
+	returns = append(returns, op(&apply, fmt.Sprintf("Merge(%s) {How: \"mean\"}", loss), "float32[]", "forward", last))
 	for s := range stages {
 		fmt.Fprintf(&head, "stage taskgraph %d", s)
 		for d := range devices {
@@ -85,7 +65,8 @@ func pipelineOfSplits(t testing.TB, stages, devices, layers, micro int) *ir.Prog
 		head.WriteString("\n")
 	}
 	text := head.String() + vars.String() + "input %0\nloss " + loss + "\noutputs" + updates.String() + " result\nmain {\n" +
-		"  %0 = Parameter() {Name: \"arg0\", Shape: " + shape + "} -> " + shape + " : forward varying taskgraph 0\n" +
+		"  %0 = Parameter() {Name: \"arg0\", Shape: " + whole + "} -> " + whole + " : forward varying taskgraph 0\n" +
+		fmt.Sprintf("  %%1 = Position() {Axis: \"model\"} -> int32[] on model of %d each : forward\n", devices) +
 		params.String() + ops.String() + apply.String() + "  return " + strings.Join(returns, ", ") + "\n}"
 	p, err := ir.Parse(text)
 	if err == nil {
@@ -100,21 +81,17 @@ func pipelineOfSplits(t testing.TB, stages, devices, layers, micro int) *ir.Prog
 func BenchmarkPipelineOfSplits(b *testing.B) {
 	for _, devices := range []int{2, 8, 32} {
 		p := pipelineOfSplits(b, 4, devices, 6, 8)
-		ranks := make([]int, p.NumPlaces())
+		ranks := make([]int, 4*devices)
 		for i := range ranks {
 			ranks[i] = i
 		}
-		build := func() *Program {
-			s, err := Build(p, Options{MaxSplits: 5, Ranks: [][]int{ranks}})
-			if err != nil {
-				b.Fatal(err)
-			}
-			return s
-		}
-		s := build()
+		var s *Program
 		b.Run(fmt.Sprintf("build/%d", devices), func(b *testing.B) {
 			for b.Loop() {
-				build()
+				var err error
+				if s, err = Build(p, Options{MaxSplits: 5, Ranks: [][]int{ranks}}); err != nil {
+					b.Fatal(err)
+				}
 			}
 		})
 		b.Run(fmt.Sprintf("check/%d", devices), func(b *testing.B) {

@@ -2,12 +2,12 @@ package schedule
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/ir/analysis"
 )
@@ -41,7 +41,7 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 	stages := max(len(p.Stages), 1)
 	b := &builder{Index: analysis.Of(p), p: p, phases: o.Phases, kind: map[*ir.Op]TaskKind{}, order: map[*ir.Op]turn{},
 		offloaded: map[*ir.Value]bool{}, tasks: map[taskKey]*task{}, input: map[*ir.Value]bool{}, homes: map[*ir.Value][]int{}, trips: map[trip][]int{}, wanted: map[valueAt]bool{},
-		s: &Program{variable: map[*ir.Value]bool{}, Name: p.Name, Local: *p.Local, Ranks: o.Ranks,
+		s: &Program{variable: map[*ir.Value]bool{}, Name: p.Name, Local: *p.Local, Ranks: o.Ranks, Groups: p.Groups(),
 			Pipeline: Pipeline{Strategy: cmp.Or(o.Strategy, PreferBackward), Stages: stages, Groups: cmp.Or(o.Groups, stages), Micro: p.Local.MicroBatches}}}
 	order, err := b.s.Pipeline.Order()
 	if err != nil {
@@ -69,6 +69,9 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 		}
 	}
 	b.frees()
+	for _, s := range b.s.Segments {
+		s.First = exec.Lower(s.Segment, nil)
+	}
 	return b.s, b.s.Check()
 }
 
@@ -98,8 +101,11 @@ func (b *builder) single() bool { return b.s.Pipeline.Stages == 1 }
 
 // isGather tells whether the op makes a whole of a variable that model replicas share. It waits for nothing.
 func isGather(op *ir.Op) bool {
-	a, ok := op.Attrs.(*ir.Exchange)
-	return ok && a.Replicas && op.Inputs[0].Op.IsLeaf()
+	if !op.IsExchange() || !op.Inputs[0].Op.IsLeaf() {
+		return false
+	}
+	axis, _ := op.Change()
+	return axis == ir.Replicas
 }
 
 // read notes what is needed to know of every op.
@@ -110,9 +116,6 @@ func (b *builder) read() {
 	for _, x := range b.p.Variables {
 		b.s.variable[x.Param] = true
 		b.offloaded[x.Param] = x.Trainable || x.Update != nil && x.Update.Op.Phase == ir.Apply
-		for _, v := range x.Shards {
-			b.s.variable[v] = true
-		}
 	}
 	for _, op := range slices.Backward(b.p.Main.Ops) {
 		if b.PerInstance(op) {
@@ -169,18 +172,20 @@ func (b *builder) kindOf(op *ir.Op) TaskKind {
 // buckets groups the merges by the places that have them. Gradients come first, in the order in which backward computes
 // them; then everything else, by the way it is merged.
 func (b *builder) buckets(maxSplits int) error {
-	var groups []string
-	where := map[string][]int{}
-	gradients, others := map[string][]*ir.Op{}, map[string][]*ir.Op{}
+	type family struct {
+		place int
+		terms bool
+	}
+	var families []family
+	gradients, others := map[family][]*ir.Op{}, map[family][]*ir.Op{}
 	for _, op := range b.p.Main.Ops {
 		m, ok := op.Attrs.(*ir.Merge)
 		if !ok {
 			continue
 		}
-		key := fmt.Sprint(op.Places())
-		if where[key] == nil {
-			where[key] = op.Places()
-			groups = append(groups, key)
+		key := family{op.Place, op.Inputs[0].On(ir.Model).Kind == ir.Partial}
+		if !slices.Contains(families, key) {
+			families = append(families, key)
 		}
 		if op.Phase == ir.Backward && m.How.Adds() && !m.Worker {
 			gradients[key] = append(gradients[key], op)
@@ -188,32 +193,32 @@ func (b *builder) buckets(maxSplits int) error {
 			others[key] = append(others[key], op)
 		}
 	}
-	slices.SortStableFunc(groups, func(x, y string) int { return slices.Compare(where[x], where[y]) })
-	for _, key := range groups {
+	slices.SortStableFunc(families, func(x, y family) int { return x.place - y.place })
+	for _, key := range families {
 		of := func(merges []*ir.Op, like Bucket) []*ir.Op {
 			return slices.DeleteFunc(slices.Clone(merges), func(op *ir.Op) bool {
 				m := op.Attrs.(*ir.Merge)
-				return m.How != like.How || m.Worker != like.Worker || m.Parts != like.Parts
+				return m.How != like.How || m.Worker != like.Worker || op.Outputs[0].On(ir.Replicas).Kind == ir.Flat != like.Parts
 			})
 		}
 		add := func(merges []*ir.Op, splits map[dtypes.DType]int, like Bucket) {
 			for _, group := range fuse(merges, splits) {
-				like.Places, like.Merges = where[key], group
+				like.Place, like.Terms, like.Merges = key.place, key.terms, group
 				b.s.Buckets = append(b.s.Buckets, like)
 			}
 		}
 		slices.SortStableFunc(gradients[key], func(x, y *ir.Op) int { return cmp.Compare(b.Position(x.Inputs[0].Op), b.Position(y.Inputs[0].Op)) })
 		kinds := []Bucket{{How: ir.Mean, Parts: true}, {How: ir.Sum, Parts: true}, {How: ir.Mean}, {How: ir.Sum}}
-		families := make([][]*ir.Op, len(kinds))
+		byKind := make([][]*ir.Op, len(kinds))
 		for i, kind := range kinds {
-			families[i] = of(gradients[key], kind)
+			byKind[i] = of(gradients[key], kind)
 		}
-		splits, err := share(families, maxSplits)
+		splits, err := share(byKind, maxSplits)
 		if err != nil {
 			return err
 		}
 		for i, kind := range kinds {
-			add(families[i], splits[i], kind)
+			add(byKind[i], splits[i], kind)
 		}
 		for _, kind := range []Bucket{{How: ir.Mean}, {How: ir.Sum}, {How: ir.Mean, Worker: true}, {How: ir.Sum, Worker: true}} {
 			add(of(others[key], kind), nil, kind)

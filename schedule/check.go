@@ -10,12 +10,11 @@ import (
 
 // Check plays the lists of a model replica through without computing anything, until each is at its end, or all wait for each
 // other. Every value is there when it is used and not after it was freed, every send has its receive in the same order, every
-// bucket is complete when it is merged, is merged once and waited for, places that merge together do so in the same order, and
-// all that does not stay is freed.
+// bucket is complete when it is merged, is merged once and waited for, and all that does not stay is freed.
 func (p *Program) Check() error {
 	c := &checker{p: p, sent: make([][]int, len(p.Transfers)), received: make([]int, len(p.Transfers))}
 	for range p.Places {
-		c.lists = append(c.lists, checked{map[Slot]bool{}, map[int]Kind{}, map[int]int{}, nil})
+		c.lists = append(c.lists, checked{map[Slot]bool{}, map[int]Kind{}, map[int]int{}})
 	}
 	p.residents(func(list int, at Slot) { c.lists[list].have[at] = true })
 	stops, err := p.play(c)
@@ -35,10 +34,9 @@ type checker struct {
 
 // checked is the state of one list.
 type checked struct {
-	have   map[Slot]bool
-	state  map[int]Kind // of buckets. Run: nothing yet; Merge: started; Wait: done
-	parts  map[int]int  // of buckets: micro-batches accumulated
-	merges []int        // buckets of several places, in the order in which they are merged
+	have  map[Slot]bool
+	state map[int]Kind // of buckets. Run: nothing yet; Merge: started; Wait: done
+	parts map[int]int  // of buckets: micro-batches accumulated
 }
 
 // Arrive finds what is used or waited for, and is not there.
@@ -53,7 +51,7 @@ func (c *checker) Arrive(list, at int, _ play.Step[event]) error {
 			return errors.Errorf("bucket %d is waited for but not being merged", in.Bucket)
 		}
 	}
-	for _, x := range c.p.uses(in, list) {
+	for _, x := range c.p.uses(in) {
 		if !given(x.Value) && !c.lists[list].have[x] {
 			return errors.Errorf("%s needs %s, which is not there", c.p.Text(in), x.Value)
 		}
@@ -82,6 +80,10 @@ func (c *checker) Do(list, at int, _ play.Step[event]) error {
 		if me.have[Slot{in.Value, Once}] {
 			return errors.Errorf("%s, but it is there", c.p.Text(in))
 		}
+	case Exchange:
+		if me.have[Slot{in.Op.Outputs[0], in.Micro}] {
+			return errors.Errorf("%s, but what comes of it is there", c.p.Text(in))
+		}
 	case Accumulate:
 		me.parts[in.Bucket]++
 	case Merge:
@@ -89,14 +91,12 @@ func (c *checker) Do(list, at int, _ play.Step[event]) error {
 		if c.p.Local.MicroBatches > 1 {
 			want = c.p.Local.MicroBatches
 		}
-		if b := c.p.Buckets[in.Bucket]; b.Parts { // those are merged by each place with its like
+		if c.p.Buckets[in.Bucket].Parts {
 			if me.parts[in.Bucket] != in.Micro {
 				return errors.Errorf("micro-batch %d of bucket %d is merged after %d others", in.Micro, in.Bucket, me.parts[in.Bucket])
 			}
 			me.parts[in.Bucket]++
 			want = me.parts[in.Bucket]
-		} else if len(b.Places) > 1 {
-			me.merges = append(me.merges, in.Bucket)
 		}
 		if me.state[in.Bucket] != Run || me.parts[in.Bucket] != want {
 			return errors.Errorf("bucket %d is merged twice, or with %d of %d micro-batches", in.Bucket, me.parts[in.Bucket], want)
@@ -108,7 +108,7 @@ func (c *checker) Do(list, at int, _ play.Step[event]) error {
 			me.state[in.Bucket] = Run
 		}
 	}
-	for _, x := range c.p.makes(in, list) {
+	for _, x := range c.p.makes(in) {
 		me.have[x] = true
 	}
 	for _, x := range in.Frees {
@@ -122,20 +122,17 @@ func (c *checker) Do(list, at int, _ play.Step[event]) error {
 
 // end tells whether all came to their end, and left nothing undone.
 func (c *checker) end(stops []play.Stop[event]) error {
-	ordered, undone := true, map[int]int{}
+	undone := map[int]int{}
 	for i, b := range slices.Backward(c.p.Buckets) {
-		for _, list := range b.Places {
-			if c.lists[list].state[i] != Wait {
-				undone[list] = i
-			}
+		if c.lists[b.Place].state[i] != Wait {
+			undone[b.Place] = i
 		}
 	}
-	for list, x := range c.lists {
+	for list := range c.lists {
 		if len(stops) > 0 && stops[0].List == list {
 			at := stops[0].At
 			return errors.Errorf("device %d waits forever at instruction %d, %s", list, at, c.p.Text(c.p.Places[list][at]))
 		}
-		ordered = ordered && slices.IsSorted(x.merges)
 		if i, ok := undone[list]; ok {
 			return errors.Errorf("bucket %d is never merged, or not waited for", i)
 		}
@@ -154,23 +151,10 @@ func (c *checker) end(stops []play.Stop[event]) error {
 			if len(left) == 0 {
 				break
 			}
-			for _, x := range slices.Concat(c.p.uses(in, list), c.p.makes(in, list)) {
+			for _, x := range slices.Concat(c.p.uses(in), c.p.makes(in)) {
 				if left[x] {
 					return errors.Errorf("device %d, instruction %d, %s: nobody frees %s after it", list, i, c.p.Text(in), x.Value)
 				}
-			}
-		}
-	}
-	if ordered {
-		return nil
-	}
-	for x := range c.lists {
-		for y := range x {
-			shared := func(list, other int) []int {
-				return slices.DeleteFunc(slices.Clone(c.lists[list].merges), func(b int) bool { return !slices.Contains(c.p.Buckets[b].Places, other) })
-			}
-			if a, b := shared(y, x), shared(x, y); !slices.Equal(a, b) {
-				return errors.Errorf("devices %d and %d merge buckets in different orders, %v and %v", y, x, a, b)
 			}
 		}
 	}

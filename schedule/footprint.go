@@ -24,7 +24,7 @@ type Life struct {
 func (p *Profile) plan(l *Ledger, s *ir.Segment, f *Footprint) {
 	p.planned = f
 	for _, v := range s.Outputs {
-		p.outputs = append(p.outputs, inputLife{use: l.Use(v), bytes: v.Bytes()})
+		p.outputs = append(p.outputs, inputLife{use: l.Use(s.Origin(v)), bytes: v.Bytes()})
 	}
 	steps := 0
 	for _, x := range f.Lives {
@@ -36,7 +36,7 @@ func (p *Profile) plan(l *Ledger, s *ir.Segment, f *Footprint) {
 		if x.Value == nil {
 			return ForTemporaries
 		}
-		return l.within(x.Value, false)
+		return l.within(s.Origin(x.Value), false)
 	}
 	for _, x := range f.Lives {
 		begins[x.From] = append(begins[x.From], x)

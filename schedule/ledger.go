@@ -141,8 +141,6 @@ func NewLedger(p *ir.Program) *Ledger {
 			use = ForOptimizer
 		}
 		l.set(use, x.Param, x.Update)
-		l.set(use, x.Shards...)
-		l.set(use, x.Copies...)
 	}
 	l.set(ForActivations, p.Inputs...)
 	for _, g := range p.Gradients {

@@ -17,15 +17,19 @@ func (b *builder) transfers() {
 	for _, t := range b.sortedTasks() {
 		for _, p := range t.pieces {
 			if p.exchange != nil {
-				in, _ := exchanged(p.exchange, t.place)
-				b.travel(in, t.place, false)
+				b.travel(p.exchange.Inputs[0], t.place, false)
 			}
 		}
 	}
 	for _, p := range b.apply {
 		if p.exchange != nil {
-			for i, place := range p.exchange.Places() {
-				b.travel(p.exchange.Inputs[i], place, true)
+			b.travel(p.exchange.Inputs[0], p.exchange.Place, true)
+		}
+	}
+	for place, vs := range b.wants {
+		for _, v := range vs {
+			if v.Op.IsTransfer() {
+				b.travel(v, place, true)
 			}
 		}
 	}
@@ -33,22 +37,28 @@ func (b *builder) transfers() {
 
 // trip names the transfers of a value.
 type trip struct {
-	value *ir.Value
+	value *ir.Value // as it is sent
 	once  bool
+}
+
+// sent is a value as the place has it that computes it: where it is brought to, it is another one if it is placed otherwise.
+func sent(v *ir.Value) *ir.Value {
+	if v.Op.IsTransfer() {
+		return v.Op.Inputs[0]
+	}
+	return v
 }
 
 // travel adds the transfer of a value to a place that reads it, in every micro-batch or once.
 func (b *builder) travel(v *ir.Value, to int, once bool) {
-	t := Transfer{Value: v, To: to}
+	t := Transfer{Value: sent(v), Into: v, To: to}
+	alone := len(b.s.Groups[to]) == 1
 	switch v.Op.Attrs.(type) {
-	case *ir.Instance, *ir.InstanceCount, *ir.Replica:
+	case *ir.Instance, *ir.InstanceCount, *ir.Position:
 		return
-	case *ir.ShardOf, *ir.PartOf: // of another stage, for what is computed from it there and here
-		t.From, t.Once = v.Op.Place, true
 	case *ir.Parameter:
 		if b.input[v] {
-			t.Input = true // from the first place
-			t.Start, t.Rows = b.rows(v, to)
+			t.Input, t.Into = true, b.rows(v, to) // from the first device
 			break
 		}
 		home := b.homes[v]
@@ -60,45 +70,37 @@ func (b *builder) travel(v *ir.Value, to int, once bool) {
 		if !once && !b.PerInstance(v.Op) || once && !b.Bound(v.Op) {
 			return // computed by the task itself
 		}
-		t.From, t.Once = v.Place(), once
+		t.From, t.Once = t.Value.Op.Place, once
 	}
-	if x := (trip{v, t.Once}); t.From != to && b.transfer(x, to) < 0 {
+	if x := (trip{t.Value, t.Once}); (t.From != to || t.Input && !alone) && b.transfer(x, v, to) < 0 {
 		b.trips[x] = append(b.trips[x], len(b.s.Transfers))
 		b.s.Transfers = append(b.s.Transfers, t)
 	}
 }
 
-// rows are those of a data input that a place reads, if it takes a slice of its first dim only; 0, 0: all.
-func (b *builder) rows(v *ir.Value, place int) (start, n int) {
-	limit := 0
+// rows are what the devices of a place read of a data input: rows of its first dim, if that is all they take.
+func (b *builder) rows(v *ir.Value, place int) *ir.Value {
+	var taken *ir.Value
 	for _, u := range b.Users(v) {
-		if !slices.Contains(u.Places(), place) {
+		if u.Place != place {
 			continue
 		}
-		a, ok := u.Attrs.(*ir.Slice)
-		if !ok {
-			return 0, 0
+		w := u.Outputs[0]
+		if p := w.On(ir.Model); !u.IsReshard() || p.Kind != ir.Sharded || p.Dim != 0 || taken != nil && taken.On(ir.Model) != p {
+			return v
 		}
-		for d, size := range v.Shape.Dimensions {
-			if a.Strides[d] != 1 || d > 0 && (a.Starts[d] != 0 || a.Limits[d] != size) {
-				return 0, 0
-			}
-		}
-		if limit == 0 || a.Starts[0] < start {
-			start = a.Starts[0]
-		}
-		limit = max(limit, a.Limits[0])
+		taken = w
 	}
-	if limit == 0 || limit-start == v.Shape.Dimensions[0] {
-		return 0, 0
+	if taken == nil {
+		return v
 	}
-	return start, limit - start
+	return taken
 }
 
-// transfer is the index of a value's transfer to a place; -1 if there is none.
-func (b *builder) transfer(x trip, to int) int {
+// transfer is the index of a trip to a place, where the value is needed as v; -1 if there is none.
+func (b *builder) transfer(x trip, v *ir.Value, to int) int {
 	for _, i := range b.trips[x] {
-		if b.s.Transfers[i].To == to {
+		if t := b.s.Transfers[i]; t.To == to && (t.Input || t.Into == v) {
 			return i
 		}
 	}
@@ -107,7 +109,7 @@ func (b *builder) transfer(x trip, to int) int {
 
 // lists makes the instructions of every place.
 func (b *builder) lists(order [][]Task) {
-	for place := range b.p.NumPlaces() {
+	for place := range b.s.Groups {
 		l := &lister{builder: b, place: place, have: map[Slot]bool{}}
 		l.sendAll(func(t Transfer) bool { return t.Once && t.Value.Op.IsLeaf() }, Once)
 		for _, x := range order[b.stageAt(place)%b.s.Pipeline.Groups] {
@@ -116,14 +118,14 @@ func (b *builder) lists(order [][]Task) {
 			}
 		}
 		for i, x := range b.s.Buckets {
-			if slices.Contains(x.Places, place) {
+			if x.Place == place {
 				if l.onWay != nil && l.onWay.Bucket == i {
 					l.finish()
 				}
-				if !x.Parts || len(x.Places) > 1 {
+				if !x.Parts || x.Terms {
 					l.add(Instr{Kind: Wait, Bucket: i, Micro: Once})
 				}
-				_, out := x.At(place)
+				_, out := x.Values()
 				for _, v := range out {
 					l.send(v, Once)
 				}
@@ -132,11 +134,16 @@ func (b *builder) lists(order [][]Task) {
 		for _, p := range b.apply {
 			switch {
 			case p.exchange != nil:
-				if slices.Contains(p.exchange.Places(), place) {
+				if p.exchange.Place == place {
 					l.exchange(p.exchange, Once)
 				}
 			case b.s.Segments[p.segment].Place == place:
 				l.run(p.segment, Once)
+			}
+		}
+		for _, v := range b.wants[place] {
+			if v.Op.IsTransfer() {
+				l.get(v, Once)
 			}
 		}
 		b.s.Places = append(b.s.Places, l.list)
@@ -214,10 +221,9 @@ func (l *lister) task(t *task, micro int) {
 
 // exchange does a collective, and sends what others need of it.
 func (l *lister) exchange(op *ir.Op, micro int) {
-	in, out := exchanged(op, l.place)
-	l.get(in, micro)
+	l.get(op.Inputs[0], micro)
 	l.add(Instr{Kind: Exchange, Op: op, Micro: micro})
-	l.send(out, micro)
+	l.send(op.Outputs[0], micro)
 }
 
 // run gets what a segment needs, runs it, and sends what others need of it.
@@ -236,7 +242,7 @@ func (l *lister) run(segment, micro int) {
 
 // get feeds or receives a value, if it is not there.
 func (l *lister) get(v *ir.Value, micro int) {
-	in := Instr{Kind: Receive, Transfer: l.transfer(trip{v, micro == Once || l.s.variable[v]}, l.place), Micro: micro}
+	in := Instr{Kind: Receive, Transfer: l.transfer(trip{sent(v), micro == Once || l.s.variable[v]}, v, l.place), Micro: micro}
 	switch {
 	case l.input[v]:
 		in.Kind, in.Value = Feed, v
@@ -257,8 +263,8 @@ func (b *builder) frees() {
 	for place, l := range b.s.Places {
 		seen := map[Slot]bool{}
 		for i, in := range slices.Backward(l) {
-			made := b.s.makes(in, place)
-			for _, at := range slices.Concat(b.s.uses(in, place), made) {
+			made := b.s.makes(in)
+			for _, at := range slices.Concat(b.s.uses(in), made) {
 				if given(at.Value) || seen[at] {
 					continue
 				}

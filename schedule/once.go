@@ -12,20 +12,18 @@ import (
 // is waited for, so that a place may run several segments. Other ops are computed wherever they are needed: a variable
 // whose new value depends on no data, such as the number of the step, lives on all places that read it.
 func (b *builder) once() {
-	b.wants = make([][]*ir.Value, b.p.NumPlaces())
+	b.wants = make([][]*ir.Value, len(b.s.Groups))
 	loose := func(x *ir.Variable) bool { return x.Update != nil && !b.Bound(x.Update.Op) } // its new value can be computed anywhere
 	for _, x := range b.p.Variables {
-		for _, v := range x.Updates() {
-			if !loose(x) {
-				b.want(v.Place(), v)
-			}
+		if x.Update != nil && !loose(x) {
+			b.want(x.Update.Op.Place, x.Update)
 		}
 	}
 	for i, o := range b.p.Outputs {
 		if v := b.p.Main.Outputs[i]; o.Updates == nil {
 			place := 0
 			if b.Bound(v.Op) {
-				place = v.Place()
+				place = v.Op.Place
 			}
 			b.want(place, v)
 			b.s.Results = append(b.s.Results, Result{v, place})
@@ -44,13 +42,8 @@ func (b *builder) once() {
 		}
 	}
 	for _, x := range b.p.Variables {
-		home := Variable{Param: x.Param, Shards: x.Shards}
-		for _, v := range x.Shards {
-			home.Places = append(home.Places, v.Op.Place)
-		}
+		home := Variable{Param: x.Param}
 		switch {
-		case x.Shards != nil:
-			home.Updates = x.Updates()
 		case x.Update == nil:
 			home.Places = readers[x.Param]
 		case loose(x):
@@ -60,9 +53,7 @@ func (b *builder) once() {
 				}
 			}
 		default:
-			for _, v := range x.Updates() {
-				home.Places, home.Updates = append(home.Places, v.Place()), append(home.Updates, v)
-			}
+			home.Places, home.Updates = []int{x.Update.Op.Place}, []*ir.Value{x.Update}
 		}
 		if len(home.Places) == 0 {
 			home.Places = []int{0}
@@ -94,7 +85,7 @@ func (b *builder) needed() map[*ir.Op]bool {
 	needed := map[*ir.Op]bool{}
 	var need func(v *ir.Value)
 	need = func(v *ir.Value) {
-		if !needed[v.Op] && b.Bound(v.Op) && !v.Op.IsMerge() {
+		if v = sent(v); !needed[v.Op] && b.Bound(v.Op) && !v.Op.IsMerge() {
 			needed[v.Op] = true
 			v.Op.Uses(need)
 		}
@@ -137,7 +128,7 @@ func (b *builder) readers() map[*ir.Value][]int {
 
 // here tells whether a place computes an op that runs once, if it needs it.
 func (b *builder) here(op *ir.Op, place int) bool {
-	return !op.Varying && !op.IsMerge() && (!b.Bound(op) || op.Place == place)
+	return !op.Varying && !op.IsMerge() && !op.IsTransfer() && (!b.Bound(op) || op.Place == place)
 }
 
 // rounds makes the segments: in each round a place computes all that it can of a region, and then places exchange what they
@@ -150,7 +141,7 @@ func (b *builder) rounds() {
 	for _, op := range b.p.Main.Ops {
 		if needed[op] {
 			region[op] = op.Region
-			op.Uses(func(v *ir.Value) { region[op] = max(region[op], region[v.Op]) })
+			op.Uses(func(v *ir.Value) { region[op] = max(region[op], region[sent(v).Op]) })
 			at := op.Place
 			if op.IsExchange() {
 				at = places
@@ -167,7 +158,7 @@ func (b *builder) rounds() {
 		for i := range left {
 			left[i] = slices.DeleteFunc(left[i], func(op *ir.Op) bool {
 				ready := region[op] == current
-				op.Uses(func(v *ir.Value) { ready = ready && (!needed[v.Op] || done[v.Op]) })
+				op.Uses(func(v *ir.Value) { ready = ready && (!needed[sent(v).Op] || done[sent(v).Op]) })
 				if ready {
 					now[i] = append(now[i], op)
 					done[op] = i < places // exchanges when all are found
@@ -206,10 +197,8 @@ func (b *builder) round(place int, ops, exchanges []*ir.Op, last bool) {
 		}
 	}
 	for _, op := range exchanges { // what any place can compute is computed where it is exchanged
-		for i, v := range op.Inputs {
-			if op.Places()[i] == place && !v.Op.IsLeaf() && !b.Bound(v.Op) {
-				outs = append(outs, v)
-			}
+		if v := op.Inputs[0]; op.Place == place && !v.Op.IsLeaf() && !b.Bound(v.Op) {
+			outs = append(outs, v)
 		}
 	}
 	if outs = dedupe(outs); len(outs) == 0 {
@@ -226,5 +215,5 @@ func (b *builder) round(place int, ops, exchanges []*ir.Op, last bool) {
 
 // stageAt is the first stage of a place.
 func (b *builder) stageAt(place int) int {
-	return max(slices.IndexFunc(b.p.Stages, func(s ir.Stage) bool { return slices.Contains(s.Places, place) }), 0)
+	return max(slices.IndexFunc(b.p.Stages, func(s ir.Stage) bool { return s.Places[0] == b.s.Groups[place][0] }), 0)
 }

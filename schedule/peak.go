@@ -54,7 +54,7 @@ func (l *Ledger) Profile(s *ir.Segment, f *Footprint) *Profile {
 	}
 	for i, op := range s.Ops {
 		for _, v := range op.Outputs {
-			use, at := l.within(v, leaves[v]), i
+			use, at := l.within(s.Origin(v), leaves[v]), i
 			if x, used := last[v]; used {
 				at = x
 			}
@@ -65,7 +65,7 @@ func (l *Ledger) Profile(s *ir.Segment, f *Footprint) *Profile {
 		}
 	}
 	for _, v := range s.Inputs {
-		x := inputLife{use: l.Use(v), bytes: v.Bytes(), last: last[v], through: leaves[v]}
+		x := inputLife{use: l.Use(s.Origin(v)), bytes: v.Bytes(), last: last[v], through: leaves[v]}
 		if given(v) {
 			x.bytes = 0 // a number that is on nobody's books
 		}

@@ -197,7 +197,7 @@ func TestCheckFindsAVariableThatIsStillOnTheHost(t *testing.T) {
 			s := s()
 			s.Places[place] = slices.Delete(s.Places[place], i, i+1)
 			use := slices.IndexFunc(s.Places[place][i:], func(x Instr) bool {
-				return slices.ContainsFunc(s.uses(x, place), func(at Slot) bool { return at.Value.String() == in.Value.String() })
+				return slices.ContainsFunc(s.uses(x), func(at Slot) bool { return at.Value.String() == in.Value.String() })
 			})
 			x := s.Places[place][i+use]
 			kinds[x.Kind] = true
@@ -212,23 +212,22 @@ func TestCheckFindsAVariableThatIsStillOnTheHost(t *testing.T) {
 	}
 }
 
-// A place that takes some rows of an input is sent no others.
+// Devices that take some rows of an input are sent no others.
 func TestOnlyTheRowsOfAnInputTravelThatAreRead(t *testing.T) {
-	text := strings.Replace(fmt.Sprintf(stages, 1, 1), "%15 = Sub(%14, %1) -> float32[8]",
-		`%50 = Slice(%1) {Starts: [2], Limits: [6], Strides: [1]} -> float32[4] : forward varying taskgraph 1 place 1
-  %51 = ReduceSum(%50) -> float32[] : forward varying taskgraph 1 place 1
-  %52 = BroadcastInDim(%51) {OutputShape: float32[8]} -> float32[8] : forward varying taskgraph 1 place 1
-  %15 = Sub(%14, %52) -> float32[8]`, 1)
+	text := strings.NewReplacer("%15 = Sub(%14, %1) -> float32[8]", `%49 = Position() {Axis: "model"} -> int32[] on model of 2 each : forward
+  %50 = Reshard(%1, %49) -> float32[8] on model of 2 sharded(0) : forward varying taskgraph 1 place 1
+  %51 = Reshard(%50) -> float32[8] : forward varying taskgraph 1 place 1
+  %15 = Sub(%14, %51) -> float32[8]`, "stage taskgraph 1 place 1", "stage taskgraph 1 place 1 place 2").Replace(fmt.Sprintf(stages, 1, 1))
 	p, err := ir.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Build(p, Options{MaxSplits: 5, Ranks: [][]int{{0, 1}}})
+	s, err := Build(p, Options{MaxSplits: 5, Ranks: [][]int{{0, 1, 2}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(s.Transfers, func(x Transfer) bool { return x.Input })
-	if i < 0 || s.Transfers[i].Start != 2 || s.Transfers[i].Rows != 4 {
+	if i < 0 || s.Transfers[i].Into.Op.ID != 50 {
 		t.Errorf("%+v", s.Transfers)
 	}
 }

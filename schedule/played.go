@@ -1,59 +1,35 @@
 package schedule
 
 import (
-	"slices"
-
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule/play"
 )
 
 // What an instruction does to its list, and has to do with others: all that players of lists ask.
 
-// event is something that lists wait for: a value was sent, or a list came to an exchange or a bucket.
+// event is something that lists wait for: a value was sent. The devices of a list meet in exchanges and buckets with each other, and
+// with those of the same list of other model replicas.
 type event struct {
-	kind           Kind   // Send, Exchange, Merge, or Wait for those that meet there
-	op             *ir.Op // of Exchange
-	of, micro, nth int    // the transfer or bucket; the exchange's micro-batch; how often it was before
+	transfer, nth int // how often it was sent before
 }
 
-// play plays the lists of a model replica: what is received was sent in the same order, and who takes part in an exchange or
-// a bucket waits for the others.
+// play plays the lists of a model replica: what is received was sent in the same order.
 func (p *Program) play(observers ...play.Observer[event]) ([]play.Stop[event], error) {
 	sent, received := make([]int, len(p.Transfers)), make([]int, len(p.Transfers))
-	met := make([]map[event]int, len(p.Places)) // exchanges
 	lengths := make([]int, len(p.Places))
 	for i, l := range p.Places {
-		lengths[i], met[i] = len(l), map[event]int{}
+		lengths[i] = len(l)
 	}
 	return play.Play(lengths, func(list, at int) (s play.Step[event]) {
 		in := p.Places[list][at]
 		switch in.Kind {
 		case Send:
-			s.Tells = []event{{kind: Send, of: in.Transfer, nth: sent[in.Transfer]}}
+			s.Tells = []event{{in.Transfer, sent[in.Transfer]}}
 			sent[in.Transfer]++
 		case Receive, Feed:
 			if in.Transfer >= 0 {
-				s.Needs = []event{{kind: Send, of: in.Transfer, nth: received[in.Transfer]}}
+				s.Needs = []event{{in.Transfer, received[in.Transfer]}}
 				received[in.Transfer]++
-			}
-		case Exchange:
-			e := event{kind: Exchange, op: in.Op, micro: in.Micro}
-			met[list][e]++
-			e.nth = met[list][e]
-			s.Arrives, s.Times = []event{e}, len(in.Op.Places())
-			s.Needs = s.Arrives
-		case Merge:
-			if !p.Buckets[in.Bucket].Parts {
-				s.Tells = []event{{kind: Merge, of: in.Bucket}}
-			}
-		case Wait:
-			b := p.Buckets[in.Bucket]
-			if b.Parts && in.Micro != Once {
-				break // each place has its like in other model replicas
-			}
-			if s.Times, s.Needs = len(b.Places), []event{{kind: Merge, of: in.Bucket}}; b.Parts { // all add up what they have
-				s.Needs[0].kind = Wait
-				s.Arrives = s.Needs
 			}
 		}
 		return s
@@ -63,9 +39,9 @@ func (p *Program) play(observers ...play.Observer[event]) ([]play.Stop[event], e
 // residents calls see for the variables that are on a list's device when a step begins.
 func (p *Program) residents(see func(list int, at Slot)) {
 	for _, x := range p.Variables {
-		for i, list := range x.Places {
+		for _, list := range x.Places {
 			if !x.Host {
-				see(list, Slot{x.at(i), Once})
+				see(list, Slot{x.Param, Once})
 			}
 		}
 	}
@@ -76,17 +52,15 @@ func (p *Program) residents(see func(list int, at Slot)) {
 func (p *Program) stays() map[slotAt]bool {
 	stays := map[slotAt]bool{}
 	for _, b := range p.Buckets {
-		for i, list := range b.Places {
-			for _, m := range b.Merges {
-				for micro := range p.Local.MicroBatches {
-					stays[slotAt{Slot{m.Inputs[i], micro}, list}] = true
-				}
+		for _, m := range b.Merges {
+			for micro := range p.Local.MicroBatches {
+				stays[slotAt{Slot{m.Inputs[0], micro}, b.Place}] = true
 			}
 		}
 	}
 	for _, x := range p.Variables {
 		for i, list := range x.Places {
-			if v := x.at(i); !x.Host {
+			if v := x.Param; !x.Host {
 				if x.Updates != nil {
 					v = x.Updates[i]
 				}
@@ -106,15 +80,6 @@ type slotAt struct {
 	list int
 }
 
-// bytes is the size of a value on the device of a list.
-func (p *Program) bytes(v *ir.Value, _ int) int64 { return v.Bytes() }
-
-// exchanged is what a list gives to an exchange, which may be a value that it gets from another, and what it gets.
-func exchanged(op *ir.Op, list int) (in, out *ir.Value) {
-	i := slices.Index(op.Places(), list)
-	return op.Inputs[i], op.Outputs[i]
-}
-
 // slotsOf are where values of a micro-batch are.
 func slotsOf(vs []*ir.Value, micro int) []Slot {
 	slots := make([]Slot, len(vs))
@@ -132,8 +97,8 @@ func (p *Program) slot(v *ir.Value, micro int) Slot {
 	return Slot{v, micro}
 }
 
-// uses are the slots that an instruction reads on a list.
-func (p *Program) uses(in Instr, list int) (slots []Slot) {
+// uses are the slots that an instruction reads.
+func (p *Program) uses(in Instr) (slots []Slot) {
 	switch in.Kind {
 	case Run:
 		for _, v := range p.Segments[in.Segment].Inputs {
@@ -147,36 +112,34 @@ func (p *Program) uses(in Instr, list int) (slots []Slot) {
 			}
 			in.Micro = 0
 		}
-		vs, _ := b.At(list)
+		vs, _ := b.Values()
 		return slotsOf(vs, in.Micro)
 	case Send:
 		if t := p.Transfers[in.Transfer]; !t.Input {
 			return []Slot{p.slot(t.Value, in.Micro)}
 		}
 	case Exchange:
-		v, _ := exchanged(in.Op, list)
-		return []Slot{p.slot(v, in.Micro)}
+		return []Slot{p.slot(in.Op.Inputs[0], in.Micro)}
 	case Store:
 		return []Slot{{in.Value, Once}}
 	}
 	return slots
 }
 
-// makes are the slots that an instruction fills on a list.
-func (p *Program) makes(in Instr, list int) []Slot {
+// makes are the slots that an instruction fills.
+func (p *Program) makes(in Instr) []Slot {
 	switch in.Kind {
 	case Run:
 		return slotsOf(p.Segments[in.Segment].Outputs, in.Micro)
 	case Wait:
-		_, vs := p.Buckets[in.Bucket].At(list)
+		_, vs := p.Buckets[in.Bucket].Values()
 		return slotsOf(vs, Once)
 	case Receive:
-		return []Slot{{p.Transfers[in.Transfer].Value, in.Micro}}
+		return []Slot{{p.Transfers[in.Transfer].Into, in.Micro}}
 	case Feed, Load:
 		return []Slot{{in.Value, in.Micro}}
 	case Exchange:
-		_, v := exchanged(in.Op, list)
-		return []Slot{{v, in.Micro}}
+		return []Slot{{in.Op.Outputs[0], in.Micro}}
 	}
 	return nil
 }
@@ -184,7 +147,7 @@ func (p *Program) makes(in Instr, list int) []Slot {
 // given tells whether a value is made for every segment that takes it.
 func given(v *ir.Value) bool {
 	switch v.Op.Attrs.(type) {
-	case *ir.Instance, *ir.InstanceCount, *ir.Replica:
+	case *ir.Instance, *ir.InstanceCount, *ir.Position:
 		return true
 	}
 	return false

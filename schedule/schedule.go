@@ -1,8 +1,8 @@
 // Package schedule turns a program with a local view into what each device does in one step: a list of instructions.
 //
 // What goes in is the program after all passes; what comes out is data: segments cut out of the program, buckets of
-// values that are merged together, values that travel between devices, and one list per device of a model replica. The
-// runtime executes the lists; [Program.Check] proves before the first step that they can be.
+// values that are merged together, values that travel between devices, and one list per group of devices that run the same
+// stages. The runtime executes the lists; [Program.Check] proves before the first step that they can be.
 package schedule
 
 import (
@@ -13,15 +13,16 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-// Program is what all devices do in one step. The devices of a model replica are called places here; all model replicas
-// do the same.
+// Program is what all devices do in one step. A place is a group of devices of a model replica that run the same stages: they do
+// the same, each with what it has of values. All model replicas do the same.
 type Program struct {
 	Name  string
 	Local ir.Local
 	// Pipeline is the order in which stages work on micro-batches.
 	Pipeline Pipeline
-	// Ranks are the devices of each model replica, by place.
+	// Ranks are the devices of each model replica; Groups are those of each place, by their index among them.
 	Ranks     [][]int
+	Groups    [][]int
 	Segments  []*Segment
 	Buckets   []Bucket
 	Transfers []Transfer
@@ -37,6 +38,8 @@ type Segment struct {
 	*ir.Segment
 	Place, Stage int
 	Kind         Part
+	// First is the segment as the first device of the place runs it, which has most of values.
+	First *ir.Segment
 }
 
 // Part says what a segment is part of.
@@ -54,11 +57,12 @@ const (
 // Bucket is a group of merges that travel together.
 type Bucket struct {
 	How    ir.How
-	Worker bool  // only between the devices of a worker
-	Parts  bool  // each model replica gets a part of each value only, in every micro-batch
-	Places []int // between these places of all model replicas
+	Worker bool // only between the devices of a worker
+	Parts  bool // each model replica gets a part of each value only, in every micro-batch
+	Place  int  // of the devices that have the values
+	Terms  bool // the devices of the place have terms of the values, which are added up, too
 	Merges []*ir.Op
-	// After is the segment of the first place after which all of them can start.
+	// After is the segment after which all of them can start.
 	After int
 }
 
@@ -71,52 +75,34 @@ func (b Bucket) Bytes() int64 {
 	return n
 }
 
-// At returns the values of the bucket on a place: what is merged, and what comes of it.
-func (b Bucket) At(place int) (in, out []*ir.Value) {
-	i := slices.Index(b.Places, place)
+// Values are what is merged, and what comes of it.
+func (b Bucket) Values() (in, out []*ir.Value) {
 	for _, m := range b.Merges {
-		in, out = append(in, m.Inputs[i]), append(out, m.Outputs[i])
+		in, out = append(in, m.Inputs[0]), append(out, m.Outputs[0])
 	}
 	return in, out
 }
 
 // Transfer is a value that one place sends to another: in every micro-batch, or once per step.
 type Transfer struct {
-	Value    *ir.Value
+	Value *ir.Value
+	// Into is the value as the devices of the other place get it; their placements say who sends what to whom.
+	Into     *ir.Value
 	From, To int
 	Once     bool
-	// Input: a data input. From, the first place, need not have it itself: the worker that feeds the model replica sends it
-	// to places of other workers. Of its first dim only these rows are needed; all if Rows is 0.
-	Input       bool
-	Start, Rows int
+	// Input: a data input. The first device, which feeds the model replica, sends it to devices of other workers. What each of
+	// them needs of it is Into.
+	Input bool
 }
 
 // Variable says where a variable lives between steps.
 type Variable struct {
 	Param  *ir.Value
 	Places []int
-	// Shards are the parts that the places have; nil if each has all of it.
-	Shards []*ir.Value
 	// Updates are its new values, by place; nil if it does not change.
 	Updates []*ir.Value
 	// Host: it is in the memory of the host, unless a device is using it.
 	Host bool
-}
-
-// At returns what a place has of the variable, nil if it has nothing.
-func (x Variable) At(place int) *ir.Value {
-	if i := slices.Index(x.Places, place); i >= 0 {
-		return x.at(i)
-	}
-	return nil
-}
-
-// at is what the i-th of its places has of it.
-func (x Variable) at(i int) *ir.Value {
-	if x.Shards != nil {
-		return x.Shards[i]
-	}
-	return x.Param
 }
 
 // Result is something that the program returns besides variables.
@@ -125,11 +111,37 @@ type Result struct {
 	Place int // where it is, in all model replicas
 }
 
+// Devices are those of some places, by their index in a model replica. The nil program has one device at each place.
+func (p *Program) Devices(places ...int) (devices []int) {
+	for _, place := range places {
+		if p == nil {
+			devices = append(devices, place)
+		} else {
+			devices = append(devices, p.Groups[place]...)
+		}
+	}
+	slices.Sort(devices)
+	return devices
+}
+
+// PlaceOf is the place of a device of a model replica.
+func (p *Program) PlaceOf(device int) int {
+	return slices.IndexFunc(p.Groups, func(g []int) bool { return slices.Contains(g, device) })
+}
+
+// Carries is how many bytes a transfer moves at a time: each device of the place that it goes to gets what it has.
+func (p *Program) Carries(t Transfer) int64 {
+	if t.Into.On(ir.Model).Kind == ir.Sharded {
+		return t.Value.Shape.ByteSize()
+	}
+	return t.Value.Shape.ByteSize() * int64(len(p.Groups[t.To]))
+}
+
 // OnceBytes is how many bytes the devices of a model replica send each other once per step.
 func (p *Program) OnceBytes() (n int64) {
 	for _, t := range p.Transfers {
 		if t.Once {
-			n += t.Value.Bytes()
+			n += p.Carries(t)
 		}
 	}
 	return n
@@ -199,9 +211,12 @@ func (p *Program) String() string {
 		}
 		where := ""
 		if len(p.Places) > 1 {
-			where = fmt.Sprintf(" on %v", b.Places)
+			where = fmt.Sprintf(" on %d", b.Place)
 		}
-		in, _ := b.At(b.Places[0])
+		if b.Terms {
+			how += " of terms"
+		}
+		in, _ := b.Values()
 		fmt.Fprintf(&w, "bucket %d%s: %s of %d values, %d bytes, after segment %d:%s\n", i, where, how, len(b.Merges), b.Bytes(), b.After, values(in))
 	}
 	for i, t := range p.Transfers {
@@ -250,7 +265,7 @@ func (p *Program) Text(in Instr) string {
 		s += fmt.Sprintf(" %s to %d", t.Value, t.To)
 	case Receive:
 		t := p.Transfers[in.Transfer]
-		s += fmt.Sprintf(" %s from %d", t.Value, t.From)
+		s += fmt.Sprintf(" %s from %d", t.Into, t.From)
 	case Feed, Load, Store:
 		s += fmt.Sprintf(" %s", in.Value)
 	case Exchange:

@@ -24,16 +24,6 @@ type task struct {
 	pieces []piece
 }
 
-// uses visits what the task gives to an op.
-func (t *task) uses(op *ir.Op, visit func(*ir.Value)) {
-	if op.IsExchange() {
-		in, _ := exchanged(op, t.place)
-		visit(in)
-	} else {
-		op.Uses(visit)
-	}
-}
-
 // piece is a segment or an exchange.
 type piece struct {
 	segment  int
@@ -56,17 +46,14 @@ func (b *builder) makeTasks() {
 	}
 	for _, op := range b.p.Main.Ops {
 		switch {
+		case op.IsTransfer(): // it comes
 		case b.PerInstance(op):
-			for _, place := range op.Places() {
-				t := at(taskKey{place, b.Stage(op), b.kind[op]})
-				t.ops = append(t.ops, op)
-			}
+			t := at(taskKey{op.Place, b.Stage(op), b.kind[op]})
+			t.ops = append(t.ops, op)
 		case op.IsMerge():
-			for i, place := range op.Places() {
-				if in := op.Inputs[i]; !b.PerInstance(in.Op) {
-					t := at(taskKey{place, b.Stage(op), last})
-					t.wants = append(t.wants, in)
-				}
+			if in := op.Inputs[0]; !b.PerInstance(in.Op) {
+				t := at(taskKey{op.Place, b.Stage(op), last})
+				t.wants = append(t.wants, in)
 			}
 		}
 	}
@@ -189,17 +176,17 @@ func (b *builder) whens(t *task) *whens {
 	last := 0
 	for i := range b.s.Buckets {
 		x := &b.s.Buckets[i]
-		if !slices.Contains(x.Places, t.place) || b.p.Local.Replicas*len(x.Places) == 1 || x.Merges[0].Phase != ir.Backward || !x.How.Adds() {
+		if x.Place != t.place || b.p.Local.Replicas == 1 && !x.Terms || x.Merges[0].Phase != ir.Backward || !x.How.Adds() {
 			continue
 		}
 		var need func(v *ir.Value)
 		need = func(v *ir.Value) {
 			if n, mine := bucket[v.Op]; mine && n < 0 {
 				bucket[v.Op], last = i, i
-				t.uses(v.Op, need)
+				v.Op.Uses(need)
 			}
 		}
-		in, _ := x.At(t.place)
+		in, _ := x.Values()
 		for _, v := range in {
 			need(v)
 		}
@@ -235,7 +222,7 @@ func (b *builder) whens(t *task) *whens {
 		if w.last.compare(x) < 0 {
 			w.last = x
 		}
-		t.uses(op, func(u *ir.Value) { need(u, x) })
+		op.Uses(func(u *ir.Value) { need(u, x) })
 	}
 	for _, v := range t.wants {
 		need(v, w.last)
@@ -278,14 +265,10 @@ func (b *builder) name(t *task, part Part, piece int) string {
 	if b.single() {
 		name = fmt.Sprintf("%s.%d", part, piece)
 	}
-	if len(b.p.Stages) > 0 && len(b.p.Stages[t.stage].Places) > 1 {
-		name += fmt.Sprintf(" on %d", t.place)
-	}
 	return name
 }
 
 // placeBuckets lets a bucket wait for the last segment that computes or reads one of its values: merging overwrites them.
-// Places that merge together do so in the same order.
 func (b *builder) placeBuckets() {
 	last := map[valueAt]int{} // the last segment that has a value
 	for i, s := range b.s.Segments {
@@ -296,24 +279,13 @@ func (b *builder) placeBuckets() {
 		}
 	}
 	b.after = make([][]int, len(b.s.Segments))
-	floor := make([]int, b.p.NumPlaces()) // where buckets of several places before this one start
 	for i := range b.s.Buckets {
 		x := &b.s.Buckets[i]
-		for j, place := range x.Places {
-			after := 0
-			for _, m := range x.Merges {
-				after = max(after, last[valueAt{m.Inputs[j], place}])
-			}
-			if len(x.Places) > 1 {
-				after = max(after, floor[place])
-				floor[place] = after
-			}
-			if j == 0 {
-				x.After = after
-			}
-			if after < len(b.after) && b.s.Segments[after].Place == place {
-				b.after[after] = append(b.after[after], i)
-			}
+		for _, m := range x.Merges {
+			x.After = max(x.After, last[valueAt{m.Inputs[0], x.Place}])
+		}
+		if x.After < len(b.after) && b.s.Segments[x.After].Place == x.Place {
+			b.after[x.After] = append(b.after[x.After], i)
 		}
 	}
 }

@@ -217,7 +217,7 @@ func (c *chooser) placement(s state, i int) Placement {
 		return x.ways[s[i]].Placement
 	}
 	p := c.placement(s, x.follows.to.index)
-	if p.is(x.follows.dim) {
+	if isAlong(p, x.follows.dim) {
 		return shardOf(0, p.Unit)
 	}
 	return Placement{}

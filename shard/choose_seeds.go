@@ -21,7 +21,7 @@ func (c *chooser) seeds() []seed {
 		{"columns, then rows", c.alternate(false)},
 		{"experts", c.alternate(true)},
 		{"columns", c.all(func(x *variable, rank int) int {
-			return slices.IndexFunc(x.ways, func(w way) bool { return w.is(rank - 1) })
+			return slices.IndexFunc(x.ways, func(w way) bool { return isAlong(w.Placement, rank-1) })
 		})},
 		{"rows", c.all(func(x *variable, rank int) int {
 			return slices.IndexFunc(x.ways, func(w way) bool { return w.Kind == Sharded })
@@ -44,8 +44,6 @@ func (c *chooser) sequence(s state) state {
 	}
 	return s
 }
-
-func (p Placement) is(dim int) bool { return p.Kind == Sharded && p.Dim == dim }
 
 // all shards every matrix alike.
 func (c *chooser) all(choose func(x *variable, rank int) int) state {
@@ -144,7 +142,7 @@ func (f *flow) given(t *task) (best *Factor, unit int) {
 		x := &t.rule.Factors[n]
 		count, u := 0, 0
 		for i, r := range x.In {
-			if v := t.in[i]; v >= 0 && r.Dim >= 0 && f.at[v].is(r.Dim) {
+			if v := t.in[i]; v >= 0 && r.Dim >= 0 && isAlong(f.at[v], r.Dim) {
 				if w, ok := x.unitOf(r, f.at[v], f.values[v].v.Shape, len(t.g.places)); ok {
 					count, u = count+1, w
 				}
@@ -213,12 +211,12 @@ func (f *flow) wayOf(v, dim int) (n int, p Placement, ok bool) {
 	if x == nil {
 		return 0, p, false
 	}
-	n = slices.IndexFunc(x.ways, func(w way) bool { return w.is(d) })
+	n = slices.IndexFunc(x.ways, func(w way) bool { return isAlong(w.Placement, d) })
 	if n < 0 {
 		return 0, p, false
 	}
 	p, ok = f.form(v, x.ways[n].Placement)
-	return n, p, ok && p.is(dim)
+	return n, p, ok && isAlong(p, dim)
 }
 
 // form is the placement of another form of a variable, if that is sharded.

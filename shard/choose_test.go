@@ -34,7 +34,7 @@ func chosen(t *testing.T, whole *ir.Program, k int) (*ir.Program, *shard.Chosen,
 	if again, _ := shard.Search(p); p.String() != before || !maps.Equal(again.Choice, c.Choice) {
 		t.Fatal("the program was changed, or the second choice is another one")
 	}
-	r, err := shard.Partition(p, c.Choice)
+	r, err := expanded(p, c.Choice)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,11 +92,8 @@ func TestLayersAreShardedAlikeAndVectorsAreWhole(t *testing.T) {
 	}
 	var whole, most int64
 	for _, x := range p.Variables {
-		if whole += x.Param.Bytes(); x.Shards != nil {
-			most += x.Shards[0].Bytes()
-		} else {
-			most += x.Param.Bytes()
-		}
+		whole += x.Param.Shape.ByteSize()
+		most += x.Param.Bytes()
 	}
 	if float64(most) > 1.1*float64(whole)/4+float64(whole)/20 {
 		t.Errorf("a device has %d bytes of %d", most, whole)

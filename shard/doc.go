@@ -1,8 +1,8 @@
 // Package shard spreads the ops of a stage over the stage's devices.
 //
 // What goes in is a verified program with stages, after the local view: its ops say which TaskGraph they belong to, and a
-// stage may have several devices. What comes out of [Partition] is the same program with every op on one device, and with
-// local shapes: the devices of a stage compute together what one device did, exactly up to the order of sums.
+// stage may have several devices. What comes out of [Partition] is the same program with placements: the devices of a stage compute
+// together what one device did, exactly up to the order of sums.
 //
 // Each value of a stage has a [Placement]: all of it is on every device (Replicated), each device has some rows of it
 // (Sharded), or the devices have terms of it that must still be reduced (Partial). It may be there in several placements at
@@ -23,6 +23,6 @@
 //     placement, reach.go finds the cheapest step there: a collective, or cutting rows out of what every device has. The
 //     result is a plan (plan.go) of ops and such steps, for all devices of a stage together;
 //   - sink.go looks at the plan from behind: of what is needed in part, only that part is computed or reduced;
-//   - expand.go writes the ops of each device down, reshard.go and bridge.go the steps between them, within a stage and from one
-//     to another.
+//   - assign.go writes the program down as the plan says, with placements and reshards, and special.go the ops of which a device does
+//     something that depends on which rows it has: from its position. check.go tells whether placements are what the rules allow.
 package shard

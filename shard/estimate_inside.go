@@ -17,24 +17,24 @@ func (s *step) inside(exchange func(how ir.Collective, bytes int64)) {
 	row := in.Bytes() / int64(dims(in)[along.Dim]) // of the dim
 	switch a := op.Attrs.(type) {
 	case *ir.ArgMinMax:
-		if along.isShardedAlong(a.Axis) {
+		if isAlong(along, a.Axis) {
 			exchange(ir.AllGatherOf, k*row)
 			exchange(ir.AllGatherOf, k*out.Bytes())
 		}
 	case *ir.Sort:
-		if along.isShardedAlong(a.Axis) {
+		if isAlong(along, a.Axis) {
 			n := int64(firsts(op, slices.Values(op.Func.Ops)))
 			for _, v := range op.Inputs {
 				exchange(ir.AllGatherOf, min(k*n, int64(dims(v)[a.Axis]))*v.Bytes()/int64(dims(v)[a.Axis]))
 			}
 		}
 	case *ir.FusedSoftmax:
-		if along.isShardedAlong(a.Axis) {
+		if isAlong(along, a.Axis) {
 			exchange(ir.AllReduceOf, row)
 			exchange(ir.AllReduceOf, row)
 		}
 	case *ir.ReduceProduct, *ir.ReduceBitwiseAnd, *ir.ReduceBitwiseOr, *ir.ReduceBitwiseXor, *ir.ReduceLogicalAnd, *ir.ReduceLogicalOr, *ir.ReduceLogicalXor:
-		if axes := reduceAxes(a); len(axes) == 0 || along.isShardedAlong(axes...) {
+		if axes := reduceAxes(a); len(axes) == 0 || isAlong(along, axes...) {
 			exchange(ir.AllGatherOf, k*out.Bytes())
 		}
 	}

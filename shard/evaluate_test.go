@@ -15,6 +15,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 
 	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/ir"
 )
 
@@ -68,66 +69,196 @@ func setFloat(at reflect.Value, x float64) {
 	}
 }
 
-// evaluate computes all values of main, op by op, from those that are given. It is one instance, and all instances of a
-// step are the same.
+// evaluate computes all values of main, op by op and device by device, from those that are given, and puts together what the
+// devices have. It is one instance, and all instances of a step are the same.
 func evaluate(t testing.TB, b compute.Backend, p *ir.Program, given map[string]tensor) map[*ir.Value]tensor {
 	t.Helper()
-	values := map[*ir.Value]tensor{}
+	e := &evaluation{t: t, b: b, p: p, given: given, groups: p.Groups(), values: map[*ir.Value][]tensor{}}
+	if !slices.ContainsFunc(p.Main.Ops, func(op *ir.Op) bool { return op.IsReshard() || op.LastAxis() >= 0 }) {
+		for i := range e.groups { // it is not partitioned
+			e.groups[i] = []int{i}
+		}
+	}
+	whole := map[*ir.Value]tensor{}
 	for _, op := range p.Main.Ops {
-		var in []tensor
-		for _, v := range op.Inputs {
-			if v != nil {
-				in = append(in, values[v])
+		if op.IsLeaf() {
+			if _, position := op.Attrs.(*ir.Position); !position {
+				whole[op.Outputs[0]] = e.leaf(op)
+			}
+			continue
+		}
+		e.op(op)
+		for _, v := range op.Outputs {
+			if x, ok := e.whole(v); ok {
+				whole[v] = x
 			}
 		}
-		var out []tensor
+	}
+	return whole
+}
+
+type evaluation struct {
+	t      testing.TB
+	b      compute.Backend
+	p      *ir.Program
+	given  map[string]tensor
+	groups [][]int
+	values map[*ir.Value][]tensor // by device of its group
+}
+
+// leaf is what is given, whole.
+func (e *evaluation) leaf(op *ir.Op) tensor {
+	switch a := op.Attrs.(type) {
+	case *ir.Parameter:
+		x, ok := e.given[a.Name]
+		if !ok {
+			e.t.Fatalf("%s is not given", a.Name)
+		}
+		return x
+	case *ir.Constant:
+		return compute1(e.t, e.b, op, nil)[0]
+	}
+	x := newTensor(op.Outputs[0].Shape)
+	if _, count := op.Attrs.(*ir.InstanceCount); count {
+		x.flat.Index(0).SetFloat(float64(e.p.Local.Instances()))
+	}
+	return x
+}
+
+// at is what a device has of a value.
+func (e *evaluation) at(v *ir.Value, j, k int) tensor {
+	switch {
+	case !v.Op.IsLeaf():
+		return e.values[v][j]
+	case v.Op.Type() == ir.OpPosition:
+		x := newTensor(v.Shape)
+		x.flat.Index(0).SetInt(int64(j))
+		return x
+	}
+	return cut(e.leaf(v.Op), v.On(ir.Model), j, k)
+}
+
+// cut is what a device gets of a whole.
+func cut(x tensor, p ir.Placement, j, k int) tensor {
+	if p.Kind != ir.Sharded {
+		return x
+	}
+	from, to := p.Rows(x.shape.Dimensions[p.Dim], j, k)
+	return part(x, p.Dim, from, to)
+}
+
+// whole puts together what devices have of a value; ok is false if each has its own.
+func (e *evaluation) whole(v *ir.Value) (x tensor, ok bool) {
+	all := e.values[v]
+	switch p := v.On(ir.Model); p.Kind {
+	case ir.Each:
+		return x, false
+	case ir.Sharded:
+		return concat(all, p.Dim), true
+	case ir.Partial:
+		return reduce(all, p.Reduce), true
+	}
+	for _, y := range all[1:] {
+		same(e.t, v.String()+" on another device", all[0], y)
+	}
+	return all[0], true
+}
+
+func (e *evaluation) op(op *ir.Op) {
+	e.t.Helper()
+	k := len(e.groups[op.Place])
+	var out [][]tensor // by device
+	for j := range k {
 		switch a := op.Attrs.(type) {
-		case *ir.Parameter:
-			x, ok := given[a.Name]
-			if !ok {
-				t.Fatalf("%s is not given", a.Name)
+		case *ir.Reshard:
+			if op.IsExchange() || op.IsTransfer() {
+				out = append(out, []tensor{e.moved(op, a, j, k)})
+				continue
 			}
-			out = []tensor{x}
-		case *ir.Instance, *ir.InstanceCount:
-			out = []tensor{newTensor(op.Outputs[0].Shape)}
-			if _, count := op.Attrs.(*ir.InstanceCount); count {
-				out[0].flat.Index(0).SetFloat(float64(p.Local.Instances()))
-			}
-		case *ir.ShardOf:
-			out = []tensor{part(in[0], a.Dim, a.Start, a.Start+a.Size)}
-		case *ir.Exchange:
-			out = exchange(op, a, in)
 		case *ir.Merge:
-			x := in[0]
-			if a.Places != nil {
-				x = reduce(in, ir.ReduceBySum)
+			v := op.Inputs[0]
+			x := e.at(v, j, k)
+			if v.On(ir.Model).Kind == ir.Partial {
+				x, _ = e.whole(v)
 			}
 			switch a.How {
 			case ir.Concat:
-				x = concat(slices.Repeat([]tensor{x}, p.Local.Instances()), 0)
+				x = concat(slices.Repeat([]tensor{x}, e.p.Local.Instances()), 0)
 			case ir.Sum:
-				x = reduce(slices.Repeat([]tensor{x}, p.Local.Instances()), ir.ReduceBySum)
+				x = reduce(slices.Repeat([]tensor{x}, e.p.Local.Instances()), ir.ReduceBySum)
 			}
-			out = slices.Repeat([]tensor{x}, len(in))
-		default:
-			if by := references[op.Type()]; by != nil {
-				all := make([]tensor, len(op.Inputs))
-				for i, v := range op.Inputs {
-					all[i] = values[v] // of an absent one, nothing
-				}
-				out = by(op, all)
-				break
+			out = append(out, []tensor{x})
+			continue
+		}
+		out = append(out, e.local(op, j, k))
+	}
+	for i, v := range op.Outputs {
+		for j, x := range out {
+			if want := v.LocalShape(ir.Coordinates{0, j}); !want.Equal(x[i].shape) {
+				e.t.Fatalf("%s: device %d has %s of %s, not %s", op, j, ir.ShapeText(x[i].shape), v, ir.ShapeText(want))
 			}
-			out = compute1(t, b, op, values)
+			e.values[v] = append(e.values[v], x[i])
+		}
+	}
+}
+
+// moved is what a device gets by a collective or a transfer.
+func (e *evaluation) moved(op *ir.Op, a *ir.Reshard, j, k int) tensor {
+	v := op.Inputs[0]
+	var all []tensor
+	if v.Op.IsLeaf() {
+		for i := range k {
+			all = append(all, e.at(v, i, k))
+		}
+		e.values[v] = all
+		defer delete(e.values, v)
+	}
+	if a.Stack {
+		for i, x := range e.values[v] {
+			s := shapes.Make(x.shape.DType, append([]int{1}, x.shape.Dimensions...)...)
+			if all = append(all, tensor{s, x.flat}); i == k-1 {
+				return concat(all, 0)
+			}
+		}
+	}
+	x, _ := e.whole(v)
+	return cut(x, op.Outputs[0].On(ir.Model), j, k)
+}
+
+// local computes an op on a device.
+func (e *evaluation) local(op *ir.Op, j, k int) []tensor {
+	e.t.Helper()
+	s := &ir.Segment{Name: "op", Ops: []*ir.Op{op}, Outputs: op.Outputs}
+	op.Uses(func(v *ir.Value) {
+		if !slices.Contains(s.Inputs, v) {
+			s.Inputs = append(s.Inputs, v)
+		}
+	})
+	l := exec.Lower(s, ir.Coordinates{0, j})
+	values := map[*ir.Value]tensor{}
+	for i, v := range l.Inputs {
+		values[v] = e.at(s.Inputs[i], j, k)
+	}
+	for _, op := range l.Ops {
+		var out []tensor
+		if by := references[op.Type()]; by != nil {
+			all := make([]tensor, len(op.Inputs))
+			for i, v := range op.Inputs {
+				all[i] = values[v] // of an absent one, nothing
+			}
+			out = by(op, all)
+		} else {
+			out = compute1(e.t, e.b, op, values)
 		}
 		for i, v := range op.Outputs {
-			if !v.Shape.Equal(out[i].shape) {
-				t.Fatalf("%s: %s is %s, not %s", op, v, ir.ShapeText(out[i].shape), ir.ShapeText(v.Shape))
-			}
 			values[v] = out[i]
 		}
 	}
-	return values
+	var out []tensor
+	for _, v := range l.Outputs {
+		out = append(out, values[v])
+	}
+	return out
 }
 
 // compute1 computes one op on the inner backend.
@@ -161,33 +292,6 @@ func compute1(t testing.TB, b compute.Backend, op *ir.Op, values map[*ir.Value]t
 			t.Fatal(err)
 		}
 		out = append(out, x)
-	}
-	return out
-}
-
-// exchange computes a collective. What each device gets is as large as the output says.
-func exchange(op *ir.Op, a *ir.Exchange, in []tensor) []tensor {
-	out := make([]tensor, len(in))
-	from := 0
-	for i, v := range op.Outputs {
-		switch a.How {
-		case ir.AllReduceOf:
-			out[i] = reduce(in, a.Reduce)
-			continue
-		case ir.AllGatherOf:
-			out[i] = concat(in, a.Dim)
-			continue
-		}
-		to := from + v.Shape.Dimensions[a.Split]
-		var pieces []tensor
-		for _, x := range in {
-			pieces = append(pieces, part(x, a.Split, from, to))
-		}
-		if from = to; a.How == ir.ReduceScatterOf {
-			out[i] = reduce(pieces, a.Reduce)
-		} else {
-			out[i] = concat(pieces, a.Dim)
-		}
 	}
 	return out
 }

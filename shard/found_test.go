@@ -36,8 +36,9 @@ func shardAs(p *ir.Program, as map[string]shard.Placement) shard.Choice {
 func exchanges(p *ir.Program, above int64) map[string]int {
 	n := map[string]int{}
 	for _, op := range p.Main.Ops {
-		if a, ok := op.Attrs.(*ir.Exchange); ok && op.Varying && max(op.Inputs[0].Bytes(), op.Outputs[0].Bytes()) > above {
-			n[op.Phase.String()+" "+a.How.String()]++
+		if op.IsExchange() && op.Varying && max(op.Inputs[0].Bytes(), op.Outputs[0].Bytes()) > above {
+			_, how := op.Change()
+			n[op.Phase.String()+" "+how.String()]++
 		}
 	}
 	return n
@@ -94,7 +95,7 @@ func TestAClassifierExchangesAsMuchForManyClassesAsForFew(t *testing.T) {
 	bytes := func(classes int) (n int64) {
 		m := equiv.Model{Build: trunkAndHead(classes), Loss: loss.SparseCategoricalCrossEntropyLogits, Batch: pixels(9, classes)}
 		p := split(t, recorded(t, m), 4)
-		r, err := shard.Partition(p, shardAs(p, map[string]shard.Placement{"head/dense": by(-1, 1)}))
+		r, err := expanded(p, shardAs(p, map[string]shard.Placement{"head/dense": by(-1, 1)}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -183,7 +183,7 @@ func TestOpsDealtToStagesAtRandomGiveTheSameResults(t *testing.T) {
 				}
 				for _, op := range p.Main.Ops {
 					j := rng.IntN(3)
-					op.TaskGraph, op.Place = p.TaskGraphs[j], p.Stages[j].Places[0]
+					op.TaskGraph, op.Place = p.TaskGraphs[j], j
 				}
 				for _, v := range p.Variables {
 					v.TaskGraph = nil
@@ -213,12 +213,14 @@ func TestPartitionedStepsCanBeScheduled(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := shard.Partition(p, choice); err != nil {
+				if _, err := expanded(p, choice); err != nil {
 					t.Fatal(err)
 				}
-				ranks := make([]int, p.NumPlaces())
-				for i := range ranks {
-					ranks[i] = i
+				var ranks []int
+				for _, g := range p.Groups() {
+					for range g {
+						ranks = append(ranks, len(ranks))
+					}
 				}
 				if _, err := schedule.Build(p, schedule.Options{MaxSplits: 5, Strategy: strategy, Ranks: [][]int{ranks}}); err != nil {
 					t.Errorf("%s on %v, %s: %v", m.Name, devices, strategy, err)

@@ -8,14 +8,10 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-// Partition rewrites the program so that every op runs on one device, with what that device has of its operands. Variables
-// are sharded as chosen. Stages of one device stay as they are, but for what they read from others.
-//
-// Afterwards results, new values of variables and gradients are those on the first device of their stage;
-// [ir.Variable.Copies] are the same on the others, or the other parts of a variable that is sharded. The loss and
-// collections may be the part that the first device has.
+// Partition makes an SPMD program: ops stay as they are, and say how the devices of their stage hold what they compute. Where a
+// value is needed in another placement there is a Reshard. Variables are sharded as chosen.
 func Partition(p *ir.Program, choice Choice) (*Report, error) {
-	if !slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 }) {
+	if !partitioned(p) {
 		return &Report{}, nil
 	}
 	if choice.ofData(p) {
@@ -30,10 +26,15 @@ func Partition(p *ir.Program, choice Choice) (*Report, error) {
 		return nil, err
 	}
 	todo := x.propagate(vars)
-	if err := x.expand(vars, todo); err != nil {
+	if err := x.assign(vars, todo); err != nil {
 		return nil, err
 	}
-	return x.report(vars, todo), nil
+	return x.report(vars, todo), Check(p)
+}
+
+// partitioned tells whether a stage has several devices.
+func partitioned(p *ir.Program) bool {
+	return slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 })
 }
 
 // ofData tells whether anything but variables is sharded.

@@ -43,7 +43,7 @@ func parse(t *testing.T, k0, k1 int, local bool, body string) *ir.Program {
 	}
 	for _, op := range p.Main.Ops {
 		if op.TaskGraph != nil {
-			op.Place = p.Stages[analysis.Of(p).Stage(op)].Places[0]
+			op.Place = analysis.Of(p).Stage(op)
 		}
 	}
 	if err := p.Verify(); err != nil {
@@ -62,21 +62,17 @@ func counts(p *ir.Program, types ...ir.OpType) (n int) {
 	return n
 }
 
-// crossing is how many bytes go from device to device, exchanges aside.
+// crossing is how many bytes go from stage to stage.
 func crossing(p *ir.Program) (bytes int64) {
-	type transfer struct {
-		v  *ir.Value
-		to int
-	}
-	seen := map[transfer]bool{}
+	groups := p.Groups()
 	for _, op := range p.Main.Ops {
-		if op.Type() == ir.OpExchange || op.Type() == ir.OpMerge {
-			continue
-		}
 		op.Uses(func(v *ir.Value) {
-			if x := (transfer{v, op.Place}); !v.Op.IsLeaf() && v.Place() != op.Place && !seen[x] {
-				seen[x] = true
-				bytes += v.Bytes()
+			if !v.Op.IsLeaf() && v.Op.Place != op.Place {
+				n := v.Shape.ByteSize()
+				if op.Outputs[0].On(ir.Model).Kind != ir.Sharded && op.IsTransfer() {
+					n *= int64(len(groups[op.Place]))
+				}
+				bytes += n
 			}
 		})
 	}
@@ -94,11 +90,12 @@ func TestOnlyTheRowsThatAreNeededCrossBetweenStages(t *testing.T) {
 		for k1 := 1; k1 <= 4; k1++ {
 			p := parse(t, k0, k1, false, twoLayers)
 			compare(t, p, 1)
-			if got := crossing(p); got != 7*4*4 {
-				t.Errorf("%d to %d devices: %d bytes cross\n%s", k0, k1, got, p)
+			want := int64(7 * 4 * 4)
+			if k0 == 1 { // all compute the whole
+				want *= int64(k1)
 			}
-			if k0 == k1 && counts(p, ir.OpConcatenate) != 0 {
-				t.Errorf("%d to %d devices: shards are put together again\n%s", k0, k1, p)
+			if got := crossing(p); got != want {
+				t.Errorf("%d to %d devices: %d bytes cross\n%s", k0, k1, got, p)
 			}
 		}
 	}
@@ -107,7 +104,7 @@ func TestOnlyTheRowsThatAreNeededCrossBetweenStages(t *testing.T) {
 func TestStagesOfOneDeviceStayAsTheyAre(t *testing.T) {
 	p := parse(t, 1, 1, false, twoLayers)
 	before := p.String()
-	r, err := shard.Partition(p, nil)
+	r, err := expanded(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,12 +291,8 @@ func TestUpdatesAreCopiedToAllDevices(t *testing.T) {
 	w.Trainable, w.Update, p.Outputs[0].Updates = true, p.Main.Outputs[0], w
 	p.Gradients = []ir.Gradient{{Variable: w, Value: w.Update.Op.Inputs[1]}}
 	compare(t, p, 1)
-	places := []int{w.Update.Place()}
-	for _, c := range w.Copies {
-		places = append(places, c.Place())
-	}
-	if !slices.Equal(places, []int{0, 1, 2}) || p.Main.Outputs[0] != w.Update || p.Gradients[0].Value.Place() != 0 {
-		t.Errorf("the new value is on devices %v\n%s", places, p)
+	if w.Update.IsPlaced() || p.Main.Outputs[0] != w.Update || p.Gradients[0].Value.IsPlaced() {
+		t.Errorf("the devices do not have all of the new value\n%s", p)
 	}
 }
 
@@ -316,7 +309,7 @@ func TestWhatDoesNotDependOnTheBatchIsComputedForEachDevicesRows(t *testing.T) {
 		return %8`)
 	compare(t, p, 1)
 	for _, op := range p.Main.Ops {
-		if !op.IsLeaf() && op.Outputs[0].Shape.Rank() > 0 && op.Outputs[0].Shape.Dimensions[0] == 7 {
+		if !op.IsLeaf() && op.Outputs[0].Shape.Rank() > 0 && op.Outputs[0].LocalShape(nil).Dimensions[0] == 7 {
 			t.Errorf("%s is computed as a whole\n%s", op, p)
 		}
 	}
@@ -349,7 +342,7 @@ func TestWhatCannotBePartitionedIsRefusedWithTheReason(t *testing.T) {
 		{split, []string{`"second"`, "model.go:2", "5 devices", "use fewer devices", "float32[4,4]", `"/w"`}},
 	} {
 		before := c.p.String()
-		_, err := shard.Partition(c.p, nil)
+		_, err := expanded(c.p, nil)
 		if err == nil || c.p.String() != before {
 			t.Errorf("%v; or the program was changed", err)
 			continue

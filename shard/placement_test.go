@@ -18,13 +18,13 @@ func TestDevicesGetRowsThatDifferByOneUnitAtMost(t *testing.T) {
 		{10, 1, 4, []int{3, 3, 2, 2}}, {8, 1, 4, []int{2, 2, 2, 2}}, {4, 1, 4, []int{1, 1, 1, 1}}, {5, 1, 1, []int{5}},
 		{70, 7, 4, []int{21, 21, 14, 14}}, {12, 3, 4, []int{3, 3, 3, 3}},
 	} {
-		if got := sizes(c.n, c.unit, c.k); !slices.Equal(got, c.want) {
+		if got := ir.Shares(c.n, c.unit, c.k); !slices.Equal(got, c.want) {
 			t.Errorf("%d rows in units of %d over %d devices: %v, want %v", c.n, c.unit, c.k, got, c.want)
 		}
 		s, end := shapes.Make(dtypes.Float32, 3, c.n), 0
 		for j := range c.k {
-			from, to := shardOf(1, c.unit).rows(s, j, c.k)
-			local := shardOf(1, c.unit).local(s, j, c.k).Dimensions
+			from, to := shardOf(1, c.unit).Rows(c.n, j, c.k)
+			local := shardOf(1, c.unit).Local(s, j, c.k).Dimensions
 			if from != end || to-from != c.want[j] || !slices.Equal(local, []int{3, c.want[j]}) {
 				t.Errorf("device %d of %d has rows %d to %d, shape %v", j, c.k, from, to, local)
 			}
@@ -50,7 +50,7 @@ func TestPlacementsAreTheSameIfDevicesHaveTheSameRows(t *testing.T) {
 		{partialOf(ir.ReduceBySum), partialOf(ir.ReduceBySum), 2, true},
 		{partialOf(ir.ReduceBySum), partialOf(ir.ReduceByMax), 2, false},
 	} {
-		if got := c.p.same(c.q, s, c.k); got != c.want {
+		if got := same(c.p, c.q, s, c.k); got != c.want {
 			t.Errorf("%s and %s over %d devices are the same: %v", c.p, c.q, c.k, got)
 		}
 	}

@@ -15,15 +15,15 @@ type held struct {
 	Placement
 	value  int // its number in the problem
 	g      *group
-	phase  ir.Phase    // of the step that makes it: earlier phases cannot use it
-	brief  bool        // later phases cannot, either: they make it again
-	by     *step       // nil: it is given
-	result bool        // it leaves the program
-	next   *held       // another one of the same value
-	uses   int         // how often live steps read it
-	cut    *step       // one of them that cuts rows
-	offer  bool        // it is there to be used, and not because somebody needed it
-	values []*ir.Value // per device, once they are written down
+	phase  ir.Phase  // of the step that makes it: earlier phases cannot use it
+	brief  bool      // later phases cannot, either: they make it again
+	by     *step     // nil: it is given
+	result bool      // it leaves the program
+	next   *held     // another one of the same value
+	uses   int       // how often live steps read it
+	cut    *step     // one of them that cuts rows
+	offer  bool      // it is there to be used, and not because somebody needed it
+	v      *ir.Value // once it is written down
 }
 
 // isCut tells whether it was cut out of a whole value, because somebody needed it so.
@@ -73,13 +73,6 @@ func (k stepKind) collective() ir.Collective {
 		return ir.AllToAllOf
 	}
 	return 0
-}
-
-// site is where and when the ops of a step run.
-func (s *step) site() site {
-	at := siteOf(s.op)
-	at.Phase = s.phase
-	return at
 }
 
 // prune drops the steps that no result needs, and counts the uses of what the others make.

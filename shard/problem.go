@@ -9,10 +9,10 @@ import (
 
 // problem is a program as those see it who choose placements: what does not depend on the choice, found once.
 type problem struct {
-	p       *ir.Program
-	batch   int // how many samples a micro-batch has; 0 if there is no telling
-	of      map[*ir.TaskGraph]*group
-	outside map[int]*group // of ops outside every TaskGraph, by their device
+	p      *ir.Program
+	batch  int // how many samples a micro-batch has; 0 if there is no telling
+	of     map[*ir.TaskGraph]*group
+	groups []*group // by index; of ops outside every TaskGraph
 
 	tasks  []*task // ops that are no leaves, in order
 	values []value
@@ -21,6 +21,7 @@ type problem struct {
 	slots   map[*ir.Variable][]*ir.Variable
 	data    []datum               // that a choice may shard
 	foreign map[*ir.Variable]bool // other stages read them
+	loose   []bool                // values that are made of variables alone
 
 	memory arena
 }
@@ -28,7 +29,9 @@ type problem struct {
 // group is the devices of a stage.
 type group struct {
 	places []int
-	split  bool // a TaskGraph of the stage is split
+	index  int           // among the groups of a model replica
+	first  *ir.TaskGraph // of the stage
+	split  bool          // a TaskGraph of the stage is split
 }
 
 // task is an op.
@@ -74,7 +77,7 @@ type value struct {
 }
 
 func newProblem(p *ir.Program) (*problem, error) {
-	x := &problem{p: p, of: map[*ir.TaskGraph]*group{}, outside: map[int]*group{}, number: map[*ir.Value]int{}}
+	x := &problem{p: p, of: map[*ir.TaskGraph]*group{}, number: map[*ir.Value]int{}}
 	if err := x.readStages(); err != nil {
 		return nil, err
 	}
@@ -323,8 +326,15 @@ func (x *problem) readStages() error {
 			break
 		}
 	}
+	groups := x.p.Groups()
+	x.groups = make([]*group, len(groups))
 	for _, s := range x.p.Stages {
-		g := &group{places: s.Places}
+		index := slices.IndexFunc(groups, func(places []int) bool { return places[0] == s.Places[0] })
+		g := x.groups[index] // stages may share their devices
+		if g == nil {
+			g = &group{places: s.Places, index: index, first: s.TaskGraphs[0]}
+			x.groups[index] = g
+		}
 		for _, t := range s.TaskGraphs {
 			x.of[t] = g
 			g.split = g.split || t.Kind == ir.Split
@@ -341,10 +351,7 @@ func (x *problem) groupOf(op *ir.Op) *group {
 	if op.TaskGraph != nil {
 		return x.of[op.TaskGraph]
 	}
-	if x.outside[op.Place] == nil {
-		x.outside[op.Place] = &group{places: []int{op.Place}}
-	}
-	return x.outside[op.Place]
+	return x.groups[op.Place]
 }
 
 // isBatch tells whether a value is data that is dealt to the devices of a stage by samples.

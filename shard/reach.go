@@ -54,7 +54,7 @@ func (r *propagation) reach(v int, g *group, to Placement, phase ir.Phase) (lowe
 		if !h.usable(g, phase) {
 			continue
 		}
-		if h.same(to, info.v.Shape, k) {
+		if same(h.Placement, to, info.v.Shape, k) {
 			if r.dealt && info.deal.Kind == Sharded && to.Kind == Replicated && k > 1 { // rows of the batch are sent to those who need them
 				return info.bytes, h, noStep
 			}

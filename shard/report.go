@@ -54,7 +54,7 @@ func (x *problem) report(vars *sharding, todo *plan) *Report {
 	for _, v := range x.p.Variables {
 		if vars.of(v).Kind == Sharded && !kept[v] {
 			r.Variables = append(r.Variables, v)
-			r.places[v] = len(v.Shards)
+			r.places[v] = len(x.of[v.TaskGraph].places)
 		}
 	}
 	at := map[ir.OpType]int{}
@@ -75,15 +75,16 @@ func (x *problem) report(vars *sharding, todo *plan) *Report {
 		}
 	}
 	for _, op := range x.p.Main.Ops {
-		if a, ok := op.Attrs.(*ir.Exchange); ok {
+		if op.IsExchange() {
+			_, how := op.Change()
 			in := r.Exchanges
 			if x.p.Local != nil && !op.Varying {
 				in = r.Once
 			}
-			e := in[a.How]
+			e, v, w := in[how], op.Inputs[0], op.Outputs[0]
 			e.Count++
-			e.Bytes += max(op.Inputs[0].Bytes(), op.Outputs[0].Bytes())
-			in[a.How] = e
+			e.Bytes += max(v.Bytes(), w.Bytes())
+			in[how] = e
 		}
 	}
 	return r

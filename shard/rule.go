@@ -110,7 +110,7 @@ func (f *Factor) unitOf(r Ref, p Placement, s shapes.Shape, k int) (unit int, ok
 		return p.Unit / r.Mul, fits(n, p.Unit, k)
 	}
 	// Units that do not fit may still give whole steps.
-	return 1, fits(f.Size, 1, k) && p.same(shardOf(r.Dim, r.Mul), s, k)
+	return 1, fits(f.Size, 1, k) && same(p, shardOf(r.Dim, r.Mul), s, k)
 }
 
 // placement is that of an operand when the factor is sharded in the given units.

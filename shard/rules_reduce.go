@@ -2,6 +2,7 @@ package shard
 
 import (
 	"iter"
+	"reflect"
 	"slices"
 
 	"github.com/easyparallel/epl/ir"
@@ -145,4 +146,11 @@ func outsideWindow(op *ir.Op, window, strides []int, paddings [][2]int) *Rule {
 	return sameDims(op, func(d int) bool {
 		return d < len(window) && window[d] == 1 && (len(strides) == 0 || strides[d] == 1) && (len(paddings) == 0 || paddings[d] == [2]int{})
 	})
+}
+
+// withAxes is the same reduction of other axes.
+func withAxes(a ir.Attrs, axes []int) ir.Attrs {
+	b := reflect.New(reflect.TypeOf(a).Elem())
+	b.Elem().FieldByName("Axes").Set(reflect.ValueOf(axes))
+	return b.Interface().(ir.Attrs)
 }

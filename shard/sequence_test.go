@@ -54,7 +54,7 @@ func kept(p *ir.Program) (n int64) {
 			continue
 		}
 		op.Uses(func(v *ir.Value) {
-			if !seen[v] && !v.Op.IsLeaf() && v.Op.Phase == ir.Forward && v.Place() == 0 {
+			if !seen[v] && !v.Op.IsLeaf() && v.Op.Phase == ir.Forward && v.Op.Place == 0 {
 				seen[v] = true
 				n += v.Bytes()
 			}

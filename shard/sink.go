@@ -104,7 +104,7 @@ func (x *sinking) rowsOf(s *step, from *held, p Placement) *held {
 	v := from.value
 	var later *held
 	for h := x.first[v]; h != nil; h = h.next {
-		if h.g != s.g || !h.same(p, x.values[v].v.Shape, len(s.g.places)) || h.by != nil && h.by.dead {
+		if h.g != s.g || !same(h.Placement, p, x.values[v].v.Shape, len(s.g.places)) || h.by != nil && h.by.dead {
 			continue
 		}
 		if h.usable(s.g, s.phase) && (h.by == nil || h.by.index < s.index) {

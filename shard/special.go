@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"reflect"
 	"slices"
 
 	"github.com/gomlx/compute/dtypes"
@@ -11,139 +10,167 @@ import (
 )
 
 // Mostly a device does with its rows what one device did with all of them. The ops here are different: what a device has to do
-// depends on which rows it has, or devices have to exchange something on the way.
+// depends on which rows it has, or devices have to exchange something on the way. They are written in other words, for all
+// devices: what depends on the device is computed from its position.
 
-// specials write such ops down, for all devices. They return nil if the op, with these placements, is like others.
-var specials = map[ir.OpType]func(*writing) [][]*ir.Value{
-	ir.OpIota: (*writing).iota, ir.OpSlice: (*writing).slice, ir.OpPad: (*writing).pad, ir.OpConcatenate: (*writing).concatenate,
-	ir.OpDynamicSlice: (*writing).dynamicSlice, ir.OpGather: (*writing).gather,
-	ir.OpScatterSum: (*writing).scatter, ir.OpScatterMax: (*writing).scatter, ir.OpScatterMin: (*writing).scatter,
+// specials write such ops down. They return nil if the op, with these placements, is like others.
+var specials = map[ir.OpType]func(*writing) []*ir.Value{
+	ir.OpIota: (*writing).iota, ir.OpSlice: (*writing).slice, ir.OpPad: (*writing).thenRows, ir.OpConcatenate: (*writing).thenRows,
+	ir.OpGather: (*writing).gather, ir.OpScatterSum: (*writing).scatter, ir.OpScatterMax: (*writing).scatter, ir.OpScatterMin: (*writing).scatter,
 	ir.OpArgMinMax: (*writing).argMinMax, ir.OpSort: (*writing).sort, ir.OpFusedSoftmax: (*writing).softmax,
 	ir.OpReduceProduct: (*writing).reduce, ir.OpReduceBitwiseAnd: (*writing).reduce, ir.OpReduceBitwiseOr: (*writing).reduce,
 	ir.OpReduceBitwiseXor: (*writing).reduce, ir.OpReduceLogicalAnd: (*writing).reduce, ir.OpReduceLogicalOr: (*writing).reduce,
 	ir.OpReduceLogicalXor: (*writing).reduce,
 }
 
-// special writes an op down for each device, given what they have of its inputs, and returns the values of each output per
-// device; nil if there is nothing special about it.
-func (e *expansion) special(op *ir.Op, g *group, s strategy, ins [][]*ir.Value) [][]*ir.Value {
+// special writes an op down in other words, and returns its results; nil if there is nothing special about it.
+func (a *assignment) special(op *ir.Op, s *step) []*ir.Value {
 	if write := specials[op.Type()]; write != nil {
-		return write(&writing{expansion: e, op: op, g: g, strategy: s, ins: ins})
+		return write(&writing{assignment: a, op: op, g: s.g, strategy: s.s})
 	}
 	return nil
 }
 
 // writing is an op to be written down for the devices of its stage.
 type writing struct {
-	*expansion
+	*assignment
 	op *ir.Op
 	g  *group
 	strategy
-	ins [][]*ir.Value // per input and device
 }
 
-// each writes an op with one output down, device by device.
-func (t *writing) each(write func(d *device) *ir.Value) [][]*ir.Value {
-	return [][]*ir.Value{t.all(write)}
+// each is the placement of what is different on each device.
+var each = Placement{Kind: ir.Each}
+
+// sharded adds an op that follows its rule.
+func (t *writing) sharded(p Placement, a ir.Attrs, s shapes.Shape, in ...*ir.Value) *ir.Value {
+	return t.add(siteOf(t.op), t.g, p, a, s, in...)
 }
 
-// all computes something on each device.
-func (t *writing) all(write func(d *device) *ir.Value) []*ir.Value {
-	values := make([]*ir.Value, len(t.g.places))
-	for j, place := range t.g.places {
-		d := &device{t: t, index: j, place: place}
-		for _, in := range t.ins {
-			d.in = append(d.in, in[j])
+// alone adds an op that every device computes on what it has, as if that were all.
+func (t *writing) alone(p Placement, a ir.Attrs, s shapes.Shape, in ...*ir.Value) *ir.Value {
+	v := t.sharded(p, a, s, in...)
+	v.Op.PerShard = true
+	return v
+}
+
+// moved is a value in another placement.
+func (t *writing) moved(v *ir.Value, p Placement) *ir.Value {
+	return t.reshard(siteOf(t.op), t.g, p, v)
+}
+
+// stack is what all devices have, in a new first dim.
+func (t *writing) stack(v *ir.Value) *ir.Value {
+	s := shapes.Make(v.Shape.DType, append([]int{len(t.g.places)}, dims(v)...)...)
+	return t.sharded(Placement{}, &ir.Reshard{Stack: true}, s, v)
+}
+
+var index = shapes.Make(dtypes.Int64)
+
+// startKey is a dim of n rows that devices share.
+type startKey struct {
+	g    *group
+	p    Placement
+	n    int
+	next bool
+}
+
+// start is the device's first row of n; or that of the next device.
+func (t *writing) start(p Placement, n int, next bool) *ir.Value {
+	key := startKey{t.g, p, n, next}
+	if t.starts[key] == nil {
+		at := t.alone(each, &ir.ConvertDType{DType: dtypes.Int64}, index, t.position())
+		if next {
+			at = t.alone(each, &ir.Add{}, index, at, t.constant(int64(1)))
 		}
-		values[j] = write(d)
+		t.starts[key] = p.Start(at, n, len(t.g.places), func(a ir.Attrs, in ...*ir.Value) *ir.Value { return t.alone(each, a, index, in...) },
+			func(x int) *ir.Value { return t.constant(int64(x)) })
 	}
-	return values
+	return t.starts[key]
 }
 
-// allGather gives every device what all have, one after the other along a dim.
-func (t *writing) allGather(values []*ir.Value, dim int) []*ir.Value {
-	s := values[0].Shape.Clone()
-	s.Dimensions[dim] = 0
-	for _, v := range values {
-		s.Dimensions[dim] += dims(v)[dim]
-	}
-	x := &ir.Exchange{How: ir.AllGatherOf, Dim: dim, Places: t.g.places}
-	return t.add(siteOf(t.op), t.g.places[0], x, values, slices.Repeat([]shapes.Shape{s}, len(values))...).Outputs
-}
+// isAlong tells whether a placement shards one of the dims.
+func isAlong(p Placement, dims ...int) bool { return p.Kind == Sharded && slices.Contains(dims, p.Dim) }
 
-// allReduce gives every device the reduction of what all have.
-func (t *writing) allReduce(values []*ir.Value, how ir.Reduction) []*ir.Value {
-	x := &ir.Exchange{How: ir.AllReduceOf, Reduce: how, Places: t.g.places}
-	return t.add(siteOf(t.op), t.g.places[0], x, values, slices.Repeat([]shapes.Shape{values[0].Shape}, len(values))...).Outputs
-}
-
-// stack gives every device what all have, in a new first dim.
-func (t *writing) stack(values []*ir.Value) []*ir.Value {
-	return t.allGather(t.all(func(d *device) *ir.Value {
-		v := values[d.index]
-		return d.reshape(v, append([]int{1}, dims(v)...)...)
-	}), 0)
-}
-
-// device is one of those that an op is written down for.
-type device struct {
-	t            *writing
-	index, place int
-	in           []*ir.Value // what it has of the op's inputs
-}
-
-func (d *device) add(a ir.Attrs, s shapes.Shape, in ...*ir.Value) *ir.Value {
-	return d.t.add(siteOf(d.t.op), d.place, a, in, s).Outputs[0]
-}
-
-// rowsOf are the rows that the device has of a value of the given shape.
-func (d *device) rowsOf(p Placement, s shapes.Shape) (from, to int) {
-	return p.rows(s, d.index, len(d.t.g.places))
-}
-
-// output is the shape of what the device is to make.
-func (d *device) output() shapes.Shape {
-	return d.t.out[0].local(d.t.op.Outputs[0].Shape, d.index, len(d.t.g.places))
-}
-
-// constant is a number.
-func (d *device) constant(x any) *ir.Value {
-	flat := reflect.MakeSlice(reflect.SliceOf(reflect.TypeOf(x)), 1, 1)
-	flat.Index(0).Set(reflect.ValueOf(x))
-	s := shapes.Make(dtypes.FromGoType(reflect.TypeOf(x)))
-	return d.t.add(site{}, 0, &ir.Constant{Value: ir.Literal{Shape: s, Flat: flat.Interface()}}, nil, s).Outputs[0]
-}
-
-// integer is a number of an integer type; where the type is too small for it, it wraps around as it does when one counts.
-func (d *device) integer(t dtypes.DType, n int) *ir.Value {
-	return d.constant(reflect.ValueOf(n).Convert(t.GoType()).Interface())
-}
-
-func (d *device) reshape(v *ir.Value, dimensions ...int) *ir.Value {
-	return d.add(&ir.Reshape{Dimensions: dimensions}, shapes.Make(v.Shape.DType, dimensions...), v)
-}
-
-func (d *device) broadcast(v *ir.Value, s shapes.Shape, axes ...int) *ir.Value {
-	s = shapes.Make(v.Shape.DType, s.Dimensions...)
-	return d.add(&ir.BroadcastInDim{OutputShape: s, BroadcastAxes: axes}, s, v)
-}
-
-func (d *device) convert(v *ir.Value, t dtypes.DType) *ir.Value {
-	if v.Shape.DType == t {
+// convert is a value of another type, as it is placed.
+func (t *writing) convert(v *ir.Value, d dtypes.DType) *ir.Value {
+	if v.Shape.DType == d {
 		return v
 	}
-	return d.add(&ir.ConvertDType{DType: t}, shapes.Make(t, dims(v)...), v)
+	return t.alone(v.On(ir.Model), &ir.ConvertDType{DType: d}, shapes.Make(d, dims(v)...), v)
 }
 
-func (d *device) rows(v *ir.Value, dim, from, to int) *ir.Value {
-	return d.t.rows(siteOf(d.t.op), d.place, v, dim, from, to)
+// iota counts from the device's first row. Numbers that are no integers are made of some: adding would round them once more.
+func (t *writing) iota() []*ir.Value {
+	a, p := t.op.Attrs.(*ir.Iota), t.out[0]
+	if !isAlong(p, a.IotaAxis) {
+		return nil
+	}
+	s := a.Shape
+	if !s.DType.IsInt() {
+		s = shapes.Make(dtypes.Int64, s.Dimensions...)
+	}
+	v := t.alone(p, &ir.Iota{Shape: s, IotaAxis: a.IotaAxis}, s)
+	start := t.convert(t.start(p, s.Dimensions[p.Dim], false), s.DType)
+	return []*ir.Value{t.convert(t.alone(p, &ir.Add{}, s, v, start), a.Shape.DType)}
 }
 
-func (d *device) join(dim int, pieces ...*ir.Value) *ir.Value {
-	return d.t.join(siteOf(d.t.op), d.place, pieces[0], dim, pieces)
+// slice takes what the device has of the rows that are asked for, and zeros for the others.
+func (t *writing) slice() []*ir.Value {
+	p, out := t.in[0], t.op.Outputs[0].Shape
+	if p.Kind != Sharded || t.out[0].Kind != Partial {
+		return nil
+	}
+	a, x := t.op.Attrs.(*ir.Slice), t.op.Inputs[0]
+	b := ir.Slice{Starts: slices.Clone(a.Starts), Limits: slices.Clone(a.Limits), Strides: slices.Clone(a.Strides)}
+	if b.Strides == nil {
+		b.Strides = slices.Repeat([]int{1}, out.Rank())
+	}
+	b.Starts[p.Dim], b.Limits[p.Dim], b.Strides[p.Dim] = 0, dims(x)[p.Dim], 1
+	cut := out.Clone()
+	cut.Dimensions[p.Dim] = dims(x)[p.Dim]
+	if !slices.Equal(cut.Dimensions, dims(x)) || !slices.Equal(b.Strides, slices.Repeat([]int{1}, out.Rank())) { // along other dims
+		x = t.sharded(p, &b, cut, x)
+	}
+	m := out.Dimensions[p.Dim]
+	rows := make([]int64, m)
+	for i := range rows {
+		rows[i] = int64(a.Starts[p.Dim] + i*strideOf(a, p.Dim))
+	}
+	s := shapes.Make(dtypes.Int64, m, 1)
+	asked := t.add(site{}, t.g, Placement{}, &ir.Constant{Value: ir.Literal{Shape: s, Flat: rows}}, s)
+	others := slices.DeleteFunc(rangeOf(out.Rank()), func(d int) bool { return d == p.Dim })
+	sizes := slices.Clone(cut.Dimensions)
+	sizes[p.Dim] = 1
+	g := &ir.Gather{IndexVectorAxis: 1, OffsetOutputAxes: others, CollapsedSliceAxes: []int{p.Dim}, StartIndexMap: []int{p.Dim}, SliceSizes: sizes}
+	return []*ir.Value{t.mine(g, x, asked, p, out)}
 }
 
-// isShardedAlong tells whether a placement shards one of the dims.
-func (p Placement) isShardedAlong(dims ...int) bool {
-	return p.Kind == Sharded && slices.Contains(dims, p.Dim)
+// mine gathers the rows that the device has, and zeros for those of others; all are there.
+func (t *writing) mine(a *ir.Gather, table, indices *ir.Value, p Placement, out shapes.Shape) *ir.Value {
+	n := dims(table)[p.Dim]
+	one, replace := t.split(indices, a.IndexVectorAxis, slices.Index(a.StartIndexMap, p.Dim))
+	one = t.clamp(one, t.constant(int64(0)), t.constant(int64(n-1))) // an index that is out of bounds means the nearest row
+	local := t.alone(each, &ir.Sub{}, one.Shape, one, t.start(p, n, false))
+	b := *a
+	b.IndicesAreSorted = false
+	v := t.alone(each, &b, out, table, replace(local))
+	return t.choose(partialOf(ir.ReduceBySum), t.between(one, p, n), v, t.zero(out.DType), a.OffsetOutputAxes)
+}
+
+// thenRows computes the whole, of which the device takes its rows: there is nothing to it but moving elements.
+func (t *writing) thenRows() []*ir.Value {
+	p := t.out[0]
+	switch a := t.op.Attrs.(type) {
+	case *ir.Pad:
+		if p.Kind != Sharded || t.in[0].Kind != Replicated {
+			return nil
+		}
+	case *ir.Concatenate:
+		if !isAlong(p, a.Axis) {
+			return nil
+		}
+	}
+	out := t.op.Outputs[0].Shape
+	return []*ir.Value{t.moved(t.sharded(Placement{}, t.op.Attrs, out, t.op.Inputs...), p)}
 }

@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/gomlx/compute/dtypes"
@@ -12,125 +11,141 @@ import (
 
 // argMinMax finds the best of the device's rows, and then the best of those of all devices. In both steps the backend chooses,
 // so that equal rows and NaNs are treated as in the whole.
-func (t *writing) argMinMax() [][]*ir.Value {
+func (t *writing) argMinMax() []*ir.Value {
 	a, p := t.op.Attrs.(*ir.ArgMinMax), t.in[0]
-	if !p.isShardedAlong(a.Axis) {
+	if !isAlong(p, a.Axis) {
 		return nil
 	}
-	out := t.op.Outputs[0].Shape
+	x, out := t.op.Inputs[0], t.op.Outputs[0].Shape
 	places := shapes.Make(dtypes.Int64, out.Dimensions...)
-	best := t.all(func(d *device) *ir.Value {
-		return d.add(&ir.ArgMinMax{Axis: a.Axis, OutputDType: dtypes.Int64, IsMin: a.IsMin}, places, d.comparable(d.in[0], a.IsMin))
-	})
-	values := t.stack(t.all(func(d *device) *ir.Value { return d.pick(d.in[0], a.Axis, best[d.index]) }))
-	numbers := t.stack(t.all(func(d *device) *ir.Value {
-		from, _ := d.rowsOf(p, t.op.Inputs[0].Shape)
-		v := best[d.index]
-		if from > 0 {
-			v = d.add(&ir.Add{}, places, v, d.constant(int64(from)))
-		}
-		return d.convert(v, out.DType)
-	}))
-	return t.each(func(d *device) *ir.Value {
-		first := d.add(&ir.ArgMinMax{Axis: 0, OutputDType: dtypes.Int64, IsMin: a.IsMin}, places, values[d.index])
-		return d.pick(numbers[d.index], 0, first)
-	})
+	best := t.alone(each, &ir.ArgMinMax{Axis: a.Axis, OutputDType: dtypes.Int64, IsMin: a.IsMin}, places, t.comparable(x, p, a.IsMin))
+	values := t.stack(t.pick(each, x, a.Axis, best))
+	numbers := t.stack(t.convert(t.alone(each, &ir.Add{}, places, best, t.start(p, dims(x)[p.Dim], false)), out.DType))
+	first := t.sharded(Placement{}, &ir.ArgMinMax{Axis: 0, OutputDType: dtypes.Int64, IsMin: a.IsMin}, places, values)
+	return []*ir.Value{t.pick(Placement{}, numbers, 0, first)}
 }
 
 // comparable makes nothing of NaNs in half precision, but for those of the first device: the pure-Go backend passes over them,
 // unless the first row of all is one.
-func (d *device) comparable(v *ir.Value, isMin bool) *ir.Value {
-	t := v.Shape.DType
-	if !t.IsHalfPrecision() || d.index == 0 {
+func (t *writing) comparable(v *ir.Value, p Placement, isMin bool) *ir.Value {
+	d := v.Shape.DType
+	if !d.IsHalfPrecision() {
 		return v
 	}
-	worst := t.LowestValue()
+	worst := d.LowestValue()
 	if isMin {
-		worst = t.HighestValue()
+		worst = d.HighestValue()
 	}
-	return d.add(&ir.Where{}, v.Shape, d.add(&ir.IsNaN{}, shapes.Make(dtypes.Bool, dims(v)...), v), d.constant(worst), v)
+	one, all := shapes.Make(dtypes.Bool), shapes.Make(dtypes.Bool, dims(v)...)
+	later := t.alone(each, &ir.GreaterThan{}, one, t.position(), t.constant(int32(0)))
+	odd := t.alone(p, &ir.LogicalAnd{}, all, t.sharded(p, &ir.IsNaN{}, all, v), later)
+	return t.alone(p, &ir.Where{}, v.Shape, odd, t.constant(worst), v)
 }
 
 // pick takes, along an axis, the rows that an index has for each position of the other dims.
-func (d *device) pick(v *ir.Value, axis int, at *ir.Value) *ir.Value {
+func (t *writing) pick(p Placement, v *ir.Value, axis int, at *ir.Value) *ir.Value {
 	rank := v.Shape.Rank()
 	s := shapes.Make(at.Shape.DType, append(slices.Clone(dims(at)), 1)...)
 	a := ir.Gather{IndexVectorAxis: rank - 1, SliceSizes: slices.Repeat([]int{1}, rank), CollapsedSliceAxes: rangeOf(rank), StartIndexMap: rangeOf(rank)}
 	var vector []*ir.Value
 	for dim, other := 0, 0; dim < rank; dim++ {
 		if dim == axis {
-			vector = append(vector, d.reshape(at, s.Dimensions...))
+			vector = append(vector, t.alone(p, &ir.Reshape{Dimensions: s.Dimensions}, s, at))
 			continue
 		}
-		vector = append(vector, d.add(&ir.Iota{Shape: s, IotaAxis: other}, s))
+		vector = append(vector, t.alone(p, &ir.Iota{Shape: s, IotaAxis: other}, s))
 		other++
 	}
-	return d.add(&a, shapes.Make(v.Shape.DType, dims(at)...), v, d.join(rank-1, vector...))
+	indices := vector[0]
+	if rank > 1 {
+		all := s.Clone()
+		all.Dimensions[rank-1] = rank
+		indices = t.alone(p, &ir.Concatenate{Axis: rank - 1}, all, vector...)
+	}
+	return t.alone(p, &a, shapes.Make(v.Shape.DType, dims(at)...), v, indices)
 }
 
 // sort sorts the device's rows, and then the first ones of all devices. The outputs have only the rows that somebody takes.
-func (t *writing) sort() [][]*ir.Value {
-	a := t.op.Attrs.(*ir.Sort)
-	if !t.in[0].isShardedAlong(a.Axis) {
+func (t *writing) sort() []*ir.Value {
+	a, p := t.op.Attrs.(*ir.Sort), t.in[0]
+	if !isAlong(p, a.Axis) {
 		return nil
 	}
-	n := firsts(t.op, maps.Keys(t.plan))
-	cut := func(all [][]*ir.Value) [][]*ir.Value { // sorts what each device has, and takes the first rows
-		sorted := make([][]*ir.Value, len(all))
-		for j, place := range t.g.places {
-			var in []*ir.Value
-			var out []shapes.Shape
-			for _, values := range all {
-				in, out = append(in, values[j]), append(out, values[j].Shape)
-			}
-			op := t.p.NewOp(a, in, out...)
-			op.Funcs = t.copyFuncs(t.op.Funcs, nil)
-			t.put(op, siteOf(t.op), place)
-			for i, v := range op.Outputs {
-				sorted[i] = append(sorted[i], t.rows(siteOf(t.op), place, v, a.Axis, 0, min(n, dims(v)[a.Axis])))
+	n, k := t.firsts(), len(t.g.places)
+	all := t.sorted(p, t.op.Inputs, true)
+	for i, v := range all {
+		if least := dims(v)[a.Axis] / p.Unit / k * p.Unit; n <= least {
+			all[i] = t.first(v, shardOf(a.Axis, n), n, n*k)
+		}
+		all[i] = t.moved(all[i], Placement{})
+	}
+	all = t.sorted(Placement{}, all, false)
+	for i, v := range all {
+		if n < dims(v)[a.Axis] {
+			all[i] = t.first(v, Placement{}, n, n)
+		}
+	}
+	return all
+}
+
+// firsts is how many of the first rows somebody takes.
+func (t *writing) firsts() int {
+	return firsts(t.op, func(yield func(*ir.Op) bool) {
+		for _, s := range t.todo.steps {
+			if s.kind == opStep && !yield(s.task.op) {
+				return
 			}
 		}
-		return sorted
+	})
+}
+
+// sorted sorts what each device has of values.
+func (t *writing) sorted(p Placement, in []*ir.Value, alone bool) []*ir.Value {
+	var out []shapes.Shape
+	for _, v := range in {
+		out = append(out, v.Shape)
 	}
-	all := cut(t.ins)
-	for i := range all {
-		all[i] = t.allGather(all[i], a.Axis)
-	}
-	return cut(all)
+	op := t.p.NewOp(t.op.Attrs, in, out...)
+	op.Funcs = t.p.CopyFuncs(t.op.Funcs, nil)
+	op.PerShard = alone
+	t.put(op, siteOf(t.op), t.g, p)
+	return slices.Clone(op.Outputs)
+}
+
+// first takes the first n rows that each device has; together they are size.
+func (t *writing) first(v *ir.Value, p Placement, n, size int) *ir.Value {
+	axis, s := t.op.Attrs.(*ir.Sort).Axis, v.Shape.Clone()
+	cut := &ir.Slice{Starts: make([]int, s.Rank()), Limits: slices.Clone(s.Dimensions), Strides: slices.Repeat([]int{1}, s.Rank())}
+	cut.Limits[axis], s.Dimensions[axis] = n, size
+	return t.alone(p, cut, s, v)
 }
 
 // reduce reduces the device's rows, and then what all devices have.
-func (t *writing) reduce() [][]*ir.Value {
+func (t *writing) reduce() []*ir.Value {
 	p, axes := t.in[0], reduceAxes(t.op.Attrs)
-	if p.Kind != Sharded || len(axes) > 0 && !p.isShardedAlong(axes...) {
+	if p.Kind != Sharded || len(axes) > 0 && !isAlong(p, axes...) {
 		return nil
 	}
 	out := t.op.Outputs[0].Shape
-	kept := slices.Clone(dims(t.op.Inputs[0]))
-	for d := range kept {
-		if len(axes) == 0 || slices.Contains(axes, d) {
-			kept[d] = 1
-		}
-	}
-	all := t.allGather(t.all(func(d *device) *ir.Value { return d.reshape(d.add(t.op.Attrs, out, d.in[0]), kept...) }), p.Dim)
-	return t.each(func(d *device) *ir.Value { return d.add(t.op.Attrs, out, all[d.index]) })
+	all := t.stack(t.alone(each, t.op.Attrs, out, t.op.Inputs[0]))
+	return []*ir.Value{t.sharded(Placement{}, withAxes(t.op.Attrs, []int{0}), out, all)}
 }
 
 // softmax needs the largest number of all devices, and the sum.
-func (t *writing) softmax() [][]*ir.Value {
-	axis := t.op.Attrs.(*ir.FusedSoftmax).Axis
-	if !t.in[0].isShardedAlong(axis) {
+func (t *writing) softmax() []*ir.Value {
+	p, axis := t.in[0], t.op.Attrs.(*ir.FusedSoftmax).Axis
+	if !isAlong(p, axis) {
 		return nil
 	}
-	kept := t.op.Inputs[0].Shape.Clone()
+	x := t.op.Inputs[0]
+	kept := x.Shape.Clone()
 	kept.Dimensions[axis] = 1
-	reduced := func(d *device, a ir.Attrs, v *ir.Value) *ir.Value {
-		return d.reshape(d.add(a, shapes.Make(kept.DType, slices.Delete(slices.Clone(kept.Dimensions), axis, axis+1)...), v), kept.Dimensions...)
+	reduced := func(a ir.Attrs, how ir.Reduction, v *ir.Value) *ir.Value {
+		s := shapes.Make(kept.DType, slices.Delete(slices.Clone(kept.Dimensions), axis, axis+1)...)
+		v = t.sharded(partialOf(how), a, s, v)
+		return t.moved(t.sharded(partialOf(how), &ir.Reshape{Dimensions: kept.Dimensions}, kept, v), Placement{})
 	}
-	largest := t.allReduce(t.all(func(d *device) *ir.Value { return reduced(d, &ir.ReduceMax{Axes: []int{axis}}, d.in[0]) }), ir.ReduceByMax)
-	powers := t.all(func(d *device) *ir.Value {
-		return d.add(&ir.Exp{}, d.output(), d.add(&ir.Sub{}, d.output(), d.in[0], largest[d.index]))
-	})
-	sums := t.allReduce(t.all(func(d *device) *ir.Value { return reduced(d, &ir.ReduceSum{Axes: []int{axis}}, powers[d.index]) }), ir.ReduceBySum)
-	return t.each(func(d *device) *ir.Value { return d.add(&ir.Div{}, d.output(), powers[d.index], sums[d.index]) })
+	largest := reduced(&ir.ReduceMax{Axes: []int{axis}}, ir.ReduceByMax, x)
+	powers := t.sharded(p, &ir.Exp{}, x.Shape, t.sharded(p, &ir.Sub{}, x.Shape, x, largest))
+	return []*ir.Value{t.sharded(p, &ir.Div{}, x.Shape, powers, reduced(&ir.ReduceSum{Axes: []int{axis}}, ir.ReduceBySum, powers))}
 }

@@ -3,7 +3,6 @@ package shard_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/gomlx/gomlx/ml/train/loss"
@@ -33,18 +32,6 @@ func split(t testing.TB, whole *ir.Program, k int) *ir.Program {
 	return p
 }
 
-// parts puts the new value of a variable together.
-func parts(x *ir.Variable, values map[*ir.Value]tensor) tensor {
-	if x.Shards == nil {
-		return values[x.Update]
-	}
-	all := []tensor{values[x.Update]}
-	for _, c := range x.Copies {
-		all = append(all, values[c])
-	}
-	return concat(all, x.Shards[0].Op.Attrs.(*ir.ShardOf).Dim)
-}
-
 // compareSplit computes a step before and after it is partitioned.
 func compareSplit(t *testing.T, p *ir.Program, choice shard.Choice, seed uint64) *shard.Report {
 	t.Helper()
@@ -55,7 +42,7 @@ func compareSplit(t *testing.T, p *ir.Program, choice shard.Choice, seed uint64)
 	for i, v := range p.Main.Outputs {
 		want[i] = before[v]
 	}
-	r, err := shard.Partition(p, choice)
+	r, err := expanded(p, choice)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,12 +55,7 @@ func compareSplit(t *testing.T, p *ir.Program, choice shard.Choice, seed uint64)
 			same(t, fmt.Sprintf("output %d", i), want[i], after[p.Main.Outputs[i]])
 			continue
 		}
-		same(t, o.Updates.Path, want[i], parts(o.Updates, after))
-		if o.Updates.Shards == nil {
-			for _, c := range o.Updates.Copies {
-				same(t, "a copy of "+o.Updates.Path, want[i], after[c])
-			}
-		}
+		same(t, o.Updates.Path, want[i], after[o.Updates.Update])
 	}
 	return r
 }
@@ -217,17 +199,14 @@ func TestWhatTheOptimizerKeepsIsShardedAsTheVariable(t *testing.T) {
 		compareSplit(t, p, choice, 2)
 		slots := 0
 		for _, x := range p.Variables {
-			if x.Shards == nil {
+			if !x.Param.IsPlaced() {
 				continue
 			}
 			if _, chosen := choice[x.Param]; !chosen {
 				slots++
 			}
-			for j, u := range append([]*ir.Value{x.Update}, x.Copies...) {
-				if u.Place() != j || x.Shards[j].Place() != j || !u.Shape.Equal(x.Shards[j].Shape) {
-					t.Errorf("%s: part %d is %s on device %d, its new value %s on %d", x.Path, j, ir.ShapeText(x.Shards[j].Shape), x.Shards[j].Place(),
-						ir.ShapeText(u.Shape), u.Place())
-				}
+			if x.Update.On(ir.Model) != x.Param.On(ir.Model) {
+				t.Errorf("%s is %s, its new value %s", x.Path, x.Param.On(ir.Model), x.Update.On(ir.Model))
 			}
 		}
 		if slots < len(choice) || slots%len(choice) != 0 {
@@ -258,15 +237,16 @@ func TestEstimatesAreOfWhatIsDone(t *testing.T) {
 			if p.String() != before || again != cost {
 				t.Fatalf("%s: the program was changed, or the second estimate is another one: %v, %v", m.Name, cost, again)
 			}
-			if _, err := shard.Partition(p, choice); err != nil {
+			if _, err := expanded(p, choice); err != nil {
 				t.Fatal(err)
 			}
 			got, merges := map[ir.Collective]int{}, 0
 			for _, op := range p.Main.Ops {
-				if a, ok := op.Attrs.(*ir.Exchange); ok {
-					got[a.How]++
+				if op.IsExchange() {
+					_, how := op.Change()
+					got[how]++
 				}
-				if a, ok := op.Attrs.(*ir.Merge); ok && a.Places != nil {
+				if op.IsMerge() && op.Inputs[0].On(ir.Model).Kind == ir.Partial {
 					merges = 1
 				}
 			}
@@ -280,17 +260,11 @@ func TestEstimatesAreOfWhatIsDone(t *testing.T) {
 					t.Errorf("%s: %d × %s estimated, there are %d", m.Name, n, how, got[how])
 				}
 			}
-			bytes := make([]int64, k)
+			most := int64(0)
 			for _, x := range p.Variables {
-				for j := range bytes {
-					if x.Shards != nil {
-						bytes[j] += x.Shards[j].Bytes()
-					} else {
-						bytes[j] += x.Param.Bytes()
-					}
-				}
+				most += x.Param.Bytes()
 			}
-			if most := slices.Max(bytes); most < cost.Variables || cost.Variables == 0 {
+			if most < cost.Variables || cost.Variables == 0 {
 				t.Errorf("%s: %d bytes of variables on a device, estimated %d", m.Name, most, cost.Variables)
 			}
 		}

@@ -69,7 +69,7 @@ func (x *problem) offer(s *sharding, choice Choice) {
 // findForeign finds the variables that devices of other stages need: they read them, or compute their new value, or read what is
 // made of variables alone, which everyone computes who needs it.
 func (x *problem) findForeign() {
-	x.foreign = map[*ir.Variable]bool{}
+	x.foreign, x.loose = map[*ir.Variable]bool{}, make([]bool, len(x.values))
 	from := make([][]*ir.Variable, len(x.values)) // of values that do not differ between instances, nor are merged
 	bound := make([]bool, len(x.values))
 	for i := range x.values {
@@ -96,7 +96,7 @@ func (x *problem) findForeign() {
 		}
 		for _, v := range t.out {
 			if bound[v] = bounds; !bounds && !t.op.Varying && x.p.Local != nil {
-				from[v] = of
+				from[v], x.loose[v] = of, true
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func newConfigCommand() *cobra.Command {
 It also checks an environment before a job starts. Exit codes: 0 fine, 1 a variable of the environment is wrong, 2 wrong usage:
 a flag, a key or a value of the command line.`,
 		Example: `  epl config --changed
-  EPL_ZERO_LEVEL=v1 epl config zero.level
+  EPL_AMP_LEVEL=O1 epl config amp.level
   epl config --set pipeline.num_micro_batch=4 --json`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeKeys,

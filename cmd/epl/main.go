@@ -2,7 +2,7 @@
 //
 //	epl config                              every configuration key, its value and where the value came from
 //	epl config --changed                    only the keys that are not at their default
-//	epl config --set zero.level=v1 --json   with values as code would set them, for other programs to read
+//	epl config --set amp.level=O1 --json    with values as code would set them, for other programs to read
 //	epl config pipeline.strategy            one key explained
 //	epl plan --devices 8 -- go run .        what it would do with a program on 8 devices, and the memory that takes
 //	epl plan diff a.json b.json             what differs between two plans, and what it costs

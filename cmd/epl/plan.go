@@ -40,7 +40,7 @@ docs/plans.md is the guide.
 
 ` + usage.ExitCodes,
 		Example: `  epl plan -- go run ./examples/quickstart
-  epl plan --devices 8 --set zero.level=v1 -- go run ./examples/bert
+  epl plan --devices 8 --set offload.level=v0 -- go run ./examples/bert
   epl plan --workers 2 --devices 4 --set cluster.device_memory=16GiB -- ./train -batch 32
   epl plan --memory memory.svg -- go run ./examples/pipeline
   epl plan --cluster 8x8 --json plan.json --html plan.html -- ./train

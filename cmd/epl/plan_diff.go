@@ -20,7 +20,7 @@ step become.
 
 ` + usage.ExitCodes,
 		Example: `  epl plan --devices 8 --json a.json -- ./train
-  epl plan --devices 8 --set zero.level=v2 --json b.json -- ./train
+  epl plan --devices 8 --set offload.level=v0 --json b.json -- ./train
   epl plan diff a.json b.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {

@@ -100,18 +100,17 @@ func TestAnIndexSaysHowOpsAreRelated(t *testing.T) {
 func TestWhatPartsAndExchangesReachIsBoundToItsDevice(t *testing.T) {
 	p := parse(t, `program "parts"
 instances 2 1
-variable "/w" %1 trainable update %6 shard %2
+variable "/w" %1 trainable update %6
 input %0
 gradient %1 = %5
 outputs update %1
 main {
   %0 = Parameter() {Name: "arg0", Shape: float32[8]} -> float32[8] : forward varying
-  %1 = Parameter() {Name: "/w", Shape: float32[8]} -> float32[8] : forward
-  %2 = PartOf(%1) {Dim: -1} -> float32[4] : forward
-  %3 = Exchange(%2) {How: "all-gather", Places: [0], Replicas: true} -> float32[8] : forward
+  %1 = Parameter() {Name: "/w", Shape: float32[8]} -> float32[8] on replica of 2 flat : forward
+  %3 = Reshard(%1) -> float32[8] : forward
   %4 = Mul(%3, %0) -> float32[8] : backward varying
-  %5 = Merge(%4) {How: "mean", Parts: true} -> float32[4] : backward
-  %6 = Sub(%2, %5) -> float32[4] : apply
+  %5 = Merge(%4) {How: "mean"} -> float32[8] on replica of 2 flat : backward
+  %6 = Sub(%1, %5) -> float32[8] on replica of 2 flat : apply
   %7 = Neg(%3) -> float32[8] : forward
   return %6
 }

@@ -20,8 +20,8 @@ func Live(p *ir.Program, as func(*ir.Value) *ir.Value) map[*ir.Op]bool {
 		need(v)
 	}
 	for _, x := range p.Variables {
-		for _, v := range slices.Concat(x.Updates(), x.Shards) {
-			need(v)
+		if x.Update != nil {
+			need(x.Update)
 		}
 	}
 	for _, g := range p.Gradients {

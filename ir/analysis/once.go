@@ -9,18 +9,24 @@ func (x *Index) flowOf(op *ir.Op) flow {
 	if x.flow == nil {
 		x.flow = make(map[*ir.Op]flow, len(x.ops))
 		for _, op := range x.ops {
-			f := flow{exchanged: op.IsExchange(), bound: op.IsMerge() || op.IsExchange()}
+			f := flow{exchanged: op.IsExchange(), bound: op.IsMerge() || op.IsExchange() || op.IsTransfer()}
 			op.Uses(func(v *ir.Value) {
 				from := x.flow[v.Op]
 				f.merged = f.merged || from.merged || v.Op.IsMerge()
 				f.exchanged = f.exchanged || from.exchanged
-				f.bound = f.bound || from.bound || v.IsPart()
+				f.bound = f.bound || from.bound || isPart(v)
 			})
 			f.exchanged, f.bound = f.exchanged && !op.Varying, f.bound && !op.Varying
 			x.flow[op] = f
 		}
 	}
 	return x.flow[op]
+}
+
+// isPart tells whether devices have parts of a variable.
+func isPart(v *ir.Value) bool {
+	_, isParam := v.Op.Attrs.(*ir.Parameter)
+	return isParam && v.IsPlaced()
 }
 
 // Merged tells whether the op reads what instances were merged to, directly or not.

@@ -1,0 +1,264 @@
+package shard
+
+import (
+	"reflect"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
+)
+
+// assign writes the program down as the plan says: every op once, for all devices of its stage, with placements of its results,
+// and a Reshard wherever a value is needed in another placement. It drops what nobody needs.
+func (x *problem) assign(vars *sharding, todo *plan) error {
+	a := &assignment{problem: x, vars: vars, todo: todo, written: map[*ir.Op]bool{}, zeros: map[dtypes.DType]*ir.Value{}, starts: map[startKey]*ir.Value{}}
+	old := x.p.Main.Ops
+	x.p.Main.Ops = nil
+	for _, op := range old {
+		op.Twin, op.Of = nil, nil
+		if op.IsLeaf() {
+			x.p.Main.Ops = append(x.p.Main.Ops, op)
+		}
+	}
+	for _, v := range x.p.Variables {
+		if p := vars.of(v); p.Kind == Sharded {
+			v.Param.SetOn(ir.Model, p, len(x.of[v.TaskGraph].places))
+		}
+	}
+	for _, s := range todo.steps {
+		a.step(s)
+	}
+	a.results()
+	analysis.Sweep(x.p)
+	return a.err
+}
+
+type assignment struct {
+	*problem
+	vars    *sharding
+	todo    *plan
+	written map[*ir.Op]bool // ops that are in the new program
+	zeros   map[dtypes.DType]*ir.Value
+	where   *ir.Value // the position of a device in its stage
+	starts  map[startKey]*ir.Value
+	err     error
+}
+
+// step writes a step down.
+func (a *assignment) step(s *step) {
+	for _, h := range s.in {
+		if h != nil && h.by == nil {
+			h.v = a.values[h.value].v // it is given
+		}
+	}
+	if s.kind == opStep {
+		for i, v := range a.op(s) {
+			s.out[i].v = v
+		}
+		return
+	}
+	from, to := s.in[0], s.out[0]
+	if len(from.g.places) == 1 && len(to.g.places) == 1 {
+		to.v = from.v // an op that reads a value of another device is all there is to a transfer
+		return
+	}
+	v := from.v
+	if from.g != to.g && a.loose[from.value] { // made of variables alone: everyone computes it who needs it
+		if v = a.again(v, s, map[*ir.Op]*ir.Op{}); to.Placement == (Placement{}) {
+			to.v = v
+			return
+		}
+	}
+	to.v = a.reshard(a.siteOf(s), s.g, to.Placement, v)
+}
+
+// again computes a value of another stage here, whole.
+func (a *assignment) again(v *ir.Value, s *step, copies map[*ir.Op]*ir.Op) *ir.Value {
+	if v.Op.IsLeaf() {
+		return v
+	}
+	if v.Op.IsReshard() {
+		return a.again(v.Op.Inputs[0], s, copies)
+	}
+	if copies[v.Op] == nil {
+		inputs := make([]*ir.Value, len(v.Op.Inputs))
+		for i, in := range v.Op.Inputs {
+			if in != nil {
+				inputs[i] = a.again(in, s, copies)
+			}
+		}
+		c := a.p.CopyOp(v.Op, inputs)
+		if c.Funcs != nil {
+			here := map[*ir.Value]*ir.Value{}
+			v.Op.Captures(func(w *ir.Value) { here[w] = a.again(w, s, copies) })
+			c.Funcs = a.p.CopyFuncs(c.Funcs, here)
+		}
+		a.put(c, a.siteOf(s), s.g, Placement{})
+		copies[v.Op] = c
+	}
+	return copies[v.Op].Outputs[v.Index]
+}
+
+// reshard is a value in another placement. What a device takes of something whole depends on where it is.
+func (a *assignment) reshard(at site, g *group, p Placement, v *ir.Value) *ir.Value {
+	in := []*ir.Value{v}
+	if v.On(ir.Model).Kind == Replicated && (v.Op.IsLeaf() || a.of[v.Op.TaskGraph] == g) {
+		in = append(in, a.position())
+	}
+	return a.add(at, g, p, &ir.Reshard{}, v.Shape, in...)
+}
+
+// position is the place of a device in its stage.
+func (a *assignment) position() *ir.Value {
+	if a.where == nil {
+		a.where = a.add(site{}, &group{places: []int{0, 0}}, each, &ir.Position{Axis: ir.Model}, ir.PositionShape)
+	}
+	return a.where
+}
+
+// op writes an op down, and returns its results.
+func (a *assignment) op(s *step) []*ir.Value {
+	op := s.task.op
+	if a.written[op] {
+		op = a.p.CopyOp(op, append([]*ir.Value(nil), op.Inputs...))
+		op.Keep = s.task.op.Keep
+	}
+	a.written[s.task.op] = true
+	op.Phase = s.phase
+	changed := map[*ir.Value]*ir.Value{} // what functions capture
+	for i, h := range s.in {
+		switch {
+		case h == nil:
+		case i < len(op.Inputs):
+			op.Inputs[i] = h.v
+		default:
+			changed[a.values[s.task.in[i]].v] = h.v
+		}
+	}
+	captures := false
+	op.Captures(func(v *ir.Value) { captures = captures || changed[v] != v })
+	if captures {
+		op.Funcs = a.p.CopyFuncs(op.Funcs, changed)
+	}
+	if len(s.g.places) > 1 {
+		if op.IsMerge() {
+			if v := op.Inputs[0]; v.Op.IsReshard() { // a value is merged after the segment that computes it
+				op.Inputs[0] = a.add(a.siteOf(s), s.g, s.s.in[0], &ir.Identity{}, v.Shape, v)
+			}
+		} else if outs := a.special(op, s); outs != nil {
+			return outs
+		}
+		for i, v := range op.Outputs {
+			v.SetOn(ir.Model, s.s.out[i], len(s.g.places))
+		}
+	}
+	op.SetVarying()
+	a.p.Main.Append(op)
+	return op.Outputs
+}
+
+// site is where and when a new op runs.
+type site struct {
+	ir.Attribution
+	keep bool
+}
+
+func siteOf(op *ir.Op) site { return site{op.Attribution, op.Keep} }
+
+// siteOf is where and when the ops of a step run.
+func (a *assignment) siteOf(s *step) site {
+	at := siteOf(s.op)
+	at.Phase = s.phase
+	if a.of[at.TaskGraph] != s.g && s.g.first != nil {
+		at.TaskGraph, at.Place = s.g.first, s.g.index
+	}
+	return at
+}
+
+// put appends an op that has all it reads.
+func (a *assignment) put(op *ir.Op, at site, g *group, p Placement) {
+	op.Attribution, op.Keep = at.Attribution, at.keep
+	for _, v := range op.Outputs {
+		v.SetOn(ir.Model, p, len(g.places))
+	}
+	op.SetVarying()
+	a.p.Main.Append(op)
+}
+
+// add appends an op of all devices of a stage, with one result.
+func (a *assignment) add(at site, g *group, p Placement, attrs ir.Attrs, s shapes.Shape, in ...*ir.Value) *ir.Value {
+	op := a.p.NewOp(attrs, in, s)
+	a.put(op, at, g, p)
+	return op.Outputs[0]
+}
+
+// zero is a constant.
+func (a *assignment) zero(t dtypes.DType) *ir.Value {
+	if a.zeros[t] == nil {
+		a.zeros[t] = a.constant(reflect.Zero(t.GoType()).Interface())
+	}
+	return a.zeros[t]
+}
+
+// constant is a number.
+func (a *assignment) constant(x any) *ir.Value {
+	n := ir.NumberOf(x)
+	return a.add(site{}, &group{}, Placement{}, &ir.Constant{Value: n}, n.Shape)
+}
+
+// results lets what the program says about values refer to those that there are now.
+func (a *assignment) results() {
+	p := a.p
+	for i, v := range p.Main.Outputs {
+		p.Main.Outputs[i] = a.resultOf(v, p.Outputs[i].Updates)
+	}
+	for _, v := range p.Variables {
+		if v.Update != nil {
+			v.Update = a.resultOf(v.Update, v)
+		}
+	}
+	for i, g := range p.Gradients {
+		p.Gradients[i].Value = a.resultOf(g.Value, g.Variable)
+	}
+	if p.Loss != nil {
+		p.Loss = a.someValue(p.Loss)
+	}
+	for _, c := range p.Collections {
+		for i, v := range c.Values {
+			c.Values[i] = a.someValue(v)
+		}
+	}
+}
+
+// resultOf is a value that leaves the program, maybe for a variable.
+func (a *assignment) resultOf(v *ir.Value, of *ir.Variable) *ir.Value {
+	if n := a.number[v]; v.Op.IsLeaf() && (a.vars.byNum[n].Kind != Sharded || a.values[n].of == of) {
+		return v
+	}
+	g, p := a.resultAt(a.vars, v, of), a.vars.of(of)
+	for h := a.todo.first[a.number[v]]; h != nil; h = h.next {
+		if h.result && h.g == g && h.v != nil && same(h.Placement, p, v.Shape, len(g.places)) {
+			return h.v
+		}
+	}
+	a.err = errors.Errorf("epl: internal error: %s, of %s, is not there as %s", v, v.Op, p)
+	return v
+}
+
+// someValue is a value as the devices of its stage have it: whole, if they do.
+func (a *assignment) someValue(v *ir.Value) *ir.Value {
+	if v.Op.IsLeaf() {
+		return v
+	}
+	some := v // nobody needs it: it is dropped
+	found := false
+	for h := a.todo.first[a.number[v]]; h != nil; h = h.next {
+		if h.v != nil && h.by != nil && (!found || h.Kind == Replicated) {
+			some, found = h.v, true
+		}
+	}
+	return some
+}

@@ -1,0 +1,108 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
+)
+
+// Check tells whether an SPMD program is one: along each axis of its stage's mesh the placements of an op are what its rule
+// allows, and what functions read is replicated.
+func Check(p *ir.Program) error {
+	index := analysis.Of(p)
+	for _, op := range p.Main.Ops {
+		if op.IsLeaf() || op.TaskGraph == nil || len(p.Stages) == 0 {
+			continue
+		}
+		for axis, k := range p.Stages[index.Stage(op)].Mesh() {
+			if err := checkOp(op, ir.Model+ir.Axis(axis), k); err != nil {
+				return errors.WithMessagef(err, "epl: internal error: program %q: %s, along the axis %s", p.Name, op, ir.Model+ir.Axis(axis))
+			}
+		}
+	}
+	return nil
+}
+
+// checkOp checks an op along an axis of k devices.
+func checkOp(op *ir.Op, axis ir.Axis, k int) (err error) {
+	op.Captures(func(v *ir.Value) {
+		if v.On(axis).Kind != Replicated {
+			err = errors.Errorf("a function reads %s, which is %s", v, v.On(axis))
+		}
+	})
+	if err != nil || k == 1 {
+		return err
+	}
+	var in, out []Placement
+	free := op.PerShard || op.IsReshard()
+	for _, v := range op.Inputs {
+		p := Placement{}
+		if v != nil {
+			p = v.On(axis)
+		}
+		in = append(in, p)
+		free = free || p.Kind == ir.Each
+	}
+	for _, v := range op.Outputs {
+		out = append(out, v.On(axis))
+	}
+	if free || allowed(op, in, out, k) {
+		return nil
+	}
+	return errors.Errorf("its rule does not allow %v of %v", out, in)
+}
+
+// allowed tells whether an op can be computed so.
+func allowed(op *ir.Op, in, out []Placement, k int) bool {
+	whole := func(p Placement) bool { return p.Kind == Replicated }
+	is := func(p Placement) func(Placement) bool { return func(q Placement) bool { return p == q || whole(q) } }
+	all := func(ps []Placement, ok func(Placement) bool) bool {
+		return !slices.ContainsFunc(ps, func(p Placement) bool { return !ok(p) })
+	}
+	switch {
+	case all(in, whole) && all(out, whole):
+		return true
+	case isBarrier(op):
+		return slices.Equal(in[:len(out)], out)
+	case op.IsMerge():
+		return same(in[0], out[0], op.Inputs[0].Shape, k) || in[0].Kind == Partial && whole(out[0])
+	}
+	r := RuleOf(op)
+	if r == nil {
+		return false
+	}
+	if r.Linear != NotLinear && out[0].Kind == Partial && all(in, is(out[0])) && slices.Contains(in, out[0]) {
+		return true
+	}
+	return slices.ContainsFunc(r.Factors, func(f Factor) bool { return f.allows(op, in, out, k) })
+}
+
+// allows tells whether placements are those of the factor being sharded.
+func (f *Factor) allows(op *ir.Op, in, out []Placement, k int) bool {
+	refs, placed, values := slices.Concat(f.In, f.Out), slices.Concat(in, out), slices.Concat(op.Inputs, op.Outputs)
+	unit := 0
+	for i, p := range placed {
+		if p.Kind == Sharded && refs[i].Dim == p.Dim && unit == 0 {
+			unit, _ = f.unitOf(refs[i], p, values[i].Shape, k)
+		}
+	}
+	if unit == 0 {
+		return false
+	}
+	for i, p := range placed {
+		if values[i] == nil {
+			continue
+		}
+		want := f.placement(refs[i], unit)
+		if i >= len(in) && f.Reduce != 0 {
+			want = partialOf(f.Reduce)
+		}
+		if !same(p, want, values[i].Shape, k) {
+			return false
+		}
+	}
+	return true
+}
