@@ -8,6 +8,7 @@ package exec
 import (
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -42,6 +43,43 @@ func Lower(s *ir.Segment, at ir.Coordinates) *ir.Segment {
 		l.to.Outputs = append(l.to.Outputs, l.values[v])
 	}
 	return l.to
+}
+
+// Classes lowers segments for several devices: those that have values of equal shapes share what they run. If all sizes divide, that is
+// one class; else the first so many devices have a unit more of something.
+type Classes struct {
+	made map[class]*ir.Segment
+}
+
+type class struct {
+	s      *ir.Segment
+	shapes string
+}
+
+// Lower makes of a segment what the device at some coordinates runs.
+func (c *Classes) Lower(s *ir.Segment, at ir.Coordinates) *ir.Segment {
+	var w strings.Builder
+	note := func(v *ir.Value) {
+		if v.IsPlaced() {
+			w.WriteString(ir.ShapeText(v.LocalShape(at)))
+		}
+	}
+	for _, v := range s.Inputs {
+		note(v)
+	}
+	for _, op := range s.Ops {
+		for _, v := range op.Outputs {
+			note(v)
+		}
+	}
+	if c.made == nil {
+		c.made = map[class]*ir.Segment{}
+	}
+	key := class{s, w.String()}
+	if c.made[key] == nil {
+		c.made[key] = Lower(s, at)
+	}
+	return c.made[key]
 }
 
 // lowering writes the ops of one device.

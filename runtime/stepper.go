@@ -92,8 +92,9 @@ func NewStepper(p *ir.Program, s *schedule.Program, data *Data, stats *Stats, op
 	if x.job != nil {
 		x.world, x.first = x.job.World, x.job.First()
 	}
+	var classes exec.Classes
 	for d, backend := range data.devices {
-		dev, err := x.compile(backend, x.seat(x.first+d))
+		dev, err := x.compile(backend, x.seat(x.first+d), &classes)
 		if err != nil {
 			return nil, errors.WithMessagef(err, "device %d", x.first+d)
 		}
@@ -146,7 +147,7 @@ func (x *Stepper) workerOf(rank int) int {
 func (x *Stepper) feeder(replica int) int { return x.workerOf(x.schedule.Ranks[replica][0]) }
 
 // compile makes the segments of a place run on a device of it.
-func (x *Stepper) compile(b compute.Backend, seat seat) (*device, error) {
+func (x *Stepper) compile(b compute.Backend, seat seat, classes *exec.Classes) (*device, error) {
 	dev := &device{backend: b, segments: make([]compute.Executable, len(x.schedule.Segments)),
 		adders: make([]compute.Executable, len(x.schedule.Buckets))}
 	for i, s := range x.schedule.Segments {
@@ -154,7 +155,7 @@ func (x *Stepper) compile(b compute.Backend, seat seat) (*device, error) {
 			continue
 		}
 		var err error
-		if dev.segments[i], err = emit.Segment(b, exec.Lower(s.Segment, seat.at())); err != nil {
+		if dev.segments[i], err = emit.Segment(b, classes.Lower(s.Segment, seat.at())); err != nil {
 			return nil, err
 		}
 	}
