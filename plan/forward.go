@@ -66,10 +66,14 @@ func (pl *Plan) forward(p *ir.Program, place func(*ir.Program) error, t Target) 
 		pl.Why = "it runs forward by its annotations, as no training program has its variables yet: it is planned again when one has"
 		return p.Clone(), nil
 	}
-	if z := x.Plan.Choices.Zero; z != nil && len(z.Weights) > 0 || pl.onWorker(x.Plan.Placement, x.Plan.Replicas, t.Cluster) < 2 {
+	if pl.onWorker(x.Plan.Placement, x.Plan.Replicas, t.Cluster) < 2 {
 		return nil, nil
 	}
-	pl.Why = fmt.Sprintf("it runs forward under the plan of training program %q: on the devices that have its variables, none of which is gathered", x.Plan.Program.Name)
+	gathered := "none of which is gathered"
+	if z := x.Plan.Choices.Zero; z != nil && len(z.Weights) > 0 {
+		gathered = "of which each gathers what model replicas share, once after every step"
+	}
+	pl.Why = fmt.Sprintf("it runs forward under the plan of training program %q: on the devices that have its variables, %s", x.Plan.Program.Name, gathered)
 	q := p.Clone()
 	x.stages(q)
 	pl.Choices.Shards = x.shards(q)

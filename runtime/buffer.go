@@ -6,6 +6,7 @@
 package runtime
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -33,13 +34,14 @@ type Buffer struct {
 	feed  *Feed // for data of a step
 	index int   // which tensor of its batches
 
-	mu     sync.Mutex       // GoMLX may finalize from the garbage collector's goroutine
-	shards []compute.Buffer // by device; nil where there is none
-	flat   any              // on the host; nil if it is not there. It is not written to
-	remote *remote          // where it is, if no device of this worker has it; nil otherwise
-	parts  []compute.Buffer // of a variable that is split, by device; nil where there is none
-	rows   []rows           // which rows the parts are, by device
-	pieces []piece          // all of them, and who has them; nil if it is not split, or there are shards that are newer
+	mu     sync.Mutex              // GoMLX may finalize from the garbage collector's goroutine
+	shards []compute.Buffer        // by device; nil where there is none
+	flat   any                     // on the host; nil if it is not there. It is not written to
+	remote *remote                 // where it is, if no device of this worker has it; nil otherwise
+	parts  []compute.Buffer        // of a variable that is split, by device; nil where there is none
+	rows   []rows                  // which rows the parts are, by device
+	pieces []piece                 // all of them, and who has them; nil if it is not split, or there are shards that are newer
+	views  map[view]compute.Buffer // other parts, for programs that only read them
 	gone   bool
 	// withdraw ends that other workers may read it; nil if they may not.
 	withdraw func()
@@ -129,7 +131,7 @@ func (b *Buffer) host() (any, error) {
 func (b *Buffer) leave(flat any) error {
 	b.serving.Lock()
 	defer b.serving.Unlock()
-	for _, x := range slices.Concat(b.shards, b.parts) {
+	for _, x := range b.everywhere() {
 		if x == nil {
 			continue
 		}
@@ -137,8 +139,13 @@ func (b *Buffer) leave(flat any) error {
 			return err
 		}
 	}
-	b.shards, b.parts, b.pieces, b.flat = nil, nil, nil, flat
+	b.shards, b.parts, b.pieces, b.views, b.flat = nil, nil, nil, nil, flat
 	return nil
+}
+
+// everywhere is what devices have of the data. The lock is held.
+func (b *Buffer) everywhere() []compute.Buffer {
+	return slices.Concat(b.shards, b.parts, slices.Collect(maps.Values(b.views)))
 }
 
 // isEqual tells whether all workers are known to have the same data.
@@ -164,8 +171,8 @@ func (b *Buffer) take() (all []compute.Buffer, err error) {
 	}
 	b.serving.Lock()
 	defer b.serving.Unlock()
-	all = slices.DeleteFunc(slices.Concat(b.shards, b.parts), func(x compute.Buffer) bool { return x == nil })
-	b.shards, b.flat, b.parts, b.pieces, b.gone = nil, nil, nil, nil, true
+	all = slices.DeleteFunc(b.everywhere(), func(x compute.Buffer) bool { return x == nil })
+	b.shards, b.flat, b.parts, b.pieces, b.views, b.gone = nil, nil, nil, nil, nil, true
 	if b.feed != nil {
 		return all, b.feed.finalize(b.index)
 	}

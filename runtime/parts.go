@@ -143,14 +143,7 @@ func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
 			return nil, err
 		}
 	}
-	flat, err := b.host()
-	if err != nil {
-		return nil, err
-	}
-	shape := want.shape(b.shape)
-	part := newFlat(shape)
-	want.cut(part, flat, b.shape)
-	x, err := b.data.devices[device].BufferFromFlatData(0, part, shape)
+	x, err := b.copied(device, want)
 	if err != nil {
 		return nil, err
 	}
@@ -165,6 +158,53 @@ func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
 		}
 	}
 	b.parts[device], b.rows[device] = x, want
+	return x, nil
+}
+
+// copied is a copy of some rows, on a device. The lock is held.
+func (b *Buffer) copied(device int, want rows) (compute.Buffer, error) {
+	flat, err := b.host()
+	if err != nil {
+		return nil, err
+	}
+	shape := want.shape(b.shape)
+	part := newFlat(shape)
+	want.cut(part, flat, b.shape)
+	return b.data.devices[device].BufferFromFlatData(0, part, shape)
+}
+
+// view is a part on a device that another program has otherwise.
+type view struct {
+	device int
+	rows
+}
+
+// view returns what a program that changes nothing reads of a variable: what the device has, or a copy, which stays as long as the
+// variable is as it is.
+func (b *Buffer) view(device int, want rows) (compute.Buffer, error) {
+	b.mu.Lock()
+	has := len(b.pieces) == 0 || device < len(b.parts) && b.parts[device] != nil && b.rows[device] == want
+	b.mu.Unlock()
+	if has {
+		return b.part(device, want)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := view{device, want}
+	switch {
+	case b.gone:
+		return nil, errGone
+	case b.views[at] != nil:
+		return b.views[at], nil
+	}
+	x, err := b.copied(device, want)
+	if err != nil {
+		return nil, err
+	}
+	if b.views == nil {
+		b.views = map[view]compute.Buffer{}
+	}
+	b.views[at] = x
 	return x, nil
 }
 

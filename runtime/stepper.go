@@ -366,6 +366,8 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 				s.shards[i][d], err = b.onHost(d, &part)
 			case host:
 				s.shards[i][d], err = b.onHost(d, nil)
+			case shared && s.opts.Alone && (len(donate) == 0 || !donate[i]):
+				s.shards[i][d], err = b.view(d, part)
 			case shared:
 				s.shards[i][d], err = b.part(d, part)
 			default:

@@ -167,7 +167,11 @@ func TestEvaluationAndPredictionUnderThePlanOfASplit(t *testing.T) {
 			t.Parallel()
 			for _, p := range append(m.somePlans(int64(i)+100), m.whole(2, 1, 1)) {
 				t.Run(p.String(), func(t *testing.T) {
-					env := p.env(t, nil)
+					var params map[string]any
+					if i%3 == 0 { // they share their weights
+						params, p.replicas = map[string]any{"zero.level": "v2"}, 2
+					}
+					env := p.env(t, params)
 					x := m.under(p)
 					run := x.piped(t, env, 0, sgd(), 2)
 					x.mustEvaluateAlike(t, env, run.Store, 0, 8, 8, 3)
