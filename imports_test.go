@@ -91,7 +91,7 @@ var mayImport = map[string][]string{
 	// Who puts the pipeline together, and the face of it.
 	"explain": {"config", "cluster", "ir", "plan", "passes", "emit", "schedule", "internal/words"}, // data in, text out
 	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "explain", "trace", "runtime", "worker", "internal/words"},
-	"":        {"config", "cluster", "cpu", "cpu/isa", "ir", "record", "passes", "plan", "trace", "runtime", "data", "internal/cores", "compile", "worker"},
+	"":        {"config", "cluster", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "runtime", "data", "internal/cores", "compile", "worker"},
 
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "runtime", "compile"}, // the test of the whole

@@ -17,6 +17,7 @@ import (
 	"github.com/easyparallel/epl/compile"
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/cpu/isa"
+	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
@@ -186,12 +187,13 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 		return nil, err
 	}
 	var devices []compute.Backend
-	for range local {
+	for len(devices) < local { // a backend that has several devices lends as many as are needed
 		d, err := newInner(name, asked)
 		if err != nil {
 			return nil, err
 		}
-		devices = append(devices, d)
+		all := exec.Devices(d)
+		devices = append(devices, all[:min(len(all), local-len(devices))]...)
 	}
 	var j *worker.Job
 	left := func() {}
