@@ -14,7 +14,7 @@ import (
 // assign writes the program down as the plan says: every op once, for all devices of its stage, with placements of its results,
 // and a Reshard wherever a value is needed in another placement. It drops what nobody needs.
 func (x *problem) assign(vars *sharding, todo *plan) error {
-	a := &assignment{problem: x, vars: vars, todo: todo, written: map[*ir.Op]bool{}, zeros: map[dtypes.DType]*ir.Value{}, starts: map[startKey]*ir.Value{}}
+	a := &assignment{problem: x, vars: vars, todo: todo, written: map[*ir.Op]bool{}, zeros: map[dtypes.DType]*ir.Value{}, starts: map[startKey]*ir.Value{}, where: map[*group]*ir.Value{}}
 	old := x.p.Main.Ops
 	x.p.Main.Ops = nil
 	for _, op := range old {
@@ -42,7 +42,7 @@ type assignment struct {
 	todo    *plan
 	written map[*ir.Op]bool // ops that are in the new program
 	zeros   map[dtypes.DType]*ir.Value
-	where   *ir.Value // the position of a device in its stage
+	where   map[*group]*ir.Value // the position of a device of the group
 	starts  map[startKey]*ir.Value
 	err     error
 }
@@ -106,17 +106,17 @@ func (a *assignment) again(v *ir.Value, s *step, copies map[*ir.Op]*ir.Op) *ir.V
 func (a *assignment) reshard(at site, g *group, p Placement, v *ir.Value) *ir.Value {
 	in := []*ir.Value{v}
 	if v.On(ir.Model).Kind == Replicated && (v.Op.IsLeaf() || a.of[v.Op.TaskGraph] == g) {
-		in = append(in, a.position())
+		in = append(in, a.position(g))
 	}
 	return a.add(at, g, p, &ir.Reshard{}, v.Shape, in...)
 }
 
-// position is the place of a device in its stage.
-func (a *assignment) position() *ir.Value {
-	if a.where == nil {
-		a.where = a.add(site{}, &group{places: []int{0, 0}}, each, &ir.Position{Axis: ir.Model}, ir.PositionShape)
+// position is where a device is in its group.
+func (a *assignment) position(g *group) *ir.Value {
+	if a.where[g] == nil {
+		a.where[g] = a.add(site{}, g, each, &ir.Position{Axis: ir.Model}, ir.PositionShape)
 	}
-	return a.where
+	return a.where[g]
 }
 
 // op writes an op down, and returns its results.

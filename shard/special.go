@@ -79,7 +79,7 @@ type startKey struct {
 func (t *writing) start(p Placement, n int, next bool) *ir.Value {
 	key := startKey{t.g, p, n, next}
 	if t.starts[key] == nil {
-		at := t.alone(each, &ir.ConvertDType{DType: dtypes.Int64}, index, t.position())
+		at := t.alone(each, &ir.ConvertDType{DType: dtypes.Int64}, index, t.position(t.g))
 		if next {
 			at = t.alone(each, &ir.Add{}, index, at, t.constant(int64(1)))
 		}

@@ -37,7 +37,7 @@ func (t *writing) comparable(v *ir.Value, p Placement, isMin bool) *ir.Value {
 		worst = d.HighestValue()
 	}
 	one, all := shapes.Make(dtypes.Bool), shapes.Make(dtypes.Bool, dims(v)...)
-	later := t.alone(each, &ir.GreaterThan{}, one, t.position(), t.constant(int32(0)))
+	later := t.alone(each, &ir.GreaterThan{}, one, t.position(t.g), t.constant(int32(0)))
 	odd := t.alone(p, &ir.LogicalAnd{}, all, t.sharded(p, &ir.IsNaN{}, all, v), later)
 	return t.alone(p, &ir.Where{}, v.Shape, odd, t.constant(worst), v)
 }
