@@ -63,7 +63,7 @@ type Options struct {
 	// CheckGradients compares gradients with those that are computed without recomputing anything.
 	CheckGradients bool
 	// Zero says what is divided over the model replicas.
-	Zero ZeroLevel
+	Share Sharing
 	// OneBucket: gradients of a dtype travel in one bucket, so that none stays whole where others are divided.
 	OneBucket bool
 	// ApplyGroups is how many groups of variables the optimizer takes one after the other; 0 means 1.
@@ -149,7 +149,7 @@ var Table = []Pass{
 		Why: "backward computes what it reads of forward again, region by region, so that only checkpoints live in between"},
 	{Name: "zero", Needed: true, Once: true, Run: zero,
 		Needs: []Fact{Regions, Instances, SPMD, Copies}, Leaves: []Fact{Parts}, Ends: []Fact{OpOf},
-		Why: "model replicas share optimizer state, gradients and weights (zero.level): each keeps and computes a part of them"},
+		Why: "model replicas share optimizer state, gradients and weights: each keeps and computes a part of them"},
 	{Name: "apply-groups", Needed: true, Run: applyGroups,
 		Needs: []Fact{Instances, Parts},
 		Why:   "the optimizer takes some variables after the other (optimizer.num_apply_group): what it needs on the way is less"},

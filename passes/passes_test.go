@@ -84,9 +84,9 @@ func TestRunningEachPassOfAPlanTwiceChangesNothingMore(t *testing.T) {
 		o passes.Options
 	}{
 		"one device": {transformer, passes.Options{}},
-		"memory": {transformer, passes.Options{Local: &ir.Local{Replicas: 2, MicroBatches: 3}, Checkpoint: "auto", Zero: passes.ZeroWeights, ApplyGroups: 3,
+		"memory": {transformer, passes.Options{Local: &ir.Local{Replicas: 2, MicroBatches: 3}, Checkpoint: "auto", Share: passes.ShareWeights, ApplyGroups: 3,
 			AMP: dtypes.BFloat16, AMPBarriers: true}},
-		"devices": {transformer, passes.Options{Local: &ir.Local{Replicas: 2, MicroBatches: 1}, Places: [][]int{{0, 1}}, Zero: passes.ZeroGradients, Regions: true, Offload: true}},
+		"devices": {transformer, passes.Options{Local: &ir.Local{Replicas: 2, MicroBatches: 1}, Places: [][]int{{0, 1}}, Share: passes.ShareGradients, Regions: true, Offload: true}},
 		"stages":  {stages, passes.Options{Local: &ir.Local{Replicas: 1, MicroBatches: 3}, Places: places, Checkpoint: "auto", CheckGradients: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -205,7 +205,7 @@ func options(p passes.Pass) (o passes.Options) {
 	case "regions", "recompute":
 		o.Checkpoint = "collection"
 	case "zero":
-		o.Zero = passes.ZeroWeights
+		o.Share = passes.ShareWeights
 	case "apply-groups":
 		o.ApplyGroups = 2
 	case "amp":

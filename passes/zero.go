@@ -12,22 +12,22 @@ import (
 	"github.com/easyparallel/epl/ir/analysis"
 )
 
-// ZeroLevel says what is divided over the model replicas.
-type ZeroLevel int
+// Sharing says what is divided over the model replicas.
+type Sharing int
 
 // The levels, each with what the one before has.
 const (
-	ZeroOff       ZeroLevel = iota
-	ZeroState               // v0: what the optimizer keeps for weights
-	ZeroGradients           // v1: gradients, after they are merged
-	ZeroWeights             // v2: weights, which are gathered where they are used
+	ShareNothing   Sharing = iota
+	ShareState             // v0: what the optimizer keeps for weights
+	ShareGradients         // v1: gradients, after they are merged
+	ShareWeights           // v2: weights, which are gathered where they are used
 )
 
 // zero divides optimizer state, gradients and weights over the model replicas, so that each keeps and computes a part of
 // them: the elements of a tensor, laid out flat. Every op of the optimizer that works element by element, a sum over all
 // elements included, works on a part as well; what needs the whole of something gets it gathered.
 func zero(p *ir.Program, o Options) (int, error) {
-	if o.Zero == ZeroOff || !p.IsTraining() {
+	if o.Share == ShareNothing || !p.IsTraining() {
 		return 0, nil
 	}
 	if p.Local == nil || p.Local.Replicas == 1 {
@@ -471,10 +471,10 @@ func (z *division) tell(o Options) int {
 		}
 	}
 	if count+gradients == 0 {
-		o.warn("zero.level without effect", fmt.Sprintf("zero.level=v%d has no effect: there is nothing to divide, because the optimizer keeps nothing for weights, or needs it whole", o.Zero-1))
+		o.warn("zero.level without effect", fmt.Sprintf("zero.level=v%d has no effect: there is nothing to divide, because the optimizer keeps nothing for weights, or needs it whole", o.Share-1))
 		return 0
 	}
-	line := fmt.Sprintf("zero.level=v%d: %d model replicas share %s of %s", o.Zero-1, z.n, counted(count, "variable"), humanize.Bytes(bytes))
+	line := fmt.Sprintf("zero.level=v%d: %d model replicas share %s of %s", o.Share-1, z.n, counted(count, "variable"), humanize.Bytes(bytes))
 	if gradients > 0 {
 		line += fmt.Sprintf(", and %s when they are merged", counted(gradients, "gradient"))
 	}

@@ -20,15 +20,15 @@ type partChooser struct {
 
 // chooseParts finds what the pass zero divides; nil: nothing is to be divided.
 func chooseParts(p *ir.Program, o Options) *PartChoice {
-	if o.Zero == ZeroOff || !p.IsTraining() || p.Local == nil || p.Local.Replicas == 1 {
+	if o.Share == ShareNothing || !p.IsTraining() || p.Local == nil || p.Local.Replicas == 1 {
 		return nil
 	}
 	z := &partChooser{division: newDivision(p), names: map[*ir.Variable]string{}}
 	for i, name := range p.VariableNames() {
 		z.names[p.Variables[i]] = name
 	}
-	z.variables(o.Zero)
-	if o.Zero >= ZeroGradients {
+	z.variables(o.Share)
+	if o.Share >= ShareGradients {
 		z.gradients(o.OneBucket)
 	}
 	return &z.PartChoice
@@ -38,7 +38,7 @@ func chooseParts(p *ir.Program, o Options) *PartChoice {
 func (z *partChooser) stays(line string) { z.Whole = append(z.Whole, line) }
 
 // variables finds those that are divided.
-func (z *partChooser) variables(level ZeroLevel) {
+func (z *partChooser) variables(level Sharing) {
 	gradient := map[*ir.Variable]bool{}
 	for _, g := range z.p.Gradients {
 		gradient[g.Variable] = true
@@ -58,7 +58,7 @@ func (z *partChooser) variables(level ZeroLevel) {
 			z.Divided = append(z.Divided, z.names[x])
 		}
 	}
-	if level < ZeroWeights {
+	if level < ShareWeights {
 		return
 	}
 	for _, x := range weights {

@@ -246,7 +246,7 @@ func (pl *Plan) stages(p *ir.Program) {
 	}
 }
 
-var zeroLevels = map[string]passes.ZeroLevel{config.ZeroV0: passes.ZeroState, config.ZeroV1: passes.ZeroGradients, config.ZeroV2: passes.ZeroWeights}
+var zeroLevels = map[string]passes.Sharing{config.ZeroV0: passes.ShareState, config.ZeroV1: passes.ShareGradients, config.ZeroV2: passes.ShareWeights}
 
 // passOptions are what passes need to know of the plan. cfg has its settings.
 func (pl *Plan) passOptions(cfg *config.Config, t Target, s seats) passes.Options {
@@ -257,7 +257,7 @@ func (pl *Plan) passOptions(cfg *config.Config, t Target, s seats) passes.Option
 		Places: s.places, Colocate: cfg.Cluster.ColocateSplitAndReplicate, StagesPerDevice: cfg.Pipeline.StagesPerDevice,
 		Checkpoint: checkpoint.Type, CheckpointEnd: checkpoint.EndTaskgraph + 1, CheckGradients: checkpoint.CheckGradients,
 		Regions: cfg.Zero.Level == config.ZeroV2 || offload,
-		Zero:    zeroLevels[cfg.Zero.Level], OneBucket: comm.MaxSplits == 1, Offload: offload,
+		Share:   zeroLevels[cfg.Zero.Level], OneBucket: comm.MaxSplits == 1, Offload: offload,
 		ApplyGroups: cfg.Optimizer.NumApplyGroup, Timeline: t.Timeline,
 		AMP: HalfType(cfg.AMP), AMPBarriers: !pl.Cluster.AsWritten, Choices: pl.Choices,
 	}
