@@ -13,9 +13,9 @@
 // slices of a call are lent to it until then.
 //
 // Ranks of one worker are goroutines of its process, see [NewInProcess]; they read and write each other's slices directly.
-// Between workers, see [New], data moves through shared memory on one host and over connections between hosts; where
-// several hosts have several workers, one worker of each host speaks for it. Or MPI moves it all. [Mesh] is what connects
-// workers otherwise, and package rendezvous has one.
+// Between workers, see [New], the transport is shared memory on one host and TCP between hosts; where
+// several hosts have several workers, one worker of each host communicates for it. Or MPI is the transport for all. [Mesh] makes the connections
+// between workers, and package rendezvous has one.
 //
 // # What it assumes
 //

@@ -1,6 +1,8 @@
-// Package compile is the arrow between the boxes: it takes recorded programs and gives what runs them. It has the plan of a program
-// decided or applied, lets all workers agree on it, refuses what does not fit into memory, and hands the rest to the runtime.
-// It stands between the recorder, which GoMLX talks to, and the runtime.
+// Package compile connects the recorder, which GoMLX talks to, with plan and runtime.
+//
+// What goes in is a recorded program. What comes out is an executable of the runtime, and a [Compiled], for explain. In between compile has
+// the plan decided or a pinned one applied, lets all workers agree on it, and refuses a plan that does not fit into memory. A program
+// without gradients is planned again when its variables move. It may assume that recorded programs are verified.
 package compile
 
 import (

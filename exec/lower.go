@@ -1,8 +1,11 @@
-// Package exec lowers SPMD programs to what one device runs.
+// Package exec lowers SPMD programs to what one device runs, and gives the devices of a backend as values.
 //
-// What goes in is a segment of an SPMD program: its ops stand for all devices of a stage, and say how these hold what they
-// compute. What comes out of [Lower] is the same segment with the shapes of one device. Where a device is comes as an input, so that
-// devices with equal shapes run the same. Collectives and transfers are between segments, and not lowered here.
+// What goes in is a segment of an SPMD program, with logical shapes and placements, and the coordinates of a device on its mesh. What
+// comes out of [Lower] is the same segment with the local shapes of that device. [Classes] lowers once per class of devices with equal
+// local shapes. The position of a device is an input of the segment, never a constant, so that the devices of a class share it.
+//
+// It may assume that placements are verified, and that collectives and transfers are between segments: a Reshard inside a segment
+// is a local slice or mask.
 package exec
 
 import (

@@ -1,6 +1,8 @@
-// Package explain tells people what became of a program: as text, as a page, as pictures. It is given data (the program as recorded
-// and as it runs, the plan, the schedule, the account of memory) and gives text, HTML and SVG. It decides nothing, runs nothing
-// and knows no files. Names in a program are the user's: none of them is trusted.
+// Package explain presents what became of a program: as text, as a page, as pictures.
+//
+// What goes in is data: the program as recorded and as it runs, the plan, the schedule, the account. What comes out is
+// text, HTML and SVG. It decides nothing, runs nothing and knows no files. It assumes nothing of names in a program: they are the
+// user's, and escaped.
 package explain
 
 import (

@@ -1,8 +1,9 @@
-// Package ir holds the recorded program: what GoMLX asked EPL to compute, as plain data.
+// Package ir is the intermediate representation: a training, evaluation or other program of GoMLX as plain data.
 //
-// It is the only language that the packages of EPL speak to each other. [record] writes a [Program] down while GoMLX
-// builds its graph; the planner reads it; every pass takes one and gives one; [emit] turns it, or a piece of it cut
-// out by [Cut], into a program of an inner backend. Package ir imports nothing of ours.
+// It is the only language between the packages of EPL. [record] makes a [Program] while GoMLX builds its graph; the
+// planner reads it; every pass takes one and gives one; [emit] turns it, or a segment cut out by [Cut], into a program of
+// an inner backend. Package ir assumes nothing and imports nothing of EPL: what the others may assume of a program is
+// what [Program.Verify] checks, after recording and after every pass.
 //
 // # The parts of a program
 //
@@ -18,6 +19,15 @@
 // A [Func] is a list of ops in an order in which they can be computed. An [Op] is an operation with typed static
 // attributes ([Attrs], one generated struct per operation), inputs, outputs and, for control flow, functions. A
 // [Value] is one output of one op. A closure may use values of the functions around it.
+//
+// # Logical and SPMD programs
+//
+// A recorded program is logical: it computes what one device computes of a batch. Passes give it stages ([Stage]) and
+// instances ([Local]): an op that differs between replicas or micro-batches is Varying, and a [Merge] is where they agree.
+//
+// After the pass shard the program is SPMD: an op stands for all devices of its stage. Values keep their logical shapes. How the
+// devices hold a value is its [Placement], one for each [Axis] of the stage's mesh. A [Reshard] changes a placement, and
+// [Position] is where a device is along an axis. The size of the program does not depend on the number of devices.
 //
 // # Text
 //
@@ -41,7 +51,7 @@
 //
 // A value is named after its op: %12 is the first output of op 12, %12.1 the second.
 //
-// [Program.Verify] checks every invariant that other packages rely on; it runs after recording and after every pass.
+// A placement is printed after the shape: "float32[8] on model of 2 sharded(0)".
 //
 // [record]: https://pkg.go.dev/github.com/easyparallel/epl/record
 // [emit]: https://pkg.go.dev/github.com/easyparallel/epl/emit

@@ -1,8 +1,12 @@
-// Package passes improves recorded programs. A pass takes verified IR and leaves verified IR that computes the same
-// values: bit for bit, or within rounding where the pass says so.
+// Package passes rewrites programs, and applies the decisions of a plan to them.
 //
-// [Table] lists every pass in the order in which they run, with the reason why it exists. [Run] runs those that are
-// switched on, and verifies the program after each. What a pass may assume is declared, as facts: [Fact]. [Switches] are of the engine for CPUs, which runs what passes leave.
+// What goes in is a verified program as recorded, and [Options]: what the plan says, with the [Choices] for single ops and variables.
+// What comes out is a verified program that computes the same values: bit for bit, or within rounding where the pass says so. After
+// the pass shard it is SPMD. Passes never choose: a pass whose choice is missing is an internal error.
+//
+// [Table] lists every pass in the order in which they run, with its reason. [Run] runs those that are
+// switched on, and verifies the program after each. What a pass may assume of the program is declared as facts: [Fact].
+// [Switches] are those of the CPU engine, which runs what passes leave.
 package passes
 
 import (

@@ -1,8 +1,12 @@
-// Package runtime runs compiled programs on devices and owns their data.
+// Package runtime runs compiled programs on devices and owns their buffers.
 //
-// A device is an inner backend of its own, which runs one thing at a time. A [Buffer] is what GoMLX holds for a tensor:
-// its logical shape, and the data on the devices. An [Executable] runs a whole program on one device; a [Stepper] runs
-// a schedule on all of them.
+// What goes in is a program, its schedule.Program if it has one, and the devices of this worker, each an inner backend of its own that
+// runs one thing at a time. What comes out is a compute.Executable: an [Executable] runs a whole program on one device, a [Stepper]
+// runs the instruction lists, a goroutine per device, and [Ahead] deals batches of evaluation to replicas. A [Buffer] is
+// what GoMLX holds for a tensor: its logical shape, and its data on the devices.
+//
+// It may assume that lists are checked ([schedule.Program.Check]), and that all workers run the same plan. It communicates through
+// comm, and lowers and compiles segments for its own devices only.
 package runtime
 
 import (

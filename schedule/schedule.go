@@ -1,8 +1,14 @@
-// Package schedule turns a program with a local view into what each device does in one step: a list of instructions.
+// Package schedule turns an SPMD program into instruction lists: what the devices of each group do in one step.
 //
-// What goes in is the program after all passes; what comes out is data: segments cut out of the program, buckets of
-// values that are merged together, values that travel between devices, and one list per group of devices that run the same
-// stages. The runtime executes the lists; [Program.Check] proves before the first step that they can be.
+// What goes in is the program after all passes, and the ranks of the replicas. What comes out is a [Program], as data: segments cut
+// out of the program, buckets of values that are merged together, transfers between device groups, and one list per device
+// group, the same for all of its devices and all replicas. Its size does not depend on the number of devices.
+//
+// The runtime executes the lists. Package play plays them without computing: [Program.Check] proves before the first step that no list waits
+// forever and no value is missing, and [Program.Account] counts the memory. [Pipeline] orders the tasks of stages, and
+// assumes nothing of what they contain.
+//
+// A device group is called a place here: its index is ir.Op.Place.
 package schedule
 
 import (

@@ -1,18 +1,19 @@
-// Package shard spreads the ops of a stage over the stage's devices.
+// Package shard makes a program SPMD: it assigns placements along the model axis of each stage's mesh.
 //
-// What goes in is a verified program with stages, after the local view: its ops say which TaskGraph they belong to, and a
-// stage may have several devices. What comes out of [Partition] is the same program with placements: the devices of a stage compute
-// together what one device did, exactly up to the order of sums.
+// What goes in is a verified program with stages and device groups, after the passes local-view and places; a
+// stage may have several devices. What comes out of [Partition] is the same program with placements and reshards: the devices of a
+// stage together compute what one device did, exactly up to the order of sums. [Check] verifies every op against its rule. What
+// may be assumed of the program is what ir.Program.Verify checks.
 //
-// Each value of a stage has a [Placement]: all of it is on every device (Replicated), each device has some rows of it
-// (Sharded), or the devices have terms of it that must still be reduced (Partial). It may be there in several placements at
-// once. Data of a TaskGraph that is replicated are sharded by samples. Of a TaskGraph that is split, variables are sharded, and
-// data, if sequences are long: as [Choose] says, or whoever makes a [Choice] and has an [Estimator] tell what it would cost. What
-// the optimizer keeps for a variable is sharded as the variable is.
+// Each value of a stage has a [Placement]: Replicated (every device has the whole value), Sharded (each device has some rows of a
+// dim), or Partial (each device has a term; a reduction makes the value). A value that is needed in two placements is two
+// values, joined by a Reshard. Data of a TaskGraph under Replicate are sharded by samples. Under Split, variables are sharded, and
+// so are data if sequences are long: [Search] finds the cheapest [Choice], by an [Estimator]. Optimizer state is sharded as its
+// variable is.
 //
 // A [Rule] says what an op does to placements: it maps the dims of inputs and outputs to factors, the indices of the op's
 // iteration space. Sharding a factor shards every dim that it maps to; sharding one that the op reduces makes the output
-// Partial. An op without a rule is computed on whole values by every device: slower, never wrong.
+// Partial. An op without a rule is computed by every device, on replicated values: slower, never wrong.
 //
 // The work has these parts:
 //

@@ -1,9 +1,9 @@
-// Package worker is the control plane of one worker: it joins the others of its job, makes their world, and keeps them in step.
+// Package worker is the control plane of one worker: it joins the other workers of its job, makes their world, and keeps them in step.
 //
-// What goes in is the cluster and what the workers must agree in; what comes out is a [Job]: the world that programs
+// What goes in is the cluster, and the facts that must be equal on all workers. What comes out is a [Job]: the world that programs
 // communicate in, and the means to agree on programs, to read each other's variables, to say what takes long, and to leave.
-// How workers meet, prove who they are and answer each other is behind it, in packages rendezvous, wire and serve, which only
-// this package and the launcher know.
+// Packages rendezvous, wire and serve are behind it; only this package and the launcher know them. It assumes that workers with the same
+// token belong to the same job and do not try to harm it.
 package worker
 
 import (

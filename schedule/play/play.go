@@ -1,8 +1,8 @@
-// Package play plays lists that wait for each other, and lets observers watch.
+// Package play is the player of lists that wait for each other, with observers.
 //
-// What goes in is how many steps each list has, and for every step which events it waits for and which it makes happen.
-// What comes out is the order in which observers see the steps: those of a list one after the other, each when what it
-// waits for has happened; and where lists wait forever. It assumes nothing of what a list stands for: the lists of a
+// What goes in is how many steps each list has, and for every step which events it needs and which it tells.
+// What comes out is an order in which observers see the steps: those of a list one after the other, each when the events that it
+// needs have happened; and where lists wait forever. It assumes nothing of what a list stands for: the lists of a
 // schedule.Program and the tasks of a pipeline are played alike. The work is linear in the steps and their events.
 package play
 
