@@ -148,7 +148,7 @@ var keys = []key{
 	{
 		name: "communication.sparse_as_dense", typ: boolType{}, def: false,
 		field: func(c *Config) any { return &c.Communication.SparseAsDense },
-		doc:   "Turn sparse (gathered) gradients into dense ones before they travel.",
+		doc:   "Turn sparse (gathered) gradients into dense ones before they are reduced.",
 	},
 	{
 		name: "communication.max_splits", typ: intType{min: 1}, def: 5,
@@ -158,13 +158,13 @@ var keys = []key{
 	{
 		name: "communication.fp16", typ: boolType{}, def: false,
 		field: func(c *Config) any { return &c.Communication.FP16 },
-		doc:   "Let gradients travel as float16.",
+		doc:   "Reduce gradients as float16.",
 	},
 	{
 		name: "communication.fp16_scale", typ: intType{min: 1}, def: 128,
 		field: func(c *Config) any { return &c.Communication.FP16Scale },
 		needs: "communication.fp16", choice: true,
-		doc: "Factor on gradients while they travel as float16, where their size allows it.",
+		doc: "Factor on gradients while they are reduced as float16, where their size allows it.",
 	},
 	{
 		name: "communication.clip_after_allreduce", typ: boolType{}, def: false,

@@ -61,7 +61,7 @@ func (r *report) writeSchedule(w *strings.Builder) {
 	for i, b := range s.Buckets {
 		how := b.How.String()
 		if b.Parts {
-			how += ", in parts"
+			how += ", reduce-scatter"
 		}
 		t.row(fmt.Sprint(i), how, bucketText(b), fmt.Sprint(len(b.Merges)), bytesText(b.Bytes()), s.Segments[b.After].Name)
 	}
@@ -104,7 +104,7 @@ func (r *report) writeInstance(w *strings.Builder) {
 	}
 	sentence(w, fmt.Sprintf("an instance runs in %s; what follows the merges runs once per step on every device", words.Count(instance, "segment")))
 	if backward > 1 {
-		sentence(w, "while one bucket of gradients travels, backward computes the next")
+		sentence(w, "while one bucket of gradients is reduced, backward computes the next")
 	}
 }
 
@@ -121,7 +121,7 @@ func (r *report) writeStages(w *strings.Builder) {
 		sentence(w, err.Error())
 		return
 	}
-	sentence(w, fmt.Sprintf("%s; with stages that take equally long and values that travel at once devices would idle %.1f%% of the time",
+	sentence(w, fmt.Sprintf("%s; with equal stages and instant transfers the bubble is %.1f%% of the time",
 		text, 100*plan.Idle(p)))
 	t := table{head: []string{">stage", "TaskGraph", "devices of a replica", ">variables", ">forward sends", ">backward sends", ">in flight", "order"}}
 	for i, stage := range r.Final.Stages {

@@ -26,13 +26,13 @@ const (
 	Regions Fact = "regions"
 	// Instances: the program has a local view if it has several instances, stages, or runs in pieces.
 	Instances Fact = "instances"
-	// Places: ops have the device, or the first of the devices, of their stage.
+	// Places: ops have the device group of their stage.
 	Places Fact = "places"
-	// SPMD: an op stands for all devices of its stage, and says how they hold what it computes.
+	// SPMD: an op stands for all devices of its stage, and its results have placements.
 	SPMD Fact = "spmd"
 	// Copies: what backward computes again is written down.
 	Copies Fact = "copies"
-	// Parts: what model replicas share is divided into their parts.
+	// Parts: values that are flat over the model replicas have that placement.
 	Parts Fact = "parts"
 )
 

@@ -144,19 +144,19 @@ var Table = []Pass{
 		Why: "model replicas and micro-batches are instances of the program: what must be the same everywhere is merged"},
 	{Name: "places", Needed: true, Run: places,
 		Needs: []Fact{Stages, Instances}, Leaves: []Fact{Places}, Ends: []Fact{OpOf},
-		Why: "every op runs on one device of the model replica; gradients of a variable that stages share meet once per step"},
+		Why: "every op runs on the device group of its stage; gradients of a variable that stages share are transferred once per step"},
 	{Name: "shard", Needed: true, Once: true, Run: partition,
 		Needs: []Fact{Places}, Leaves: []Fact{SPMD}, Ends: []Fact{OpOf},
-		Why: "the devices of a stage take a part of the batch each, and reduce or gather where a result needs all of it"},
+		Why: "an op stands for all devices of its stage: values get placements on its mesh, and reshards where a placement changes"},
 	{Name: "recompute", Needed: true, Once: true, Run: recompute,
 		Needs: []Fact{Regions, Instances, SPMD}, Leaves: []Fact{Copies}, Ends: []Fact{OpOf},
 		Why: "backward computes what it reads of forward again, region by region, so that only checkpoints live in between"},
 	{Name: "zero", Needed: true, Once: true, Run: zero,
 		Needs: []Fact{Regions, Instances, SPMD, Copies}, Leaves: []Fact{Parts}, Ends: []Fact{OpOf},
-		Why: "model replicas share optimizer state, gradients and weights: each keeps and computes a part of them"},
+		Why: "optimizer state, gradients and weights are flat over the model replicas: each keeps and computes an equal part of them"},
 	{Name: "apply-groups", Needed: true, Run: applyGroups,
 		Needs: []Fact{Instances, Parts},
-		Why:   "the optimizer takes some variables after the other (optimizer.num_apply_group): what it needs on the way is less"},
+		Why:   "the optimizer updates variables group by group (optimizer.num_apply_group), so that temporaries live for one group"},
 }
 
 // counted is a number with a noun.

@@ -32,10 +32,10 @@ type Traffic struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// GradientsMerged is what travels between model replicas.
+// GradientsMerged is communicated between model replicas.
 const GradientsMerged = "of gradients merged"
 
-// What else travels.
+// What else is communicated.
 const (
 	sentBetween      = "sent from device to device"
 	exchangedInStage = "exchanged between the devices of a stage"

@@ -47,9 +47,9 @@ func (pl *Plan) Facts() (facts []Fact) {
 		}
 	}
 	if z := pl.Choices.Zero; z != nil {
-		add("divided over replicas", "%s", listed(z.Divided))
-		add("weights divided over replicas", "%s", listed(z.Weights))
-		add("gradients divided over replicas", "%d, ops %v", len(z.Gradients), z.Gradients)
+		add("flat over replicas", "%s", listed(z.Divided))
+		add("weights flat over replicas", "%s", listed(z.Weights))
+		add("gradients reduce-scattered", "%d, ops %v", len(z.Gradients), z.Gradients)
 	}
 	if g := pl.Choices.Groups; g != nil {
 		text, _ := g.Of.MarshalText()
@@ -62,7 +62,7 @@ func (pl *Plan) Facts() (facts []Fact) {
 		bytes += b.Bytes
 		parts := ""
 		if b.Parts {
-			parts = " in parts"
+			parts = " by reduce-scatter"
 		}
 		buckets = append(buckets, fmt.Sprintf("%s of %d on %v%s %s", b.How, b.Values, b.Places, parts, humanize.Bytes(b.Bytes)))
 	}

@@ -79,7 +79,7 @@ func TestADifferenceSaysWhatItCosts(t *testing.T) {
 	a := decided(t, []int{4}, colocated)
 	b := decided(t, []int{4}, map[string]string{"cluster.colocate_split_and_replicate": "true", "zero.level": "v2", "pipeline.num_micro_batch": "2"})
 	diff := plan.Diff(a, b)
-	for _, want := range []string{"zero.level", "→ v2", "pipeline.num_micro_batch", "weights divided over replicas", "costs\n", "memory of the device that needs most",
+	for _, want := range []string{"zero.level", "→ v2", "pipeline.num_micro_batch", "weights flat over replicas", "costs\n", "memory of the device that needs most",
 		"bytes of weights gathered over replicas"} {
 		if !strings.Contains(diff, want) {
 			t.Errorf("it does not say %q:\n%s", want, diff)

@@ -19,7 +19,7 @@ func (p *Program) Check() error {
 	p.residents(func(list int, at Slot) { c.lists[list].have[at] = true })
 	stops, err := p.play(c)
 	if err != nil {
-		return errors.WithMessagef(err, "epl: internal error: schedule %q, device %d, instruction %d", p.Name, stops[0].List, stops[0].At)
+		return errors.WithMessagef(err, "epl: internal error: schedule %q, group %d, instruction %d", p.Name, stops[0].List, stops[0].At)
 	}
 	return errors.WithMessagef(c.end(stops), "epl: internal error: schedule %q", p.Name)
 }
@@ -65,7 +65,7 @@ func (c *checker) Do(list, at int, _ play.Step[event]) error {
 	switch in.Kind {
 	case Send:
 		if t := c.p.Transfers[in.Transfer]; t.From != list {
-			return errors.Errorf("%s belongs to device %d", c.p.Text(in), t.From)
+			return errors.Errorf("%s belongs to group %d", c.p.Text(in), t.From)
 		}
 		c.sent[in.Transfer] = append(c.sent[in.Transfer], in.Micro)
 	case Receive, Feed:
@@ -131,7 +131,7 @@ func (c *checker) end(stops []play.Stop[event]) error {
 	for list := range c.lists {
 		if len(stops) > 0 && stops[0].List == list {
 			at := stops[0].At
-			return errors.Errorf("device %d waits forever at instruction %d, %s", list, at, c.p.Text(c.p.Places[list][at]))
+			return errors.Errorf("group %d waits forever at instruction %d, %s", list, at, c.p.Text(c.p.Places[list][at]))
 		}
 		if i, ok := undone[list]; ok {
 			return errors.Errorf("bucket %d is never merged, or not waited for", i)
@@ -139,7 +139,7 @@ func (c *checker) end(stops []play.Stop[event]) error {
 	}
 	for i, t := range c.p.Transfers {
 		if n := c.received[i]; n != len(c.sent[i]) {
-			return errors.Errorf("%s is sent %d times from device %d to %d and received %d times", t.Value, len(c.sent[i]), t.From, t.To, n)
+			return errors.Errorf("%s is sent %d times from group %d to %d and received %d times", t.Value, len(c.sent[i]), t.From, t.To, n)
 		}
 	}
 	for at := range c.p.stays() {
@@ -153,7 +153,7 @@ func (c *checker) end(stops []play.Stop[event]) error {
 			}
 			for _, x := range slices.Concat(c.p.uses(in), c.p.makes(in)) {
 				if left[x] {
-					return errors.Errorf("device %d, instruction %d, %s: nobody frees %s after it", list, i, c.p.Text(in), x.Value)
+					return errors.Errorf("group %d, instruction %d, %s: nobody frees %s after it", list, i, c.p.Text(in), x.Value)
 				}
 			}
 		}

@@ -69,8 +69,8 @@ func TestCheckFindsAndNamesEveryFreeThatIsMissingOrWrong(t *testing.T) {
 				l[i].Frees = slices.Delete(l[i].Frees, n, n+1)
 				return x
 			}
-			broken("freed twice", func(l []Instr) { l[i].Frees = append(l[i].Frees, l[i].Frees[n]) }, fmt.Sprintf("device %d, instruction %d", place, i), "frees", "which is not there")
-			broken("not freed", func(l []Instr) { drop(l) }, fmt.Sprintf("device %d, instruction %d, ", place, i), "nobody frees")
+			broken("freed twice", func(l []Instr) { l[i].Frees = append(l[i].Frees, l[i].Frees[n]) }, fmt.Sprintf("group %d, instruction %d", place, i), "frees", "which is not there")
+			broken("not freed", func(l []Instr) { drop(l) }, fmt.Sprintf("group %d, instruction %d, ", place, i), "nobody frees")
 			s := build()
 			if i > 0 && slices.ContainsFunc(s.uses(s.Places[place][i]), func(x Slot) bool { return x.Value.String() == at.Value.String() }) {
 				broken("freed before its use", func(l []Instr) { l[i-1].Frees = append(slices.Clone(l[i-1].Frees), drop(l)) }, "which is not there")
@@ -99,7 +99,7 @@ func TestCheckFindsSendsAndReceivesThatAreSwapped(t *testing.T) {
 		}
 		l := s.Places[c.place]
 		l[at[0]], l[at[1]] = l[at[1]], l[at[0]]
-		found(t, s, c.name, c.wants, fmt.Sprintf("device %d, instruction %d", c.place, at[0]))
+		found(t, s, c.name, c.wants, fmt.Sprintf("group %d, instruction %d", c.place, at[0]))
 	}
 	// Each stage receives before it sends.
 	s := buildStages(t, 1, 1, PreferBackward)
@@ -107,7 +107,7 @@ func TestCheckFindsSendsAndReceivesThatAreSwapped(t *testing.T) {
 	send := slices.IndexFunc(l, func(in Instr) bool { return in.Kind == Send && in.Micro == 0 && !s.Transfers[in.Transfer].Input })
 	receive := slices.IndexFunc(l, func(in Instr) bool { return in.Kind == Receive })
 	l[send], l[receive] = l[receive], l[send]
-	found(t, s, "receive before send", fmt.Sprintf("device 0 waits forever at instruction %d, receive", send))
+	found(t, s, "receive before send", fmt.Sprintf("group 0 waits forever at instruction %d, receive", send))
 }
 
 func TestCheckFindsWhatIsDoneTwice(t *testing.T) {

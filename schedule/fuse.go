@@ -66,8 +66,8 @@ func share(families [][]*ir.Op, maxSplits int) ([]map[dtypes.DType]int, error) {
 	}
 	for _, d := range kinds {
 		if left[d] < 0 {
-			return nil, errors.Errorf("epl: communication.max_splits = %d: gradients of %s need %d buckets, because some are merged whole and some "+
-				"in parts, or some by mean and some by sum; set it to %d or more", maxSplits, strings.ToLower(d.String()), maxSplits-left[d], maxSplits-left[d])
+			return nil, errors.Errorf("epl: communication.max_splits = %d: gradients of %s need %d buckets, because some are all-reduced and some "+
+				"reduce-scattered, or some by mean and some by sum; set it to %d or more", maxSplits, strings.ToLower(d.String()), maxSplits-left[d], maxSplits-left[d])
 		}
 		for ; left[d] > 0; left[d]-- {
 			best := -1

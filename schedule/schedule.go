@@ -213,7 +213,7 @@ func (p *Program) String() string {
 			how += " within a worker"
 		}
 		if b.Parts {
-			how += ", in parts,"
+			how += ", reduce-scatter,"
 		}
 		where := ""
 		if len(p.Places) > 1 {
@@ -243,7 +243,7 @@ func (p *Program) String() string {
 		}
 	}
 	for i, l := range p.Places {
-		fmt.Fprintf(&w, "device %d of a model replica:\n", i)
+		fmt.Fprintf(&w, "group %d of a model replica:\n", i)
 		for _, in := range l {
 			fmt.Fprintf(&w, "  %s", p.Text(in))
 			if len(in.Frees) > 0 {

@@ -302,7 +302,7 @@ func TestZeroChangesNoOptimizer(t *testing.T) {
 	}
 }
 
-var gradientBucket = regexp.MustCompile(`(?m)^ +\d+  (mean|sum)(, in parts)? +gradients `)
+var gradientBucket = regexp.MustCompile(`(?m)^ +\d+  (mean|sum)(, reduce-scatter)? +gradients `)
 
 // Small gradients stay whole where others are divided, and cannot travel with these: both share the cap.
 func TestZeroKeepsTheCapOnBuckets(t *testing.T) {
