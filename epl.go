@@ -2,9 +2,9 @@
 // distributed one, by a few annotations.
 //
 // EPL is a GoMLX backend. [Init] makes it, [Env.Backend] hands it to GoMLX, which builds its graph against it as
-// against any other. EPL writes the program down, understands it (which ops belong to which annotation, which are
-// forward, backward and apply, which value is the gradient of which variable), improves it, and runs it on inner
-// backends: GoMLX's pure-Go one by default.
+// against any other. EPL captures the graph (with the annotation and the phase of each op, and the gradient of each
+// variable), plans how it runs on the devices, partitions and optimises it, and runs it on inner backends: on CPUs EPL's own
+// engine by default.
 //
 //	env, err := epl.Init(nil)                                        // + epl
 //	if err != nil {
@@ -33,7 +33,7 @@
 //
 // # Seeing what EPL understood
 //
-// [Env.Explain] prints every compiled program: TaskGraphs, phases, variables, gradients, and what was improved.
+// [Env.Explain] prints every compiled program: TaskGraphs, phases, variables, gradients, the plan, and what each pass changed.
 // With EPL_DUMP=dir in the environment, each program is written to dir after every pass, as text and as a page.
 //
 // # What this version does
@@ -43,8 +43,8 @@
 // stages of one device or several, tensor parallel in TaskGraphs under [Split], in mixtures of these, and with any number of
 // micro-batches per step. It gives the weights of one device on the same samples.
 //
-// Larger models fit with activations that are computed again, state that model replicas share, what stays on the host, mixed
-// precision, and an optimizer that takes some variables after the other, in any mixture: docs/memory.md names the settings.
+// Larger models fit by recompute, by sharding optimizer state, gradients and weights over model replicas, by offload, mixed
+// precision and apply groups, in any mixture: docs/memory.md names the settings.
 // [Env.Explain] predicts what each device needs.
 package epl
 
