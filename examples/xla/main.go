@@ -1,8 +1,8 @@
 // Command xla runs EPL over XLA, on a GPU or a CPU, and compares it with XLA by itself: the losses and weights of small
 // models must be the same, bit for bit, on one device; and two devices, as model replicas or as stages of a pipeline, must
-// end where one ends that takes the same batches one after the other. What saves memory must not change where training ends.
+// end where one ends that takes the same batches one after the other, and so must two that split a model. What saves memory must not change where training ends.
 //
-//	cd examples/xla && go build . && ./xla -backend xla:cuda
+//	cd examples/xla && go build . && ./xla -backend xla:cuda -run 'split|ZeRO'
 //
 // It is a module of its own, since XLA needs cgo and a PJRT plugin, and EPL needs neither. Some kernels of CUDA add up in
 // an order that changes from run to run; XLA_FLAGS=--xla_gpu_deterministic_ops=true makes plain XLA repeat itself, and so
@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
+	"slices"
 
 	"github.com/gomlx/compute"
 	_ "github.com/gomlx/go-xla/compute/xla"
@@ -29,42 +31,37 @@ const steps = 10
 
 func main() {
 	backend := flag.String("backend", "xla:cuda", "the GoMLX backend to run on")
+	only := flag.String("run", "", "regular expression: the comparisons to make")
 	flag.Parse()
+	which := regexp.MustCompile(*only)
 	failed := 0
-	for _, m := range equiv.Models() {
-		for _, c := range []struct {
-			what    string
-			compare func(string, equiv.Model) error
-		}{
-			{"one device, no passes: bits of plain XLA", func(b string, m equiv.Model) error { return oneDevice(b, m, "none", equiv.SameBits) }},
-			{"one device, all passes: losses of plain XLA", func(b string, m equiv.Model) error { return oneDevice(b, m, "all", closeLosses) }},
-			{"two devices: weights of two micro-batches", twoDevices},
-		} {
-			verdict := "ok"
-			if err := c.compare(*backend, m); err != nil {
-				verdict = err.Error()
-				failed++
-			}
-			fmt.Printf("%-24s %-46s %s\n", m.Name, c.what, verdict)
+	compare := func(name, what string, run func() error) {
+		line := fmt.Sprintf("%-24s %-46s", name, what)
+		if !which.MatchString(line) {
+			return
 		}
+		verdict := "ok"
+		if err := run(); err != nil {
+			verdict = err.Error()
+			failed++
+		}
+		fmt.Println(line, verdict)
+	}
+	for _, m := range equiv.Models() {
+		compare(m.Name, "one device, no passes: bits of plain XLA", func() error { return oneDevice(*backend, m, "none", equiv.SameBits) })
+		compare(m.Name, "one device, all passes: losses of plain XLA", func() error { return oneDevice(*backend, m, "all", closeLosses) })
+		compare(m.Name, "two devices: weights of two micro-batches", func() error { return twoDevices(*backend, m) })
 	}
 	for _, m := range equiv.Models()[:2] { // the pieces of a step take long to compile
 		for _, x := range memory {
-			verdict := "ok"
-			if err := saving(*backend, m, x.devices, x.params); err != nil {
-				verdict = err.Error()
-				failed++
-			}
-			fmt.Printf("%-24s %-46s %s\n", m.Name, fmt.Sprintf("%d devices, %s: weights without", x.devices, x.what), verdict)
+			compare(m.Name, fmt.Sprintf("%d devices, %s: weights without", x.devices, x.what), func() error { return saving(*backend, m, x.devices, x.params) })
 		}
 	}
 	for _, m := range equiv.StagedModels() {
-		if err := stages(*backend, m); err != nil {
-			fmt.Printf("%-24s %-46s %s\n", m.Name, "two stages: weights of one", err)
-			failed++
-		} else {
-			fmt.Printf("%-24s %-46s ok\n", m.Name, "two stages: weights of one")
-		}
+		compare(m.Name, "two stages: weights of one", func() error { return stages(*backend, m) })
+	}
+	for _, m := range equiv.PartedModels() {
+		compare(m.Name, "split over two devices: weights of one", func() error { return split(*backend, m) })
 	}
 	if failed > 0 {
 		fmt.Printf("%d comparisons failed\n", failed)
@@ -123,6 +120,29 @@ func stages(backend string, s equiv.Staged) error {
 		return err
 	}
 	return equiv.CloseWeights(one, two, 1e-4)
+}
+
+// split compares a model that two devices share, which share the hardware, with one device.
+func split(backend string, p equiv.Parted) error {
+	if in, _ := p.Batch(0); len(in) != 1 || p.Loss == nil || p.Colocated {
+		return nil // it takes more than the other models here
+	}
+	on := func(k int) (*equiv.Run, error) {
+		all := equiv.Strategies(slices.Repeat([]epl.Strategy{epl.Split(k, "all")}, p.Least))
+		m := equiv.Model{Name: p.Name, Loss: p.Loss, Batch: p.Batch, Build: func(scope *model.Scope, x *graph.Node) *graph.Node {
+			return p.Build(all)(scope, []*graph.Node{x})[0]
+		}}
+		return onEPL(backend, m, k, 2, "all")
+	}
+	one, err := on(1)
+	if err != nil {
+		return err
+	}
+	two, err := on(2)
+	if err != nil {
+		return err
+	}
+	return equiv.CloseWeights(one, two, 5e-3) // small sums are added up in another order
 }
 
 // memory is what saves memory, on one device or between two.
