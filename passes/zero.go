@@ -48,7 +48,7 @@ func zero(p *ir.Program, o Options) (int, error) {
 		switch {
 		case op.IsLeaf():
 			z.put(op)
-		case isApply(op):
+		case IsApply(op):
 			z.optimize(op)
 		default:
 			z.instance(op)
@@ -91,7 +91,7 @@ func newDivision(p *ir.Program) *division {
 	z := &division{Index: analysis.Of(p), p: p, n: p.Local.Replicas, weights: map[*ir.Value]bool{}, needs: map[*ir.Value]bool{},
 		near: map[nearby]*ir.Value{}, made: map[form]*ir.Value{}, homes: map[*ir.Value]*ir.Op{}, captured: map[*ir.Value]bool{}}
 	for _, op := range p.Main.Ops {
-		if isApply(op) {
+		if IsApply(op) {
 			op.Captures(func(v *ir.Value) { z.captured[v] = true })
 		}
 	}
@@ -138,8 +138,8 @@ var flat = ir.Placement{Kind: ir.Flat}
 // isFlat tells whether each model replica has a part of a value.
 func isFlat(v *ir.Value) bool { return v.On(ir.Replicas).Kind == ir.Flat }
 
-// isApply tells whether the op is computed by the optimizer.
-func isApply(op *ir.Op) bool {
+// IsApply tells whether the op is computed by the optimizer.
+func IsApply(op *ir.Op) bool {
 	return op.Phase == ir.Apply && !op.IsLeaf() && !op.IsMerge()
 }
 
@@ -177,7 +177,7 @@ func reduction(op *ir.Op) ir.Reduction {
 // findNeeds finds what does not differ between instances and is computed from divided weights.
 func (z *division) findNeeds() {
 	for _, op := range z.p.Main.Ops {
-		if op.IsLeaf() || op.Varying || isApply(op) || op.IsExchange() || op.IsMerge() {
+		if op.IsLeaf() || op.Varying || IsApply(op) || op.IsExchange() || op.IsMerge() {
 			continue
 		}
 		op.Uses(func(v *ir.Value) {
@@ -389,9 +389,9 @@ func (z *division) part(v *ir.Value, site *ir.Op) *ir.Value {
 	op := v.Op
 	_, broadcast := op.Attrs.(*ir.BroadcastInDim)
 	switch {
-	case isApply(op) && broadcast && op.Inputs[0].Shape.Size() == 1:
+	case IsApply(op) && broadcast && op.Inputs[0].Shape.Size() == 1:
 		z.made[key] = z.copyOf(op, z.home(v, site), func(in *ir.Value) *ir.Value { return z.whole(in, op) }).Outputs[0]
-	case isApply(op) && partable(op) && !z.captured[v]:
+	case IsApply(op) && partable(op) && !z.captured[v]:
 		z.made[key] = z.copyOf(op, z.home(v, site), func(in *ir.Value) *ir.Value {
 			if in.Shape.Rank() == 0 {
 				return z.whole(in, op)

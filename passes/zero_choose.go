@@ -99,7 +99,7 @@ func (z *partChooser) isSmall(s shapes.Shape) bool {
 
 // onlyApply tells whether only the optimizer reads a variable, and computes its new value.
 func (z *partChooser) onlyApply(x *ir.Variable) bool {
-	return isApply(x.Update.Op) && !slices.ContainsFunc(z.Users(x.Param), func(u *ir.Op) bool { return !isApply(u) })
+	return IsApply(x.Update.Op) && !slices.ContainsFunc(z.Users(x.Param), func(u *ir.Op) bool { return !IsApply(u) })
 }
 
 // undivided is an op for which a variable of the optimizer must be whole, nil if there is none.
@@ -133,7 +133,7 @@ func (z *partChooser) elsewhere(x *ir.Variable) (found *ir.Op, why string) {
 			}
 			seen[u] = true
 			switch {
-			case u.IsLeaf() || isApply(u):
+			case u.IsLeaf() || IsApply(u):
 			case !u.Varying && !u.IsMerge() && !u.IsExchange(): // computed where it is read
 				for _, w := range u.Outputs {
 					look(w)
@@ -173,7 +173,7 @@ func (z *partChooser) scatters(op *ir.Op) bool {
 		return false
 	}
 	v := op.Outputs[0]
-	return !z.captured[v] && !slices.ContainsFunc(z.Users(v), func(u *ir.Op) bool { return !isApply(u) })
+	return !z.captured[v] && !slices.ContainsFunc(z.Users(v), func(u *ir.Op) bool { return !IsApply(u) })
 }
 
 // kindOf is equal for gradients that can be in one bucket.

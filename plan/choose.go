@@ -43,7 +43,6 @@ func chooseGroups(p *ir.Program, o passes.Options) *passes.GroupChoice {
 	if groups < 2 || p.Local == nil {
 		return nil
 	}
-	isApply := func(op *ir.Op) bool { return op.Phase == ir.Apply && !op.IsLeaf() && !op.IsMerge() }
 	chosen := &passes.GroupChoice{Count: groups, Of: slices.Repeat(passes.Runs{-1}, len(p.Main.Ops)), Variables: make([][]string, groups)}
 	// An optimizer takes variable after variable, so that what belongs together is computed together.
 	type update struct {
@@ -54,7 +53,7 @@ func chooseGroups(p *ir.Program, o passes.Options) *passes.GroupChoice {
 	var total int64
 	names := p.VariableNames()
 	for i, x := range p.Variables {
-		if v := x.Update; v != nil && isApply(v.Op) {
+		if v := x.Update; v != nil && passes.IsApply(v.Op) {
 			updates = append(updates, update{v, names[i]})
 			total += v.Bytes()
 		}
@@ -67,7 +66,7 @@ func chooseGroups(p *ir.Program, o passes.Options) *passes.GroupChoice {
 		chosen.Variables[g] = append(chosen.Variables[g], v.name)
 		var need func(*ir.Value)
 		need = func(v *ir.Value) {
-			if !isApply(v.Op) {
+			if !passes.IsApply(v.Op) {
 				return
 			}
 			if was := &chosen.Of[index.Position(v.Op)]; *was < 0 || g < *was {
