@@ -91,14 +91,14 @@ func (s *Program) Profiles(l *Ledger, plans []*Footprint) []*Profile {
 func (s *Program) count(p *ir.Program, t Traffic, plans []*Footprint, keep bool) []*counter {
 	l := NewLedger(p)
 	profiles := s.Profiles(l, plans)
-	a := &accountant{Flow: play.Clocks[event](len(s.Places)), taken: map[event]taken{}}
+	a := &accountant{clocks: newClocks(len(s.Places)), taken: map[event]taken{}}
 	for place := range s.Places {
 		c := &counter{accountant: a, s: s, ledger: l, profiles: profiles, traffic: t, place: place, have: map[Slot]bool{}, sent: map[Slot][]event{}, at: -1, peak: -1, keep: keep}
 		c.addAll(s.Arena(profiles, place), 1)
 		a.counters = append(a.counters, c)
 	}
 	s.residents(func(place int, at Slot) { a.counters[place].put(at) })
-	if stops, _ := s.play(a); len(stops) > 0 {
+	if stops, _ := play.Play(s.Places, events, a.do); len(stops) > 0 {
 		panic(errors.Errorf("epl: internal error: the account of schedule %q, which was not checked, stops at instruction %d of device %d", s.Name, stops[0].At, stops[0].List))
 	}
 	return a.counters
@@ -134,7 +134,7 @@ func (l *Ledger) Whole(p *ir.Program, f *Footprint) *Profile {
 
 // accountant is the observer that counts bytes. It knows what devices know of each other.
 type accountant struct {
-	*play.Flow[event, []int]
+	clocks
 	counters []*counter
 	taken    map[event]taken // what others gave, when it is taken
 }
@@ -142,11 +142,40 @@ type accountant struct {
 // taken is the instruction of a list after which others no longer read what it was given, or gave.
 type taken struct{ list, at int }
 
-// Do counts what an instruction takes.
-func (a *accountant) Do(list, at int, s play.Step[event]) error {
-	err := a.Flow.Do(list, at, s)
-	a.counters[list].do(at, s)
-	return err
+// do counts what an instruction takes.
+func (a *accountant) do(list, at int) error {
+	c := a.counters[list]
+	a.clocks.do(list, at, c.s.Places[list][at])
+	c.do(at)
+	return nil
+}
+
+// clocks are what lists can know of each other: how many instructions of each are done, as far as a list was told.
+type clocks struct {
+	known [][]int // by list, of each list
+	told  map[event][]int
+}
+
+func newClocks(lists int) clocks {
+	c := clocks{known: make([][]int, lists), told: map[event][]int{}}
+	for list := range c.known {
+		c.known[list] = make([]int, lists)
+	}
+	return c
+}
+
+// do lets a list learn, do an instruction, and tell.
+func (c *clocks) do(list, at int, in Instr) {
+	needs, tells := events(in)
+	for _, e := range needs {
+		for i, n := range c.told[e] {
+			c.known[list][i] = max(c.known[list][i], n)
+		}
+	}
+	c.known[list][list] = at + 1
+	for _, e := range tells {
+		c.told[e] = slices.Clone(c.known[list])
+	}
 }
 
 // counter counts the bytes of one list.
@@ -238,12 +267,12 @@ func (c *counter) gone(x outgoing) bool {
 func (c *counter) sending(by []event) bool {
 	return slices.ContainsFunc(by, func(e event) bool {
 		x, ok := c.taken[e]
-		return !ok || c.At[c.place][x.list] <= x.at
+		return !ok || c.known[c.place][x.list] <= x.at
 	})
 }
 
 // do plays an instruction: what it needs meanwhile, what it makes, and what dies after it.
-func (c *counter) do(at int, step play.Step[event]) {
+func (c *counter) do(at int) {
 	c.at = at
 	in := c.s.Places[c.place][at]
 	c.outbox = slices.DeleteFunc(c.outbox, c.gone)
@@ -260,10 +289,10 @@ func (c *counter) do(at int, step play.Step[event]) {
 	case Send:
 		if t := c.s.Transfers[in.Transfer]; !t.Input {
 			at := c.s.slot(t.Value, in.Micro)
-			c.sent[at] = append(c.sent[at], step.Tells...)
+			c.sent[at] = append(c.sent[at], event{in.Transfer, in.Micro})
 		}
 	case Receive:
-		c.taken[step.Needs[0]] = taken{c.place, at}
+		c.taken[event{in.Transfer, in.Micro}] = taken{c.place, at}
 	case Exchange:
 		if axis, how := in.Op.Change(); axis == ir.Replicas && how == ir.AllGatherOf { // other model replicas read the part
 			at, e := c.s.slot(in.Op.Inputs[0], in.Micro), event{-1 - c.place, c.at}

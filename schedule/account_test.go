@@ -113,37 +113,29 @@ func TestBytesListTheLargestFirst(t *testing.T) {
 	}
 }
 
-// listener looks at what devices know of each other.
-type listener struct {
-	*play.Flow[event, []int]
-	t *testing.T
-	s *Program
-}
-
-func (l listener) Do(list, at int, step play.Step[event]) error {
-	err := l.Flow.Do(list, at, step)
-	switch in := l.s.Places[list][at]; in.Kind {
-	case Send:
-		x := l.s.Transfers[in.Transfer]
-		took := slices.IndexFunc(l.s.Places[x.To], func(y Instr) bool {
-			return (y.Kind == Receive || y.Kind == Feed) && y.Transfer == in.Transfer && y.Micro == in.Micro
-		})
-		if took < 0 || l.At[list][x.To] > took {
-			l.t.Errorf("device %d knows at once that %s was taken", list, l.s.Text(in))
-		}
-	case Receive:
-		if l.At[list][l.s.Transfers[in.Transfer].From] == 0 {
-			l.t.Errorf("device %d learned nothing from %s", list, l.s.Text(in))
-		}
-	}
-	return err
-}
-
 // What stage 0 sends counts until it hears of stage 1 again.
 func TestWhatIsSentCountsUntilItsSenderCanKnowThatItWasTaken(t *testing.T) {
 	s := buildStages(t, 1, 4, PreferForward)
-	if stops, err := s.play(listener{play.Clocks[event](len(s.Places)), t, s}); len(stops) > 0 || err != nil {
-		t.Error(stops, err)
+	c := newClocks(len(s.Places))
+	if stops, _ := play.Play(s.Places, events, func(list, at int) error {
+		in := s.Places[list][at]
+		c.do(list, at, in)
+		switch x := s.Transfers[max(in.Transfer, 0)]; in.Kind {
+		case Send:
+			took := slices.IndexFunc(s.Places[x.To], func(y Instr) bool {
+				return (y.Kind == Receive || y.Kind == Feed) && y.Transfer == in.Transfer && y.Micro == in.Micro
+			})
+			if took < 0 || c.known[list][x.To] > took {
+				t.Errorf("device %d knows at once that %s was taken", list, s.Text(in))
+			}
+		case Receive:
+			if c.known[list][x.From] == 0 {
+				t.Errorf("device %d learned nothing from %s", list, s.Text(in))
+			}
+		}
+		return nil
+	}); len(stops) > 0 {
+		t.Error(stops)
 	}
 }
 
@@ -158,12 +150,13 @@ func TestWhatIsSentAgainCountsAgain(t *testing.T) {
 	there, back := Slot{v, Once}, Slot{w, Once}
 	s.Segments, s.Buckets, s.Results = nil, nil, nil
 	s.Variables = []Variable{{Param: v, Places: []int{0}, Host: true}, {Param: w, Places: []int{1}}}
-	s.Transfers = []Transfer{{Value: v, Into: v, To: 1, Once: true}, {Value: w, Into: w, From: 1, Once: true}}
-	load, send := Instr{Kind: Load, Value: v, Micro: Once}, Instr{Kind: Send, Micro: Once, Frees: []Slot{there}}
-	take := Instr{Kind: Receive, Micro: Once, Frees: []Slot{there}}
+	s.Transfers = []Transfer{{Value: v, Into: v, To: 1, Once: true}, {Value: w, Into: w, From: 1, Once: true}, {Value: v, Into: v, To: 1, Once: true}}
+	load := Instr{Kind: Load, Value: v, Micro: Once}
+	send := func(i int) Instr { return Instr{Kind: Send, Transfer: i, Micro: Once, Frees: []Slot{there}} }
+	take := func(i int) Instr { return Instr{Kind: Receive, Transfer: i, Micro: Once, Frees: []Slot{there}} }
 	s.Places = [][]Instr{
-		{load, send, load, send, {Kind: Receive, Transfer: 1, Micro: Once, Frees: []Slot{back}}, {Kind: Load, Value: v, Micro: Once, Frees: []Slot{there}}},
-		{take, {Kind: Send, Transfer: 1, Micro: Once}, take},
+		{load, send(0), load, send(2), {Kind: Receive, Transfer: 1, Micro: Once, Frees: []Slot{back}}, {Kind: Load, Value: v, Micro: Once, Frees: []Slot{there}}},
+		{take(0), {Kind: Send, Transfer: 1, Micro: Once}, take(2)},
 	}
 	if err := s.Check(); err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ func (p Pipeline) check(order [][]Task) error {
 			}
 		}
 	}
-	return p.play(order)
+	return p.play(order, func(int, Task) {})
 }
 
 // needs are the tasks whose results a task reads.
@@ -75,16 +75,12 @@ func (p Pipeline) needs(t Task) []Task {
 	return nil
 }
 
-// play plays an order: a task is an event, which others wait for.
-func (p Pipeline) play(order [][]Task, observers ...play.Observer[Task]) error {
-	lengths := make([]int, len(order))
-	for g, l := range order {
-		lengths[g] = len(l)
-	}
-	stops, _ := play.Play(lengths, func(g, at int) play.Step[Task] {
-		t := order[g][at]
-		return play.Step[Task]{Needs: p.needs(t), Tells: []Task{t}}
-	}, observers...)
+// play plays an order: a task is an event, which others wait for. do sees each.
+func (p Pipeline) play(order [][]Task, do func(group int, t Task)) error {
+	stops, _ := play.Play(order, func(t Task) (needs, tells []Task) { return p.needs(t), []Task{t} }, func(g, at int) error {
+		do(g, order[g][at])
+		return nil
+	})
 	for _, x := range stops {
 		t := order[x.List][x.At]
 		return errors.Errorf("group %d cannot run %s of stage %d: it waits forever for %s of stage %d", x.List, t, t.Stage, x.For, x.For.Stage)
@@ -96,18 +92,20 @@ func (p Pipeline) play(order [][]Task, observers ...play.Observer[Task]) error {
 // nothing; and how long each group idles in that time. The order must pass [Pipeline.Check].
 func (p Pipeline) Slots(order [][]Task, f, b, w float64) (total float64, idle []float64) {
 	times := [...]float64{ForwardTask: f, BackwardTask: b, WeightsTask: w}
-	busy := make([]float64, len(order))
-	clocks := play.Times[Task](len(order), func(g, at int) float64 {
-		n := times[order[g][at].Kind]
-		busy[g] += n
-		return n
-	})
-	if err := p.play(order, clocks); err != nil {
+	now, idle, done := make([]float64, len(order)), make([]float64, len(order)), map[Task]float64{}
+	if err := p.play(order, func(g int, t Task) {
+		for _, n := range p.needs(t) {
+			now[g] = max(now[g], done[n])
+		}
+		now[g] += times[t.Kind]
+		idle[g] -= times[t.Kind]
+		done[t] = now[g]
+	}); err != nil {
 		panic(errors.WithMessage(err, "epl: internal error: an order that was not checked"))
 	}
-	total = slices.Max(clocks.At)
-	for _, n := range busy {
-		idle = append(idle, total-n)
+	total = slices.Max(now)
+	for g := range idle {
+		idle[g] += total
 	}
 	return total, idle
 }

@@ -1,39 +1,23 @@
 package schedule
 
-import (
-	"github.com/easyparallel/epl/ir"
-	"github.com/easyparallel/epl/schedule/play"
-)
+import "github.com/easyparallel/epl/ir"
 
 // What an instruction does to its list, and has to do with others: all that players of lists ask.
 
-// event is something that lists wait for: a value was sent. The devices of a list meet in exchanges and buckets with each other, and
-// with those of the same list of other model replicas.
-type event struct {
-	transfer, nth int // how often it was sent before
-}
+// event is something that lists wait for: a value of a micro-batch was sent. The devices of a list meet in exchanges and buckets with
+// each other, and with those of the same list of other model replicas.
+type event struct{ transfer, micro int }
 
-// play plays the lists of a model replica: what is received was sent in the same order.
-func (p *Program) play(observers ...play.Observer[event]) ([]play.Stop[event], error) {
-	sent, received := make([]int, len(p.Transfers)), make([]int, len(p.Transfers))
-	lengths := make([]int, len(p.Places))
-	for i, l := range p.Places {
-		lengths[i] = len(l)
+// events are what an instruction waits for, and what it makes happen.
+func events(in Instr) (needs, tells []event) {
+	e := []event{{in.Transfer, in.Micro}}
+	switch {
+	case in.Kind == Send:
+		return nil, e
+	case in.Kind == Receive, in.Kind == Feed && in.Transfer >= 0:
+		return e, nil
 	}
-	return play.Play(lengths, func(list, at int) (s play.Step[event]) {
-		in := p.Places[list][at]
-		switch in.Kind {
-		case Send:
-			s.Tells = []event{{in.Transfer, sent[in.Transfer]}}
-			sent[in.Transfer]++
-		case Receive, Feed:
-			if in.Transfer >= 0 {
-				s.Needs = []event{{in.Transfer, received[in.Transfer]}}
-				received[in.Transfer]++
-			}
-		}
-		return s
-	}, observers...)
+	return nil, nil
 }
 
 // residents calls see for the variables that are on a list's device when a step begins.
