@@ -82,7 +82,7 @@ var mayImport = map[string][]string{
 	"record":   {"ir"},
 	"passes":   {"ir", "ir/analysis", "cost", "shard", "internal/words"},
 	"emit":     {"ir"},
-	"schedule": {"ir", "ir/analysis", "exec", "schedule/play"},
+	"schedule": {"ir", "ir/analysis", "emit", "exec", "schedule/play"},                                                                          // emit for what devices plan of memory
 	"plan":     {"config", "cluster", "ir", "ir/analysis", "cost", "shard", "passes", "emit", "schedule", "internal/version", "internal/words"}, // decides, and has passes and schedule apply it
 	"cpu":      {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                     // compiles what emit would
 	"runtime":  {"ir", "exec", "schedule", "emit", "comm", "trace", "worker"},                                                                   // the end of it: it executes what the others made

@@ -176,13 +176,13 @@ func (e *Engine) noFeed(c *Compiled) string {
 func (e *Engine) alone(r *plan.Result) runtime.StepOptions {
 	comm := e.opts.Config.Communication
 	return runtime.StepOptions{Communicators: comm.NumCommunicators, Timeout: comm.Timeout, Memory: e.opts.Config.Cluster.DeviceMemory,
-		Plans: r.Footprints(len(r.Schedule.Segments)), Alone: true}
+		Plans: r.Listings, Alone: true}
 }
 
 // onDevice runs a program as a whole, on a device of this worker. noFeed is why it cannot take batches of env.Dataset; "": it can.
 func (e *Engine) onDevice(r *plan.Result, device int, noFeed string) (compute.Executable, error) {
 	o := runtime.OnceOptions{Device: device, Memory: e.opts.Config.Cluster.DeviceMemory, NoFeed: noFeed,
-		Profile: schedule.NewLedger(r.Final).Whole(r.Final, r.Footprints(1)[0])}
+		Profile: schedule.NewLedger(r.Final).Profile(emit.Whole(r.Final), r.Whole())}
 	if o.Memory > 0 && r.Account.Peak() > o.Memory && len(r.Final.Inputs) == 0 {
 		// Variables get their first values in one program. Those of a model that is larger than a device come one by one.
 		return runtime.NewPiecewise(r.Final, e.Data, e.stats, o)

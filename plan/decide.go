@@ -277,11 +277,10 @@ func HalfType(c config.AMP) dtypes.DType {
 // schedule finds what each device does, and what it needs for that. cfg has the settings of the plan.
 func (r *Result) schedule(cfg *config.Config, t Target, s seats) (err error) {
 	if r.Final.Local == nil {
-		plans, err := r.list(t.Planner, emit.Whole(r.Final))
-		if err != nil {
+		if err := r.list(t.Planner, emit.Whole(r.Final)); err != nil {
 			return err
 		}
-		r.Account = schedule.WholeAccount(r.Final, plans[0])
+		r.Account = schedule.WholeAccount(r.Final, r.Whole())
 		return nil
 	}
 	comm, pipeline := cfg.Communication, cfg.Pipeline
@@ -300,39 +299,33 @@ func (r *Result) schedule(cfg *config.Config, t Target, s seats) (err error) {
 	for _, s := range r.Schedule.Segments {
 		segments = append(segments, s.First)
 	}
-	plans, err := r.list(t.Planner, segments...)
-	if err != nil {
+	if err := r.list(t.Planner, segments...); err != nil {
 		return err
 	}
-	r.Account = r.Schedule.Account(r.Final, schedule.Traffic{Half: comm.FP16, Packed: t.Cluster.WorkerNum() > 1}, plans)
+	r.Account = r.Schedule.Account(r.Final, schedule.Traffic{Half: comm.FP16, Packed: t.Cluster.WorkerNum() > 1}, r.Listings)
 	return nil
 }
 
-// list asks the devices what they make of segments. What they plan of memory is nil for each if they cannot tell.
-func (r *Result) list(planner emit.Planner, segments ...*ir.Segment) ([]*schedule.Footprint, error) {
+// list asks the devices what they make of segments, if they can tell.
+func (r *Result) list(planner emit.Planner, segments ...*ir.Segment) error {
 	if planner != nil {
 		for _, s := range segments {
 			l, err := planner.Plan(s)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			r.Listings = append(r.Listings, l)
 		}
 	}
-	return r.Footprints(len(segments)), nil
+	return nil
 }
 
-// Footprints are what devices plan of memory for so many segments; nil for each if they do not tell.
-func (r *Result) Footprints(segments int) []*schedule.Footprint {
-	plans := make([]*schedule.Footprint, segments)
-	for i, l := range r.Listings {
-		f := &schedule.Footprint{Arena: l.Arena, Outside: l.Outside, Over: l.Over}
-		for _, x := range l.Lives {
-			f.Lives = append(f.Lives, schedule.Life(x))
-		}
-		plans[i] = f
+// Whole is what the device makes of a program that runs as a whole; nil if it cannot tell.
+func (r *Result) Whole() *emit.Listing {
+	if len(r.Listings) == 0 {
+		return nil
 	}
-	return plans
+	return r.Listings[0]
 }
 
 // sources match the user's lines in the text of a schedule.

@@ -23,11 +23,11 @@ import (
 
 // StepOptions say how a schedule is run.
 type StepOptions struct {
-	Communicators int                   // buckets that are merged at the same time
-	Timeout       time.Duration         // how long a device may wait for another
-	FP16Scale     float64               // gradients travel as float16, scaled by this; 0: they travel as they are
-	Memory        int64                 // bytes a device has; 0: not limited
-	Plans         []*schedule.Footprint // what devices plan of memory for each segment; nil: nothing
+	Communicators int             // buckets that are merged at the same time
+	Timeout       time.Duration   // how long a device may wait for another
+	FP16Scale     float64         // gradients travel as float16, scaled by this; 0: they travel as they are
+	Memory        int64           // bytes a device has; 0: not limited
+	Plans         []*emit.Listing // what devices plan of memory for each segment; nil: nothing
 	// Trace is asked before every step who collects its events; nil: nobody. Traced gets them after the step.
 	Trace  func(program string) *trace.Step
 	Traced func(*trace.Step) error

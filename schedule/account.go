@@ -9,6 +9,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule/play"
 )
@@ -53,32 +54,47 @@ const SmallBytes = 64 << 10
 // Account plays the lists of all places through with bytes, as the runtime's meter counts them. What is sent counts until
 // its sender can know that it was taken: nobody says how fast other devices are. plans are what devices plan for each segment;
 // nil: they plan nothing.
-func (s *Program) Account(p *ir.Program, t Traffic, plans []*Footprint) *Account {
+func (s *Program) Account(p *ir.Program, t Traffic, plans []*emit.Listing) *Account {
 	return newAccount(func(keep bool) []*counter { return s.count(p, t, plans, keep) })
 }
 
 func newAccount(again func(keep bool) []*counter) *Account {
 	a := &Account{again: again}
 	for place, c := range again(false) {
-		x := PlaceAccount{Peak: c.books.Peak, Most: c.books.Most, At: c.peak}
 		var when []string
-		if c.peak >= 0 {
-			when = append(when, c.s.Text(c.s.Places[place][c.peak]))
+		if c.peak.At >= 0 {
+			when = append(when, c.s.Text(c.s.Places[place][c.peak.At]))
 		}
-		if c.op != nil {
-			when = append(when, c.op.String())
+		if c.peak.Op != nil {
+			when = append(when, c.peak.Op.String())
 		}
-		x.Text = cmp.Or(strings.Join(when, ", "), "its start")
-		a.Places = append(a.Places, x)
+		a.Places = append(a.Places, PlaceAccount{Peak: c.books.Peak, Most: c.books.Most, At: c.peak.At, Text: cmp.Or(strings.Join(when, ", "), "its start")})
 	}
 	return a
 }
 
+// Sample is what lives on a device at a moment of a step.
+type Sample struct {
+	At   int    // the instruction that is under way; -1: before the first, or the program runs as a whole
+	Op   *ir.Op // the op that runs; nil: none does
+	Live Bytes
+}
+
+// Course is how the account comes about: what lives on each place from the start of a step to its end. There is a sample
+// for every op of a segment that runs, and one for what happens besides between two of them in an instruction, when most
+// lives. The step is played again for it.
+func (a *Account) Course() (all [][]Sample) {
+	for _, c := range a.again(true) {
+		all = append(all, c.course)
+	}
+	return all
+}
+
 // Profiles are what the segments need on the first device of their place, which has most. plans are what devices plan for each; nil: they plan nothing.
-func (s *Program) Profiles(l *Ledger, plans []*Footprint) []*Profile {
+func (s *Program) Profiles(l *Ledger, plans []*emit.Listing) []*Profile {
 	profiles := make([]*Profile, len(s.Segments))
 	for i, x := range s.Segments {
-		var f *Footprint
+		var f *emit.Listing
 		if plans != nil {
 			f = plans[i]
 		}
@@ -87,14 +103,23 @@ func (s *Program) Profiles(l *Ledger, plans []*Footprint) []*Profile {
 	return profiles
 }
 
+// Arena is the memory of intermediate tensors of a place: as much as the segment needs that needs most.
+func (s *Program) Arena(profiles []*Profile, place int) (most Bytes) {
+	for i, x := range s.Segments {
+		if a := profiles[i].Arena(); x.Place == place && a.Total() > most.Total() {
+			most = a
+		}
+	}
+	return most
+}
+
 // count plays the lists through.
-func (s *Program) count(p *ir.Program, t Traffic, plans []*Footprint, keep bool) []*counter {
-	l := NewLedger(p)
-	profiles := s.Profiles(l, plans)
-	a := &accountant{clocks: newClocks(len(s.Places)), taken: map[event]taken{}}
+func (s *Program) count(p *ir.Program, t Traffic, plans []*emit.Listing, keep bool) []*counter {
+	a := &accountant{s: s, ledger: NewLedger(p), traffic: t, clocks: newClocks(len(s.Places)), taken: map[event]taken{}}
+	a.profiles = s.Profiles(a.ledger, plans)
 	for place := range s.Places {
-		c := &counter{accountant: a, s: s, ledger: l, profiles: profiles, traffic: t, place: place, have: map[Slot]bool{}, sent: map[Slot][]event{}, at: -1, peak: -1, keep: keep}
-		c.addAll(s.Arena(profiles, place), 1)
+		c := &counter{accountant: a, place: place, have: map[Slot][]event{}, at: -1, peak: Sample{At: -1}, keep: keep}
+		c.add(s.Arena(a.profiles, place))
 		a.counters = append(a.counters, c)
 	}
 	s.residents(func(place int, at Slot) { a.counters[place].put(at) })
@@ -106,7 +131,7 @@ func (s *Program) count(p *ir.Program, t Traffic, plans []*Footprint, keep bool)
 
 // WholeAccount is that of a program that runs as a whole on one device. A training step is given its data to keep, and the
 // variables that it changes. f is what the device plans for it; nil: nothing.
-func WholeAccount(p *ir.Program, f *Footprint) *Account {
+func WholeAccount(p *ir.Program, f *emit.Listing) *Account {
 	keeps := map[*ir.Value]bool{}
 	for _, x := range p.Variables {
 		keeps[x.Param] = x.Update != nil
@@ -115,26 +140,24 @@ func WholeAccount(p *ir.Program, f *Footprint) *Account {
 		keeps[v] = p.IsTraining()
 	}
 	return newAccount(func(keep bool) []*counter {
-		l, c := NewLedger(p), &counter{at: -1, peak: -1, keep: keep}
+		l, c := NewLedger(p), &counter{at: -1, peak: Sample{At: -1}, keep: keep}
 		for _, v := range p.Main.Params {
-			c.add(l.Use(v), v.Bytes())
+			c.add(l.bytes(v))
 		}
-		whole := l.Whole(p, f)
-		c.addAll(whole.Arena(), 1)
+		whole := l.Profile(emit.Whole(p), f)
+		c.add(whole.Arena())
 		c.segment(whole, func(i int) bool { return keeps[p.Main.Params[i]] })
 		return []*counter{c}
 	})
 }
 
-// Whole is the profile of a program that runs as a whole; its parameters are the inputs.
-func (l *Ledger) Whole(p *ir.Program, f *Footprint) *Profile {
-	ops := slices.DeleteFunc(slices.Clone(p.Main.Ops), func(op *ir.Op) bool { _, is := op.Attrs.(*ir.Parameter); return is })
-	return l.Profile(&ir.Segment{Inputs: p.Main.Params, Ops: ops, Outputs: p.Main.Outputs}, f)
-}
-
 // accountant is the observer that counts bytes. It knows what devices know of each other.
 type accountant struct {
 	clocks
+	s        *Program
+	ledger   *Ledger
+	profiles []*Profile
+	traffic  Traffic
 	counters []*counter
 	taken    map[event]taken // what others gave, when it is taken
 }
@@ -144,9 +167,9 @@ type taken struct{ list, at int }
 
 // do counts what an instruction takes.
 func (a *accountant) do(list, at int) error {
-	c := a.counters[list]
-	a.clocks.do(list, at, c.s.Places[list][at])
-	c.do(at)
+	in := a.s.Places[list][at]
+	a.clocks.do(list, at, in)
+	a.counters[list].do(at, in)
 	return nil
 }
 
@@ -181,19 +204,14 @@ func (c *clocks) do(list, at int, in Instr) {
 // counter counts the bytes of one list.
 type counter struct {
 	*accountant
-	s        *Program
-	ledger   *Ledger
-	profiles []*Profile
-	traffic  Traffic
-	place    int
-	books    Books
-	have     map[Slot]bool
-	sent     map[Slot][]event // of what it has: how others take it
-	outbox   []outgoing       // what others may still read, and nobody here needs
-	at, peak int              // the instruction that is played, and that of the peak
-	op       *ir.Op           // of the peak
-	keep     bool             // keep the course
-	course   []Sample
+	place  int
+	books  Books
+	have   map[Slot][]event // what it has, and how others take it
+	outbox []outgoing       // what others may still read, and nobody here needs
+	at     int              // the instruction that is played
+	peak   Sample           // where the peak is
+	keep   bool             // keep the course
+	course []Sample
 }
 
 // outgoing is a value on its way to others. It may come back and be given again before all have taken it.
@@ -202,53 +220,64 @@ type outgoing struct {
 	by []event
 }
 
+// note keeps in mind where the peak is.
 func (c *counter) note(peak bool, op *ir.Op) {
 	if peak {
-		c.peak, c.op = c.at, op
+		c.peak = Sample{At: c.at, Op: op}
 	}
 }
 
-func (c *counter) add(use Use, bytes int64) {
-	c.note(c.books.Add(use, bytes), nil)
-	if bytes > 0 { // what goes was seen, and may be gone since an op of its segment
-		c.sample(nil, Bytes{})
+// add puts bytes on the books. Those that are negative were seen, and may be gone since an op of their segment.
+func (c *counter) add(bytes Bytes) {
+	c.books.Live.add(bytes)
+	if bytes.Total() > 0 {
+		c.during(Need{})
 	}
 }
 
-func (c *counter) addAll(bytes Bytes, sign int64) {
-	for use, n := range bytes {
-		if n != 0 {
-			c.add(Use(use), sign*n)
+// during counts what is needed for a moment.
+func (c *counter) during(n Need) {
+	c.note(c.books.During(n), nil)
+	c.sample(nil, n.Peak)
+}
+
+// sample keeps what lives now, and what is taken beyond that for a moment.
+func (c *counter) sample(op *ir.Op, more Bytes) {
+	if !c.keep {
+		return
+	}
+	x := Sample{c.at, op, c.books.Live.Plus(more)}
+	if last := len(c.course) - 1; last >= 0 && op == nil && c.course[last].Op == nil && c.course[last].At == c.at {
+		if x.Live.Total() > c.course[last].Live.Total() {
+			c.course[last] = x
 		}
+		return
 	}
+	c.course = append(c.course, x)
 }
-
-func (c *counter) during(n Need) { c.note(c.books.During(n), n.Op) }
 
 // segment plays what a segment needs while it runs.
 func (c *counter) segment(p *Profile, keeps func(input int) bool) {
 	n := p.Need(keeps)
-	c.during(n)
-	if c.op == nil && c.books.Live.Plus(n.Peak).Total() == c.books.Peak.Total() { // all that it needs was there before
-		c.note(true, n.Op)
-	}
+	all := c.peak.Op == nil && c.books.Live.Plus(n.Peak).Total() == c.books.Peak.Total() // that it needs was there before
+	c.note(c.books.During(n) || all, n.Op)
 	if c.keep {
 		p.play(p.mask(keeps), c.sample)
 	}
 }
 
 func (c *counter) put(at Slot) {
-	if !given(at.Value) && !c.have[at] {
-		c.have[at] = true
-		c.add(c.ledger.Use(at.Value), at.Value.Bytes())
+	if _, there := c.have[at]; !there && !given(at.Value) {
+		c.have[at] = nil
+		c.add(c.ledger.bytes(at.Value))
 	}
 }
 
 // drop takes a value off the books, as soon as nobody reads it any more.
 func (c *counter) drop(at Slot) {
-	if c.have[at] {
+	if by, there := c.have[at]; there {
 		delete(c.have, at)
-		if out := (outgoing{at.Value, c.sent[at]}); !c.gone(out) {
+		if out := (outgoing{at.Value, by}); !c.gone(out) {
 			c.outbox = append(c.outbox, out)
 		}
 	}
@@ -259,7 +288,7 @@ func (c *counter) gone(x outgoing) bool {
 	if c.sending(x.by) {
 		return false
 	}
-	c.add(c.ledger.Use(x.Value), -x.Bytes())
+	c.add(c.ledger.bytes(x.Value).times(-1))
 	return true
 }
 
@@ -272,31 +301,36 @@ func (c *counter) sending(by []event) bool {
 }
 
 // do plays an instruction: what it needs meanwhile, what it makes, and what dies after it.
-func (c *counter) do(at int) {
+func (c *counter) do(at int, in Instr) {
 	c.at = at
-	in := c.s.Places[c.place][at]
 	c.outbox = slices.DeleteFunc(c.outbox, c.gone)
 	c.sample(nil, Bytes{})
-	switch in.Kind {
+	switch e := (event{in.Transfer, in.Micro}); in.Kind {
 	case Run:
 		c.run(in)
-	case Accumulate:
-		c.accumulate(in)
+	case Accumulate: // to the sums; the first are the sums
+		b := c.s.Buckets[in.Bucket]
+		for _, m := range b.Merges {
+			if b.How.Adds() {
+				c.drop(Slot{m.Inputs[0], in.Micro})
+				c.put(Slot{m.Inputs[0], Once})
+			}
+		}
 	case Merge:
 		c.merge(in)
 	case Wait:
-		c.addAll(c.s.Pending(c.ledger, in.Bucket), -1)
+		c.add(c.s.Pending(c.ledger, in.Bucket).times(-1))
 	case Send:
 		if t := c.s.Transfers[in.Transfer]; !t.Input {
 			at := c.s.slot(t.Value, in.Micro)
-			c.sent[at] = append(c.sent[at], event{in.Transfer, in.Micro})
+			c.have[at] = append(c.have[at], e)
 		}
 	case Receive:
-		c.taken[event{in.Transfer, in.Micro}] = taken{c.place, at}
+		c.taken[e] = taken{c.place, at}
 	case Exchange:
 		if axis, how := in.Op.Change(); axis == ir.Replicas && how == ir.AllGatherOf { // other model replicas read the part
-			at, e := c.s.slot(in.Op.Inputs[0], in.Micro), event{-1 - c.place, c.at}
-			c.sent[at] = append(c.sent[at], e)
+			from, e := c.s.slot(in.Op.Inputs[0], in.Micro), event{-1 - c.place, at}
+			c.have[from] = append(c.have[from], e)
 			c.taken[e] = taken{c.place, c.awaits(Slot{in.Op.Outputs[0], in.Micro}) + 1}
 		}
 	}
@@ -306,12 +340,10 @@ func (c *counter) do(at int) {
 	switch in.Kind {
 	case Wait:
 		if in.Micro != Once || !c.s.Buckets[in.Bucket].Parts {
-			c.add(ForCommunication, -c.s.MergeBuffers(in.Bucket, c.traffic))
+			c.add(Bytes{ForCommunication: -c.s.MergeBuffers(in.Bucket, c.traffic)})
 		}
 	case Exchange:
-		n := ExchangeBuffers(in.Op)
-		c.during(n)
-		c.sample(nil, n.Peak)
+		c.during(ExchangeBuffers(in.Op))
 	}
 	for _, at := range in.Frees {
 		c.drop(at)
@@ -334,7 +366,7 @@ func (c *counter) run(in Instr) {
 	inputs := c.s.Segments[in.Segment].Inputs
 	dies := map[Slot]bool{}
 	for _, at := range in.Frees {
-		dies[at] = !c.sending(c.sent[at])
+		dies[at] = !c.sending(c.have[at])
 	}
 	keeps := func(i int) bool { return given(inputs[i]) || dies[c.s.slot(inputs[i], in.Micro)] }
 	c.segment(c.profiles[in.Segment], keeps)
@@ -345,38 +377,23 @@ func (c *counter) run(in Instr) {
 	}
 }
 
-// accumulate adds the values of a micro-batch to the sums. The first are the sums.
-func (c *counter) accumulate(in Instr) {
-	b := c.s.Buckets[in.Bucket]
-	if !b.How.Adds() {
-		return
-	}
-	values, _ := b.Values()
-	for _, v := range values {
-		c.drop(Slot{v, in.Micro})
-		c.put(Slot{v, Once})
-	}
-}
-
 // merge takes the values off the books: what adds up does so where they are, the rest in copies. Parts of model replicas
 // come in every micro-batch, and are added up.
 func (c *counter) merge(in Instr) {
 	b := c.s.Buckets[in.Bucket]
-	values, _ := b.Values()
-	copies := c.s.MergeBuffers(in.Bucket, c.traffic)
+	copies := Bytes{ForCommunication: c.s.MergeBuffers(in.Bucket, c.traffic)}
 	if b.Parts {
-		c.add(ForCommunication, copies)
+		c.add(copies)
 	}
-	for _, v := range values {
-		for m := Once; m < c.s.Local.MicroBatches; m++ {
-			if !b.Parts || m == in.Micro {
-				c.drop(Slot{v, m})
+	for _, m := range b.Merges {
+		for micro := Once; micro < c.s.Local.MicroBatches; micro++ {
+			if !b.Parts || micro == in.Micro {
+				c.drop(Slot{m.Inputs[0], micro})
 			}
 		}
 	}
 	if !b.Parts {
-		c.addAll(c.s.Pending(c.ledger, in.Bucket), 1)
-		c.add(ForCommunication, copies)
+		c.add(c.s.Pending(c.ledger, in.Bucket).Plus(copies))
 	}
 }
 
@@ -439,31 +456,17 @@ func ExchangeBuffers(op *ir.Op) (n Need) {
 	if axis == ir.Replicas {
 		return n
 	}
-	var bytes int64
-	if how == ir.ReduceScatterOf || how == ir.AllToAllOf {
-		bytes += scattered(in, out.On(axis).Dim)
+	if dim := out.On(axis).Dim; (how == ir.ReduceScatterOf || how == ir.AllToAllOf) && !Leading(in.LocalShape(nil), dim) {
+		n.Peak[ForCommunication] += in.Bytes()
 	}
-	if how == ir.AllGatherOf || how == ir.AllToAllOf {
-		bytes += scattered(out, in.On(axis).Dim)
+	if dim := in.On(axis).Dim; (how == ir.AllGatherOf || how == ir.AllToAllOf) && !Leading(out.LocalShape(nil), dim) {
+		n.Peak[ForCommunication] += out.Bytes()
 	}
-	n.Peak[ForCommunication], n.Most[ForCommunication] = bytes, bytes
+	n.Most = n.Peak
 	return n
-}
-
-// scattered is the size of a value, unless its parts along a dim lie one after the other.
-func scattered(v *ir.Value, dim int) int64 {
-	if Leading(v.LocalShape(nil), dim) {
-		return 0
-	}
-	return v.Bytes()
 }
 
 // Leading tells whether the parts of a tensor along a dim lie one after the other.
 func Leading(s shapes.Shape, dim int) bool {
-	for _, n := range s.Dimensions[:dim] {
-		if n != 1 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.Dimensions[:dim], func(n int) bool { return n != 1 })
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule/play"
 )
@@ -98,7 +99,7 @@ main {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole := NewLedger(p).Whole(p, nil)
+	whole := NewLedger(p).Profile(emit.Whole(p), nil)
 	for keeps, want := range map[bool]int64{false: 32, true: 16} {
 		if got := whole.Need(func(int) bool { return keeps }).Peak.Total(); got != want {
 			t.Errorf("keeps %v: %d bytes beyond the input, not %d", keeps, got, want)

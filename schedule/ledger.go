@@ -77,6 +77,14 @@ func (b Bytes) Plus(x Bytes) Bytes {
 	return b
 }
 
+// times are so many times as much.
+func (b Bytes) times(n int64) Bytes {
+	for u := range b {
+		b[u] *= n
+	}
+	return b
+}
+
 func (b *Bytes) add(x Bytes) {
 	for u := range x {
 		b[u] += x[u]
@@ -182,6 +190,12 @@ func (l *Ledger) Use(v *ir.Value) Use {
 		return ForActivations
 	}
 	return ForTemporaries
+}
+
+// bytes are those of a value that lives between segments.
+func (l *Ledger) bytes(v *ir.Value) (b Bytes) {
+	b[l.Use(v)] = v.Bytes()
+	return b
 }
 
 // within is what a value is for inside of the segment that computes it: an activation only if it is needed after forward.

@@ -1,8 +1,10 @@
 package schedule
 
 import (
+	"slices"
 	"sync"
 
+	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/ir"
 )
 
@@ -14,67 +16,112 @@ type Need struct {
 	Op *ir.Op
 }
 
+// lives are what steps make, and what dies after each; ops are what runs in them, nil where none does.
+type lives struct {
+	ops        []*ir.Op
+	made, gone []Bytes
+}
+
+func newLives(steps int) lives {
+	return lives{make([]*ir.Op, steps), make([]Bytes, steps), make([]Bytes, steps)}
+}
+
+// play takes the steps with bytes. look, if there is one, sees what lives in each.
+func (x lives) play(look func(op *ir.Op, live Bytes)) (n Need) {
+	var live Bytes
+	for i, op := range x.ops {
+		live.add(x.made[i])
+		if live.Total() > n.Peak.Total() {
+			n.Peak, n.Op = live, op
+		}
+		n.Most.raise(live)
+		if look != nil {
+			look(op, live)
+		}
+		for u := range live {
+			live[u] -= x.gone[i][u]
+		}
+	}
+	return n
+}
+
 // Profile is what a segment needs while it runs: its ops run in order, and a value dies after its last use. So do inputs
 // that it is given to keep. Where the device plans memory, it is what that comes to.
 type Profile struct {
-	ops        []*ir.Op
-	made, gone []Bytes // by op: what it makes, and what dies after it
-	inputs     []inputLife
-
-	// Of a device that plans memory: what it plans, what that is for, and the op that runs when most of it lives.
-	planned *Footprint
-	outputs []inputLife
-	arena   Bytes
-	at      *ir.Op
+	lives           // of what its ops compute; the last step is its end
+	inputs, outputs []edge
+	planned         *emit.Listing // nil: ops run one by one, each with memory of its own
+	arena           Need          // of a device that plans memory: what intermediate tensors take of it
 
 	mu    sync.Mutex
 	needs map[string]Need // by the inputs that it may keep
 }
 
-// inputLife is what there is to know of an input of a segment.
-type inputLife struct {
+// edge is what there is to know of an input or output of a segment.
+type edge struct {
 	use   Use
 	bytes int64
-	last  int // the op that reads it last
-	// through: it is also an output.
+	// Of an input: the op that reads it last, and whether it is also an output.
+	last    int
 	through bool
 }
 
-// Profile reads a segment. f is what the device plans for it; nil: ops run one by one, each with memory of its own.
-func (l *Ledger) Profile(s *ir.Segment, f *Footprint) *Profile {
+// Profile reads a segment. f is what the device plans for it; nil: nothing.
+func (l *Ledger) Profile(s *ir.Segment, f *emit.Listing) *Profile {
 	n := len(s.Ops)
-	p := &Profile{ops: s.Ops, made: make([]Bytes, n), gone: make([]Bytes, n), needs: map[string]Need{}}
-	last := map[*ir.Value]int{}
+	p := &Profile{lives: newLives(n + 1), planned: f, needs: map[string]Need{}}
+	copy(p.ops, s.Ops)
+	last, leaves := map[*ir.Value]int{}, map[*ir.Value]bool{}
 	for i, op := range s.Ops {
 		op.Uses(func(v *ir.Value) { last[v] = i })
 	}
-	leaves := map[*ir.Value]bool{}
 	for _, v := range s.Outputs {
 		leaves[v] = true
+		p.outputs = append(p.outputs, edge{use: l.Use(s.Origin(v)), bytes: v.Bytes()})
 	}
 	for i, op := range s.Ops {
 		for _, v := range op.Outputs {
-			use, at := l.within(s.Origin(v), leaves[v]), i
-			if x, used := last[v]; used {
-				at = x
-			}
+			use := l.within(s.Origin(v), leaves[v])
 			p.made[i][use] += v.Bytes()
 			if !leaves[v] {
-				p.gone[at][use] += v.Bytes()
+				p.gone[max(i, last[v])][use] += v.Bytes()
 			}
 		}
 	}
 	for _, v := range s.Inputs {
-		x := inputLife{use: l.Use(s.Origin(v)), bytes: v.Bytes(), last: last[v], through: leaves[v]}
+		x := edge{use: l.Use(s.Origin(v)), bytes: v.Bytes(), last: last[v], through: leaves[v]}
 		if given(v) {
 			x.bytes = 0 // a number that is on nobody's books
 		}
 		p.inputs = append(p.inputs, x)
 	}
 	if f != nil {
-		p.plan(l, s, f)
+		p.arena = l.arena(s, f)
 	}
 	return p
+}
+
+// arena is what the tensors in the arena of a segment are for when most live.
+func (l *Ledger) arena(s *ir.Segment, f *emit.Listing) Need {
+	steps := 0
+	for _, x := range f.Lives {
+		steps = max(steps, x.To+1)
+	}
+	all := newLives(steps)
+	for _, x := range f.Lives {
+		use := ForTemporaries
+		if x.Value != nil {
+			use = l.within(s.Origin(x.Value), false)
+			if x.Value.Op.ID >= 0 {
+				all.ops[x.From] = x.Value.Op
+			}
+		}
+		all.made[x.From][use] += x.Bytes
+		all.gone[x.To][use] += x.Bytes
+	}
+	n := all.play(nil)
+	n.Peak[ForTemporaries] += f.Arena - n.Peak.Total() // gaps
+	return n
 }
 
 // Inputs is how many inputs the segment has.
@@ -82,6 +129,10 @@ func (p *Profile) Inputs() int { return len(p.inputs) }
 
 // Use is what an input is for.
 func (p *Profile) Use(input int) Use { return p.inputs[input].use }
+
+// Arena is the memory of intermediate tensors that the segment needs of the device that runs it: by what they are for
+// when most live.
+func (p *Profile) Arena() Bytes { return p.arena.Peak }
 
 // Need is what the segment takes if it is given some of its inputs to keep: those die in it, too.
 func (p *Profile) Need(keeps func(input int) bool) Need {
@@ -112,36 +163,32 @@ func (p *Profile) play(keeps []byte, look func(op *ir.Op, live Bytes)) Need {
 	if p.planned != nil {
 		return p.playPlanned(keeps, look)
 	}
-	dies := make([]Bytes, len(p.gone))
-	copy(dies, p.gone)
-	var copies Bytes // of inputs that are handed through and not the segment's
-	for i, x := range p.inputs {
-		switch {
-		case x.through && keeps[i] == 0:
-			copies[x.use] += x.bytes
-		case !x.through && keeps[i] == 1 && len(dies) > 0:
-			dies[x.last][x.use] += x.bytes
+	x := p.lives
+	x.made, x.gone = slices.Clone(x.made), slices.Clone(x.gone)
+	for i, in := range p.inputs {
+		switch end := len(x.ops) - 1; {
+		case in.through && keeps[i] == 0: // a copy, since it is not the segment's
+			x.made[end][in.use] += in.bytes
+		case !in.through && keeps[i] == 1:
+			x.gone[in.last][in.use] += in.bytes
 		}
 	}
+	return x.play(look)
+}
+
+// playPlanned is what the segment takes beside the arena: outputs that do not take the memory of an input.
+func (p *Profile) playPlanned(keeps []byte, look func(op *ir.Op, live Bytes)) Need {
 	var live Bytes
-	var n Need
-	note := func(op *ir.Op) {
-		if live.Total() > n.Peak.Total() {
-			n.Peak, n.Op = live, op
+	live[ForTemporaries] = p.planned.Outside
+	for i, x := range p.outputs {
+		if over := p.planned.Over[i]; over < 0 || keeps[over] == 0 {
+			live[x.use] += x.bytes
 		}
-		n.Most.raise(live)
-		if look != nil {
+	}
+	if look != nil {
+		for _, op := range p.ops[:len(p.ops)-1] {
 			look(op, live)
 		}
 	}
-	for i := range dies {
-		live.add(p.made[i])
-		note(p.ops[i])
-		for u := range live {
-			live[u] -= dies[i][u]
-		}
-	}
-	live.add(copies)
-	note(nil)
-	return n
+	return Need{Peak: live, Most: live, Op: p.arena.Op}
 }
