@@ -18,6 +18,7 @@ func (e *Engine) plan(c *Compiled, look func(name, why string, p *ir.Program)) e
 	if j == nil || !c.Recorded.IsTraining() {
 		return o.plan(c, look)
 	}
+	defer j.Joint()()
 	e.mu.Lock()
 	e.steppers++
 	c.stepper = e.steppers
@@ -54,6 +55,7 @@ func (e *Engine) plan(c *Compiled, look func(name, why string, p *ir.Program)) e
 
 // agree returns when all workers have made the same of a training program.
 func (e *Engine) agree(c *Compiled) error {
+	defer e.opts.Job.Joint()()
 	var text strings.Builder
 	for _, f := range c.Plan.Facts() {
 		fmt.Fprintf(&text, "%s: %s\n", f.Name, f.Value)

@@ -65,6 +65,7 @@ type Compiled struct {
 	explain.Program
 	source  *ir.Program     // as GoMLX built it, without the stages of a cut
 	trained []*plan.Trained // training programs that were there before it
+	apart   bool            // this worker calls it alone
 	stepper int             // which training program of a job it is, from 1
 }
 
@@ -197,12 +198,15 @@ func (e *Engine) compile(c *Compiled) (exec compute.Executable, err error) {
 			exec = e.watched(accounted{exec, e.opts, c}, c)
 		}
 	}()
-	if c.Schedule == nil {
+	switch {
+	case c.Schedule == nil:
 		return e.onDevice(&c.Result, 0, e.noFeed(c))
+	case c.Together:
+		return &runtime.Signature{Program: c.source}, nil // what runs is made when it is called: see deal
 	}
-	o := e.alone(&c.Result)
+	o := e.forward(&c.Result)
 	if o.NoFeed = e.noFeed(c); c.Recorded.IsTraining() {
-		o.Alone, o.NoFeed, o.Trace, o.Traced = false, "", e.trace.begin, e.trace.end
+		o.Forward, o.Alone, o.NoFeed, o.Trace, o.Traced = false, false, "", e.trace.begin, e.trace.end
 		if e.opts.Config.Communication.FP16 {
 			o.FP16Scale = float64(e.opts.Config.Communication.FP16Scale)
 		}
@@ -220,7 +224,7 @@ func (e *Engine) compile(c *Compiled) (exec compute.Executable, err error) {
 func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) error {
 	c.source = c.Recorded
 	t := o.Target
-	t.Look, t.Trained = look, c.trained
+	t.Look, t.Trained, t.Apart = look, c.trained, c.apart
 	var r *plan.Result
 	var err error
 	if o.Pinned != nil && c.source.IsTraining() {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/ir"
@@ -24,10 +25,12 @@ type forward struct {
 	trained int    // training programs when it was planned
 	layout  string // of the one that it follows
 	dealt   bool   // it was decided whether its batches are dealt to model replicas
+	// apart runs the program where this worker calls it alone, though its model replicas have devices of others; nil: it has not yet.
+	apart *forward
 }
 
 // follow keeps a program without gradients where its variables are.
-func (e *Engine) follow(exec compute.Executable, c *Compiled) compute.Executable {
+func (e *Engine) follow(exec compute.Executable, c *Compiled) *forward {
 	return &forward{e: e, exec: exec, c: c, trained: len(c.trained), layout: c.variables()}
 }
 
@@ -54,7 +57,7 @@ func (x *forward) plan() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := newCompiled(x.c.source, x.c.Number, x.e.opts.Config)
-	c.trained = x.e.trained()
+	c.trained, c.apart = x.e.trained(), x.c.apart
 	if len(c.trained) == x.trained {
 		return nil
 	}
@@ -74,7 +77,9 @@ func (x *forward) plan() error {
 
 // now is what became of the program.
 func (x *forward) now(c *Compiled) {
-	x.c = c
+	if x.c = c; c.apart {
+		return // it is the other way that is explained
+	}
 	x.e.mu.Lock()
 	defer x.e.mu.Unlock()
 	x.e.programs[c.Number-1] = c
@@ -87,7 +92,7 @@ func (x *forward) deal(donate []bool) error {
 	defer x.mu.Unlock()
 	e, c := x.e, x.c
 	sliced := e.opts.Job != nil && e.opts.Job.Sliced
-	if x.dealt || len(c.Replicas) < 2 && !sliced || e.noFeed(c) != "" {
+	if x.dealt || len(c.Replicas) < 2 && !sliced && !c.Together || e.noFeed(c) != "" {
 		return nil
 	}
 	x.dealt = true
@@ -98,7 +103,7 @@ func (x *forward) deal(donate []bool) error {
 		}
 	}
 	t := e.opts.Target
-	t.Trained, t.Slicing = c.trained, sliced
+	t.Trained, t.Slicing, t.Apart = c.trained, sliced, c.apart
 	a, why, err := plan.DecideAhead(&c.Result, c.source, func(v *ir.Value) bool { return updated[v] }, e.opts.Config, t)
 	if err != nil {
 		return err
@@ -111,16 +116,26 @@ func (x *forward) deal(donate []bool) error {
 		return nil
 	}
 	var halves []runtime.Halves
-	for _, devices := range a.Forward.Replicas {
+	var span *runtime.Span
+	replicas := a.Forward.Replicas
+	if a.Forward.Together {
+		if span, err = runtime.NewSpan(a.Forward.Final, a.Forward.Schedule, replicas, e.Data, e.stats, e.forward(a.Forward)); err != nil {
+			return err
+		}
+		replicas = [][]int{{0}} // for the rest
+	}
+	for _, devices := range replicas {
 		var h runtime.Halves
-		if a.Forward.Schedule == nil {
+		switch {
+		case span != nil:
+		case a.Forward.Schedule == nil:
 			h.Forward, err = e.onDevice(a.Forward, devices[0], "")
-		} else {
+		default:
 			s := *a.Forward.Schedule
 			s.Ranks = [][]int{devices}
-			h.Forward, err = runtime.NewStepper(a.Forward.Final, &s, e.Data, e.stats, e.alone(a.Forward))
+			h.Forward, err = runtime.NewStepper(a.Forward.Final, &s, e.Data, e.stats, e.forward(a.Forward))
 		}
-		if err == nil {
+		if err == nil && a.Rest != nil {
 			h.Rest, err = e.onDevice(a.Rest, devices[0], "")
 		}
 		if err != nil {
@@ -128,12 +143,17 @@ func (x *forward) deal(donate []bool) error {
 		}
 		halves = append(halves, h)
 	}
-	x.exec = runtime.NewAhead(c.source.Name, x.exec, e.Data, halves, a.ForwardArgs, a.RestArgs)
+	x.exec = runtime.NewAhead(c.source.Name, x.exec, e.Data, halves, span, a.ForwardArgs, a.RestArgs)
 	return nil
 }
 
 // Finalize implements compute.Executable.
-func (x *forward) Finalize() { x.exec.Finalize() }
+func (x *forward) Finalize() {
+	x.exec.Finalize()
+	if x.apart != nil {
+		x.apart.Finalize()
+	}
+}
 
 // Inputs implements compute.Executable.
 func (x *forward) Inputs() ([]string, []shapes.Shape) { return x.exec.Inputs() }
@@ -143,13 +163,27 @@ func (x *forward) Outputs() []shapes.Shape { return x.exec.Outputs() }
 
 // Execute implements compute.Executable.
 func (x *forward) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
-	if j := x.e.opts.Job; j != nil {
+	j := x.e.opts.Job
+	if j != nil {
 		defer j.Running()()
 	}
 	if err := x.plan(); err != nil {
 		return nil, err
 	}
-	if runtime.Fed(inputs) {
+	x.mu.RLock()
+	c, exec := x.c, x.exec
+	x.mu.RUnlock()
+	if a, ok := exec.(*runtime.Ahead); c.Together && !(ok && a.Computed(inputs)) {
+		all, err := j.Meet(c.source.Name + " " + c.Final.Fingerprint())
+		if err != nil {
+			return nil, err
+		}
+		if !all {
+			return x.alone(inputs, donate, device)
+		}
+		defer j.Joint()()
+	}
+	if c.Together || runtime.Fed(inputs) {
 		if err := x.deal(donate); err != nil {
 			return nil, err
 		}
@@ -157,6 +191,28 @@ func (x *forward) Execute(inputs []compute.Buffer, donate []bool, device compute
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.exec.Execute(inputs, donate, device)
+}
+
+// alone runs the program on this worker, though its model replicas have devices of others.
+func (x *forward) alone(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
+	x.mu.Lock()
+	if x.apart == nil {
+		c := newCompiled(x.c.source, x.c.Number, x.e.opts.Config)
+		c.trained, c.apart = x.e.trained(), true
+		exec, err := x.e.compile(c)
+		if err != nil {
+			x.mu.Unlock()
+			return nil, err
+		}
+		x.apart = x.e.follow(exec, c)
+	}
+	y := x.apart
+	x.mu.Unlock()
+	if limit, needs := x.e.opts.Config.Cluster.DeviceMemory, y.c.Account.Peak(); limit > 0 && needs > limit {
+		return nil, errors.Errorf("epl: program %q: worker %d calls it alone, and needs %d bytes on a device that has %d (cluster.device_memory), because its variables "+
+			"are on devices of several workers: call it on all workers, which then run it together", y.c.source.Name, x.e.opts.Job.Worker, needs, limit)
+	}
+	return y.Execute(inputs, donate, device)
 }
 
 // noFeed is why a program without gradients cannot take batches of env.Dataset; "": it can.
@@ -172,11 +228,11 @@ func (e *Engine) noFeed(c *Compiled) string {
 	return ""
 }
 
-// alone says how the schedule of a program without gradients is run.
-func (e *Engine) alone(r *plan.Result) runtime.StepOptions {
+// forward says how the schedule of a program without gradients is run.
+func (e *Engine) forward(r *plan.Result) runtime.StepOptions {
 	comm := e.opts.Config.Communication
 	return runtime.StepOptions{Communicators: comm.NumCommunicators, Timeout: comm.Timeout, Memory: e.opts.Config.Cluster.DeviceMemory,
-		Plans: r.Listings, Alone: true}
+		Plans: r.Listings, Forward: true, Alone: !r.Together}
 }
 
 // onDevice runs a program as a whole, on a device of this worker. noFeed is why it cannot take batches of env.Dataset; "": it can.

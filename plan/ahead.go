@@ -12,19 +12,20 @@ import (
 )
 
 // Ahead is a program without gradients in two: what depends on no variable that it updates, which model replicas can compute for
-// several batches at the same time, before it is their turn; and the rest, which is computed batch after batch.
+// several batches at the same time, before it is their turn; and the rest, which is computed batch after batch. Where workers run a
+// program together and most of it depends on such variables, there is no Rest, and they are data of Forward.
 type Ahead struct {
 	Forward, Rest *Result
 	// ForwardArgs and RestArgs are their parameters, by their index in the program. Rest first takes the results of Forward.
 	ForwardArgs, RestArgs []int
 }
 
-// DecideAhead decides whether batches of a program without gradients are dealt to the model replicas of this worker; nil: they are
-// not. They are in any case where workers have data of their own. updated tells which parameters of the program are variables that it
+// DecideAhead decides whether batches of a program without gradients are dealt to model replicas; nil: they are not. They are in any
+// case where workers have data of their own, or run it together. updated tells which parameters of the program are variables that it
 // updates. r is what was decided about the program itself. why is for people; "": there is nothing to say.
 func DecideAhead(r *Result, p *ir.Program, updated func(*ir.Value) bool, cfg *config.Config, t Target) (a *Ahead, why string, err error) {
 	sliced := t.Slicing
-	t = Target{Cluster: t.Cluster, Passes: t.Passes, AsWritten: t.AsWritten, Planner: t.Planner, Trained: t.Trained}
+	t = Target{Cluster: t.Cluster, Passes: t.Passes, AsWritten: t.AsWritten, Planner: t.Planner, Trained: t.Trained, Apart: t.Apart}
 	index, live := analysis.Of(p), analysis.Live(p, nil)
 	late := map[*ir.Op]bool{}
 	var all, early int64
@@ -40,8 +41,12 @@ func DecideAhead(r *Result, p *ir.Program, updated func(*ir.Value) bool, cfg *co
 		}
 	}
 	if early*2 < all && !sliced {
-		return nil, "batches of env.Dataset are computed one after the other, though there are several model replicas: most of the program depends on variables " +
-			"that it updates, such as the state of random numbers", nil
+		why = "batches of env.Dataset are computed one after the other, though there are several model replicas: most of the program depends on variables " +
+			"that it updates, such as the state of random numbers"
+		if r.Together {
+			a, err = inOne(p, updated, cfg, t)
+		}
+		return a, why, err
 	}
 	var between []*ir.Value
 	for _, op := range p.Main.Ops {
@@ -72,8 +77,12 @@ func DecideAhead(r *Result, p *ir.Program, updated func(*ir.Value) bool, cfg *co
 		v.Update = nil
 	}
 	a = &Ahead{ForwardArgs: prune(forward)}
-	if _, a.Forward, err = Decide(forward, cfg, t); err != nil || len(a.Forward.Replicas) < 2 && !sliced {
+	if _, a.Forward, err = Decide(forward, cfg, t); err != nil || len(a.Forward.Replicas) < 2 && !sliced && !r.Together {
 		return nil, "", err // it reads no variable
+	}
+	if r.Together && !a.Forward.Together { // the first half reads no variable that others have
+		a, err = inOne(p, updated, cfg, t)
+		return a, "", err
 	}
 	if len(a.Forward.Replicas) == 0 {
 		a.Forward.Replicas = r.Replicas
@@ -90,11 +99,31 @@ func DecideAhead(r *Result, p *ir.Program, updated func(*ir.Value) bool, cfg *co
 	_, a.Rest, err = Decide(rest, cfg, t)
 	why = fmt.Sprintf("batches of env.Dataset are dealt to %s, each of which computes what depends on no variable that the program updates for the next batch; "+
 		"the rest follows batch by batch, in order", words.Count(len(a.Forward.Replicas), "model replica"))
+	if r.Together {
+		why = fmt.Sprintf("all workers run it together: batches of env.Dataset, or what each worker calls it with, are dealt to %s; what depends on variables "+
+			"that the program updates every worker computes by itself, batch by batch", words.Count(len(a.Forward.Replicas), "model replica"))
+	}
 	if sliced {
 		why = fmt.Sprintf("every worker computes what depends on no variable that the program updates for batches of its own (io.slicing), on %s; "+
 			"the rest every worker computes for the batches of all, round by round and worker by worker", words.Count(len(a.Forward.Replicas), "model replica"))
 	}
 	return a, why, err
+}
+
+// inOne is a program whose updated variables are data, and their new values results.
+func inOne(p *ir.Program, updated func(*ir.Value) bool, cfg *config.Config, t Target) (a *Ahead, err error) {
+	q := p.Clone()
+	a = &Ahead{}
+	for i, v := range p.Main.Params {
+		a.ForwardArgs = append(a.ForwardArgs, i)
+		if updated(v) {
+			q.Inputs = append(q.Inputs, q.Main.Params[i])
+		}
+	}
+	q.Variables = slices.DeleteFunc(q.Variables, func(x *ir.Variable) bool { return slices.Contains(q.Inputs, x.Param) })
+	q.Outputs, q.OutputsKnown, q.Loss, q.Collections = make([]ir.Output, len(q.Main.Outputs)), true, nil, nil
+	_, a.Forward, err = Decide(q, cfg, t)
+	return a, err
 }
 
 // prune drops what no result needs, parameters included, and returns the indices of those that stay.

@@ -36,6 +36,8 @@ type Target struct {
 	Cut *Cut
 	// Trained are the training programs so far: those without gradients follow them.
 	Trained []*Trained
+	// Apart: this worker calls a program without gradients alone, so that model replicas of several workers are of no use.
+	Apart bool
 
 	// Look sees the program on its way.
 	Look func(name, why string, p *ir.Program)
@@ -54,8 +56,10 @@ type Result struct {
 	Final     *ir.Program // as it runs
 	Cut       *Cut
 	Placement *cluster.Placement
-	// Replicas are, for a program without gradients, the model replicas of this worker that could run it: their devices, by place.
+	// Replicas are, for a program without gradients, the model replicas of this worker that could run it: their devices, by place. If
+	// workers run it Together, they are all of the job's, and have ranks.
 	Replicas [][]int
+	Together bool
 	Steps    []passes.Step
 	Schedule *schedule.Program // how it runs, if not once on one device
 	Account  *schedule.Account // what it needs of memory
@@ -106,11 +110,14 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (r *Result, err error)
 		}
 		placement := pl.placement(t.Cluster)
 		if len(placement.Virtual) > 0 {
-			r.Replicas = seatsOf(placement).ranks
+			all := seatsOf(placement)
+			r.Replicas, r.Together = all.ranks, q != nil && all.spans(t.Cluster)
 		}
 		for _, ranks := range r.Replicas {
 			for i := range ranks {
-				ranks[i] -= t.Cluster.LocalDevices()[0].Rank
+				if !r.Together {
+					ranks[i] -= t.Cluster.LocalDevices()[0].Rank
+				}
 			}
 		}
 		if q != nil {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/pkg/errors"
 
-	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/ir/analysis"
 	"github.com/easyparallel/epl/shard"
@@ -50,9 +49,9 @@ func (x *Trained) Layout() string {
 	return w.String()
 }
 
-// forward decides where a program without gradients runs: it places model replicas that lie on this worker. It makes of the program
-// what runs on one of them; nil if that is the program as a whole, on one device. It follows the training program that has its
-// variables; before there is one, its own annotations.
+// forward decides where a program without gradients runs: on model replicas that lie on this worker, or on all of them, if some have
+// devices of several workers, which then call it together. It makes of the program what runs on one of them; nil if that is the program
+// as a whole, on one device. It follows the training program that has its variables; before there is one, its own annotations.
 func (pl *Plan) forward(p *ir.Program, place func(*ir.Program) error, t Target) (*ir.Program, error) {
 	updates := func(v *ir.Variable) bool { return v.Trainable && v.Update != nil }
 	if len(p.Variables) == 0 || slices.ContainsFunc(p.Variables, updates) {
@@ -60,13 +59,13 @@ func (pl *Plan) forward(p *ir.Program, place func(*ir.Program) error, t Target) 
 	}
 	x := Follows(p, t.Trained)
 	if x == nil {
-		if place(p) != nil || pl.onWorker(pl.Placement, pl.Replicas, t.Cluster) < 2 {
+		if place(p) != nil || pl.within(pl.Placement, pl.Replicas, t) < 2 {
 			return nil, nil
 		}
 		pl.Why = "it runs forward by its annotations, as no training program has its variables yet: it is planned again when one has"
 		return p.Clone(), nil
 	}
-	if pl.onWorker(x.Plan.Placement, x.Plan.Replicas, t.Cluster) < 2 {
+	if pl.within(x.Plan.Placement, x.Plan.Replicas, t) < 2 {
 		return nil, nil
 	}
 	gathered := "none of which is gathered"
@@ -74,19 +73,27 @@ func (pl *Plan) forward(p *ir.Program, place func(*ir.Program) error, t Target) 
 		gathered = "of which each gathers what model replicas share, once after every step"
 	}
 	pl.Why = fmt.Sprintf("it runs forward under the plan of training program %q: on the devices that have its variables, %s", x.Plan.Program.Name, gathered)
+	if seatsOf(pl.placement(t.Cluster)).spans(t.Cluster) {
+		pl.Why += "; model replicas have devices of several workers, which run it together; a worker that calls it alone reads the variables of the others"
+	}
 	q := p.Clone()
 	x.stages(q)
 	pl.Choices.Shards = x.shards(q)
 	return q, errors.WithMessage(q.Verify(), "stages of a training program")
 }
 
-// onWorker takes of a placement the model replicas that lie on this worker, and returns how many devices each has; 0: there is none.
-func (pl *Plan) onWorker(placement [][][]int, replicas int, c *cluster.Cluster) int {
-	pl.Replicas, pl.MicroBatches, pl.Placement = 0, 1, make([][][]int, len(placement))
+// within takes of a placement the model replicas that lie on this worker, or all, if workers run them together. It returns how many
+// devices each has; 0: there is none.
+func (pl *Plan) within(placement [][][]int, replicas int, t Target) int {
+	pl.Replicas, pl.MicroBatches, pl.Placement = replicas, 1, placement
+	if ranks := seatsOf(pl.placement(t.Cluster)); !t.Apart && ranks.spans(t.Cluster) {
+		return len(ranks.ranks[0])
+	}
+	pl.Replicas, pl.Placement = 0, make([][][]int, len(placement))
 	devices := map[int]bool{}
 	for r := range replicas {
 		elsewhere := func(groups [][]int) bool {
-			return slices.ContainsFunc(groups[r], func(rank int) bool { return c.Device(rank).Worker != c.WorkerIndex() })
+			return slices.ContainsFunc(groups[r], func(rank int) bool { return t.Cluster.Device(rank).Worker != t.Cluster.WorkerIndex() })
 		}
 		if slices.ContainsFunc(placement, elsewhere) {
 			continue
@@ -99,10 +106,7 @@ func (pl *Plan) onWorker(placement [][][]int, replicas int, c *cluster.Cluster) 
 			}
 		}
 	}
-	if pl.Replicas == 0 {
-		return 0
-	}
-	return len(devices) / pl.Replicas
+	return len(devices) / max(pl.Replicas, 1)
 }
 
 // stages gives ops and variables of a program that follows the TaskGraphs of the training program: variables those they have there,

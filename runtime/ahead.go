@@ -20,13 +20,14 @@ type Ahead struct {
 	name               string
 	data               *Data
 	halves             []Halves // by model replica
+	span               *Span    // if these have devices of several workers, and Forward: there is one half, for its Rest; nil: they are this worker's
 	args, restArgs     []int
 
 	mu    sync.Mutex // one call at a time
 	count int        // batches that were started
 }
 
-// Halves are a program in two, for a model replica: see [Ahead]. Rest first takes the results of Forward.
+// Halves are a program in two, for a model replica: see [Ahead]. Rest first takes the results of Forward; it is nil if they are all.
 type Halves struct {
 	Forward, Rest compute.Executable
 	// busy is held while Forward runs.
@@ -44,12 +45,19 @@ type started struct {
 }
 
 // NewAhead makes of a program, and its halves for every model replica, what runs batches on all of them. args and restArgs are the
-// parameters of the halves, by their index in the program, without those that one half gives the other.
-func NewAhead(name string, whole compute.Executable, data *Data, halves []Halves, args, restArgs []int) *Ahead {
+// parameters of the halves, by their index in the program, without those that one half gives the other. span is nil unless model
+// replicas have devices of several workers.
+func NewAhead(name string, whole compute.Executable, data *Data, halves []Halves, span *Span, args, restArgs []int) *Ahead {
 	for i := range halves {
 		halves[i].busy = &sync.Mutex{}
 	}
-	return &Ahead{Executable: whole, name: name, data: data, halves: halves, args: args, restArgs: restArgs}
+	return &Ahead{Executable: whole, name: name, data: data, halves: halves, span: span, args: args, restArgs: restArgs}
+}
+
+// Computed tells whether what takes all workers is done for a call: they did it for several batches at once.
+func (a *Ahead) Computed(inputs []compute.Buffer) bool {
+	buffers, feed, err := a.taken(inputs)
+	return err == nil && feed != nil && feed.round.holds(a, a.variables(buffers))
 }
 
 // Fed tells whether a program gets a batch of env.Dataset.
@@ -63,9 +71,15 @@ func (a *Ahead) Finalize() {
 	defer a.mu.Unlock()
 	for _, h := range a.halves {
 		h.busy.Lock()
-		h.Forward.Finalize()
+		for _, x := range []compute.Executable{h.Forward, h.Rest} {
+			if x != nil {
+				x.Finalize()
+			}
+		}
 		h.busy.Unlock()
-		h.Rest.Finalize()
+	}
+	if a.span != nil {
+		a.span.finalize()
 	}
 	a.Executable.Finalize()
 }
@@ -75,7 +89,7 @@ func (a *Ahead) Inputs() ([]string, []shapes.Shape) { return a.Executable.Inputs
 
 // Execute implements compute.Executable.
 func (a *Ahead) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
-	if !Fed(inputs) {
+	if !Fed(inputs) && a.span == nil {
 		return a.Executable.Execute(inputs, donate, device)
 	}
 	a.mu.Lock()
@@ -83,47 +97,44 @@ func (a *Ahead) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 	if len(donate) == 0 {
 		donate = make([]bool, len(inputs))
 	}
-	buffers := make([]*Buffer, len(inputs))
-	var feed *Feed
-	for i, x := range inputs {
-		b, ok := x.(*Buffer)
-		if !ok || b.data != a.data {
-			return nil, errors.Errorf("epl: program %q: input %d is a %T that does not belong to this backend", a.name, i, x)
-		}
-		if buffers[i] = b; b.feed == nil {
-			continue
-		}
-		if feed != nil && feed != b.feed {
-			return nil, errors.Errorf("epl: program %q: input %d comes from another batch of env.Dataset than those before it", a.name, i)
-		}
-		feed = b.feed
+	buffers, feed, err := a.taken(inputs)
+	if err != nil {
+		return nil, err
 	}
 	var s *started
-	if j := a.data.Job; j != nil && j.Sliced {
-		var err error
-		if s, err = a.inTurn(feed, buffers); err != nil {
-			j.World.Abort(err) // no worker waits for one that has given up
-			return nil, err
-		}
-	} else {
+	switch j := a.data.Job; {
+	case a.span != nil:
+		s, err = a.together(feed, buffers)
+	case j != nil && j.Sliced:
+		s, err = a.inTurn(feed, buffers)
+	default:
 		s = a.start(feed, buffers)
 		a.look(feed, buffers, len(a.halves)-1)
 		<-s.done
 		feed.forget()
+		err = s.err
+		if err != nil {
+			return nil, err
+		}
 	}
-	if s.err != nil {
-		return nil, s.err
+	if err != nil {
+		a.data.Job.World.Abort(err) // no worker waits for one that has given up
+		return nil, err
 	}
 	args, give := slices.Clone(s.outs), slices.Repeat([]bool{true}, len(s.outs))
 	for _, i := range a.restArgs {
 		args, give = append(args, inputs[i]), append(give, donate[i])
 	}
-	outs, err := s.halves.Rest.Execute(args, give, 0)
-	if err != nil {
-		s.drop()
-		return nil, err
+	outs := args
+	if s.halves.Rest != nil {
+		if outs, err = s.halves.Rest.Execute(args, give, 0); err != nil {
+			s.drop()
+			return nil, err
+		}
 	}
-	a.look(feed, buffers, len(a.halves))
+	if a.span == nil {
+		a.look(feed, buffers, len(a.halves))
+	}
 	for i, x := range inputs {
 		if donate[i] && !slices.Contains(a.restArgs, i) {
 			if err := x.Finalize(); err != nil {
@@ -134,34 +145,91 @@ func (a *Ahead) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 	return outs, nil
 }
 
-// round is what the workers computed of the batches that each has next, by batch: those of the first worker come first.
-type round [][]any
+// taken checks what the program is called with. feed is nil if it is no batch of env.Dataset.
+func (a *Ahead) taken(inputs []compute.Buffer) (buffers []*Buffer, feed *Feed, err error) {
+	for i, x := range inputs {
+		b, ok := x.(*Buffer)
+		if !ok || b.data != a.data {
+			return nil, nil, errors.Errorf("epl: program %q: input %d is a %T that does not belong to this backend", a.name, i, x)
+		}
+		if buffers = append(buffers, b); b.feed == nil {
+			continue
+		}
+		if feed != nil && feed != b.feed {
+			return nil, nil, errors.Errorf("epl: program %q: input %d comes from another batch of env.Dataset than those before it", a.name, i)
+		}
+		feed = b.feed
+	}
+	return buffers, feed, nil
+}
+
+// variables are those that the first half reads.
+func (a *Ahead) variables(buffers []*Buffer) (variables []*Buffer) {
+	for _, at := range a.args {
+		if buffers[at].feed == nil {
+			variables = append(variables, buffers[at])
+		}
+	}
+	return variables
+}
+
+// round is what was computed of several batches at once, on the host. Where workers have data of their own, it is of the batches that each
+// has next: those of the first worker come first.
+type round struct {
+	by        *Ahead
+	variables []*Buffer // that it was computed from
+	results   [][]any   // by batch
+}
+
+// holds tells whether a program finds its results in the round.
+func (r *round) holds(a *Ahead, variables []*Buffer) bool {
+	return r != nil && r.by == a && slices.Equal(r.variables, variables)
+}
+
+// given are the results of a batch of a round.
+func (a *Ahead) given(r *round, number int) *started {
+	s := &started{halves: a.halves[0], done: make(chan struct{})}
+	close(s.done)
+	between := a.between()
+	for i, flat := range r.results[number] {
+		s.outs = append(s.outs, &Buffer{data: a.data, shape: between[i], flat: flat})
+	}
+	return s
+}
+
+// between are the shapes of what one half gives the other.
+func (a *Ahead) between() []shapes.Shape {
+	if a.halves[0].Rest == nil {
+		return a.Outputs()
+	}
+	_, all := a.halves[0].Rest.Inputs()
+	return all[:len(all)-len(a.restArgs)]
+}
 
 // inTurn returns what is computed of the batch whose turn it is, where workers have data of their own: all of them compute something of
 // the batches that they have, on a model replica each, and tell the others.
 func (a *Ahead) inTurn(feed *Feed, buffers []*Buffer) (*started, error) {
-	_, between := a.halves[0].Rest.Inputs()
-	between = between[:len(between)-len(a.restArgs)]
+	variables := a.variables(buffers)
 	if feed.round == nil {
-		r, err := a.round(feed, buffers, between)
-		if err != nil {
+		r := &round{by: a, variables: variables}
+		var err error
+		if r.results, err = a.round(feed, buffers, a.between()); err != nil {
 			return nil, errors.WithMessagef(err, "program %q", a.name)
 		}
-		feed.round = &r
-		for i := 1; i < len(r); i++ {
-			feed.others = append(feed.others, &Feed{spec: feed.spec, inputs: feed.inputs, shapes: feed.shapes, round: &r, number: i})
+		feed.round = r
+		for i := 1; i < len(r.results); i++ {
+			feed.others = append(feed.others, &Feed{spec: feed.spec, inputs: feed.inputs, shapes: feed.shapes, round: r, number: i})
 		}
 	}
-	s := &started{halves: a.halves[0], done: make(chan struct{})}
-	close(s.done)
-	for i, flat := range (*feed.round)[feed.number] {
-		s.outs = append(s.outs, &Buffer{data: a.data, shape: between[i], flat: flat})
+	if !feed.round.holds(a, variables) {
+		return nil, errors.Errorf("epl: program %q: under io.slicing workers compute the next batches of all of them at once, and then take them one by one: "+
+			"another program, or other values of variables, cannot take a batch in between", a.name)
 	}
-	return s, nil
+	return a.given(feed.round, feed.number), nil
 }
 
 // round computes what can be computed of the next batches of all workers.
-func (a *Ahead) round(feed *Feed, buffers []*Buffer, between []shapes.Shape) (all round, err error) {
+func (a *Ahead) round(feed *Feed, buffers []*Buffer, between []shapes.Shape) (all [][]any, err error) {
 	batches, err := feed.take(len(a.halves))
 	if err != nil {
 		return nil, err
@@ -171,7 +239,7 @@ func (a *Ahead) round(feed *Feed, buffers []*Buffer, between []shapes.Shape) (al
 	for _, b := range batches {
 		running = append(running, a.start(NewFeed(b, nil, nil), buffers))
 	}
-	var mine round
+	var mine [][]any
 	for _, s := range running {
 		<-s.done
 		var values []any

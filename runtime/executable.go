@@ -5,6 +5,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 )
 
@@ -115,4 +116,39 @@ func (e *Executable) count(m *meter, ins []compute.Buffer, donate []bool) error 
 		return err
 	}
 	return m.during(p.Need(func(i int) bool { return len(donate) > 0 && donate[i] }))
+}
+
+// Signature is what a program takes and gives. It implements compute.Executable, but does not run.
+type Signature struct{ Program *ir.Program }
+
+// Finalize implements compute.Executable.
+func (x *Signature) Finalize() {}
+
+// Execute implements compute.Executable.
+func (x *Signature) Execute([]compute.Buffer, []bool, compute.DeviceNum) ([]compute.Buffer, error) {
+	return nil, errors.Errorf("epl: internal error: program %q is not compiled", x.Program.Name)
+}
+
+// Inputs implements compute.Executable.
+func (x *Signature) Inputs() (names []string, s []shapes.Shape) {
+	for _, v := range x.Program.Main.Params {
+		names, s = append(names, v.Op.Attrs.(*ir.Parameter).Name), append(s, v.Shape)
+	}
+	return names, s
+}
+
+// Outputs implements compute.Executable.
+func (x *Signature) Outputs() (s []shapes.Shape) {
+	for _, v := range x.Program.Main.Outputs {
+		s = append(s, v.Shape)
+	}
+	return s
+}
+
+// check tells whether a call has as many inputs as the program.
+func (x *Signature) check(inputs []compute.Buffer, donate []bool) error {
+	if n := len(x.Program.Main.Params); len(inputs) != n || len(donate) != 0 && len(donate) != n {
+		return errors.Errorf("epl: program %q takes %d inputs, not %d (donation given for %d)", x.Program.Name, n, len(inputs), len(donate))
+	}
+	return nil
 }

@@ -88,7 +88,7 @@ type deal struct {
 func newDeal(x *Stepper) deal {
 	d := deal{micro: x.schedule.Local.MicroBatches}
 	if j := x.job; j != nil {
-		d.mine, d.sliced = j.Worker, j.Sliced
+		d.mine, d.sliced = j.Worker, j.Sliced && !x.opts.Forward
 	}
 	for r := range x.schedule.Ranks {
 		d.feeders = append(d.feeders, x.feeder(r))

@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"github.com/gomlx/compute"
-	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/emit"
@@ -15,6 +14,7 @@ import (
 // memory it runs on the host, and no device has to hold even one result; else it runs on the first device. It implements
 // compute.Executable.
 type Piecewise struct {
+	*Signature
 	program *ir.Program
 	data    *Data
 	stats   *Stats
@@ -29,7 +29,7 @@ var _ compute.Executable = (*Piecewise)(nil)
 
 // NewPiecewise cuts a program that takes no data into a piece for each of its results.
 func NewPiecewise(p *ir.Program, data *Data, stats *Stats, opts OnceOptions) (*Piecewise, error) {
-	x := &Piecewise{program: p, data: data, stats: stats, opts: opts}
+	x := &Piecewise{Signature: &Signature{p}, program: p, data: data, stats: stats, opts: opts}
 	if data.devices[0].HasSharedBuffers() {
 		x.opts.Memory, x.stats = 0, NewStats(1) // the host's
 	}
@@ -74,29 +74,13 @@ func (x *Piecewise) Finalize() {
 	}
 }
 
-// Inputs implements compute.Executable.
-func (x *Piecewise) Inputs() (names []string, s []shapes.Shape) {
-	for _, v := range x.program.Main.Params {
-		names, s = append(names, v.Op.Attrs.(*ir.Parameter).Name), append(s, v.Shape)
-	}
-	return names, s
-}
-
-// Outputs implements compute.Executable.
-func (x *Piecewise) Outputs() (s []shapes.Shape) {
-	for _, v := range x.program.Main.Outputs {
-		s = append(s, v.Shape)
-	}
-	return s
-}
-
 // Execute implements compute.Executable.
 func (x *Piecewise) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
 	if err := x.data.check(device); err != nil {
 		return nil, err
 	}
-	if len(inputs) != len(x.program.Main.Params) || len(donate) != 0 && len(donate) != len(inputs) {
-		return nil, errors.Errorf("epl: program %q takes %d inputs, not %d (donation given for %d)", x.program.Name, len(x.program.Main.Params), len(inputs), len(donate))
+	if err := x.Signature.check(inputs, donate); err != nil {
+		return nil, err
 	}
 	values := map[*ir.Value]compute.Buffer{}
 	defer func() {

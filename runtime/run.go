@@ -302,11 +302,12 @@ func (r *run) slot(v *ir.Value, micro int) schedule.Slot {
 
 // feedInput gets an input of the instance: from the batches of this worker, or from the worker that feeds the model replica.
 func (r *run) feedInput(in schedule.Instr) error {
-	if r.feeder(r.replica) != r.workerOf(r.id) {
+	plain := r.plain[in.Value]
+	if plain == nil && r.feeder(r.replica) != r.workerOf(r.id) {
 		return r.receive(in)
 	}
 	start := time.Now()
-	if plain := r.plain[in.Value]; plain != nil {
+	if plain != nil {
 		flat, err := toHost(plain, in.Value.Shape)
 		if err != nil {
 			return err

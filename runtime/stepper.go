@@ -35,6 +35,9 @@ type StepOptions struct {
 	Stepped func(samples int64)
 	// Number is that of the training program, the same on all workers.
 	Number int
+	// Forward: the program has no gradients, and reads variables that others have. A step is one batch, and who asks for a result looks for it
+	// on the worker that has it.
+	Forward bool
 	// Alone: this worker runs the program by itself, on some of its devices. Ranks of the schedule are their indices.
 	Alone bool
 	// NoFeed is why the program cannot take batches of a Feed; "": it can.
@@ -44,6 +47,7 @@ type StepOptions struct {
 // Stepper runs the steps of a program on several devices: those of a training program on all of them. It implements
 // compute.Executable.
 type Stepper struct {
+	*Signature
 	program  *ir.Program
 	schedule *schedule.Program
 	data     *Data
@@ -75,7 +79,7 @@ type device struct {
 
 // NewStepper compiles the segments of the schedule for every device.
 func NewStepper(p *ir.Program, s *schedule.Program, data *Data, stats *Stats, opts StepOptions) (*Stepper, error) {
-	x := &Stepper{program: p, schedule: s, data: data, opts: opts, stats: stats, param: map[*ir.Value]int{}, isInput: map[*ir.Value]bool{},
+	x := &Stepper{Signature: &Signature{p}, program: p, schedule: s, data: data, opts: opts, stats: stats, param: map[*ir.Value]int{}, isInput: map[*ir.Value]bool{},
 		ledger: schedule.NewLedger(p), traffic: schedule.Traffic{Half: opts.FP16Scale > 0}}
 	if !opts.Alone {
 		x.job = data.Job
@@ -213,22 +217,6 @@ func (x *Stepper) disconnect() {
 	}
 }
 
-// Inputs implements compute.Executable.
-func (x *Stepper) Inputs() (names []string, s []shapes.Shape) {
-	for _, v := range x.program.Main.Params {
-		names, s = append(names, v.Op.Attrs.(*ir.Parameter).Name), append(s, v.Shape)
-	}
-	return names, s
-}
-
-// Outputs implements compute.Executable.
-func (x *Stepper) Outputs() (s []shapes.Shape) {
-	for _, v := range x.program.Main.Outputs {
-		s = append(s, v.Shape)
-	}
-	return s
-}
-
 // step is one step of all devices.
 type step struct {
 	*Stepper
@@ -254,8 +242,8 @@ func (x *Stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 	if err := x.data.check(dev); err != nil {
 		return nil, err
 	}
-	if len(inputs) != len(x.program.Main.Params) || len(donate) != 0 && len(donate) != len(inputs) {
-		return nil, errors.Errorf("epl: program %q takes %d inputs, not %d (donation given for %d)", x.program.Name, len(x.program.Main.Params), len(inputs), len(donate))
+	if err := x.Signature.check(inputs, donate); err != nil {
+		return nil, err
 	}
 	s := &step{Stepper: x, shards: make([][]compute.Buffer, len(inputs)), donated: make([]bool, len(inputs)), tensor: map[*ir.Value]int{}, plain: map[*ir.Value]*Buffer{},
 		deal: newDeal(x)}
@@ -328,7 +316,7 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 		switch {
 		case b.feed != nil && s.opts.NoFeed != "":
 			return errors.New(s.opts.NoFeed)
-		case b.feed == nil && s.schedule.Local.Instances() == 1 && s.job == nil:
+		case b.feed == nil && s.schedule.Local.Instances() == 1 && (s.job == nil || s.opts.Forward):
 			s.plain[v] = b
 			continue
 		case b.feed == nil:
@@ -366,7 +354,7 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 				s.shards[i][d], err = b.onHost(d, &part)
 			case host:
 				s.shards[i][d], err = b.onHost(d, nil)
-			case shared && s.opts.Alone && (len(donate) == 0 || !donate[i]):
+			case shared && s.opts.Forward && (len(donate) == 0 || !donate[i]):
 				s.shards[i][d], err = b.view(d, part)
 			case shared:
 				s.shards[i][d], err = b.part(d, part)
@@ -646,6 +634,9 @@ func (s *step) result(b *Buffer, v *ir.Value) error {
 		}
 		b.shards[d] = x
 		return nil
+	}
+	if s.opts.Forward && s.job != nil {
+		return nil // another worker has it
 	}
 	return errors.New("no device of this worker computed it")
 }

@@ -97,7 +97,7 @@ func (r *run) send(in schedule.Instr) error {
 
 // sendInput lets the first device of a model replica, which feeds it, send a data input to devices of other workers.
 func (r *run) sendInput(in schedule.Instr, t schedule.Transfer) error {
-	if r.id != r.schedule.Ranks[r.replica][0] {
+	if r.id != r.schedule.Ranks[r.replica][0] || r.plain[t.Value] != nil {
 		return nil
 	}
 	var flat any
@@ -289,7 +289,7 @@ func (s *step) resultShape(v *ir.Value) shapes.Shape {
 
 // without are the first devices of the workers that have no device with a result.
 func (s *step) without(x schedule.Result) (ranks []int) {
-	if s.job == nil {
+	if s.job == nil || s.opts.Forward {
 		return nil
 	}
 	for w, first := range s.job.Firsts() {

@@ -71,6 +71,10 @@ type Job struct {
 	seen      map[int]busyInterval // what others were busy with
 
 	activity activity
+	joint    joint
+	meeting  sync.Mutex // held by Meet
+	visits   int        // calls of Meet
+	meetings meetings
 	steps    atomic.Int64
 	samples  atomic.Int64
 	stop     chan struct{}
@@ -234,7 +238,13 @@ func (j *Job) note(over *func(), what string, is bool) {
 func (j *Job) Running() (over func()) { return j.activity.run() }
 
 // Training notes that a training step runs, until the returned function is called.
-func (j *Job) Training() (over func()) { return j.activity.train() }
+func (j *Job) Training() (over func()) {
+	trained, together := j.activity.train(), j.joint.begin()
+	return func() {
+		together()
+		trained()
+	}
+}
 
 // Busy tells the other workers that this one does something that they have to wait for, until the returned function is
 // called: their patience does not end meanwhile.
@@ -320,8 +330,10 @@ func (m mesh) Busy(worker int) (string, time.Time) { return m.job.lastBusy(worke
 // Answer implements comm.Mesh: what is no question of ours is the world's.
 func (m mesh) Answer(f func(question string) string) {
 	m.Member.Answer(func(question string) string {
-		if answer, ours := m.job.answer(question); ours {
-			return answer
+		for _, known := range []func(string) (string, bool){m.job.answer, m.job.answerMeeting} {
+			if answer, ours := known(question); ours {
+				return answer
+			}
 		}
 		return f(question)
 	})

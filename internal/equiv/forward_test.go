@@ -33,12 +33,11 @@ func spread() []metric.Interface {
 type outcome struct{ metrics, predictions []float64 }
 
 // evaluate evaluates a model on a dataset, and predicts for a batch of it.
-func (m Staged) evaluate(t testing.TB, backend compute.Backend, store *model.Store, stages int, ds train.Dataset, batch func() (in, labels []*tensors.Tensor)) (o outcome) {
-	t.Helper()
+func (m Staged) evaluate(backend compute.Backend, store *model.Store, stages int, ds train.Dataset, batch func() (in, labels []*tensors.Tensor)) (o outcome, err error) {
 	trainer := train.NewTrainer(backend, store, m.Build(stages), m.Loss, sgd(), nil, spread())
 	metrics, err := trainer.Eval(ds)
 	if err != nil {
-		t.Fatalf("%v", err)
+		return o, err
 	}
 	for _, x := range metrics {
 		o.metrics = append(o.metrics, numbers(x)...)
@@ -52,7 +51,7 @@ func (m Staged) evaluate(t testing.TB, backend compute.Backend, store *model.Sto
 		return predictions
 	})
 	if err != nil {
-		t.Fatal(err)
+		return o, err
 	}
 	in, _ := batch()
 	var args []any
@@ -60,11 +59,10 @@ func (m Staged) evaluate(t testing.TB, backend compute.Backend, store *model.Sto
 		args = append(args, x)
 	}
 	predictions, err := exec.Call(args...)
-	if err != nil {
-		t.Fatalf("%v", err)
+	if err == nil {
+		o.predictions = numbers(predictions[0])
 	}
-	o.predictions = numbers(predictions[0])
-	return o
+	return o, err
 }
 
 // mustEvaluateAlike compares evaluation and prediction by EPL with those of one device that has the same weights.
@@ -74,25 +72,38 @@ func (m Staged) mustEvaluateAlike(t *testing.T, env *epl.Env, store *model.Store
 	for _, s := range sizes {
 		n += s
 	}
-	all := samplesOf(m.Batch, n)
+	if err := m.evaluateAlike(env, store, stages, samplesOf(m.Batch, n), sizes...); err != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+// evaluateAlike compares evaluation and prediction by EPL with those of one device that has the same weights.
+func (m Staged) evaluateAlike(env *epl.Env, store *model.Store, stages int, all samples, sizes ...int) error {
 	copied, err := store.Clone()
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	one := func() (in, labels []*tensors.Tensor) { x := all.rows(0, sizes[0]); return x.inputs, x.labels }
-	want := m.evaluate(t, Plain(), copied, stages, all.inBatches(sizes...), one)
-	got := m.evaluate(t, env.Backend(), store, stages, env.Dataset(all.inBatches(sizes...)), one)
+	want, err := m.evaluate(Plain(), copied, stages, all.inBatches(sizes...), one)
+	if err != nil {
+		return err
+	}
+	got, err := m.evaluate(env.Backend(), store, stages, env.Dataset(all.inBatches(sizes...)), one)
+	if err != nil {
+		return err
+	}
 	if len(want.metrics) != len(got.metrics) {
-		t.Fatalf("metrics are %v, not %v", got.metrics, want.metrics)
+		return fmt.Errorf("metrics are %v, not %v", got.metrics, want.metrics)
 	}
 	for i, x := range want.metrics {
 		if !(math.Abs(x-got.metrics[i]) <= 1e-5*(math.Abs(x)+1e-3)) {
-			t.Errorf("metric %d is %v, not %v", i, got.metrics[i], x)
+			return fmt.Errorf("metric %d is %v, not %v", i, got.metrics[i], x)
 		}
 	}
 	if d, n := distance(want.predictions, got.predictions); len(want.predictions) != len(got.predictions) || !(d <= 1e-5*(n+1e-3)) {
-		t.Errorf("predictions differ by %g at a norm of %g", d, n)
+		return fmt.Errorf("predictions differ by %g at a norm of %g", d, n)
 	}
+	return nil
 }
 
 // mustLoseAlike compares the losses of evaluation and prediction by EPL with those of one device that has the same weights. whole is
@@ -220,9 +231,12 @@ func TestEvaluationUnderStagesThatEPLCut(t *testing.T) {
 	}
 }
 
-// A model that fits into no single device trains, evaluates and predicts: variables are not gathered.
-func TestAModelLargerThanADeviceEvaluatesAndPredicts(t *testing.T) {
-	const width, limit = 8000, 6 << 20 // of 8 MB of weights, most of which are not trained
+// largeLimit is the memory of devices that are smaller than the model: it has 8 MB of weights, most of which are not trained.
+const largeLimit = 6 << 20
+
+// large is a model of two TaskGraphs.
+func large(strategies ...epl.Strategy) Staged {
+	const width = 8000
 	block := func(scope *model.Scope, x *Node) *Node {
 		frozen := func(name string, dims ...int) *Node {
 			return scope.VariableWithShape(name, shapes.Make(dtypes.Float32, dims...)).SetTrainable(false).NodeValue(x.Graph())
@@ -230,29 +244,31 @@ func TestAModelLargerThanADeviceEvaluatesAndPredicts(t *testing.T) {
 		x = MatMul(Tanh(MatMul(x, frozen("up", 64, width))), frozen("down", width, 64))
 		return Tanh(layers.Dense(scope, x, true, 64))
 	}
-	large := func(strategies ...epl.Strategy) Staged {
-		return Staged{"large", func(int) func(scope *model.Scope, inputs []*Node) []*Node {
-			return func(scope *model.Scope, inputs []*Node) []*Node {
-				x := inputs[0]
-				epl.With(x, strategies[0], func() { x = block(scope.In("first"), layers.Dense(scope.In("in"), x, true, 64)) })
-				epl.With(x, strategies[1], func() { x = layers.Dense(scope.In("out"), block(scope.In("second"), x), true, 5) })
-				return []*Node{x}
-			}
-		}, loss.SparseCategoricalCrossEntropyLogits, Classes(4, 8, 5)}
-	}
+	return Staged{"large", func(int) func(scope *model.Scope, inputs []*Node) []*Node {
+		return func(scope *model.Scope, inputs []*Node) []*Node {
+			x := inputs[0]
+			epl.With(x, strategies[0], func() { x = block(scope.In("first"), layers.Dense(scope.In("in"), x, true, 64)) })
+			epl.With(x, strategies[1], func() { x = layers.Dense(scope.In("out"), block(scope.In("second"), x), true, 5) })
+			return []*Node{x}
+		}
+	}, loss.SparseCategoricalCrossEntropyLogits, Classes(4, 8, 5)}
+}
+
+// A model that fits into no single device trains, evaluates and predicts: variables are not gathered.
+func TestAModelLargerThanADeviceEvaluatesAndPredicts(t *testing.T) {
 	for name, m := range map[string]Staged{
 		"split":  large(epl.Split(2, "a"), epl.Split(2, "b")),
 		"stages": large(epl.Replicate(1, "a"), epl.Replicate(1, "b")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			params := map[string]any{"cluster.device_memory": limit, "cluster.colocate_split_and_replicate": name == "split"}
+			params := map[string]any{"cluster.device_memory": largeLimit, "cluster.colocate_split_and_replicate": name == "split"}
 			env := newCluster(t, 2, 1, params)
 			run := m.piped(t, env, 0, sgd(), 2)
 			env.Stats()
 			m.mustEvaluateAlike(t, env, run.Store, 0, 2, 2, 1)
 			for d, s := range env.Stats().Devices {
-				if s.Runs != 4 || s.PeakBytes > limit {
+				if s.Runs != 4 || s.PeakBytes > largeLimit {
 					t.Errorf("device %d ran %d programs, with %d bytes", d, s.Runs, s.PeakBytes)
 				}
 			}
@@ -285,7 +301,10 @@ func TestEvaluationBeforeTraining(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				want := m.evaluate(t, Plain(), copied, 0, finite{m.Batch, 3}, func() (in, labels []*tensors.Tensor) { return m.Batch(0) })
+				want, err := m.evaluate(Plain(), copied, 0, finite{m.Batch, 3}, func() (in, labels []*tensors.Tensor) { return m.Batch(0) })
+				if err != nil {
+					t.Fatal(err)
+				}
 				if d, n := distance(want.metrics, got); d > 1e-5*n {
 					t.Errorf("metrics are %v, not %v", got, want.metrics)
 				}
@@ -617,8 +636,8 @@ func init() {
 				return err
 			}
 			local := len(env.Cluster().LocalDevices()) == stages
-			if under := strings.Contains(text.String(), "it runs forward under the plan"); under != local {
-				return fmt.Errorf("evaluation runs under the plan: %v; a model replica is on the worker: %v", under, local)
+			if together := strings.Contains(text.String(), "which run it together"); together == local {
+				return fmt.Errorf("workers evaluate together: %v; a model replica is on the worker: %v", together, local)
 			}
 		}
 		w.report("trained", run)
