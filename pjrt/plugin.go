@@ -55,8 +55,10 @@ var openClients struct {
 	set map[*Client]bool
 }
 
-// Load loads the plugin of a shared library, and refuses it if its API is too old or unknown ([VersionError]).
+// Load loads the plugin of a shared library, which [Find] finds, and refuses it if its API is too old or unknown ([VersionError]).
+// For a CUDA plugin it first loads NVIDIA's libraries that lie beside it, and has XLA_FLAGS name their folder.
 func Load(path string) (*Plugin, error) {
+	prepareCUDA(path)
 	library, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		return nil, errors.Wrapf(err, "pjrt: the plugin %s cannot be loaded (ldd shows the libraries that it needs)", path)
