@@ -99,6 +99,9 @@ func (c *Client) describe() error {
 	return nil
 }
 
+// Plugin returns the plugin of the client.
+func (c *Client) Plugin() *Plugin { return c.plugin }
+
 // Platform returns the plugin's name of the platform, such as "cuda".
 func (c *Client) Platform() string { return c.platform }
 

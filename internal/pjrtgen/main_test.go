@@ -114,3 +114,14 @@ func TestBadHeadersAreRefused(t *testing.T) {
 		t.Error("an unknown type:", err)
 	}
 }
+
+// Whatever a header says, it is read or refused.
+func FuzzParse(f *testing.F) {
+	f.Add(small)
+	f.Add(strings.Replace(small, "PJRT_Thing** things", "union { const char* string_value; } ", 1))
+	f.Fuzz(func(t *testing.T, text string) {
+		if a, err := parse(text); err == nil {
+			_, _ = a.goSource()
+		}
+	})
+}

@@ -654,8 +654,10 @@ func execute(f *Fake, a *capi.LoadedExecutableExecuteArgs) *pjrt.Error {
 			outputs = append(outputs, &buffer{typ: int32(o.Type), dims: o.Dims, on: on, ready: done})
 			array[uintptr](address(outLists[d]), uintptr(len(x.program.Outputs)))[i] = f.add(outputs[i])
 		}
+		var donated []bool
 		for _, i := range x.program.Donates {
 			args[i].donated = !slices.Contains(keep, int64(i))
+			donated = append(donated, args[i].donated)
 		}
 		if events != nil {
 			events[d] = f.add(done)
@@ -677,6 +679,10 @@ func execute(f *Fake, a *capi.LoadedExecutableExecuteArgs) *pjrt.Error {
 			}
 			for i, b := range outputs {
 				b.data = out[i]
+				if i < len(x.program.Donates) && donated[i] {
+					b.data = in[x.program.Donates[i]]
+					copy(b.data, out[i])
+				}
 			}
 			done.happened(nil)
 		})
