@@ -27,7 +27,7 @@ lint: ## check formatting, suspicious code and generated files
 
 .PHONY: race
 race: ## run the tests of what runs concurrently under the race detector; needs a C compiler
-	CGO_ENABLED=1 go test $(RACE) ./record ./runtime ./cpu ./cpu/pool ./comm/... ./data ./wire ./rendezvous ./serve ./worker ./compile ./explain ./pjrt
+	CGO_ENABLED=1 go test $(RACE) ./record ./exec/... ./cpu ./cpu/pool ./comm/... ./data ./wire ./rendezvous ./serve ./worker ./compile ./explain ./pjrt
 	CGO_ENABLED=1 go test $(RACE) -run '/mlp' ./internal/equiv
 
 .PHONY: mpi

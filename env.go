@@ -12,9 +12,10 @@ import (
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/compile"
 	"github.com/easyparallel/epl/data"
+	"github.com/easyparallel/epl/exec"
+	"github.com/easyparallel/epl/exec/local"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
-	"github.com/easyparallel/epl/runtime"
 	"github.com/easyparallel/epl/worker"
 )
 
@@ -24,6 +25,7 @@ type Env struct {
 	cluster *cluster.Cluster
 	backend *record.Backend
 	engine  *compile.Engine
+	runner  *local.Runner
 	job     *worker.Job // nil if this worker is alone
 	left    func()      // this process may join the job again
 }
@@ -47,7 +49,7 @@ func (e *Env) Dataset(ds train.Dataset) train.Dataset {
 	if e.cluster.TotalDevices() == 1 && e.engine.MicroBatches() == 1 {
 		return guarded // every step takes one batch
 	}
-	return data.New(guarded, e.engine.Data)
+	return data.New(guarded, e.runner)
 }
 
 // FirstWorker tells whether this worker is the one that should do what is done once for a whole job: print, write
@@ -147,7 +149,7 @@ type Stats struct{ Devices []DeviceStats }
 
 // DeviceStats is what one device did: how many programs it ran, or steps of one it took part in, the most bytes that
 // lived on it at once, by what they were for, and the bytes it sent, by "all-reduce", "all-gather", "broadcast".
-type DeviceStats = runtime.DeviceStats
+type DeviceStats = exec.DeviceStats
 
 // Stats tells what the devices of this worker did since it was last called.
 //

@@ -79,29 +79,30 @@ var mayImport = map[string][]string{
 	"shard": {"ir", "ir/analysis", "cost"},
 
 	// What one device runs of what all do.
-	"exec": {"ir"},
+	"exec/lower": {"ir"},
 
 	// Plays lists of whatever.
 	"schedule/play": {},
 
 	// The pipeline. They meet in the IR and do not know each other.
-	"record":   {"ir"},
-	"passes":   {"ir", "ir/analysis", "cost", "shard", "internal/words"},
-	"emit":     {"ir"},
-	"schedule": {"ir", "ir/analysis", "emit", "exec", "schedule/play"},                                                                          // emit for what devices plan of memory
-	"plan":     {"config", "cluster", "ir", "ir/analysis", "cost", "shard", "passes", "emit", "schedule", "internal/version", "internal/words"}, // decides, and has passes and schedule apply it
-	"cpu":      {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                     // compiles what emit would
-	"runtime":  {"ir", "exec", "schedule", "emit", "comm", "trace", "worker"},                                                                   // the end of it: it executes what the others made
-	"data":     {"runtime"},
+	"record":     {"ir"},
+	"passes":     {"ir", "ir/analysis", "cost", "shard", "internal/words"},
+	"emit":       {"ir"},
+	"schedule":   {"ir", "ir/analysis", "emit", "exec/lower", "schedule/play"},                                                                    // emit for what devices plan of memory
+	"plan":       {"config", "cluster", "ir", "ir/analysis", "cost", "shard", "passes", "emit", "schedule", "internal/version", "internal/words"}, // decides, and has passes and schedule apply it
+	"cpu":        {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                     // compiles what emit would
+	"exec":       {"ir", "schedule", "emit", "trace"},                                                                                             // what a runner is
+	"exec/local": {"ir", "exec", "exec/lower", "schedule", "emit", "comm", "trace", "worker"},                                                     // the end of it: it executes what the others made
+	"data":       {"exec/local"},
 
 	// Who puts the pipeline together, and the face of it.
 	"explain": {"config", "cluster", "ir", "plan", "passes", "emit", "schedule", "internal/words"}, // data in, text out
-	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "explain", "trace", "runtime", "worker", "internal/words"},
-	"":        {"config", "cluster", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "runtime", "data", "internal/cores", "compile", "worker"},
+	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "explain", "trace", "exec", "worker", "internal/words"},
+	"":        {"config", "cluster", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "compile", "worker"},
 
 	// Users of the whole. Nobody else imports the root.
-	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "runtime", "compile"}, // the test of the whole
-	"internal/rootcause": {},                                                                                        // only tests
+	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "exec/local", "compile"}, // the test of the whole
+	"internal/rootcause": {},                                                                                           // only tests
 	"cmd/...":            {"", "config", "cluster", "ir", "passes", "plan", "trace", "launch", "internal/version", "internal/usage"},
 	"internal/usage":     {"internal/near"}, // of commands
 	"internal/procmem":   {},

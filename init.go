@@ -18,6 +18,7 @@ import (
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/cpu/isa"
 	"github.com/easyparallel/epl/exec"
+	"github.com/easyparallel/epl/exec/local"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
@@ -179,21 +180,21 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if err != nil {
 		return nil, err
 	}
-	local := len(cl.LocalDevices())
+	needed := len(cl.LocalDevices())
 	if planOut != "" {
-		local = 1 // nothing runs
+		needed = 1 // nothing runs
 	}
 	if err := tuneXLA(name); err != nil {
 		return nil, err
 	}
 	var devices []compute.Backend
-	for len(devices) < local { // a backend that has several devices lends as many as are needed
+	for len(devices) < needed { // a backend that has several devices lends as many as are needed
 		d, err := newInner(name, asked)
 		if err != nil {
 			return nil, err
 		}
 		all := exec.Devices(d)
-		devices = append(devices, all[:min(len(all), local-len(devices))]...)
+		devices = append(devices, all[:min(len(all), needed-len(devices))]...)
 	}
 	var j *worker.Job
 	left := func() {}
@@ -227,13 +228,14 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			return nil, err
 		}
 	}
+	runner := local.New(j, devices...)
 	eng := compile.New(compile.Options{Config: cfg, Target: plan.Target{Cluster: cl, Passes: set, AsWritten: asWritten}, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
-		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, Job: j}, devices...)
+		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, Job: j}, runner)
 	backend := record.NewBackend(devices[0], eng, record.Options{
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: plan.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
-	eng.Owner = backend
-	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, job: j, left: left}
+	runner.Owner = backend
+	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, runner: runner, job: j, left: left}
 	backend.Owner = env
 	return env, nil
 }

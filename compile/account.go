@@ -11,15 +11,15 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/explain"
 	"github.com/easyparallel/epl/plan"
-	"github.com/easyparallel/epl/runtime"
 )
 
 // Predicted is what a step of the last training program needs on the devices of this worker, in the words of what they
 // are found to have needed: PeakBytes, Peak and Most.
-func (e *Engine) Predicted() []runtime.DeviceStats {
-	all := make([]runtime.DeviceStats, len(e.devices))
+func (e *Engine) Predicted() []exec.DeviceStats {
+	all := make([]exec.DeviceStats, len(e.opts.Cluster.LocalDevices()))
 	c := e.last(func(c *Compiled) bool { return c.Account != nil })
 	if c == nil {
 		return all
@@ -40,7 +40,7 @@ func (e *Engine) Predicted() []runtime.DeviceStats {
 		}
 		if place < len(c.Account.Places) {
 			x := c.Account.Places[place]
-			all[d] = runtime.DeviceStats{PeakBytes: x.Peak.Total(), Peak: x.Peak.Map(), Most: x.Most.Map()}
+			all[d] = exec.DeviceStats{PeakBytes: x.Peak.Total(), Peak: x.Peak.Map(), Most: x.Most.Map()}
 		}
 	}
 	return all

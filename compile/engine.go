@@ -1,6 +1,6 @@
-// Package compile connects the recorder, which GoMLX talks to, with plan and runtime.
+// Package compile connects the recorder, which GoMLX talks to, with plan and the runner.
 //
-// What goes in is a recorded program. What comes out is an executable of the runtime, and a [Compiled], for explain. In between compile has
+// What goes in is a recorded program. What comes out is an executable of the runner, and a [Compiled], for explain. In between compile has
 // the plan decided or a pinned one applied, lets all workers agree on it, and refuses a plan that does not fit into memory. A program
 // without gradients is planned again when its variables move. It may assume that recorded programs are verified.
 package compile
@@ -16,23 +16,20 @@ import (
 	"github.com/gomlx/compute"
 
 	"github.com/easyparallel/epl/config"
-	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/explain"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
-	"github.com/easyparallel/epl/runtime"
 	"github.com/easyparallel/epl/trace"
 	"github.com/easyparallel/epl/worker"
 )
 
 // Engine implements record.Engine on the devices of one worker.
 type Engine struct {
-	*runtime.Data
-	opts    Options
-	devices []compute.Backend
-	stats   *runtime.Stats
-	trace   timeline
+	exec.Runner
+	opts  Options
+	trace timeline
 
 	mu       sync.Mutex
 	steppers int         // training programs so far
@@ -73,20 +70,13 @@ func newCompiled(p *ir.Program, number int, cfg *config.Config) *Compiled {
 	return &Compiled{Program: explain.Program{Result: plan.Result{Recorded: p}, Number: number, Config: cfg}, source: p}
 }
 
-// New makes an engine that runs programs on devices, an inner backend each: those of the cluster's local worker.
-func New(opts Options, devices ...compute.Backend) *Engine {
-	e := &Engine{Data: runtime.NewData(devices...), opts: opts, devices: devices, stats: runtime.NewStats(len(devices)),
-		trace: timeline{file: opts.Trace, which: opts.TraceSteps}}
-	e.opts.Slicing, e.opts.Timeline = opts.Config.IO.Slicing, opts.Trace != ""
-	if len(devices) > 0 {
-		e.opts.Planner, _ = devices[0].(emit.Planner)
-	}
-	if j := opts.Job; j != nil {
-		e.Data.Job = j
-		if j.Worker > 0 {
-			e.trace.file = ofWorker(opts.Trace, j.Worker)
-			e.opts.Dump = "" // the first worker has the same programs
-		}
+// New makes an engine whose programs the runner runs, on the devices of the cluster's local worker.
+func New(opts Options, runner exec.Runner) *Engine {
+	e := &Engine{Runner: runner, opts: opts, trace: timeline{file: opts.Trace, which: opts.TraceSteps}}
+	e.opts.Slicing, e.opts.Timeline, e.opts.Planner = opts.Config.IO.Slicing, opts.Trace != "", runner.Planner()
+	if j := opts.Job; j != nil && j.Worker > 0 {
+		e.trace.file = ofWorker(opts.Trace, j.Worker)
+		e.opts.Dump = "" // the first worker has the same programs
 	}
 	return e
 }
@@ -114,27 +104,13 @@ func (e *Engine) Explain(w io.Writer) error {
 	return err
 }
 
-// Stats tells what the devices did since it was last asked.
-func (e *Engine) Stats() []runtime.DeviceStats {
-	all := e.stats.Take()
-	for i, d := range e.devices {
-		if x, ok := d.(interface{ Allocated() int64 }); ok {
-			all[i].Allocated = x.Allocated()
-		}
-	}
-	return all
-}
-
 // MicroBatches is how many micro-batches a model replica takes per training step.
 func (e *Engine) MicroBatches() int { return e.opts.Config.Pipeline.NumMicroBatch }
 
 // Finalize implements record.Engine.
 func (e *Engine) Finalize() {
-	e.Close()
+	e.Runner.Finalize()
 	e.trace.close(os.Stderr)
-	for _, d := range e.devices {
-		d.Finalize()
-	}
 }
 
 // Compile implements record.Engine.
@@ -163,7 +139,7 @@ func (e *Engine) Compile(p *ir.Program) (compute.Executable, error) {
 }
 
 // compile makes c's program run. Whatever comes of it, what it looked like on the way is dumped.
-func (e *Engine) compile(c *Compiled) (exec compute.Executable, err error) {
+func (e *Engine) compile(c *Compiled) (x compute.Executable, err error) {
 	d, err := newDump(e.opts, c)
 	if err != nil {
 		return nil, err
@@ -171,9 +147,9 @@ func (e *Engine) compile(c *Compiled) (exec compute.Executable, err error) {
 	d.add("recorded", "what GoMLX built", c.Recorded)
 	defer func() {
 		c.Err = err
-		if dumpErr := d.write(); dumpErr != nil && exec != nil {
-			exec.Finalize()
-			exec, err = nil, dumpErr
+		if dumpErr := d.write(); dumpErr != nil && x != nil {
+			x.Finalize()
+			x, err = nil, dumpErr
 		}
 	}()
 	if err := e.plan(c, d.add); err != nil {
@@ -195,14 +171,14 @@ func (e *Engine) compile(c *Compiled) (exec compute.Executable, err error) {
 	}
 	defer func() {
 		if err == nil && c.Recorded.IsTraining() {
-			exec = e.watched(accounted{exec, e.opts, c}, c)
+			x = e.watched(accounted{x, e.opts, c}, c)
 		}
 	}()
 	switch {
 	case c.Schedule == nil:
-		return e.onDevice(&c.Result, 0, e.noFeed(c))
+		return e.Whole(c.Final, e.onDevice(&c.Result, e.noFeed(c)))
 	case c.Together:
-		return &runtime.Signature{Program: c.source}, nil // what runs is made when it is called: see deal
+		return &exec.Signature{Program: c.source}, nil // what runs is made when it is called: see deal
 	}
 	o := e.forward(&c.Result)
 	if o.NoFeed = e.noFeed(c); c.Recorded.IsTraining() {
@@ -217,7 +193,7 @@ func (e *Engine) compile(c *Compiled) (exec compute.Executable, err error) {
 			}
 		}
 	}
-	return runtime.NewStepper(c.Final, c.Schedule, e.Data, e.stats, o)
+	return e.Steps(c.Final, c.Schedule, o)
 }
 
 // plan makes of a recorded program what runs, by a plan that is decided, or that is pinned. look sees the program on its way.

@@ -9,9 +9,9 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/plan"
-	"github.com/easyparallel/epl/runtime"
 	"github.com/easyparallel/epl/schedule"
 )
 
@@ -115,36 +115,21 @@ func (x *forward) deal(donate []bool) error {
 	if a == nil {
 		return nil
 	}
-	var halves []runtime.Halves
-	var span *runtime.Span
-	replicas := a.Forward.Replicas
-	if a.Forward.Together {
-		if span, err = runtime.NewSpan(a.Forward.Final, a.Forward.Schedule, replicas, e.Data, e.stats, e.forward(a.Forward)); err != nil {
-			return err
-		}
-		replicas = [][]int{{0}} // for the rest
+	h := exec.Halves{Name: c.source.Name, Whole: x.exec, Forward: a.Forward.Final, Schedule: a.Forward.Schedule, Replicas: a.Forward.Replicas, Together: a.Forward.Together,
+		ForwardArgs: a.ForwardArgs, RestArgs: a.RestArgs}
+	if h.Schedule != nil {
+		h.Step = e.forward(a.Forward)
+	} else {
+		h.Once = e.onDevice(a.Forward, "")
 	}
-	for _, devices := range replicas {
-		var h runtime.Halves
-		switch {
-		case span != nil:
-		case a.Forward.Schedule == nil:
-			h.Forward, err = e.onDevice(a.Forward, devices[0], "")
-		default:
-			s := *a.Forward.Schedule
-			s.Ranks = [][]int{devices}
-			h.Forward, err = runtime.NewStepper(a.Forward.Final, &s, e.Data, e.stats, e.forward(a.Forward))
-		}
-		if err == nil && a.Rest != nil {
-			h.Rest, err = e.onDevice(a.Rest, devices[0], "")
-		}
-		if err != nil {
-			return err
-		}
-		halves = append(halves, h)
+	if a.Rest != nil {
+		h.Rest, h.RestWhole = a.Rest.Final, e.onDevice(a.Rest, "")
 	}
-	x.exec = runtime.NewAhead(c.source.Name, x.exec, e.Data, halves, span, a.ForwardArgs, a.RestArgs)
-	return nil
+	made, err := e.Ahead(h)
+	if err == nil {
+		x.exec = made
+	}
+	return err
 }
 
 // Finalize implements compute.Executable.
@@ -171,9 +156,9 @@ func (x *forward) Execute(inputs []compute.Buffer, donate []bool, device compute
 		return nil, err
 	}
 	x.mu.RLock()
-	c, exec := x.c, x.exec
+	c, ready := x.c, x.exec
 	x.mu.RUnlock()
-	if a, ok := exec.(*runtime.Ahead); c.Together && !(ok && a.Computed(inputs)) {
+	if a, ok := ready.(exec.Ahead); c.Together && !(ok && a.Computed(inputs)) {
 		all, err := j.Meet(c.source.Name + " " + c.Final.Fingerprint())
 		if err != nil {
 			return nil, err
@@ -183,7 +168,7 @@ func (x *forward) Execute(inputs []compute.Buffer, donate []bool, device compute
 		}
 		defer j.Joint()()
 	}
-	if c.Together || runtime.Fed(inputs) {
+	if c.Together || x.e.Fed(inputs) {
 		if err := x.deal(donate); err != nil {
 			return nil, err
 		}
@@ -229,23 +214,16 @@ func (e *Engine) noFeed(c *Compiled) string {
 }
 
 // forward says how the schedule of a program without gradients is run.
-func (e *Engine) forward(r *plan.Result) runtime.StepOptions {
+func (e *Engine) forward(r *plan.Result) exec.StepOptions {
 	comm := e.opts.Config.Communication
-	return runtime.StepOptions{Communicators: comm.NumCommunicators, Timeout: comm.Timeout, Memory: e.opts.Config.Cluster.DeviceMemory,
+	return exec.StepOptions{Communicators: comm.NumCommunicators, Timeout: comm.Timeout, Memory: e.opts.Config.Cluster.DeviceMemory,
 		Plans: r.Listings, Forward: true, Alone: !r.Together}
 }
 
-// onDevice runs a program as a whole, on a device of this worker. noFeed is why it cannot take batches of env.Dataset; "": it can.
-func (e *Engine) onDevice(r *plan.Result, device int, noFeed string) (compute.Executable, error) {
-	o := runtime.OnceOptions{Device: device, Memory: e.opts.Config.Cluster.DeviceMemory, NoFeed: noFeed,
-		Profile: schedule.NewLedger(r.Final).Profile(emit.Whole(r.Final), r.Whole())}
-	if o.Memory > 0 && r.Account.Peak() > o.Memory && len(r.Final.Inputs) == 0 {
+// onDevice says how a program is run as a whole. noFeed is why it cannot take batches of env.Dataset; "": it can.
+func (e *Engine) onDevice(r *plan.Result, noFeed string) exec.WholeOptions {
+	limit := e.opts.Config.Cluster.DeviceMemory
+	return exec.WholeOptions{Memory: limit, NoFeed: noFeed, Profile: schedule.NewLedger(r.Final).Profile(emit.Whole(r.Final), r.Whole()),
 		// Variables get their first values in one program. Those of a model that is larger than a device come one by one.
-		return runtime.NewPiecewise(r.Final, e.Data, e.stats, o)
-	}
-	inner, err := emit.Program(e.devices[device], r.Final)
-	if err != nil {
-		return nil, err
-	}
-	return runtime.NewExecutable(r.Recorded.Name, e.Data, inner, e.stats, o), nil
+		Piecewise: limit > 0 && r.Account.Peak() > limit && len(r.Final.Inputs) == 0}
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/gomlx/compute"
 
 	"github.com/easyparallel/epl/record"
-	"github.com/easyparallel/epl/runtime"
 )
 
 // lookEvery is after how many steps EPL looks whether a loss scale skips them all: reading a value waits for the step.
@@ -46,7 +45,7 @@ func (x *watched) Execute(inputs []compute.Buffer, donate []bool, device compute
 		return outs, nil
 	}
 	skipped := []int32{0}
-	if ok, err := runtime.Peek(outs[x.output], skipped); !ok || err != nil {
+	if ok, err := x.e.Peek(outs[x.output], skipped); !ok || err != nil {
 		return outs, err
 	}
 	switch n := int(skipped[0]); {

@@ -8,16 +8,16 @@ import (
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/pkg/errors"
 
-	"github.com/easyparallel/epl/runtime"
+	"github.com/easyparallel/epl/exec/local"
 )
 
 // New wraps ds so that each batch it yields stands for all batches of a step on the devices of d. A program that is no
 // training step takes them one by one, and may begin with those that have been read.
-func New(ds train.Dataset, d *runtime.Data) train.Dataset { return &dataset{ds, d} }
+func New(ds train.Dataset, d *local.Runner) train.Dataset { return &dataset{ds, d} }
 
 type dataset struct {
 	train.Dataset
-	data *runtime.Data
+	data *local.Runner
 }
 
 // Iter implements train.Dataset.
@@ -50,8 +50,8 @@ type iteration struct {
 	*dataset
 	queue *queue
 	mu    sync.Mutex
-	ahead []*runtime.Feed // of the next batches, of which something may have been computed
-	last  *runtime.Feed   // that was returned
+	ahead []*local.Feed // of the next batches, of which something may have been computed
+	last  *local.Feed   // that was returned
 	// Where workers have data of their own:
 	begun  bool
 	head   *train.Batch // the next batch, if it was taken from the queue and waits for a step of its shapes
@@ -61,7 +61,7 @@ type iteration struct {
 
 // next returns the feed of the next step; nil at the end of the data. Where workers have data of their own, that is when
 // none has any left: those that have run out take part in the steps of the others.
-func (it *iteration) next() (feed *runtime.Feed, err error) {
+func (it *iteration) next() (feed *local.Feed, err error) {
 	it.mu.Lock()
 	defer it.mu.Unlock()
 	defer func() { it.last = feed }()
@@ -82,11 +82,11 @@ func (it *iteration) next() (feed *runtime.Feed, err error) {
 		}
 	}
 	if it.head != nil {
-		feed = runtime.NewFeed(*it.head, it.more, it.look)
+		feed = local.NewFeed(*it.head, it.more, it.look)
 	}
 	if it.sliced() {
 		job := it.data.Job
-		step, err := runtime.NextStep(job, runtime.Turn{Next: feed, Waited: it.waited, Spec: it.spec})
+		step, err := local.NextStep(job, local.Turn{Next: feed, Waited: it.waited, Spec: it.spec})
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +106,7 @@ func (it *iteration) next() (feed *runtime.Feed, err error) {
 func (it *iteration) sliced() bool { return it.data.Job != nil && it.data.Job.Sliced }
 
 // look returns the feeds of up to n batches that come next, of those that have been read.
-func (it *iteration) look(n int) []*runtime.Feed {
+func (it *iteration) look(n int) []*local.Feed {
 	if it.sliced() {
 		return nil // which is the next is agreed on
 	}
@@ -119,7 +119,7 @@ func (it *iteration) look(n int) []*runtime.Feed {
 		if !ok {
 			break
 		}
-		it.ahead = append(it.ahead, runtime.NewFeed(batch, it.more, it.look))
+		it.ahead = append(it.ahead, local.NewFeed(batch, it.more, it.look))
 	}
 	return slices.Clone(it.ahead[:min(n, len(it.ahead))])
 }

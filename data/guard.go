@@ -6,7 +6,7 @@ import (
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/pkg/errors"
 
-	"github.com/easyparallel/epl/runtime"
+	"github.com/easyparallel/epl/exec/local"
 )
 
 // Guard returns a dataset that says what is wrong with ds: its errors and panics name it, the worker and the batch, and what
@@ -88,7 +88,7 @@ func (g *guarded) check(b train.Batch) error {
 		switch {
 		case t == nil:
 			return errors.Errorf("%s %d is nil", what, index)
-		case runtime.IsFeed(t):
+		case local.IsFeed(t):
 			return errors.Errorf("%s %d comes from env.Dataset already, which would deal batches twice; wrap the dataset once, outermost", what, index)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/compile"
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/exec/local"
 	"github.com/easyparallel/epl/internal/equiv"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
@@ -41,9 +42,10 @@ func newBackend(t testing.TB, opts record.Options) (*record.Backend, *compile.En
 		t.Fatal(err)
 	}
 	inner := equiv.Plain()
-	eng := compile.New(compile.Options{Config: cfg, Target: plan.Target{Cluster: cl}}, inner)
+	runner := local.New(nil, inner)
+	eng := compile.New(compile.Options{Config: cfg, Target: plan.Target{Cluster: cl}}, runner)
 	b := record.NewBackend(inner, eng, opts)
-	eng.Owner = b
+	runner.Owner = b
 	t.Cleanup(b.Finalize)
 	return b, eng
 }

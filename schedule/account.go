@@ -51,7 +51,7 @@ type Traffic struct {
 // SmallBytes is how large a value may be that travels with others.
 const SmallBytes = 64 << 10
 
-// Account plays the lists of all places through with bytes, as the runtime's meter counts them. What is sent counts until
+// Account plays the lists of all places through with bytes, as the runner's meter counts them. What is sent counts until
 // its sender can know that it was taken: nobody says how fast other devices are. plans are what devices plan for each segment;
 // nil: they plan nothing.
 func (s *Program) Account(p *ir.Program, t Traffic, plans []*emit.Listing) *Account {

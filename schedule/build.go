@@ -7,7 +7,7 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/pkg/errors"
 
-	"github.com/easyparallel/epl/exec"
+	"github.com/easyparallel/epl/exec/lower"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/ir/analysis"
 )
@@ -70,7 +70,7 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 	}
 	b.frees()
 	for _, s := range b.s.Segments {
-		s.First = exec.Lower(s.Segment, nil)
+		s.First = lower.Lower(s.Segment, nil)
 	}
 	return b.s, b.s.Check()
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 
 	"github.com/easyparallel/epl/emit"
-	"github.com/easyparallel/epl/exec"
+	"github.com/easyparallel/epl/exec/lower"
 	"github.com/easyparallel/epl/ir"
 )
 
@@ -234,7 +234,7 @@ func (e *evaluation) local(op *ir.Op, j, k int) []tensor {
 			s.Inputs = append(s.Inputs, v)
 		}
 	})
-	l := exec.Lower(s, ir.Coordinates{0, j})
+	l := lower.Lower(s, ir.Coordinates{0, j})
 	values := map[*ir.Value]tensor{}
 	for i, v := range l.Inputs {
 		values[v] = e.at(s.Inputs[i], j, k)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/pkg/errors"
 
-	"github.com/easyparallel/epl/exec"
+	"github.com/easyparallel/epl/exec/lower"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/shard"
 )
@@ -134,7 +134,7 @@ func TestDevicesOfAMeshComputeTheirParts(t *testing.T) {
 		var terms []tensor
 		for j := range 2 {
 			at := ir.Coordinates{0, i, j}
-			s := exec.Lower(product, at)
+			s := lower.Lower(product, at)
 			values := map[*ir.Value]tensor{}
 			for n, v := range product.Inputs {
 				switch a := v.Op.Attrs.(type) {

@@ -1,0 +1,173 @@
+package local
+
+import (
+	"github.com/gomlx/compute"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/exec"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule"
+)
+
+// piecewise runs a program that is too large for one device, result by result. Results stay on the host, from where each
+// device gets its part: this is how models start that fit only into all devices together. Where devices share the host's
+// memory it runs on the host, and no device has to hold even one result; else it runs on the first device. It implements
+// compute.Executable.
+type piecewise struct {
+	*exec.Signature
+	program *ir.Program
+	runner  *Runner
+	onHost  bool
+	opts    exec.WholeOptions
+	pieces  []*ir.Segment
+	execs   []compute.Executable
+
+	profiles []*schedule.Profile
+}
+
+var _ compute.Executable = (*piecewise)(nil)
+
+// newPiecewise cuts a program that takes no data into a piece for each of its results.
+func newPiecewise(p *ir.Program, runner *Runner, opts exec.WholeOptions) (*piecewise, error) {
+	x := &piecewise{Signature: &exec.Signature{Program: p}, program: p, runner: runner, opts: opts}
+	if runner.devices[0].HasSharedBuffers() {
+		x.opts.Memory, x.onHost = 0, true
+	}
+	ledger := schedule.NewLedger(p)
+	computed := map[*ir.Op]int{}
+	for i, o := range p.Main.Outputs {
+		piece := ir.Cut(p.Main, "", func(op *ir.Op) bool { _, done := computed[op]; return !done }, []*ir.Value{o})
+		for _, op := range piece.Ops {
+			if !op.IsLeaf() {
+				computed[op] = i
+			}
+		}
+	}
+	for i, o := range p.Main.Outputs {
+		outs := []*ir.Value{o}
+		seen := map[*ir.Value]bool{o: true}
+		for _, op := range p.Main.Ops { // what later pieces need
+			if at, ok := computed[op]; ok && at > i {
+				op.Uses(func(v *ir.Value) {
+					if from, ok := computed[v.Op]; ok && from == i && !seen[v] {
+						seen[v] = true
+						outs = append(outs, v)
+					}
+				})
+			}
+		}
+		piece := ir.Cut(p.Main, p.Name, func(op *ir.Op) bool { at, ok := computed[op]; return ok && at == i }, outs)
+		e, err := emit.Segment(runner.devices[0], piece)
+		if err != nil {
+			return nil, err
+		}
+		x.pieces, x.execs = append(x.pieces, piece), append(x.execs, e)
+		x.profiles = append(x.profiles, ledger.Profile(piece, nil))
+	}
+	return x, nil
+}
+
+// Finalize implements compute.Executable.
+func (x *piecewise) Finalize() {
+	for _, e := range x.execs {
+		e.Finalize()
+	}
+}
+
+// Execute implements compute.Executable.
+func (x *piecewise) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
+	if err := x.runner.check(device); err != nil {
+		return nil, err
+	}
+	if err := x.Signature.Check(inputs, donate); err != nil {
+		return nil, err
+	}
+	values := map[*ir.Value]compute.Buffer{}
+	defer func() {
+		for _, b := range values {
+			_ = b.Finalize()
+		}
+	}()
+	given := map[*ir.Value]compute.Buffer{}
+	m := meter{limit: x.opts.Memory}
+	for i, v := range x.program.Main.Params {
+		b, ok := inputs[i].(*Buffer)
+		if !ok || b.runner != x.runner {
+			return nil, errors.Errorf("epl: program %q: input %d is a %T that does not belong to this backend", x.program.Name, i, inputs[i])
+		}
+		shard, err := b.shard(0)
+		if err != nil {
+			return nil, errors.WithMessagef(err, "program %q, input %d", x.program.Name, i)
+		}
+		given[v] = shard
+		if err := m.add(x.opts.Profile.Use(i), bytesOf(shard)); err != nil {
+			return nil, errors.WithMessagef(err, "program %q", x.program.Name)
+		}
+	}
+	results := make([]compute.Buffer, len(x.pieces))
+	for i, piece := range x.pieces {
+		if err := x.run(i, piece, given, values, &m, results); err != nil {
+			return nil, errors.WithMessagef(err, "program %q, result %d", x.program.Name, i)
+		}
+	}
+	for i, d := range donate {
+		if d {
+			if err := inputs[i].Finalize(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !x.onHost {
+		x.runner.stats.ran(0, m.books, nil)
+	}
+	return results, nil
+}
+
+// run computes one result, and what later ones need.
+func (x *piecewise) run(i int, piece *ir.Segment, given, values map[*ir.Value]compute.Buffer, m *meter, results []compute.Buffer) error {
+	var ins []compute.Buffer
+	for _, v := range piece.Inputs {
+		if b := given[v]; b != nil {
+			ins = append(ins, b)
+		} else {
+			ins = append(ins, values[v])
+		}
+	}
+	if err := m.during(x.profiles[i].Need(func(int) bool { return false })); err != nil {
+		return err
+	}
+	outs, err := x.execs[i].Execute(ins, nil, 0)
+	if err != nil {
+		return err
+	}
+	for j, v := range piece.Outputs[1:] {
+		values[v] = outs[1+j]
+		if err := m.add(schedule.ForTemporaries, v.Bytes()); err != nil {
+			return err
+		}
+	}
+	shape := x.program.Main.Outputs[i].Shape
+	flat, err := toHost(outs[0], shape)
+	if err != nil {
+		return err
+	}
+	results[i] = &Buffer{runner: x.runner, shape: shape, flat: flat}
+	if v := piece.Outputs[0]; !v.Op.IsLeaf() && needed(x.pieces[i+1:], v) {
+		values[v] = outs[0]
+		return m.add(schedule.ForTemporaries, v.Bytes())
+	}
+	return outs[0].Finalize()
+}
+
+// needed tells whether a piece reads a value.
+func needed(pieces []*ir.Segment, v *ir.Value) bool {
+	for _, p := range pieces {
+		for _, in := range p.Inputs {
+			if in == v {
+				return true
+			}
+		}
+	}
+	return false
+}

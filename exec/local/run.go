@@ -1,0 +1,492 @@
+package local
+
+import (
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule"
+	"github.com/easyparallel/epl/trace"
+)
+
+// held is a value on a device with what the meter knows of it, which it must not ask of a buffer that someone consumed.
+type held struct {
+	compute.Buffer
+	use      schedule.Use
+	bytes    int64
+	borrowed bool           // the caller's: not to be overwritten or freed
+	sends    []*comm.Handle // that read it
+	// arrival, if it is not nil, waits for a value that is on its way; op and what say how it comes, in a timeline.
+	arrival  func() (compute.Buffer, error)
+	op, what string
+}
+
+// arrive waits until the value is there.
+func (h *held) arrive() error {
+	if h.arrival == nil {
+		return nil
+	}
+	b, err := h.arrival()
+	if err != nil {
+		h.arrival = func() (compute.Buffer, error) { return nil, err } // it will never be there
+		return err
+	}
+	h.Buffer, h.arrival = b, nil
+	return nil
+}
+
+// sending tells whether somebody else still reads the value.
+func (h *held) sending() bool {
+	h.sends = slices.DeleteFunc(h.sends, (*comm.Handle).Over)
+	return len(h.sends) > 0
+}
+
+// run is one device in one step.
+type run struct {
+	*step
+	id    int // its rank
+	local int // its index among the worker's devices
+	seat
+	device  *device
+	values  map[schedule.Slot]*held
+	outbox  []*held        // what others still read, and nobody here needs
+	calls   []*comm.Handle // sends that are not known to be over
+	pending []*merging     // by bucket
+	// scattered are the buckets of which model replicas get parts, by bucket.
+	scattered []*scattering
+	// host is what is in the memory of the host: variables, and the new values of variables.
+	host  map[*ir.Value]*hostBuffer
+	meter *meter
+}
+
+func newRun(s *step, local int) *run {
+	id := s.first + local
+	r := &run{step: s, id: id, local: local, seat: s.seat(id), device: s.devices[local], values: map[schedule.Slot]*held{}, host: map[*ir.Value]*hostBuffer{},
+		pending: make([]*merging, len(s.schedule.Buckets)), scattered: make([]*scattering, len(s.schedule.Buckets)),
+		meter: &meter{device: id, limit: s.opts.Memory}}
+	return r
+}
+
+// list works through the device's instructions.
+func (r *run) list() (err error) {
+	if r.place < 0 {
+		return nil
+	}
+	at := schedule.Instr{}
+	defer func() {
+		if p := recover(); p != nil {
+			err = errors.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+		if err != nil && !isConsequence(err) {
+			err = errors.WithMessagef(err, "epl: device %d, %s", r.id, r.schedule.Text(at))
+		}
+	}()
+	if err := r.meter.addAll(r.schedule.Arena(r.profiles, r.place), 1); err != nil {
+		return err
+	}
+	for _, x := range r.schedule.Variables {
+		i := r.param[x.Param]
+		if shards := r.shards[i]; shards != nil && shards[r.local] != nil {
+			slot := schedule.Slot{Value: x.Param, Micro: schedule.Once}
+			if x.Host {
+				r.host[slot.Value] = shards[r.local].(*hostBuffer)
+				continue
+			}
+			if err := r.keep(slot, shards[r.local]); err != nil {
+				return err
+			}
+			r.values[slot].borrowed = !r.donated[i]
+		}
+	}
+	for _, at = range r.schedule.Places[r.place] {
+		if err := r.do(at); err != nil {
+			return err
+		}
+		r.remember(r.meter.books.Live)
+	}
+	for _, h := range r.values { // what a step leaves behind is all there
+		if err := r.arrive(h); err != nil {
+			return err
+		}
+	}
+	if err := r.deliver(); err != nil {
+		return err
+	}
+	if err := r.waitSends(); err != nil {
+		return err
+	}
+	return r.reap()
+}
+
+// waitSends waits until others have taken all that the device sent.
+func (r *run) waitSends() error {
+	if len(r.calls) == 0 {
+		return nil
+	}
+	start := time.Now()
+	for _, h := range r.calls {
+		if err := h.Wait(); err != nil {
+			return err
+		}
+	}
+	r.did(trace.Event{Kind: trace.Wait, Op: comm.Send.String(), Name: "all that was sent", Start: start})
+	return nil
+}
+
+func (r *run) do(in schedule.Instr) error {
+	if in.Micro != schedule.Once && !r.deal.exists(r.replica, in.Micro) && !(meets(r.schedule, in) && r.deal.any(in.Micro)) {
+		return r.freeAll(in) // what came for the micro-batch all the same: gathered weights, loaded variables
+	}
+	if err := r.reap(); err != nil {
+		return err
+	}
+	start := time.Now()
+	switch in.Kind {
+	case schedule.Run:
+		return r.segment(in)
+	case schedule.Accumulate:
+		return r.accumulate(in)
+	case schedule.Merge:
+		bucket := r.schedule.Buckets[in.Bucket]
+		begin := r.startMerge
+		if bucket.Parts {
+			begin = func(bucket int) error { return r.startParts(bucket, in.Micro) }
+		}
+		err := begin(in.Bucket)
+		r.did(trace.Event{Kind: trace.Launch, Op: r.opOf(bucket), Name: fmt.Sprintf("bucket %d", in.Bucket), Start: start})
+		return err
+	case schedule.Wait:
+		wait := r.waitMerge
+		switch parts := r.schedule.Buckets[in.Bucket].Parts; {
+		case parts && in.Micro == schedule.Once:
+			wait = r.joinParts
+		case parts:
+			wait = r.finishParts
+		}
+		err := wait(in.Bucket)
+		r.did(trace.Event{Kind: trace.Wait, Op: r.opOf(r.schedule.Buckets[in.Bucket]), Name: fmt.Sprintf("bucket %d", in.Bucket), Start: start})
+		if err != nil {
+			return err
+		}
+	case schedule.Feed:
+		if err := r.feedInput(in); err != nil {
+			return err
+		}
+	case schedule.Send:
+		if err := r.send(in); err != nil {
+			return err
+		}
+	case schedule.Receive:
+		if err := r.receive(in); err != nil {
+			return err
+		}
+	case schedule.Exchange:
+		if err := r.exchange(in); err != nil {
+			return err
+		}
+	case schedule.Load:
+		if err := r.load(in.Value); err != nil {
+			return err
+		}
+	case schedule.Store:
+		if err := r.store(in.Value); err != nil {
+			return err
+		}
+	default:
+		return errors.Errorf("unknown instruction %s", in.Kind)
+	}
+	return r.freeAll(in)
+}
+
+// meets tells whether an instruction of a micro-batch is done with other model replicas: even by one that has no such
+// micro-batch in the step.
+func meets(p *schedule.Program, in schedule.Instr) bool {
+	switch in.Kind {
+	case schedule.Merge, schedule.Wait:
+		return p.Buckets[in.Bucket].Parts
+	case schedule.Exchange:
+		axis, _ := in.Op.Change()
+		return axis == ir.Replicas
+	}
+	return false
+}
+
+// segment runs a piece of the program.
+func (r *run) segment(in schedule.Instr) error {
+	s := r.schedule.Segments[in.Segment]
+	ins, donate := make([]compute.Buffer, len(s.Inputs)), make([]bool, len(s.Inputs))
+	for i, v := range s.Inputs {
+		var err error
+		if ins[i], donate[i], err = r.input(v, in); err != nil {
+			return err
+		}
+	}
+	need := r.profiles[in.Segment].Need(func(i int) bool { return donate[i] })
+	r.remember(r.meter.books.Live.Plus(need.Peak))
+	if err := r.meter.during(need); err != nil {
+		return err
+	}
+	start := time.Now()
+	outs, err := r.execute(r.device.segments[in.Segment], ins, donate)
+	r.ran(trace.Task{Kind: string(s.Kind), Stage: s.Stage, Micro: in.Micro}, r.schedule.Text(in), start)
+	if err != nil {
+		return err
+	}
+	for i, v := range s.Inputs {
+		if donate[i] {
+			r.forget(r.slot(v, in.Micro))
+		}
+	}
+	for i, v := range s.Outputs {
+		if err := r.keep(schedule.Slot{Value: v, Micro: in.Micro}, outs[i]); err != nil {
+			return err
+		}
+	}
+	return r.freeAll(in)
+}
+
+// input finds an input of a segment; owned tells whether the segment may consume it.
+func (r *run) input(v *ir.Value, in schedule.Instr) (b compute.Buffer, owned bool, err error) {
+	switch v.Op.Attrs.(type) {
+	case *ir.Instance:
+		b, err = scalar(r.device.backend, []uint64{uint64(r.instance(r.replica, in.Micro))}, dtypes.Uint64)
+		return b, true, err
+	case *ir.Position:
+		at := r.at().At(v.Op.Attrs.(*ir.Position).Axis)
+		b, err = scalar(r.device.backend, []int32{int32(at)}, dtypes.Int32)
+		return b, true, err
+	case *ir.InstanceCount:
+		b, err = scalar(r.device.backend, []float32{float32(r.deal.total())}, dtypes.Float32)
+		return b, true, err
+	}
+	at := r.slot(v, in.Micro)
+	h, err := r.value(at)
+	if err != nil {
+		return nil, false, err
+	}
+	return h.Buffer, slices.Contains(in.Frees, at) && !h.borrowed && !h.sending(), nil
+}
+
+// value finds a value, and waits for it.
+func (r *run) value(at schedule.Slot) (*held, error) {
+	h := r.values[at]
+	if h == nil {
+		return nil, errors.Errorf("%s is not there", at.Value)
+	}
+	return h, r.arrive(h)
+}
+
+// view finds a value, and its elements on the host: its own memory, if they are shared.
+func (r *run) view(v *ir.Value, micro int) (h *held, flat any, shared bool, err error) {
+	if h, err = r.value(r.slot(v, micro)); err != nil {
+		return nil, nil, false, err
+	}
+	flat, shared, err = hostView(r.device.backend, h.Buffer, v.LocalShape(r.at()))
+	return h, flat, shared, err
+}
+
+// slot is where a value is kept: variables are there once.
+func (r *run) slot(v *ir.Value, micro int) schedule.Slot {
+	if _, isParam := r.param[v]; isParam && !r.isInput[v] {
+		micro = schedule.Once
+	}
+	return schedule.Slot{Value: v, Micro: micro}
+}
+
+// feedInput gets an input of the instance: from the batches of this worker, or from the worker that feeds the model replica.
+func (r *run) feedInput(in schedule.Instr) error {
+	plain := r.plain[in.Value]
+	if plain == nil && r.feeder(r.replica) != r.workerOf(r.id) {
+		return r.receive(in)
+	}
+	start := time.Now()
+	if plain != nil {
+		flat, err := toHost(plain, in.Value.Shape)
+		if err != nil {
+			return err
+		}
+		b, err := r.device.backend.BufferFromFlatData(0, flat, in.Value.Shape)
+		if err != nil {
+			return err
+		}
+		r.did(trace.Event{Kind: trace.Data, Name: in.Value.String(), Start: start, Bytes: bytesOf(b)})
+		return r.keep(schedule.Slot{Value: in.Value, Micro: in.Micro}, b)
+	}
+	index := r.tensor[in.Value]
+	_, number := r.deal.batch(r.replica, in.Micro)
+	b, err := r.feed.upload(r.runner, r.local, r.batches[number], index)
+	if err != nil {
+		return err
+	}
+	r.did(trace.Event{Kind: trace.Data, Name: fmt.Sprintf("input %d", index), Start: start, Bytes: bytesOf(b)})
+	return r.keep(schedule.Slot{Value: in.Value, Micro: in.Micro}, b)
+}
+
+func (r *run) keep(at schedule.Slot, b compute.Buffer) error {
+	if err := r.free(at); err != nil { // what does not differ between instances may be computed again
+		return err
+	}
+	h := &held{Buffer: b, use: r.ledger.Use(at.Value), bytes: bytesOf(b)}
+	r.values[at] = h
+	return r.meter.add(h.use, h.bytes)
+}
+
+// forget takes a value off the books: someone else has it now.
+func (r *run) forget(at schedule.Slot) {
+	if b, ok := r.values[at]; ok {
+		_ = r.meter.add(b.use, -b.bytes)
+		delete(r.values, at)
+	}
+}
+
+// take takes a value off the books to overwrite it. What others still read is copied.
+func (r *run) take(at schedule.Slot) (compute.Buffer, bool, error) {
+	h, ok := r.values[at]
+	if !ok {
+		return nil, false, nil
+	}
+	if err := r.arrive(h); err != nil {
+		return nil, false, err
+	}
+	if !h.sending() {
+		r.forget(at)
+		return h.Buffer, true, nil
+	}
+	flat, err := toHost(h, at.Value.LocalShape(r.at()))
+	if err != nil {
+		return nil, false, err
+	}
+	delete(r.values, at)
+	r.outbox = append(r.outbox, h)
+	b, err := r.device.backend.BufferFromFlatData(0, flat, at.Value.LocalShape(r.at()))
+	return b, true, err
+}
+
+// freeAll lets go of what nobody needs after an instruction.
+func (r *run) freeAll(in schedule.Instr) error {
+	for _, at := range in.Frees {
+		if err := r.free(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) free(at schedule.Slot) error {
+	h, ok := r.values[at]
+	if !ok || h.borrowed {
+		return nil
+	}
+	if err := r.arrive(h); err != nil {
+		r.forget(at)
+		return err
+	}
+	if h.sending() {
+		delete(r.values, at)
+		r.outbox = append(r.outbox, h)
+		return nil
+	}
+	r.forget(at)
+	return h.Finalize()
+}
+
+// reap lets go of what others have read by now.
+func (r *run) reap() error {
+	for i := 0; i < len(r.outbox); {
+		h := r.outbox[i]
+		if h.sending() {
+			i++
+			continue
+		}
+		r.outbox = slices.Delete(r.outbox, i, i+1)
+		_ = r.meter.add(h.use, -h.bytes)
+		if err := h.Finalize(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// accumulate adds the values of a micro-batch to those of the micro-batches before.
+func (r *run) accumulate(in schedule.Instr) error {
+	bucket := r.schedule.Buckets[in.Bucket]
+	if !bucket.How.Adds() {
+		return nil // all are kept, until they are merged
+	}
+	values, _ := bucket.Values()
+	if _, begun := r.values[schedule.Slot{Value: values[0], Micro: schedule.Once}]; !begun {
+		for _, v := range values {
+			b, _, err := r.take(schedule.Slot{Value: v, Micro: in.Micro})
+			if err != nil {
+				return err
+			}
+			if err := r.keep(schedule.Slot{Value: v, Micro: schedule.Once}, b); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var ins []compute.Buffer
+	for _, v := range values {
+		sum := r.values[schedule.Slot{Value: v, Micro: schedule.Once}]
+		next, _, err := r.take(schedule.Slot{Value: v, Micro: in.Micro})
+		if err != nil {
+			return err
+		}
+		ins = append(ins, sum.Buffer, next)
+	}
+	donate := slices.Repeat([]bool{true}, len(ins))
+	start := time.Now()
+	outs, err := r.device.adders[in.Bucket].Execute(ins, donate, 0)
+	r.ran(trace.Task{Kind: trace.Accumulate, Stage: r.schedule.Segments[bucket.After].Stage, Micro: in.Micro}, r.schedule.Text(in), start)
+	if err != nil {
+		return err
+	}
+	for i, v := range values {
+		r.forget(schedule.Slot{Value: v, Micro: schedule.Once})
+		if err := r.keep(schedule.Slot{Value: v, Micro: schedule.Once}, outs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// give hands an output over.
+func (r *run) give(v *ir.Value) (compute.Buffer, error) {
+	at := schedule.Slot{Value: v, Micro: schedule.Once}
+	h, ok := r.values[at]
+	if !ok {
+		return nil, errors.Errorf("device %d did not compute it", r.id)
+	}
+	if err := r.arrive(h); err != nil {
+		return nil, err
+	}
+	r.forget(at)
+	return h.Buffer, nil
+}
+
+// letGo frees what the step left behind: values, and donated variables that nothing consumed. Sends are over, or failed.
+func (r *run) letGo() {
+	for _, h := range r.calls {
+		_ = h.Wait()
+	}
+	_ = r.reap()
+	for at := range r.values {
+		_ = r.free(at)
+	}
+}
+
+func bytesOf(b compute.Buffer) int64 {
+	s, err := b.Shape()
+	if err != nil {
+		return 0
+	}
+	return s.ByteSize()
+}

@@ -1,0 +1,121 @@
+package local
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gomlx/compute"
+
+	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule"
+	"github.com/easyparallel/epl/trace"
+)
+
+// A device of which a timeline is made tells it what it does itself, one thing after the other, in lane 0. What goes on beside
+// is in lanes of its own: that of its communicator, and these.
+func (r *run) sendLane() int     { return 1 + r.opts.Communicators }
+func (r *run) hostLane() int     { return 2 + r.opts.Communicators }
+func (r *run) exchangeLane() int { return 3 + r.opts.Communicators }
+func (r *run) kernelLane() int   { return 4 + r.opts.Communicators }
+
+// execute runs a segment. If a timeline is made, and the device can tell, the steps of the segment are in it.
+func (r *run) execute(x compute.Executable, ins []compute.Buffer, donate []bool) ([]compute.Buffer, error) {
+	w, ok := x.(emit.Watched)
+	if r.trace == nil || !ok {
+		return x.Execute(ins, donate, 0)
+	}
+	return w.ExecuteWatched(ins, donate, 0, func(s emit.Step, start, end time.Time) {
+		r.trace.Add(trace.Event{Device: r.id, Lane: r.kernelLane(), Kind: trace.Kernel, Op: s.Kind, Name: s.String(), Start: start, End: end,
+			Bytes: s.Read + s.Written, Flops: s.Flops})
+	})
+}
+
+// did notes what the device itself did, until now.
+func (r *run) did(e trace.Event) {
+	e.Device = r.id
+	r.trace.Add(e)
+}
+
+// ran notes a task, until now.
+func (r *run) ran(task trace.Task, name string, start time.Time) {
+	task.Replica = r.replica
+	r.did(trace.Event{Kind: trace.Run, Name: name, Task: task, Start: start})
+}
+
+// communicates notes communication that began at a time and is over when all calls are. It does not wait for that.
+func (r *run) communicates(lane int, op, name string, start time.Time, bytes int64, calls ...*comm.Handle) {
+	if r.trace == nil || op == "" {
+		return
+	}
+	r.drawn.Go(func() {
+		for _, h := range calls {
+			_ = h.Wait()
+		}
+		r.communicated(lane, op, name, start, bytes)
+	})
+}
+
+// communicated notes communication that is over.
+func (r *run) communicated(lane int, op, name string, start time.Time, bytes int64) {
+	r.trace.Add(trace.Event{Device: r.id, Lane: lane, Kind: trace.Communicate, Op: op, Name: name, Start: start, Bytes: bytes})
+}
+
+// arrive waits until a value is there, if it is on its way.
+func (r *run) arrive(h *held) error {
+	if h.arrival == nil {
+		return nil
+	}
+	start := time.Now()
+	err := h.arrive()
+	r.did(trace.Event{Kind: trace.Wait, Op: h.op, Name: h.what, Start: start})
+	return err
+}
+
+// remember notes what lives on the device from now on.
+func (r *run) remember(live schedule.Bytes) {
+	if r.trace == nil {
+		return
+	}
+	bytes := map[string]int64{}
+	for _, u := range schedule.Uses() {
+		bytes[u.String()] = live[u]
+	}
+	r.trace.AddMemory(trace.Memory{Device: r.id, Bytes: bytes})
+}
+
+// flow names a value on its way, by its transfer, or what else tags it.
+func (r *run) flow(tag, micro, from, to int) string {
+	return fmt.Sprintf("%d/%d/%d/%d/%d", r.replica, tag, micro, from, to)
+}
+
+// opOf is how a bucket is merged; nothing if no other device takes part.
+func (r *run) opOf(b schedule.Bucket) string {
+	switch {
+	case b.How == ir.Check || len(r.schedule.Ranks) == 1 && !b.Terms:
+		return ""
+	case b.Parts:
+		return comm.ReduceScatter.String()
+	case b.How.Adds():
+		return comm.AllReduce.String()
+	case b.How == ir.First:
+		return comm.Broadcast.String()
+	}
+	return comm.AllGather.String()
+}
+
+// travels is how many bytes of a bucket that is.
+func (r *run) travels(b schedule.Bucket) (n int64) {
+	for _, m := range b.Merges {
+		size := m.Inputs[0].Bytes()
+		if !b.How.Adds() {
+			size = max(size, m.Outputs[0].Bytes())
+		}
+		n += size
+	}
+	if r.traffic.Half && b.How.Adds() && b.Merges[0].Phase == ir.Backward {
+		n /= 2
+	}
+	return n
+}

@@ -1,0 +1,152 @@
+// Package exec says what runs a plan: a [Runner], for the devices of one worker.
+//
+// What goes in is a program as passes left it, with its schedule if it has one, and the devices. What comes out are executables for GoMLX,
+// and counts of what the devices did. exec/lower makes of an SPMD program what one device runs; exec/local is the runner for devices
+// that run segments one at a time and communicate through the host. [Devices] gives the devices of a backend as values.
+//
+// A runner may assume that schedules are checked, and that all workers run the same plan.
+package exec
+
+import (
+	"time"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule"
+	"github.com/easyparallel/epl/trace"
+)
+
+// Runner runs programs on the devices of one worker, and keeps their data there. Buffers are what GoMLX holds for tensors.
+type Runner interface {
+	compute.DataInterface
+
+	// Whole makes a program run as a whole, on one device.
+	Whole(p *ir.Program, o WholeOptions) (compute.Executable, error)
+	// Steps makes a schedule run: the lists of the groups that have devices of this worker.
+	Steps(p *ir.Program, s *schedule.Program, o StepOptions) (compute.Executable, error)
+	// Ahead makes a program without gradients run on several model replicas, a batch on each.
+	Ahead(h Halves) (Ahead, error)
+
+	// Fed tells whether a program is called with a batch of env.Dataset.
+	Fed(inputs []compute.Buffer) bool
+	// Peek reads what this worker has of a value on one of its devices, without asking others; ok is false if it has none.
+	Peek(from compute.Buffer, flat any) (ok bool, err error)
+	// Planner tells what devices make of segments; nil if they do not tell.
+	Planner() emit.Planner
+	// Notice logs a sentence, unless one of its kind was said before. Where all workers have the same to say, the first one does.
+	Notice(kind, sentence string, all bool)
+	// Stats tells what the devices did since it was last asked.
+	Stats() []DeviceStats
+	// Finalize ends it, and frees its devices. Closed is an error from then on.
+	Finalize()
+	Closed() error
+}
+
+// Ahead is an executable whose workers may have computed several batches at once.
+type Ahead interface {
+	compute.Executable
+	// Computed tells whether what takes all workers is done for a call.
+	Computed(inputs []compute.Buffer) bool
+}
+
+// WholeOptions say how a program is run as a whole.
+type WholeOptions struct {
+	Device int   // which of the worker's devices
+	Memory int64 // bytes the device has; 0: not limited
+	// Profile is what the program needs of memory; nil: nobody counts.
+	Profile *schedule.Profile
+	// NoFeed is why the program cannot take batches of env.Dataset; "": it can, one at a time.
+	NoFeed string
+	// Piecewise: it is larger than the device. Its results are computed one after the other, and stay on the host.
+	Piecewise bool
+}
+
+// StepOptions say how a schedule is run.
+type StepOptions struct {
+	Communicators int             // buckets that are merged at the same time
+	Timeout       time.Duration   // how long a device may wait for another
+	FP16Scale     float64         // gradients travel as float16, scaled by this; 0: they travel as they are
+	Memory        int64           // bytes a device has; 0: not limited
+	Plans         []*emit.Listing // what devices plan of memory for each segment; nil: nothing
+	// Trace is asked before every step who collects its events; nil: nobody. Traced gets them after the step.
+	Trace  func(program string) *trace.Step
+	Traced func(*trace.Step) error
+	// Stepped is told how many samples this worker's devices took in a step; nil: nobody cares.
+	Stepped func(samples int64)
+	// Number is that of the training program, the same on all workers.
+	Number int
+	// Forward: the program has no gradients, and reads variables that others have. A step is one batch, and who asks for a result looks
+	// for it on the worker that has it.
+	Forward bool
+	// Alone: this worker runs the program by itself, on some of its devices. Ranks of the schedule are their indices.
+	Alone bool
+	// NoFeed is why the program cannot take batches of env.Dataset; "": it can.
+	NoFeed string
+}
+
+// Halves are a program without gradients in two: Forward depends on no variable that it updates, Rest first takes the results of
+// Forward. It is nil if these are all.
+type Halves struct {
+	Name          string
+	Whole         compute.Executable // of the program, for what is no batch of env.Dataset
+	Forward, Rest *ir.Program
+	Schedule      *schedule.Program // of Forward on one model replica; nil: it runs as a whole
+	Replicas      [][]int           // devices of model replicas: their ranks, if workers run it Together
+	Together      bool
+	// ForwardArgs and RestArgs are the parameters of the halves, by their index in the program, without those that one half gives the other.
+	ForwardArgs, RestArgs []int
+	// How they are run: Once is for one that runs as a whole.
+	Step      StepOptions
+	Once      WholeOptions
+	RestWhole WholeOptions
+}
+
+// DeviceStats is what one device did.
+type DeviceStats struct {
+	Runs      int              // programs, or steps of one
+	PeakBytes int64            // most bytes that lived on it at once
+	Peak      map[string]int64 // the same by what they were for: "weights", "activations", …
+	Most      map[string]int64 // the most bytes of each, whenever that was
+	Sent      map[string]int64 // bytes by "all-reduce", "all-gather", …
+	// Allocated is the most bytes that the device had for tensors, by its own count; 0: it does not tell.
+	Allocated int64
+}
+
+// Signature is what a program takes and gives. It implements compute.Executable, but does not run.
+type Signature struct{ Program *ir.Program }
+
+// Finalize implements compute.Executable.
+func (x *Signature) Finalize() {}
+
+// Execute implements compute.Executable.
+func (x *Signature) Execute([]compute.Buffer, []bool, compute.DeviceNum) ([]compute.Buffer, error) {
+	return nil, errors.Errorf("epl: internal error: program %q is not compiled", x.Program.Name)
+}
+
+// Inputs implements compute.Executable.
+func (x *Signature) Inputs() (names []string, s []shapes.Shape) {
+	for _, v := range x.Program.Main.Params {
+		names, s = append(names, v.Op.Attrs.(*ir.Parameter).Name), append(s, v.Shape)
+	}
+	return names, s
+}
+
+// Outputs implements compute.Executable.
+func (x *Signature) Outputs() (s []shapes.Shape) {
+	for _, v := range x.Program.Main.Outputs {
+		s = append(s, v.Shape)
+	}
+	return s
+}
+
+// Check refuses a call with another number of inputs than the program has.
+func (x *Signature) Check(inputs []compute.Buffer, donate []bool) error {
+	if n := len(x.Program.Main.Params); len(inputs) != n || len(donate) != 0 && len(donate) != n {
+		return errors.Errorf("epl: program %q takes %d inputs, not %d (donation given for %d)", x.Program.Name, n, len(inputs), len(donate))
+	}
+	return nil
+}
