@@ -52,8 +52,8 @@ func (m *Memory) FromHostAsync(data []byte, t Type, dims ...int64) (*Buffer, *Ev
 }
 
 func (m *Memory) fromHost(data []byte, t Type, dims []int64, semantics int32) (*Buffer, *Event, error) {
-	c := m.device.client
-	if err := c.enter(); err != nil {
+	c, err := m.enter()
+	if err != nil {
 		return nil, nil, err
 	}
 	defer c.leave()
@@ -81,8 +81,8 @@ func (m *Memory) fromHost(data []byte, t Type, dims []int64, semantics int32) (*
 
 // Uninitialized makes a buffer with any content.
 func (m *Memory) Uninitialized(t Type, dims ...int64) (*Buffer, error) {
-	c := m.device.client
-	if err := c.enter(); err != nil {
+	c, err := m.enter()
+	if err != nil {
 		return nil, err
 	}
 	defer c.leave()
@@ -252,7 +252,7 @@ func rowByRow(pin *runtime.Pinner, rank int) unsafe.Pointer {
 
 // CopyToMemory starts a copy to another memory, of the same device or of another one.
 func (b *Buffer) CopyToMemory(m *Memory) (*Buffer, error) {
-	if m.device.client != b.client {
+	if m == nil || m.device.client != b.client {
 		return nil, errOtherClient
 	}
 	ptr, err := b.acquire()

@@ -53,7 +53,7 @@ func (b *Buffer) Send(to *Device, key int64) (*Event, error) {
 	a.SetSize()
 	failed, _, _ := purego.SyscallN(send, uintptr(unsafe.Pointer(a)))
 	runtime.KeepAlive(a)
-	if err := b.client.plugin.takeError(failed, "PJRT_Transfers_CrossHostSendBuffers"); err != nil {
+	if err := b.client.plugin.takeError(failed, "PJRT_Transfers_PJRT_Client_CrossHostSendBuffers"); err != nil {
 		return nil, err
 	}
 	return newEvent(b.client, events[0], "sending a buffer"), nil
@@ -83,7 +83,7 @@ func (d *Device) Receive(from *Device, key int64, t Type, dims ...int64) (*Buffe
 	a.SetSize()
 	failed, _, _ := purego.SyscallN(receive, uintptr(unsafe.Pointer(a)))
 	runtime.KeepAlive(a)
-	if err := c.plugin.takeError(failed, "PJRT_Transfers_CrossHostReceiveBuffers"); err != nil {
+	if err := c.plugin.takeError(failed, "PJRT_Transfers_PJRT_Client_CrossHostReceiveBuffers"); err != nil {
 		return nil, err
 	}
 	return newBuffer(c, buffers[0]), nil

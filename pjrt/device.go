@@ -1,6 +1,8 @@
 package pjrt
 
 import (
+	"github.com/pkg/errors"
+
 	"github.com/easyparallel/epl/pjrt/internal/capi"
 )
 
@@ -67,14 +69,24 @@ func newDevice(c *Client, ptr uintptr) (*Device, error) {
 	return d, nil
 }
 
-// Memory returns the memory of a kind that the device uses, or nil.
-func (d *Device) Memory(kind string) *Memory {
+// Memory returns the memory of a kind that the device uses.
+func (d *Device) Memory(kind string) (*Memory, error) {
+	var kinds []string
 	for _, m := range d.Memories {
 		if m.Kind == kind {
-			return m
+			return m, nil
 		}
+		kinds = append(kinds, m.Kind)
 	}
-	return nil
+	return nil, errors.Errorf("pjrt: device %d has no memory of kind %q; its memories are %q", d.ID, kind, kinds)
+}
+
+// enter begins a call that puts something into the memory, and returns its client.
+func (m *Memory) enter() (*Client, error) {
+	if m == nil {
+		return nil, errors.New("pjrt: there is no memory: devices of other processes have none here")
+	}
+	return m.device.client, m.device.client.enter()
 }
 
 // MemoryStats are the counters of a device's allocator, in bytes. A counter is -1 if the plugin does not have it.

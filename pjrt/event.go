@@ -65,7 +65,14 @@ func (e *Event) Wait(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if ctx.Done() == nil {
+	direct := ctx.Done() == nil
+	if !direct {
+		if direct, err = e.Ready(); err != nil {
+			e.release()
+			return err
+		}
+	}
+	if direct {
 		defer e.release()
 		return e.await(ptr)
 	}

@@ -105,7 +105,15 @@ func group(t *testing.T, processes int, env ...string) {
 	if err := server.Register(&Stores{newStore()}); err != nil {
 		t.Fatal(err)
 	}
-	go server.Accept(listener)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go server.ServeConn(conn)
+		}
+	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var all sync.WaitGroup

@@ -136,6 +136,8 @@ func TestOneClientOverSeveralProcesses(t *testing.T) {
 		}
 		if far := c.Devices()[(2*i+2)%6]; far.Addressable || far.DefaultMemory != nil || far.LocalID != -1 {
 			t.Errorf("%+v", far)
+		} else if _, err := far.DefaultMemory.FromHost(floats(1), pjrt.F32); err == nil || !strings.Contains(err.Error(), "other processes") {
+			t.Error(err)
 		}
 	}
 

@@ -54,6 +54,11 @@ func closing(t testing.TB, objects ...interface{ Close() error }) {
 	}
 }
 
+func pinnedMemory(t testing.TB, d *pjrt.Device) *pjrt.Memory {
+	t.Helper()
+	return must[*pjrt.Memory](t)(d.Memory("pinned_host"))
+}
+
 // read returns the elements of a buffer.
 func read(t testing.TB, b *pjrt.Buffer) []float32 {
 	t.Helper()
@@ -190,7 +195,7 @@ func TestCopiesBetweenMemoriesAndDevices(t *testing.T) {
 	if err := pjrt.Finish(t.Context(), done); err != nil {
 		t.Error(err)
 	}
-	host := must[*pjrt.Buffer](t)(b.CopyToMemory(first.Memory("pinned_host")))
+	host := must[*pjrt.Buffer](t)(b.CopyToMemory(pinnedMemory(t, first)))
 	far := must[*pjrt.Buffer](t)(host.CopyToDevice(second))
 	if got := read(t, far); !slices.Equal(got, []float32{1, 2, 3, 4, 5, 6}) {
 		t.Error(got)
@@ -202,7 +207,7 @@ func TestCopiesBetweenMemoriesAndDevices(t *testing.T) {
 	if err := ready.Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
-	any := must[*pjrt.Buffer](t)(second.Memory("pinned_host").Uninitialized(pjrt.BF16, 4))
+	any := must[*pjrt.Buffer](t)(pinnedMemory(t, second).Uninitialized(pjrt.BF16, 4))
 	if got := must[pjrt.Type](t)(any.Type()); got != pjrt.BF16 || got.String() != "BF16" {
 		t.Error(got)
 	}
@@ -212,8 +217,8 @@ func TestCopiesBetweenMemoriesAndDevices(t *testing.T) {
 	if stats := must[pjrt.MemoryStats](t)(second.MemoryStats()); stats.InUse != 24 || stats.Limit != 1<<30 || stats.PeakInUse != -1 {
 		t.Errorf("%+v", stats)
 	}
-	if first.Memory("paper") != nil {
-		t.Error("there is no memory of paper")
+	if _, err := first.Memory("paper"); err == nil || !strings.Contains(err.Error(), `device 0 has no memory of kind "paper"; its memories are ["device" "pinned_host"]`) {
+		t.Error(err)
 	}
 	empty := must[*pjrt.Buffer](t)(first.DefaultMemory.FromHost(nil, pjrt.F32, 0))
 	if got := read(t, empty); len(got) != 0 {
@@ -415,7 +420,7 @@ func TestErrorsOfEveryFunctionAreReturned(t *testing.T) {
 				}
 				for _, make := range []func() (*pjrt.Buffer, error){
 					func() (*pjrt.Buffer, error) { return b.CopyToDevice(second) },
-					func() (*pjrt.Buffer, error) { return b.CopyToMemory(first.Memory("pinned_host")) },
+					func() (*pjrt.Buffer, error) { return b.CopyToMemory(pinnedMemory(t, first)) },
 					func() (*pjrt.Buffer, error) { return first.DefaultMemory.Uninitialized(pjrt.F32, 2) },
 					func() (*pjrt.Buffer, error) { return second.Receive(first, 7, pjrt.F32, 3) },
 				} {

@@ -410,9 +410,9 @@ func underCollection(t *testing.T, client *pjrt.Client) {
 // hostMemory copies to pinned memory and back, and computes from there.
 func hostMemory(t *testing.T, client *pjrt.Client) {
 	device := client.AddressableDevices()[0]
-	pinned := device.Memory("pinned_host")
-	if pinned == nil {
-		t.Skip("the device has no pinned memory of the host")
+	pinned, err := device.Memory("pinned_host")
+	if err != nil {
+		t.Skip(err)
 	}
 	data := make([]float32, 64*64)
 	for i := range data {

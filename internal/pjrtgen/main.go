@@ -1,8 +1,8 @@
 // Command pjrtgen writes pjrt/internal/capi from the header of the PJRT C API: a Go struct for every C struct, the enums,
 // and the position of every function in the plugin's table.
 //
-// The header is the one that go-xla ships at the version below; the go command downloads it. With -layout it also asks a C
-// compiler for the sizes and offsets of all structs, which a test of capi compares with Go's.
+// The header is the one that go-xla ships at the version below; the go command downloads it. A C compiler, if there is one, says
+// the sizes and offsets of all structs, which a test of capi compares with Go's.
 //
 // Run it by "go generate ./pjrt/..." in the module's root.
 package main
@@ -33,7 +33,6 @@ const (
 func main() {
 	log.SetFlags(0)
 	dir := flag.String("dir", ".", "the directory of package capi")
-	layout := flag.Bool("layout", false, "write testdata/layout.txt, too; needs a C compiler")
 	flag.Parse()
 	path, err := header()
 	if err != nil {
@@ -54,14 +53,16 @@ func main() {
 	if err := os.WriteFile(filepath.Join(*dir, "gen_api.go"), src, 0o644); err != nil {
 		log.Fatal(err)
 	}
-	if *layout {
-		out, err := api.cLayout(path)
-		if err != nil {
-			log.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(*dir, "testdata", "layout.txt"), out, 0o644); err != nil {
-			log.Fatal(err)
-		}
+	if _, err := exec.LookPath("cc"); err != nil {
+		log.Print("pjrtgen: testdata/layout.txt stays as it is: there is no C compiler")
+		return
+	}
+	out, err := api.cLayout(path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(*dir, "testdata", "layout.txt"), out, 0o644); err != nil {
+		log.Fatal(err)
 	}
 }
 

@@ -882,7 +882,7 @@ var crossHost = sync.OnceValues(func() (send, receive uintptr) {
 		to.data = slices.Clone(from.data)
 		to.ready.happened(from.ready.err)
 	}
-	send = callback("PJRT_Transfers_CrossHostSendBuffers", func(f *Fake, a *capi.CrossHostSendArgs) *pjrt.Error {
+	send = callback("PJRT_Transfers_PJRT_Client_CrossHostSendBuffers", func(f *Fake, a *capi.CrossHostSendArgs) *pjrt.Error {
 		b, err := of[*buffer](f, array[uintptr](a.Buffers, 1)[0])
 		if err != nil {
 			return err
@@ -893,7 +893,7 @@ var crossHost = sync.OnceValues(func() (send, receive uintptr) {
 		}
 		return nil
 	})
-	receive = callback("PJRT_Transfers_CrossHostReceiveBuffers", func(f *Fake, a *capi.CrossHostReceiveArgs) *pjrt.Error {
+	receive = callback("PJRT_Transfers_PJRT_Client_CrossHostReceiveBuffers", func(f *Fake, a *capi.CrossHostReceiveArgs) *pjrt.Error {
 		d, err := f.findDevice(a.Device)
 		if err != nil {
 			return err

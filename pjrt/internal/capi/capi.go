@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-//go:generate go run ../../../internal/pjrtgen -layout
+//go:generate go run ../../../internal/pjrtgen
 
 // Func is the position of a function in the table of PJRT_Api.
 type Func int
@@ -35,8 +35,9 @@ type Head struct {
 }
 
 // The extension for copies between processes (PJRT_Extension_Type_CrossHostTransfers) has a header of its own, of which this
-// is the part that package pjrt uses, at version 6 of the extension: the positions of two functions after ExtensionBase, and
-// their arguments.
+// is the part that package pjrt uses: the positions of two functions after ExtensionBase, and their arguments. They are the same
+// from version 2 of the extension on, up to 6; version 1 lacks the functions. Ids of devices are of 32 or 64 bits: package pjrt
+// passes lists of one element, which read the same.
 const (
 	CrossHostReceive = 2
 	CrossHostSend    = 3
@@ -49,7 +50,7 @@ type CrossHostSendArgs struct {
 	Client             uintptr
 	NumBuffers         uintptr
 	Buffers            unsafe.Pointer // PJRT_Buffer*
-	DstGlobalDeviceIds unsafe.Pointer // int64
+	DstGlobalDeviceIds unsafe.Pointer // int32 or int64
 	TransferKeys       unsafe.Pointer // int64
 	Events             unsafe.Pointer // PJRT_Event*, out
 }
@@ -68,7 +69,7 @@ type CrossHostReceiveArgs struct {
 	ElementTypes       unsafe.Pointer // PJRT_Buffer_Type
 	Layouts            unsafe.Pointer // PJRT_Buffer_MemoryLayout*, or null
 	Device             uintptr
-	SrcGlobalDeviceIds unsafe.Pointer // int64
+	SrcGlobalDeviceIds unsafe.Pointer // int32 or int64
 	TransferKeys       unsafe.Pointer // int64
 	Buffers            unsafe.Pointer // PJRT_Buffer*, out
 }
