@@ -42,7 +42,10 @@ func (m *Memory) FromHost(data []byte, t Type, dims ...int64) (*Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b, done.Close()
+	if err := done.Close(); err != nil {
+		return nil, joined(err, b.Close())
+	}
+	return b, nil
 }
 
 // FromHostAsync is FromHost without a copy on the host: data must not change until the event is ready. The event is to be

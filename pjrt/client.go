@@ -70,6 +70,9 @@ func (p *Plugin) NewClient(ctx context.Context, options ClientOptions) (*Client,
 	}
 	if err := call(p, capi.ClientCreate, a); err != nil {
 		c.forget()
+		if isPlugin(p.path, "cuda") && noGPU("/") {
+			err = errors.WithMessage(err, "pjrt: this machine seems to have no NVIDIA GPU, as there is no /dev/nvidia*")
+		}
 		return nil, err
 	}
 	c.ptr = a.Client

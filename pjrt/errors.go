@@ -62,7 +62,7 @@ func (e *VersionError) Error() string {
 	text := fmt.Sprintf("pjrt: the plugin %s has PJRT API %d.%d", e.Path, e.Major, e.Minor)
 	switch {
 	case e.Missing != "":
-		text += fmt.Sprintf(" and lacks %s", e.Missing)
+		return text + fmt.Sprintf(" and lacks %s, which EPL needs: install another version of the plugin (EPL was written for %d.%d)", e.Missing, capi.Major, capi.Minor)
 	case e.Major > capi.Major:
 		return text + fmt.Sprintf(", which is newer than EPL knows (%d.x): use an older plugin or a newer EPL", capi.Major)
 	}

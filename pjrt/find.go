@@ -77,11 +77,14 @@ func (s system) find(name string) (string, error) {
 			return slices.Max(found), nil // the newest CUDA
 		}
 	}
-	if kind == "cuda" {
-		devices, _ := filepath.Glob(filepath.Join(s.root, "dev", "nvidia*"))
-		missing.NoGPU = len(devices) == 0
-	}
+	missing.NoGPU = kind == "cuda" && noGPU(s.root)
 	return "", missing
+}
+
+// noGPU tells whether a machine with a root folder seems to have no NVIDIA GPU.
+func noGPU(root string) bool {
+	devices, _ := filepath.Glob(filepath.Join(root, "dev", "nvidia*"))
+	return len(devices) == 0
 }
 
 func inFolder(folder, name string) string {

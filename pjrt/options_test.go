@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -227,4 +228,19 @@ func FuzzCompileOptions(f *testing.F) {
 			t.Errorf("the plugin read %+v, not %+v", got, want)
 		}
 	})
+}
+
+func TestAClientWithoutAGPUSaysSo(t *testing.T) {
+	if gpus, _ := filepath.Glob("/dev/nvidia*"); len(gpus) > 0 {
+		t.Skip("there is a GPU")
+	}
+	fake := pjrttest.New(t, pjrttest.Options{})
+	plugin := must[*pjrt.Plugin](t)(pjrt.FromAPI("/lib/xla_cuda_plugin.so", fake.API()))
+	fake.Fail("PJRT_Client_Create", pjrt.Internal, "no CUDA-capable device is detected")
+	_, err := plugin.NewClient(t.Context(), pjrt.ClientOptions{})
+	var failed *pjrt.Error
+	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "no NVIDIA GPU") {
+		t.Error(err)
+	}
+	closing(t, plugin)
 }
