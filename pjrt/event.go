@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ebitengine/purego"
 
@@ -19,9 +20,11 @@ type Event struct {
 	guards bool
 	memory runtime.Pinner
 
-	once sync.Once     // starts the goroutine that closes done
-	done chan struct{} // for waits that can be cancelled
-	err  error         // valid once done is closed
+	// A goroutine that waits, for waits that can be cancelled.
+	once    sync.Once
+	started atomic.Bool
+	done    chan struct{} // closed when it ends
+	err     error         // valid then
 }
 
 // newEvent owns an event of C. A null one has happened already: it is nil, and a nil event is ready.
@@ -76,14 +79,7 @@ func (e *Event) Wait(ctx context.Context) error {
 		defer e.release()
 		return e.await(ptr)
 	}
-	e.once.Do(func() {
-		e.state.Add(1) // as acquire does; the event may be closing, but is in use
-		go func() {
-			e.err = e.await(ptr)
-			e.release() // before anybody knows, so that Close after Wait frees the event at once
-			close(e.done)
-		}()
-	})
+	e.watch(ptr)
 	e.release()
 	select {
 	case <-e.done:
@@ -91,6 +87,19 @@ func (e *Event) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// watch starts the goroutine that waits, which keeps the event until it has happened. The event must be acquired.
+func (e *Event) watch(ptr uintptr) {
+	e.once.Do(func() {
+		e.state.Add(1) // as acquire does; the event may be closing, but is in use
+		e.started.Store(true)
+		go func() {
+			e.err = e.await(ptr)
+			e.release() // before anybody knows, so that Close after Wait frees the event at once
+			close(e.done)
+		}()
+	})
 }
 
 func (e *Event) await(ptr uintptr) error {
@@ -142,16 +151,16 @@ func (e *Event) Close() error {
 	if e == nil {
 		return nil
 	}
-	if e.guards {
+	if e.guards || e.started.Load() {
 		if ptr, err := e.acquire(); err == nil {
-			if ready, err := e.Ready(); ready && err == nil {
-				e.release()
-			} else {
-				go func() {
-					defer e.release()
-					_ = e.await(ptr) // its error concerns who waits for the event
-				}()
+			ready, err := e.Ready()
+			if e.guards && (err != nil || !ready) {
+				e.watch(ptr)
 			}
+			if ready && e.started.Load() {
+				<-e.done // it is about to end, and would free the event after this has returned
+			}
+			e.release()
 		}
 	}
 	return e.handle.Close()
