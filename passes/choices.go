@@ -17,7 +17,7 @@ import (
 type Choices struct {
 	TaskGraphs *TaskGraphChoice `json:"task_graphs,omitempty"`
 	Regions    *RegionChoice    `json:"regions,omitempty"`
-	Shards     *shard.Saved     `json:"shardings,omitempty"`
+	Shards     *shard.Chosen    `json:"shardings,omitempty"`
 	Zero       *PartChoice      `json:"zero,omitempty"`
 	Groups     *GroupChoice     `json:"apply_groups,omitempty"`
 }

@@ -126,11 +126,12 @@ func partition(p *ir.Program, o Options) (int, error) {
 		return 0, open("shard")
 	}
 	before := p.NumOps()
-	chosen, err := o.Choices.Shards.In(p)
+	chosen := o.Choices.Shards
+	choice, err := chosen.In(p)
 	if err != nil {
 		return 0, err
 	}
-	report, err := shard.Partition(p, chosen.Choice)
+	report, err := shard.Partition(p, choice)
 	if err != nil {
 		return 0, err
 	}
@@ -140,7 +141,7 @@ func partition(p *ir.Program, o Options) (int, error) {
 	for _, line := range chosen.Lines() {
 		o.note(line)
 	}
-	if rows := shard.Listing(chosen, report); o.Table != nil && len(rows) > 0 {
+	if rows := shard.Listing(p, chosen, report); o.Table != nil && len(rows) > 0 {
 		o.Table(shard.Head, rows)
 	}
 	for _, line := range report.Lines() {

@@ -19,10 +19,7 @@ func Choose(pass string, p *ir.Program, o *passes.Options) (err error) {
 		c.Regions, err = chooseRegions(p, *o)
 	case "shard":
 		if passes.Partitions(p) {
-			var chosen *shard.Chosen
-			if chosen, err = shard.Search(p); err == nil {
-				c.Shards = chosen.Save(p)
-			}
+			c.Shards, err = shard.Search(p)
 		}
 	case "zero":
 		c.Zero = passes.ChooseParts(p, *o)

@@ -204,8 +204,8 @@ func inFuncs(p *ir.Program) {
 }
 
 // shards are those of the training program, of the variables that a program which follows it reads.
-func (x *Trained) shards(q *ir.Program) *shard.Saved {
-	s := &shard.Saved{}
+func (x *Trained) shards(q *ir.Program) *shard.Chosen {
+	s := &shard.Chosen{}
 	if x.Plan.Choices.Shards == nil {
 		return s
 	}
@@ -219,7 +219,7 @@ func (x *Trained) shards(q *ir.Program) *shard.Saved {
 	}
 	for i, name := range q.VariableNames() {
 		if p, ok := placed[q.Variables[i].Path]; ok {
-			s.Variables = append(s.Variables, shard.SavedVariable{Variable: name, Placement: p})
+			s.Variables = append(s.Variables, shard.Variable{Variable: name, Placement: p})
 		}
 	}
 	return s

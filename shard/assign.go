@@ -5,7 +5,6 @@ import (
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
-	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/ir/analysis"
@@ -13,8 +12,8 @@ import (
 
 // assign writes the program down as the plan says: every op once, for all devices of its stage, with placements of its results,
 // and a Reshard wherever a value is needed in another placement. It drops what nobody needs.
-func (x *problem) assign(vars *sharding, todo *plan) error {
-	a := &assignment{problem: x, vars: vars, todo: todo, written: map[*ir.Op]bool{}, zeros: map[dtypes.DType]*ir.Value{}, starts: map[startKey]*ir.Value{}, where: map[*group]*ir.Value{}}
+func (x *problem) assign(vars *sharding, todo *plan) {
+	a := &assignment{problem: x, todo: todo, written: map[*ir.Op]bool{}, zeros: map[dtypes.DType]*ir.Value{}, starts: map[startKey]*ir.Value{}, where: map[*group]*ir.Value{}}
 	old := x.p.Main.Ops
 	x.p.Main.Ops = nil
 	for _, op := range old {
@@ -31,29 +30,35 @@ func (x *problem) assign(vars *sharding, todo *plan) error {
 	for _, s := range todo.steps {
 		a.step(s)
 	}
-	a.results()
+	next := 0
+	x.results(func(v **ir.Value, _ *ir.Variable) {
+		if h := todo.leaving[next]; h != nil {
+			*v = h.v
+		}
+		next++
+	})
+	if x.p.Loss != nil {
+		x.p.Loss = a.someValue(x.p.Loss)
+	}
+	for _, c := range x.p.Collections {
+		for i, v := range c.Values {
+			c.Values[i] = a.someValue(v)
+		}
+	}
 	analysis.Sweep(x.p)
-	return a.err
 }
 
 type assignment struct {
 	*problem
-	vars    *sharding
 	todo    *plan
 	written map[*ir.Op]bool // ops that are in the new program
 	zeros   map[dtypes.DType]*ir.Value
 	where   map[*group]*ir.Value // the position of a device of the group
 	starts  map[startKey]*ir.Value
-	err     error
 }
 
 // step writes a step down.
 func (a *assignment) step(s *step) {
-	for _, h := range s.in {
-		if h != nil && h.by == nil {
-			h.v = a.values[h.value].v // it is given
-		}
-	}
 	if s.kind == opStep {
 		for i, v := range a.op(s) {
 			s.out[i].v = v
@@ -209,45 +214,6 @@ func (a *assignment) constant(x any) *ir.Value {
 	return a.add(site{}, &group{}, Placement{}, &ir.Constant{Value: n}, n.Shape)
 }
 
-// results lets what the program says about values refer to those that there are now.
-func (a *assignment) results() {
-	p := a.p
-	for i, v := range p.Main.Outputs {
-		p.Main.Outputs[i] = a.resultOf(v, p.Outputs[i].Updates)
-	}
-	for _, v := range p.Variables {
-		if v.Update != nil {
-			v.Update = a.resultOf(v.Update, v)
-		}
-	}
-	for i, g := range p.Gradients {
-		p.Gradients[i].Value = a.resultOf(g.Value, g.Variable)
-	}
-	if p.Loss != nil {
-		p.Loss = a.someValue(p.Loss)
-	}
-	for _, c := range p.Collections {
-		for i, v := range c.Values {
-			c.Values[i] = a.someValue(v)
-		}
-	}
-}
-
-// resultOf is a value that leaves the program, maybe for a variable.
-func (a *assignment) resultOf(v *ir.Value, of *ir.Variable) *ir.Value {
-	if n := a.number[v]; v.Op.IsLeaf() && (a.vars.byNum[n].Kind != Sharded || a.values[n].of == of) {
-		return v
-	}
-	g, p := a.resultAt(a.vars, v, of), a.vars.of(of)
-	for h := a.todo.first[a.number[v]]; h != nil; h = h.next {
-		if h.result && h.g == g && h.v != nil && same(h.Placement, p, v.Shape, len(g.places)) {
-			return h.v
-		}
-	}
-	a.err = errors.Errorf("epl: internal error: %s, of %s, is not there as %s", v, v.Op, p)
-	return v
-}
-
 // someValue is a value as the devices of its stage have it: whole, if they do.
 func (a *assignment) someValue(v *ir.Value) *ir.Value {
 	if v.Op.IsLeaf() {
@@ -256,7 +222,7 @@ func (a *assignment) someValue(v *ir.Value) *ir.Value {
 	some := v // nobody needs it: it is dropped
 	found := false
 	for h := a.todo.first[a.number[v]]; h != nil; h = h.next {
-		if h.v != nil && h.by != nil && (!found || h.Kind == Replicated) {
+		if h.v != nil && (!found || h.Kind == Replicated) {
 			some, found = h.v, true
 		}
 	}

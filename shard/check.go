@@ -85,7 +85,7 @@ func (f *Factor) allows(op *ir.Op, in, out []Placement, k int) bool {
 	refs, placed, values := slices.Concat(f.In, f.Out), slices.Concat(in, out), slices.Concat(op.Inputs, op.Outputs)
 	unit := 0
 	for i, p := range placed {
-		if p.Kind == Sharded && refs[i].Dim == p.Dim && unit == 0 {
+		if unit == 0 && values[i] != nil {
 			unit, _ = f.unitOf(refs[i], p, values[i].Shape, k)
 		}
 	}

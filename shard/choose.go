@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -16,44 +15,90 @@ import (
 // what is computed from these may be sharded, too.
 type Choice map[*ir.Value]Placement
 
-// Choose chooses how the variables and data of split TaskGraphs are sharded: see [Search], which also tells why.
-func Choose(p *ir.Program) (Choice, error) {
-	c, err := Search(p)
-	if err != nil {
-		return nil, err
-	}
-	return c.Choice, nil
-}
-
-// Chosen is a choice, and how it was made.
+// Chosen is a choice, and how it was made. It is data, for all programs that are the same: variables are named as by
+// [ir.Program.VariableNames], other values by the index of their op in main.
 type Chosen struct {
-	Choice Choice
-	Data   []Rows     // that are sharded
-	Groups []Decision // by bytes, the largest first
+	Variables []Variable `json:"variables"` // that are sharded
+	Data      []Data     `json:"data,omitempty"`
+	Groups    []Decision `json:"why"` // by bytes, the largest first
 	// Shared are variables that are whole because other stages read them.
-	Shared    []*ir.Variable
-	Start     string        // the plan that the search began with
-	Estimates int           // how many choices were compared
-	Time      time.Duration // of forward and backward, estimated
+	Shared    []string      `json:"shared,omitempty"`
+	Start     string        `json:"start"`     // the plan that the search began with
+	Estimates int           `json:"estimates"` // how many choices were compared
+	Time      time.Duration `json:"time_ns"`   // of forward and backward, estimated
 }
 
-// Rows are data of which each device takes a part.
-type Rows struct {
-	Name string // of the input; or the op that makes it, with its line
+// Variable is one of which each device has some rows.
+type Variable struct {
+	Variable string `json:"variable"`
 	Placement
-	value *ir.Value
+}
+
+// Data are those of which each device takes some rows.
+type Data struct {
+	Op     int    `json:"op"`
+	Output int    `json:"output"`
+	Name   string `json:"name"` // of the input; or the op that makes it, with its line
+	Placement
 }
 
 // Decision is what was chosen for variables that have the same part in repeated layers.
 type Decision struct {
-	Variables []*ir.Variable
-	Placement Placement
-	Pinned    bool   // by the user
-	Why       string // what the sharded dim is for the op that reads it
+	Variables []string `json:"variables"`
+	Placement
+	Pinned bool   `json:"pinned,omitempty"` // by the user
+	Why    string `json:"why,omitempty"`    // what the sharded dim is for the op that reads it
 	// Bytes is what each device has of the variables, with what the optimizer keeps for them.
-	Bytes int64
+	Bytes int64 `json:"bytes"`
 	// Alternatives are other ways that were estimated, the best first.
-	Alternatives []Alternative
+	Alternatives []Alternative `json:"alternatives,omitempty"`
+}
+
+// Alternative is another way to shard variables, and what it would cost.
+type Alternative struct {
+	Placement
+	Time  string `json:"time"`  // of forward and backward, estimated
+	Bytes int64  `json:"bytes"` // of the variables on each device, with what the optimizer keeps for them
+}
+
+// In is the choice for a program.
+func (c *Chosen) In(p *ir.Program) (Choice, error) {
+	choice, variables := Choice{}, byName(p)
+	missing := func(names ...string) error {
+		for _, n := range names {
+			if variables[n] == nil {
+				return errors.Errorf("epl: the plan says how variable %q is sharded, and the program has none", n)
+			}
+		}
+		return nil
+	}
+	for _, x := range c.Variables {
+		if err := missing(x.Variable); err != nil {
+			return nil, err
+		}
+		choice[variables[x.Variable].Param] = x.Placement
+	}
+	for _, x := range c.Data {
+		if x.Op < 0 || x.Op >= len(p.Main.Ops) || x.Output < 0 || x.Output >= len(p.Main.Ops[x.Op].Outputs) {
+			return nil, errors.Errorf("epl: the plan shards output %d of op %d (%s), which the program does not have here", x.Output, x.Op, x.Name)
+		}
+		choice[p.Main.Ops[x.Op].Outputs[x.Output]] = x.Placement
+	}
+	for _, d := range c.Groups {
+		if err := missing(d.Variables...); err != nil {
+			return nil, err
+		}
+	}
+	return choice, missing(c.Shared...)
+}
+
+// byName finds the variables of a program by their names.
+func byName(p *ir.Program) map[string]*ir.Variable {
+	variables := map[string]*ir.Variable{}
+	for i, n := range p.VariableNames() {
+		variables[n] = p.Variables[i]
+	}
+	return variables
 }
 
 // Search chooses how the variables and data of split TaskGraphs are sharded. What the user pinned is as he says. For the others it
@@ -61,65 +106,30 @@ type Decision struct {
 // variables, or of an input, after the other as long as that makes the step cheaper (choose_search.go). It counts estimates and not
 // seconds, and so finds the same on every worker.
 func Search(p *ir.Program) (*Chosen, error) {
-	if !slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 }) {
-		return &Chosen{Choice: Choice{}}, nil
+	if !partitioned(p) {
+		return &Chosen{}, nil
 	}
 	c, err := newChooser(p)
-	if err != nil {
+	if err == nil && len(c.inputs()) > 0 { // what Partition makes of it, if they are sharded
+		p = p.Clone()
+		unflatten(p)
+		c, err = newChooser(p)
+	}
+	if err == nil {
+		err = c.pin()
+	}
+	switch {
+	case err != nil:
 		return nil, err
+	case c.variables == 0:
+		return &Chosen{Shared: c.shared}, nil
 	}
-	q := p
-	if len(c.inputs) > 0 { // what Partition makes of it, if they are sharded
-		q = p.Clone()
-		unflatten(q)
-		if c, err = newChooser(q); err != nil {
-			return nil, err
-		}
-	}
-	if err := c.pin(); err != nil {
-		return nil, err
-	}
-	found := &Chosen{Choice: Choice{}, Shared: c.shared}
-	if len(c.vars) > 0 {
-		found = c.search()
-	}
-	return found.in(p, q), nil
-}
-
-// in is the choice for a program, of which it was made for a copy.
-func (c *Chosen) in(p, copied *ir.Program) *Chosen {
-	values := map[*ir.Value]*ir.Value{}
-	for i, op := range copied.Main.Ops {
-		for j, v := range op.Outputs {
-			values[v] = p.Main.Ops[i].Outputs[j]
-		}
-	}
-	variables := map[*ir.Variable]*ir.Variable{}
-	for i, v := range copied.Variables {
-		variables[v] = p.Variables[i]
-	}
-	choice := Choice{}
-	for v, pl := range c.Choice {
-		choice[values[v]] = pl
-	}
-	c.Choice = choice
-	for i := range c.Data {
-		c.Data[i].value = values[c.Data[i].value]
-	}
-	for i, v := range c.Shared {
-		c.Shared[i] = variables[v]
-	}
-	for _, d := range c.Groups {
-		for i, v := range d.Variables {
-			d.Variables[i] = variables[v]
-		}
-	}
-	return c
+	return c.search(), nil
 }
 
 // pin lets variables be sharded as the user says.
 func (c *chooser) pin() error {
-	for _, x := range c.vars {
+	for _, x := range c.vars() {
 		for _, pin := range x.v.TaskGraph.Pins {
 			if x.v.Path != pin.Variable && !strings.HasSuffix(x.v.Path, "/"+pin.Variable) {
 				continue
@@ -137,7 +147,7 @@ func (c *chooser) pin() error {
 				return errors.Errorf("epl: Shard(%q, %d) of TaskGraph %q (%s): variable %q, %s, has no such dim: pin one from 0 to %d",
 					pin.Variable, pin.Dim, t.Title(), t.Source, x.v.Path, ir.ShapeText(x.v.Param.Shape), x.v.Param.Shape.Rank()-1)
 			}
-			at := slices.IndexFunc(x.ways, func(w way) bool { return w.Kind == Sharded && w.Dim == dim })
+			at := x.along(dim)
 			if at < 0 {
 				return errors.Errorf("epl: Shard(%q, %d) of TaskGraph %q (%s): dim %d of variable %q, %s, has fewer rows than there are devices, %d: "+
 					"pin another dim, or use fewer devices", pin.Variable, pin.Dim, t.Title(), t.Source, dim, x.v.Path, ir.ShapeText(x.v.Param.Shape), x.k)
@@ -148,27 +158,7 @@ func (c *chooser) pin() error {
 	return nil
 }
 
-// Lines describe the choice for people; [Listing] has the variables.
-func (c *Chosen) Lines() []string {
-	var lines []string
-	for _, v := range c.Shared {
-		lines = append(lines, fmt.Sprintf("%s is not sharded: another stage reads it", v.Path))
-	}
-	if len(c.Groups) == 0 {
-		return lines
-	}
-	lines = append(lines, fmt.Sprintf("shardings: best of %d estimates, from the plan %q: forward and backward take %s", c.Estimates, c.Start, short(c.Time)))
-	for _, d := range c.Data {
-		lines = append(lines, fmt.Sprintf("%s %s: each device computes with its rows where the weights for that are whole", d.Name, d.Placement))
-	}
-	return lines
-}
-
-// short prints a duration with three digits.
-func short(d time.Duration) string {
-	unit := time.Duration(1)
-	for unit*1000 <= d {
-		unit *= 10
-	}
-	return d.Round(unit).String()
+// along is the index of the way that shards a dim, -1 if there is none.
+func (x *variable) along(dim int) int {
+	return slices.IndexFunc(x.ways, func(w way) bool { return isAlong(w.Placement, dim) })
 }

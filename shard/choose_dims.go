@@ -6,6 +6,21 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
+// factor is that of the op which a dim of the input belongs to, nil if there is none.
+func (u use) factor(dim int) *Factor {
+	return u.t.rule.where(func(f *Factor) bool { return u.input < len(f.In) && f.In[u.input].Dim == dim })
+}
+
+// where is the first factor for which something holds, nil if there is none.
+func (r *Rule) where(holds func(f *Factor) bool) *Factor {
+	for n := range r.Factors {
+		if holds(&r.Factors[n]) {
+			return &r.Factors[n]
+		}
+	}
+	return nil
+}
+
 // unitFor finds how many rows of a dim of a variable stay together: those of a head, if what is computed with the dim is
 // reshaped to heads, or comes from there.
 func (c *chooser) unitFor(v, dim int) int {
@@ -21,23 +36,29 @@ func (c *chooser) unitFor(v, dim int) int {
 		var next []visit
 		for _, at := range now {
 			unit := 1
-			c.touches(at.v, at.dim, func(t *task, f *Factor, ref Ref) {
+			touch := func(t *task, f *Factor, ref Ref) {
 				if n := ref.Mul * at.rows; n%at.of == 0 && n > at.of && unit == 1 {
 					unit = n / at.of
 				}
-				follow := func(v int, r Ref) {
-					if p := (place{v, r.Dim}); v >= 0 && r.Dim >= 0 && !seen[p] {
+				operands := slices.Concat(t.in, t.out)
+				for i, r := range slices.Concat(f.In, f.Out) {
+					if p := (place{operands[i], r.Dim}); p.v >= 0 && r.Dim >= 0 && !seen[p] {
 						seen[p] = true
 						next = append(next, visit{p, at.rows * ref.Mul, at.of * r.Mul})
 					}
 				}
-				for i, r := range f.In {
-					follow(t.in[i], r)
+			}
+			if t := c.values[at.v].by; t != nil && t.op.Phase == ir.Forward {
+				out := slices.Index(t.out, at.v)
+				if f := t.rule.where(func(f *Factor) bool { return f.Out[out].Dim == at.dim }); f != nil {
+					touch(t, f, f.Out[out])
 				}
-				for i, r := range f.Out {
-					follow(t.out[i], r)
+			}
+			for _, u := range c.readers[at.v] {
+				if f := u.factor(at.dim); f != nil {
+					touch(u.t, f, f.In[u.input])
 				}
-			})
+			}
 			if unit > 1 {
 				return unit
 			}
@@ -45,58 +66,6 @@ func (c *chooser) unitFor(v, dim int) int {
 		now = next
 	}
 	return 1
-}
-
-// touches finds the factors of forward ops that a dim of a value belongs to.
-func (c *chooser) touches(v, dim int, visit func(t *task, f *Factor, ref Ref)) {
-	if t := c.makers[v]; t != nil && t.op.Phase == ir.Forward {
-		for n := range t.rule.Factors {
-			f := &t.rule.Factors[n]
-			for i, r := range f.Out {
-				if t.out[i] == v && r.Dim == dim {
-					visit(t, f, r)
-				}
-			}
-		}
-	}
-	for _, u := range c.readers[v] {
-		for n := range u.t.rule.Factors {
-			f := &u.t.rule.Factors[n]
-			if u.input < len(f.In) && f.In[u.input].Dim == dim {
-				visit(u.t, f, f.In[u.input])
-			}
-		}
-	}
-}
-
-// why says what a dim of a variable is for the first op that reads it.
-func (c *chooser) why(v, dim int) string {
-	for dim >= 0 && len(c.readers[v]) > 0 {
-		u := c.readers[v][0]
-		n := slices.IndexFunc(u.t.rule.Factors, func(f Factor) bool { return f.In[u.input].Dim == dim })
-		if n < 0 {
-			return ""
-		}
-		f := &u.t.rule.Factors[n]
-		if c.values[u.t.out[0]].weight {
-			v, dim = u.t.out[0], f.Out[0].Dim
-			continue
-		}
-		op := string(u.t.op.Type())
-		if u.t.op.Source != "" {
-			op += " (" + string(u.t.op.Source) + ")"
-		}
-		switch c.partIn(f, u.t) {
-		case summed:
-			return op + " sums over it: each device adds up what it has"
-		case picked:
-			return op + " picks rows of it: each device gives those that it has"
-		case shared:
-			return op + " does something else for each row of it: each device does so for its own"
-		}
-		return "each device makes a part of the output of " + op
-	}
-	return ""
 }
 
 // part is what a factor is for an op that reads a weight.
@@ -113,7 +82,7 @@ const (
 func (c *chooser) partIn(f *Factor, t *task) part {
 	other := false
 	for i, r := range f.In {
-		other = other || t.in[i] >= 0 && r.Dim >= 0 && !c.values[t.in[i]].weight
+		other = other || t.in[i] >= 0 && r.Dim >= 0 && c.values[t.in[i]].of == nil
 	}
 	switch {
 	case f.Reduce != 0 && other:
@@ -129,5 +98,70 @@ func (c *chooser) partIn(f *Factor, t *task) part {
 // multiplies tells whether an op computes a product with a weight: it has a factor that it sums over together with another
 // input.
 func (c *chooser) multiplies(t *task) bool {
-	return slices.ContainsFunc(t.rule.Factors, func(f Factor) bool { return c.partIn(&f, t) == summed })
+	return t.rule.where(func(f *Factor) bool { return c.partIn(f, t) == summed }) != nil
+}
+
+// trace finds the variable of which a weight is another form, and its dim that becomes one of the weight; nil if it is none of
+// those that may be sharded.
+func (c *chooser) trace(v, dim int) (*variable, int) {
+	for c.values[v].by != nil {
+		t := c.values[v].by
+		f := t.rule.where(func(f *Factor) bool { return f.Out[0].Dim == dim && f.In[0].Dim >= 0 })
+		if f == nil {
+			return nil, 0
+		}
+		v, dim = t.in[0], f.In[0].Dim
+	}
+	return c.named[c.values[v].of], dim
+}
+
+// tieOf finds the weights whose columns a vector goes along with: it is added to what is computed with them.
+func (c *chooser) tieOf(x *variable) *tie {
+	for v, dim := x.number, 0; len(c.readers[v]) == 1 && dim >= 0; {
+		u := c.readers[v][0]
+		f := u.factor(dim)
+		if f == nil || f.Reduce != 0 {
+			return nil
+		}
+		if c.values[u.t.out[0]].of != nil {
+			v, dim = u.t.out[0], f.Out[0].Dim
+			continue
+		}
+		for i, r := range f.In {
+			if w := u.t.in[i]; i != u.input && w >= 0 && r.Dim >= 0 {
+				return c.columns(w, r.Dim, x)
+			}
+		}
+		return nil
+	}
+	return nil
+}
+
+// columns finds the weights whose columns, one for each element of a vector, are a dim of a value: it is a weight, or computed
+// with one.
+func (c *chooser) columns(v, dim int, x *variable) *tie {
+	for c.values[v].of == nil {
+		t := c.values[v].by
+		if t == nil {
+			return nil
+		}
+		f := t.rule.where(func(f *Factor) bool { return f.Out[0].Dim == dim && f.Reduce == 0 })
+		if f == nil {
+			return nil
+		}
+		v = -1
+		for i, r := range f.In {
+			if w := t.in[i]; w >= 0 && r.Dim >= 0 && (reshapes(t.op) || c.values[w].of != nil && c.multiplies(t)) {
+				v, dim = w, r.Dim
+			}
+		}
+		if v < 0 {
+			return nil
+		}
+	}
+	to, d := c.trace(v, dim)
+	if to == nil || to.v.Param.Shape.Rank() == 1 || dims(to.v.Param)[d] != dims(x.v.Param)[0] || c.of[to.v.TaskGraph] != c.of[x.v.TaskGraph] {
+		return nil
+	}
+	return &tie{to, d}
 }

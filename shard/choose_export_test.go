@@ -2,7 +2,6 @@ package shard
 
 import (
 	"math"
-	"slices"
 
 	"github.com/easyparallel/epl/ir"
 )
@@ -13,17 +12,17 @@ func Prices(p *ir.Program) (found, best float64) {
 	if err != nil {
 		panic(err)
 	}
-	chosen := c.search().Choice
-	for _, x := range c.vars {
-		x.follows = nil
+	choice, err := c.search().In(p)
+	if err != nil {
+		panic(err)
 	}
 	clear(c.known)
-	s := c.none()
-	for i, x := range c.vars {
-		s[i] = uint8(slices.IndexFunc(x.ways, func(w way) bool { return w.Placement == chosen[x.v.Param] }))
-	}
-	for i, x := range c.inputs {
-		s[len(c.vars)+i] = uint8(slices.Index(x.ways, chosen[x.v]))
+	s := make(state, len(c.all))
+	for i, x := range c.all {
+		x.follows = nil
+		if p := choice[c.values[x.number].v]; p.Kind == Sharded {
+			s[i] = uint8(x.along(p.Dim))
+		}
 	}
 	found, best = c.price(s), math.Inf(1)
 	clear(s)
@@ -31,7 +30,7 @@ func Prices(p *ir.Program) (found, best float64) {
 		best = min(best, c.price(s))
 		i := 0
 		for ; i < len(s); i++ {
-			if s[i]++; int(s[i]) < c.ways(i) {
+			if s[i]++; int(s[i]) < len(c.all[i].ways) {
 				break
 			}
 			s[i] = 0
@@ -40,4 +39,19 @@ func Prices(p *ir.Program) (found, best float64) {
 			return found, best
 		}
 	}
+}
+
+// Estimated is how many exchanges of each kind a choice is taken to need.
+func Estimated(p *ir.Program, choice Choice) map[ir.Collective]int {
+	x, err := newProblem(p, ir.Apply)
+	if err != nil {
+		panic(err)
+	}
+	vars, err := x.shard(choice)
+	if err != nil {
+		panic(err)
+	}
+	n := map[ir.Collective]int{}
+	x.exchanges(x.propagate(vars), func(_ ir.Phase, how ir.Collective, _ int64) { n[how]++ })
+	return n
 }

@@ -17,43 +17,28 @@ type seed struct {
 
 // seeds are plans that are known to be good for some models.
 func (c *chooser) seeds() []seed {
+	none := make(state, len(c.all)) // but what is pinned
 	seeds := []seed{
 		{"columns, then rows", c.alternate(false)},
 		{"experts", c.alternate(true)},
-		{"columns", c.all(func(x *variable, rank int) int {
-			return slices.IndexFunc(x.ways, func(w way) bool { return isAlong(w.Placement, rank-1) })
-		})},
-		{"rows", c.all(func(x *variable, rank int) int {
-			return slices.IndexFunc(x.ways, func(w way) bool { return w.Kind == Sharded })
-		})},
-		{"whole", c.none()},
+		{"columns", slices.Clone(none)},
+		{"rows", slices.Clone(none)},
+		{"whole", none},
 	}
-	if len(c.inputs) > 0 {
-		seeds = append(seeds, seed{"sequence", c.sequence(c.none())}, seed{"columns, then rows, and sequence", c.sequence(c.alternate(false))})
-	}
-	return seeds
-}
-
-// none shards nothing but what is pinned.
-func (c *chooser) none() state { return make(state, len(c.vars)+len(c.inputs)) }
-
-// sequence shards data along the first dim after that of samples, of words mostly.
-func (c *chooser) sequence(s state) state {
-	for i := range c.inputs {
-		s[len(c.vars)+i] = 1
-	}
-	return s
-}
-
-// all shards every matrix alike.
-func (c *chooser) all(choose func(x *variable, rank int) int) state {
-	s := c.none()
-	for i, x := range c.vars {
+	for i, x := range c.vars() {
 		if rank := x.v.Param.Shape.Rank(); rank > 1 && !x.pinned {
-			s[i] = uint8(max(choose(x, rank), 0))
+			seeds[2].state[i] = uint8(max(x.along(rank-1), 0))
+			seeds[3].state[i] = uint8(min(1, len(x.ways)-1))
 		}
 	}
-	return s
+	if len(c.inputs()) > 0 { // along the first dim after that of samples, of words mostly
+		var data []int
+		for _, x := range c.inputs() {
+			data = append(data, x.index)
+		}
+		seeds = append(seeds, seed{"sequence", none.with(1, data...)}, seed{"columns, then rows, and sequence", seeds[0].with(1, data...)})
+	}
+	return seeds
 }
 
 // alternate follows the data through forward. The first matrix that meets a whole value is sharded along a dim of the output;
@@ -62,8 +47,8 @@ func (c *chooser) all(choose func(x *variable, rank int) int) state {
 // something else for each row.
 func (c *chooser) alternate(experts bool) state {
 	f := &flow{chooser: c, experts: experts, at: make([]Placement, len(c.values)), begun: make([]bool, len(c.values)),
-		state: c.none(), done: map[*variable]bool{}}
-	for _, x := range c.vars {
+		state: make(state, len(c.all)), done: map[*variable]bool{}}
+	for _, x := range c.vars() {
 		if x.pinned {
 			f.decide(x, 0)
 		}
@@ -95,22 +80,16 @@ func (f *flow) decide(x *variable, way int) {
 
 // open tells whether a value is a variable that is not decided yet, in some form.
 func (f *flow) open(v int) bool {
-	for f.values[v].weight && f.values[v].of == nil {
-		v = f.makers[v].in[0]
-	}
 	x := f.named[f.values[v].of]
 	return x != nil && !f.done[x]
 }
 
 // task follows an op.
 func (f *flow) task(t *task) {
-	if f.values[t.out[0]].weight && f.open(t.out[0]) {
+	if f.open(t.out[0]) {
 		return
 	}
-	begun := false
-	for _, v := range t.in {
-		begun = begun || v >= 0 && f.begun[v]
-	}
+	begun := slices.ContainsFunc(t.in, func(v int) bool { return v >= 0 && f.begun[v] })
 	best, unit := f.given(t)
 	if first, u := f.first(t, begun, best != nil); first != nil {
 		best, unit = first, u
@@ -118,7 +97,10 @@ func (f *flow) task(t *task) {
 	if best != nil {
 		for i, r := range best.In {
 			if v := t.in[i]; v >= 0 && r.Dim >= 0 && f.open(v) {
-				f.shard(v, r.Dim)
+				if x, n, p, ok := f.wayOf(v, r.Dim); ok && x.follows == nil {
+					f.decide(x, n)
+					f.at[v] = p
+				}
 				if f.multiplies(t) {
 					begun = best.Reduce == 0
 				}
@@ -142,7 +124,7 @@ func (f *flow) given(t *task) (best *Factor, unit int) {
 		x := &t.rule.Factors[n]
 		count, u := 0, 0
 		for i, r := range x.In {
-			if v := t.in[i]; v >= 0 && r.Dim >= 0 && isAlong(f.at[v], r.Dim) {
+			if v := t.in[i]; v >= 0 {
 				if w, ok := x.unitOf(r, f.at[v], f.values[v].v.Shape, len(t.g.places)); ok {
 					count, u = count+1, w
 				}
@@ -162,7 +144,7 @@ func (f *flow) adds(t *task, x *Factor) bool {
 		return false
 	}
 	for i, r := range x.In {
-		if v := &f.values[t.in[i]]; r.Dim >= 0 && !v.weight && !v.pure && f.at[t.in[i]].Kind == Replicated {
+		if v := &f.values[t.in[i]]; r.Dim >= 0 && v.of == nil && !v.pure && f.at[t.in[i]].Kind == Replicated {
 			return true
 		}
 	}
@@ -195,8 +177,8 @@ func (f *flow) first(t *task, begun, given bool) (best *Factor, unit int) {
 			if v < 0 || r.Dim < 0 || rank(x) < highest || !f.open(v) {
 				continue
 			}
-			if _, w, ok := f.wayOf(v, r.Dim); ok {
-				if u, ok := x.unitOf(r, w, f.values[v].v.Shape, len(t.g.places)); ok {
+			if _, _, p, ok := f.wayOf(v, r.Dim); ok {
+				if u, ok := x.unitOf(r, p, f.values[v].v.Shape, len(t.g.places)); ok {
 					best, unit, highest = x, u, rank(x)
 				}
 			}
@@ -206,49 +188,27 @@ func (f *flow) first(t *task, begun, given bool) (best *Factor, unit int) {
 }
 
 // wayOf finds how a variable is sharded if a dim of it, maybe in another form, is; and the placement of that form.
-func (f *flow) wayOf(v, dim int) (n int, p Placement, ok bool) {
-	x, d := f.trace(v, dim)
-	if x == nil {
-		return 0, p, false
-	}
-	n = slices.IndexFunc(x.ways, func(w way) bool { return isAlong(w.Placement, d) })
-	if n < 0 {
-		return 0, p, false
-	}
-	p, ok = f.form(v, x.ways[n].Placement)
-	return n, p, ok && isAlong(p, dim)
-}
-
-// form is the placement of another form of a variable, if that is sharded.
-func (f *flow) form(v int, p Placement) (Placement, bool) {
-	if f.values[v].of != nil {
-		return p, true
-	}
-	t := f.makers[v]
-	p, ok := f.form(t.in[0], p)
-	if !ok {
-		return p, false
-	}
-	for n := range t.rule.Factors {
-		x := &t.rule.Factors[n]
-		if x.In[0].Dim == p.Dim && x.Out[0].Dim >= 0 {
-			unit, ok := x.unitOf(x.In[0], p, f.values[t.in[0]].v.Shape, len(t.g.places))
-			return x.placement(x.Out[0], unit), ok
+func (f *flow) wayOf(v, dim int) (x *variable, way int, p Placement, ok bool) {
+	x = f.named[f.values[v].of]
+	for way, w := range x.ways {
+		if p, ok := f.form(v, w.Placement); ok && isAlong(p, dim) {
+			return x, way, p, true
 		}
 	}
-	return p, false
+	return x, 0, p, false
 }
 
-// shard decides a variable, of which a value is a form.
-func (f *flow) shard(v, dim int) {
-	n, p, ok := f.wayOf(v, dim)
-	if !ok {
-		return
+// form is the placement of another form of a variable that is sharded.
+func (f *flow) form(v int, p Placement) (Placement, bool) {
+	t := f.values[v].by
+	if t == nil {
+		return p, true
 	}
-	x, _ := f.trace(v, dim)
-	if x.follows != nil {
-		return
+	p, _ = f.form(t.in[0], p)
+	for _, x := range t.rule.Factors {
+		if unit, ok := x.unitOf(x.In[0], p, f.values[t.in[0]].v.Shape, len(t.g.places)); ok && x.Out[0].Dim >= 0 {
+			return x.placement(x.Out[0], unit), true
+		}
 	}
-	f.decide(x, n)
-	f.at[v] = p
+	return Placement{}, false
 }

@@ -3,6 +3,7 @@ package shard_test
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -22,19 +23,30 @@ import (
 	"github.com/easyparallel/epl/shard"
 )
 
-// chosen shards a model on k devices as is found best.
-func chosen(t *testing.T, whole *ir.Program, k int) (*ir.Program, *shard.Chosen, *shard.Report) {
+// search finds how a program is sharded best.
+func search(t *testing.T, p *ir.Program) (*shard.Chosen, shard.Choice) {
 	t.Helper()
-	p := split(t, whole, k)
 	c, err := shard.Search(p)
 	if err != nil {
 		t.Fatal(err)
 	}
+	choice, err := c.In(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, choice
+}
+
+// chosen shards a model on k devices as is found best.
+func chosen(t *testing.T, whole *ir.Program, k int) (*ir.Program, *shard.Chosen, *shard.Report) {
+	t.Helper()
+	p := split(t, whole, k)
 	before := p.String()
-	if again, _ := shard.Search(p); p.String() != before || !maps.Equal(again.Choice, c.Choice) {
+	c, choice := search(t, p)
+	if again, _ := search(t, p); p.String() != before || !reflect.DeepEqual(again, c) {
 		t.Fatal("the program was changed, or the second choice is another one")
 	}
-	r, err := expanded(p, c.Choice)
+	r, err := expanded(p, choice)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +84,7 @@ func TestALayerOfATransformerNeedsTwoReductionsInForwardAndInBackward(t *testing
 }
 
 func TestLayersAreShardedAlikeAndVectorsAreWhole(t *testing.T) {
-	p, c, _ := chosen(t, recordedWith(t, layersOf(3), optimizer.Adam().Done()), 4)
+	p, _, _ := chosen(t, recordedWith(t, layersOf(3), optimizer.Adam().Done()), 4)
 	for path, want := range map[string]shard.Placement{
 		"query/dense/weights": by(1, 3), "value/dense/biases": by(0, 3), "attn/MultiHeadAttention/output/dense/weights": by(0, 3),
 		"ff1/dense/weights": by(1, 1), "ff1/dense/biases": by(0, 1), "ff2/dense/weights": by(0, 1),
@@ -81,8 +93,8 @@ func TestLayersAreShardedAlikeAndVectorsAreWhole(t *testing.T) {
 		for _, x := range p.Variables {
 			if x.Trainable && strings.HasSuffix(x.Path, path) {
 				n++
-				if c.Choice[x.Param] != want {
-					t.Errorf("%s is %s, not %s", x.Path, c.Choice[x.Param], want)
+				if got := x.Param.On(ir.Model); got != want {
+					t.Errorf("%s is %s, not %s", x.Path, got, want)
 				}
 			}
 		}
@@ -178,8 +190,8 @@ func TestPinsAreKept(t *testing.T) {
 	pinned := 0
 	for _, x := range p.Variables {
 		for path, want := range map[string]shard.Placement{"/first/dense/weights": by(0, 1), "/second/dense/weights": by(1, 1)} {
-			if x.Path == path && c.Choice[x.Param] != want {
-				t.Errorf("%s is %s, not %s", x.Path, c.Choice[x.Param], want)
+			if got := x.Param.On(ir.Model); x.Path == path && got != want {
+				t.Errorf("%s is %s, not %s", x.Path, got, want)
 			}
 		}
 	}
@@ -213,12 +225,10 @@ func TestTheSameProgramIsAlwaysShardedTheSameWay(t *testing.T) {
 		whole := recorded(t, m)
 		var first []string
 		for range 20 {
-			c, err := shard.Search(split(t, whole, 4))
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := split(t, whole, 4)
+			c, _ := search(t, p)
 			lines := c.Lines()
-			for _, row := range shard.Listing(c, &shard.Report{}) {
+			for _, row := range shard.Listing(p, c, &shard.Report{}) {
 				lines = append(lines, strings.Join(row, " "))
 			}
 			if first == nil {
@@ -255,11 +265,11 @@ func TestNoChoiceIsMuchBetterThanTheOneFound(t *testing.T) {
 
 // A row per group of variables has the way that was chosen and why, and rows below it what else could be, with time and memory.
 func TestAChoiceIsExplained(t *testing.T) {
-	_, c, r := chosen(t, recorded(t, layersOf(3)), 4)
+	p, c, r := chosen(t, recorded(t, layersOf(3)), 4)
 	if text := strings.Join(c.Lines(), "\n"); !strings.Contains(text, `from the plan "columns, then rows": forward and backward take`) {
 		t.Error(text)
 	}
-	rows := shard.Listing(c, r)
+	rows := shard.Listing(p, c, r)
 	for variable, want := range map[string][2]string{
 		"/layer_0/ff1/dense/weights and 2 like it": {"sharded(1): 13 of 52 rows", "each device makes a part of the output of FusedDense ("},
 		"/layer_0/ff2/dense/weights and 2 like it": {"sharded(0): 13 of 52 rows", "sums over it: each device adds up what it has"},

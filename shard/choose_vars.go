@@ -14,27 +14,29 @@ import (
 type chooser struct {
 	*problem // of forward and backward
 
-	vars    []*variable    // that may be sharded, in the order of the program
-	shared  []*ir.Variable // that may not, because other stages read them
-	inputs  []*input       // data that may be sharded
-	kept    int64          // bytes that forward keeps for backward
-	named   map[*ir.Variable]*variable
-	readers [][]use // by value, in forward
-	makers  []*task // by value
+	all       []*variable // what may be sharded: variables in the order of the program, and then data
+	variables int         // how many of them are variables
+	shared    []string    // variables that may not, because other stages read them
+	kept      int64       // bytes that forward keeps for backward
+	named     map[*ir.Variable]*variable
+	readers   [][]use // by value, in forward
 
 	known     map[string]estimate // by state
-	marks     []bool              // by value
 	reference float64             // how long a step takes, about: see price
 }
 
-// variable is one that may be sharded.
+func (c *chooser) vars() []*variable   { return c.all[:c.variables] }
+func (c *chooser) inputs() []*variable { return c.all[c.variables:] }
+
+// variable is one that may be sharded; or data of a split stage, without a variable of the program.
 type variable struct {
 	v       *ir.Variable // of the program
-	index   int          // among those that may be sharded
-	number  int          // of its value
-	k       int          // devices
-	bytes   int64        // with what the optimizer keeps for it
-	ways    []way        // whole first, unless it is pinned
+	name    string
+	index   int   // among all that may be sharded
+	number  int   // of its value
+	k       int   // devices
+	bytes   int64 // with what the optimizer keeps for it
+	ways    []way // whole first, unless it is pinned
 	pinned  bool
 	follows *tie // it is sharded if another one is
 }
@@ -43,12 +45,6 @@ type variable struct {
 type way struct {
 	Placement
 	why string
-}
-
-// input is data of a split stage that may be sharded.
-type input struct {
-	v    *ir.Value
-	ways []Placement // whole first
 }
 
 // tie says that a dim of a variable, the only one, goes along with that of another: a bias goes along with its weights.
@@ -64,33 +60,29 @@ type use struct {
 }
 
 func newChooser(p *ir.Program) (*chooser, error) {
-	whole, err := newProblem(p)
+	whole, err := newProblem(p, ir.Apply)
 	if err != nil {
 		return nil, err
 	}
-	small, twins := withoutApply(p)
-	x, err := newProblem(small)
+	x, err := newProblem(p, ir.Backward)
 	if err != nil {
 		return nil, err
 	}
-	c := &chooser{problem: x, named: map[*ir.Variable]*variable{}, known: map[string]estimate{}}
-	c.readers, c.makers = make([][]use, len(x.values)), make([]*task, len(x.values))
+	c := &chooser{problem: x, named: map[*ir.Variable]*variable{}, known: map[string]estimate{}, readers: make([][]use, len(x.values))}
 	for _, t := range x.tasks {
-		for _, v := range t.out {
-			c.makers[v] = t
-		}
 		for i, v := range t.in {
 			if v >= 0 && t.op.Phase == ir.Forward {
 				c.readers[v] = append(c.readers[v], use{t, i})
 			}
 		}
 	}
-	for _, v := range p.Variables {
-		c.add(v, twins[v], whole)
+	for i, name := range p.VariableNames() {
+		c.add(p.Variables[i], name, whole)
 	}
+	c.variables = len(c.all)
 	c.addData()
 	c.kept = x.kept()
-	for _, x := range c.vars {
+	for _, x := range c.vars() {
 		if x.v.Param.Shape.Rank() == 1 {
 			x.follows = c.tieOf(x)
 		}
@@ -98,50 +90,20 @@ func newChooser(p *ir.Program) (*chooser, error) {
 	return c, nil
 }
 
-// withoutApply is the program without the ops of the optimizer, and its variables. It shares all ops with the program.
-func withoutApply(p *ir.Program) (*ir.Program, map[*ir.Variable]*ir.Variable) {
-	q, main, twins := *p, *p.Main, map[*ir.Variable]*ir.Variable{}
-	applies := func(v *ir.Value) bool { return v != nil && !v.Op.IsLeaf() && v.Op.Phase == ir.Apply }
-	main.Ops = slices.DeleteFunc(slices.Clone(main.Ops), func(op *ir.Op) bool { return !op.IsLeaf() && op.Phase == ir.Apply })
-	q.Main, q.Variables, q.Gradients, q.Outputs, q.Collections = &main, nil, nil, nil, nil
-	for _, v := range p.Variables {
-		w := *v
-		if applies(w.Update) {
-			w.Update = nil
-		}
-		twins[v] = &w
-		q.Variables = append(q.Variables, &w)
-	}
-	for _, g := range p.Gradients {
-		if !applies(g.Value) {
-			q.Gradients = append(q.Gradients, ir.Gradient{Variable: twins[g.Variable], Value: g.Value})
-		}
-	}
-	main.Outputs = nil
-	for i, o := range p.Outputs {
-		if v := p.Main.Outputs[i]; !applies(v) {
-			main.Outputs = append(main.Outputs, v)
-			q.Outputs = append(q.Outputs, ir.Output{Updates: twins[o.Updates]})
-		}
-	}
-	return &q, twins
-}
-
 // add takes a variable, if it may be sharded: it is one of a split TaskGraph, no other stage needs it, and it is trained, or a
 // matrix that stays as it is.
-func (c *chooser) add(v, twin *ir.Variable, whole *problem) {
+func (c *chooser) add(v *ir.Variable, name string, whole *problem) {
 	g, s := whole.of[v.TaskGraph], v.Param.Shape
 	if v.TaskGraph == nil || v.TaskGraph.Kind != ir.Split || len(g.places) == 1 || s.IsDynamic() || s.DType.IsPacked() ||
 		!v.Trainable && (v.Update != nil || s.Rank() < 2) {
 		return
 	}
-	x := &variable{v: v, number: c.problem.number[v.Param], k: len(g.places), bytes: v.Param.Bytes(), ways: []way{{}}}
-	for _, slot := range whole.slots[v] {
-		x.bytes += slot.Param.Bytes()
-	}
-	if slices.ContainsFunc(append([]*ir.Variable{v}, whole.slots[v]...), func(v *ir.Variable) bool { return whole.foreign[v] }) {
-		c.shared = append(c.shared, v)
-		return
+	x := &variable{v: v, name: name, index: len(c.all), number: c.number[v.Param], k: len(g.places), ways: []way{{}}}
+	for _, y := range whole.withSlots(v) {
+		if x.bytes += y.Param.Bytes(); whole.foreign[y] {
+			c.shared = append(c.shared, name)
+			return
+		}
 	}
 	for d, n := range s.Dimensions {
 		unit := c.unitFor(x.number, d)
@@ -152,18 +114,16 @@ func (c *chooser) add(v, twin *ir.Variable, whole *problem) {
 			x.ways = append(x.ways, way{shardOf(d, unit), c.why(x.number, d)})
 		}
 	}
-	x.index = len(c.vars)
-	c.vars = append(c.vars, x)
-	c.named[twin] = x
+	c.all = append(c.all, x)
+	c.named[v] = x
 }
 
 // addData takes data that meet weights; labels do not. Samples are not dealt to the devices of a split: who wants that writes
 // replicate.
 func (c *chooser) addData() {
 	meets := make([]bool, len(c.values))
-	for i := len(c.tasks) - 1; i >= 0; i-- {
-		t := c.tasks[i]
-		found := t.op.Phase == ir.Forward && (meets[t.out[0]] || slices.ContainsFunc(t.in, func(v int) bool { return v >= 0 && c.values[v].weight }))
+	for _, t := range slices.Backward(c.tasks) {
+		found := t.op.Phase == ir.Forward && (meets[t.out[0]] || slices.ContainsFunc(t.in, func(v int) bool { return v >= 0 && c.values[v].of != nil }))
 		for _, v := range t.in {
 			if v >= 0 {
 				meets[v] = meets[v] || found
@@ -171,18 +131,17 @@ func (c *chooser) addData() {
 		}
 	}
 	for _, d := range c.data {
-		v := c.values[d.value].v
-		if !meets[d.value] || slices.ContainsFunc(c.inputs, func(x *input) bool { return x.v == v }) {
+		if !meets[d.value] || slices.ContainsFunc(c.inputs(), func(x *variable) bool { return x.number == d.value }) {
 			continue
 		}
-		x := &input{v: v, ways: []Placement{{}}}
-		for dim, n := range dims(v)[1:] {
+		x := &variable{index: len(c.all), number: d.value, ways: []way{{}}}
+		for dim, n := range dims(c.values[d.value].v)[1:] {
 			if fits(n, 1, len(d.reader.g.places)) {
-				x.ways = append(x.ways, shardOf(dim+1, 1))
+				x.ways = append(x.ways, way{Placement: shardOf(dim+1, 1)})
 			}
 		}
 		if len(x.ways) > 1 {
-			c.inputs = append(c.inputs, x)
+			c.all = append(c.all, x)
 		}
 	}
 }
@@ -195,11 +154,10 @@ func (x *problem) kept() (n int64) {
 			continue
 		}
 		for _, v := range t.in {
-			if v < 0 || seen[v] || x.values[v].leaf || x.values[v].v.Op.Phase != ir.Forward {
-				continue
+			if v >= 0 && !seen[v] && x.values[v].by != nil && x.values[v].by.op.Phase == ir.Forward {
+				seen[v] = true
+				n += x.values[v].bytes
 			}
-			seen[v] = true
-			n += x.values[v].bytes
 		}
 	}
 	return n

@@ -8,7 +8,7 @@
 // Each value of a stage has a [Placement]: Replicated (every device has the whole value), Sharded (each device has some rows of a
 // dim), or Partial (each device has a term; a reduction makes the value). A value that is needed in two placements is two
 // values, joined by a Reshard. Data of a TaskGraph under Replicate are sharded by samples. Under Split, variables are sharded, and
-// so are data if sequences are long: [Search] finds the cheapest [Choice], by an [Estimator]. Optimizer state is sharded as its
+// so are data if sequences are long: [Search] finds the cheapest [Choice], by estimates. Optimizer state is sharded as its
 // variable is.
 //
 // A [Rule] says what an op does to placements: it maps the dims of inputs and outputs to factors, the indices of the op's

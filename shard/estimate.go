@@ -1,138 +1,163 @@
 package shard
 
 import (
+	"slices"
 	"time"
 
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
 )
 
-// Estimator tells what programs would cost that are partitioned by one choice or another. It reads the program once, and does
-// not change it. It estimates one choice at a time.
-type Estimator struct{ x *problem }
-
-// Cost is what a step costs.
-type Cost struct {
-	// Exchanges are those between devices of a stage, by phase: of one instance in forward and backward, and of the whole step
-	// in apply, with the merges of gradients that several devices have terms of, which go together and count as one.
-	Exchanges [ir.Apply + 1]Moved
-	Flops     int64 // of the device that has most to do, for one instance and apply
-	Bytes     int64 // that it reads and writes
-	Variables int64 // bytes of variables that a device has at most
-	Gathered  int   // how often variables are gathered, which they should not
+// machine is what estimates are for: a usual one, but with a link that is as slow as propagation takes it to be, like one to
+// another host. What exchanges little is then found best, also if experts do not divide and a device has one more of them.
+func machine() cost.Machine {
+	m := cost.Default
+	m.LinkBytesPerSecond = m.BytesPerSecond / between
+	return m
 }
 
-// Moved are exchanges.
-type Moved struct {
-	Count int
-	Bytes int64                        // that a device sends
-	Of    [ir.AllToAllOf + 1]Exchanges // by collective
+// estimate is what a price is made of.
+type estimate struct {
+	time        time.Duration
+	whole, kept float64
+	gathered    int
 }
 
-func (m *Moved) add(how ir.Collective, bytes int64) {
-	m.Count++
-	m.Bytes += bytes
-	m.Of[how].Count++
-	m.Of[how].Bytes += bytes
-}
-
-// NewEstimator reads a program with stages.
-func NewEstimator(p *ir.Program) (*Estimator, error) {
-	x, err := newProblem(p)
-	if err != nil {
-		return nil, err
+// estimate looks at a choice, once.
+func (c *chooser) estimate(s state) estimate {
+	if e, known := c.known[string(s)]; known {
+		return e
 	}
-	return &Estimator{x}, nil
-}
-
-// Estimate is what a program costs, if variables are sharded as chosen.
-func (e *Estimator) Estimate(choice Choice) (Cost, error) {
-	vars, err := e.x.shard(choice)
+	vars, err := c.shard(c.choice(s))
 	if err != nil {
-		return Cost{}, err
+		panic(err) // ways fit
 	}
-	return e.x.count(e.x.propagate(vars), vars), nil
+	todo := c.propagate(vars)
+	e := estimate{time: c.time(todo), kept: c.keptWhole(todo)}
+	for _, s := range todo.steps {
+		if s.kind == gatherStep && c.values[s.out[0].value].of != nil {
+			e.gathered++
+		}
+	}
+	var all, whole float64
+	for _, x := range c.vars() {
+		all += float64(x.bytes)
+		if vars.of(x.v).Kind == Replicated {
+			whole += float64(x.bytes)
+		}
+	}
+	e.whole = whole / all
+	if len(vars.offers) > 0 {
+		e.whole = min(e.whole, (whole+e.kept*float64(c.kept))/(all+float64(c.kept)))
+	}
+	c.known[string(s)] = e
+	return e
 }
 
-// Time is how long a machine takes for a step of so many micro-batches. Time is not saved by doing several things at once.
-func (c Cost) Time(m cost.Machine, microBatches int) time.Duration {
-	seconds := max(float64(c.Flops)/m.FlopsPerSecond, float64(c.Bytes)/m.BytesPerSecond)
-	total := float64(microBatches) * seconds
-	for phase, x := range c.Exchanges {
+// keptWhole is which part of what split stages compute in forward and keep for backward every device has as a whole.
+func (c *chooser) keptWhole(todo *plan) float64 {
+	seen := make([]bool, len(c.values))
+	var n int64
+	for _, s := range todo.steps {
+		if s.phase != ir.Backward || !s.g.split {
+			continue
+		}
+		for _, h := range s.in {
+			if h != nil && h.by != nil && h.phase == ir.Forward && h.Kind != Sharded && !seen[h.value] {
+				seen[h.value] = true
+				n += c.values[h.value].bytes
+			}
+		}
+	}
+	return float64(n) / float64(max(c.kept, 1))
+}
+
+// time is how long a step takes: what the busiest device computes and touches, and exchanges. Time is not saved by doing several
+// things at once. It is without what backends compute on the way, element by element: otherwise it would seem worth several
+// exchanges to share the work of a layer norm.
+func (x *problem) time(todo *plan) time.Duration {
+	type load struct{ flops, bytes int64 }
+	loads := map[*group]load{}
+	for _, s := range todo.steps {
+		l := loads[s.g]
+		fused := s.kind == opStep && s.task.fuses()
+		if s.kind == opStep && !fused {
+			l.flops += s.flops()
+		}
+		for _, h := range s.in {
+			if h != nil && !fused {
+				l.bytes += x.localBytes(h)
+			}
+		}
+		for _, h := range s.out {
+			if !fused || x.values[h.value].uses > 1 {
+				l.bytes += x.localBytes(h)
+			}
+		}
+		loads[s.g] = l
+	}
+	var most load
+	for _, l := range loads {
+		most = load{max(most.flops, l.flops), max(most.bytes, l.bytes)}
+	}
+	var moved [ir.Apply + 1]Exchanges
+	x.exchanges(todo, func(phase ir.Phase, _ ir.Collective, bytes int64) {
+		moved[phase].Count++
+		moved[phase].Bytes += bytes
+	})
+	m, microBatches := machine(), 1.0
+	if x.p.Local != nil {
+		microBatches = float64(x.p.Local.MicroBatches)
+	}
+	total := microBatches * max(float64(most.flops)/m.FlopsPerSecond, float64(most.bytes)/m.BytesPerSecond)
+	for phase, e := range moved {
 		n := microBatches
 		if ir.Phase(phase) == ir.Apply {
 			n = 1
 		}
-		total += float64(n) * (float64(x.Count)*m.LinkLatency.Seconds() + float64(x.Bytes)/m.LinkBytesPerSecond)
+		total += n * (float64(e.Count)*m.LinkLatency.Seconds() + float64(e.Bytes)/m.LinkBytesPerSecond)
 	}
 	return time.Duration(total * float64(time.Second))
 }
 
-// count adds up what the steps of a plan cost.
-func (x *problem) count(todo *plan, vars *sharding) (c Cost) {
-	type load struct{ flops, bytes, variables int64 }
-	loads, merges := map[*group]*load{}, 0
-	at := func(g *group) *load {
-		if loads[g] == nil {
-			loads[g] = &load{}
-		}
-		return loads[g]
-	}
+// exchanges tells which exchanges there are between devices of a stage, and the bytes that a device sends: of one instance in
+// forward and backward, and of the whole step in apply, with the merges of gradients that several devices have terms of, which
+// go together and count as one.
+func (x *problem) exchanges(todo *plan, exchange func(phase ir.Phase, how ir.Collective, bytes int64)) {
+	var merged int64
 	for _, s := range todo.steps {
 		k := int64(len(s.g.places))
-		l := at(s.g)
-		for _, h := range s.out {
-			l.bytes += x.localBytes(h)
-		}
-		for _, h := range s.in {
-			if h != nil {
-				l.bytes += x.localBytes(h)
+		sends := func(phase ir.Phase, how ir.Collective, bytes int64) {
+			n := bytes * (k - 1) / k
+			switch how {
+			case ir.AllReduceOf:
+				n *= 2
+			case ir.AllToAllOf:
+				n /= k
 			}
+			exchange(phase, how, n)
 		}
 		if s.kind == opStep {
-			l.flops += s.flops()
-			s.inside(func(how ir.Collective, bytes int64) {
-				sent := bytes * (k - 1) / k
-				if how == ir.AllReduceOf {
-					sent *= 2
-				}
-				c.Exchanges[s.phase].add(how, sent)
-			})
-			if _, ok := s.task.op.Attrs.(*ir.Merge); ok && s.s.in[0].Kind == Partial {
-				once := &c.Exchanges[ir.Apply]
-				once.add(ir.AllReduceOf, 2*x.values[s.out[0].value].bytes*(k-1)/k)
-				if merges++; merges > 1 {
-					once.Count, once.Of[ir.AllReduceOf].Count = once.Count-1, once.Of[ir.AllReduceOf].Count-1
-				}
+			s.inside(func(how ir.Collective, bytes int64) { sends(s.phase, how, bytes) })
+			if s.task.op.IsMerge() && s.s.in[0].Kind == Partial {
+				merged += 2 * x.values[s.out[0].value].bytes * (k - 1) / k
 			}
-			continue
-		}
-		n := x.values[s.out[0].value].bytes * (k - 1) / k
-		phase := s.phase
-		if !x.values[s.out[0].value].v.Op.Varying && x.p.Local != nil && phase == ir.Backward {
-			phase = ir.Apply // of a merged value: once per step
-		}
-		switch s.kind {
-		case reduceStep:
-			c.Exchanges[phase].add(ir.AllReduceOf, 2*n)
-		case scatterStep, gatherStep:
-			c.Exchanges[phase].add(s.kind.collective(), n)
-		case turnStep:
-			c.Exchanges[phase].add(ir.AllToAllOf, n/k)
-		}
-		if s.kind == gatherStep && x.values[s.out[0].value].weight {
-			c.Gathered++
+		} else if how := s.kind.collective(); how != 0 {
+			v, phase := &x.values[s.out[0].value], s.phase
+			if !v.v.Op.Varying && x.p.Local != nil && phase == ir.Backward {
+				phase = ir.Apply // of a merged value: once per step
+			}
+			sends(phase, how, v.bytes)
 		}
 	}
-	for _, v := range x.p.Variables {
-		if g := x.of[v.TaskGraph]; g != nil {
-			at(g).variables += x.localBytes(&held{Placement: vars.of(v), value: x.number[v.Param], g: g})
-		}
+	if merged > 0 {
+		exchange(ir.Apply, ir.AllReduceOf, merged)
 	}
-	for _, l := range loads {
-		c.Flops, c.Bytes, c.Variables = max(c.Flops, l.flops), max(c.Bytes, l.bytes), max(c.Variables, l.variables)
-	}
-	return c
+}
+
+// fuses tells whether an op makes each element from a few others.
+func (t *task) fuses() bool {
+	return len(t.out) == 1 && len(t.rule.Factors) > 0 && !slices.ContainsFunc(t.rule.Factors, func(f Factor) bool { return f.Reduce != 0 })
 }
 
 // localBytes is how much the first device has of a value: none has more.

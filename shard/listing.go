@@ -2,40 +2,62 @@ package shard
 
 import (
 	"fmt"
-	"slices"
+	"time"
 
 	"github.com/gomlx/compute/support/humanize"
 
 	"github.com/easyparallel/epl/ir"
 )
 
-// Alternative is another way to shard variables, and what it would cost.
-type Alternative struct {
-	Placement
-	Time  string `json:"time"`  // of forward and backward, estimated
-	Bytes int64  `json:"bytes"` // of the variables on each device, with what the optimizer keeps for them
+// Lines describe the choice for people; [Listing] has the variables.
+func (c *Chosen) Lines() []string {
+	var lines []string
+	for _, v := range c.Shared {
+		lines = append(lines, fmt.Sprintf("%s is not sharded: another stage reads it", v))
+	}
+	if len(c.Groups) == 0 {
+		return lines
+	}
+	lines = append(lines, fmt.Sprintf("shardings: best of %d estimates, from the plan %q: forward and backward take %s", c.Estimates, c.Start, short(c.Time)))
+	for _, d := range c.Data {
+		lines = append(lines, fmt.Sprintf("%s %s: each device computes with its rows where the weights for that are whole", d.Name, d.Placement))
+	}
+	return lines
+}
+
+// short prints a duration with three digits.
+func short(d time.Duration) string {
+	unit := time.Duration(1)
+	for unit*1000 <= d {
+		unit *= 10
+	}
+	return d.Round(unit).String()
 }
 
 // Head are the columns of [Listing].
 var Head = []string{"variable", "sharding", ">time", ">on each device", "why"}
 
-// Listing are the rows of a table that tells how variables are sharded: those of the same layers in one row, and below it how
-// they could be sharded instead, with the time of forward and backward and the memory that takes.
-func Listing(c *Chosen, r *Report) (rows [][]string) {
-	told := map[*ir.Variable]bool{}
-	for _, d := range c.Groups {
-		name := d.Variables[0].Path
-		if n := len(d.Variables) - 1; n > 0 {
-			name += fmt.Sprintf(" and %d like it", n)
+// Listing are the rows of a table that tells how the variables of a program are sharded: those of the same layers in one row, and
+// below it how they could be sharded instead, with the time of forward and backward and the memory that takes.
+func Listing(p *ir.Program, c *Chosen, r *Report) (rows [][]string) {
+	list := func(v *ir.Variable, of int, sharding, time, bytes, why string) {
+		name := v.Path
+		if of > 1 {
+			name += fmt.Sprintf(" and %d like it", of-1)
 		}
+		rows = append(rows, []string{name + " " + ir.ShapeText(v.Param.Shape), sharding, time, bytes, why})
+	}
+	variables, told := byName(p), map[*ir.Variable]bool{}
+	for _, d := range c.Groups {
 		for _, v := range d.Variables {
-			told[v] = true
+			told[variables[v]] = true
 		}
 		why := d.Why
 		if d.Pinned {
 			why = "the annotation says so"
 		}
-		rows = append(rows, []string{name + " " + ir.ShapeText(d.Variables[0].Param.Shape), r.sharding(d.Variables[0], d.Placement), short(c.Time), humanize.Bytes(d.Bytes), why})
+		first := variables[d.Variables[0]]
+		list(first, len(d.Variables), r.sharding(first, d.Placement), short(c.Time), humanize.Bytes(d.Bytes), why)
 		for _, a := range d.Alternatives {
 			rows = append(rows, []string{"", "or " + a.String(), a.Time, humanize.Bytes(a.Bytes), ""})
 		}
@@ -55,11 +77,7 @@ func Listing(c *Chosen, r *Report) (rows [][]string) {
 		followers[k] = append(followers[k], v)
 	}
 	for _, k := range kinds {
-		name := followers[k][0].Path
-		if n := len(followers[k]) - 1; n > 0 {
-			name += fmt.Sprintf(" and %d like it", n)
-		}
-		rows = append(rows, []string{name + " " + k.shape, k.sharding, "", "", "it follows those above"})
+		list(followers[k][0], len(followers[k]), k.sharding, "", "", "it follows those above")
 	}
 	return rows
 }
@@ -77,45 +95,4 @@ func (r *Report) sharding(v *ir.Variable, p Placement) string {
 		up = "up to "
 	}
 	return fmt.Sprintf("%s: %s%d of %d rows", p, up, rows, n)
-}
-
-// alternatives are the other ways of a group of variables that the search has estimated, the best first.
-func (c *chooser) alternatives(best state, group []int) (all []Alternative) {
-	type timed struct {
-		Alternative
-		e estimate
-	}
-	var found []timed
-	first := c.vars[group[0]]
-	for way := range first.ways {
-		if way == int(best[group[0]]) {
-			continue
-		}
-		other := slices.Clone(best)
-		for _, i := range group {
-			other[i] = byte(way)
-		}
-		if e, known := c.known[string(other)]; known {
-			found = append(found, timed{Alternative{first.ways[way].Placement, short(e.time), c.bytesOn(group, way)}, e})
-		}
-	}
-	slices.SortStableFunc(found, func(x, y timed) int { return int(x.e.time - y.e.time) })
-	for _, x := range found {
-		all = append(all, x.Alternative)
-	}
-	return all
-}
-
-// bytesOn is what a device has of a group of variables that are sharded in one of their ways.
-func (c *chooser) bytesOn(group []int, way int) (n int64) {
-	for _, i := range group {
-		x := c.vars[i]
-		bytes := x.bytes
-		if w := x.ways[way]; w.Kind == Sharded {
-			rows := int64(dims(x.v.Param)[w.Dim])
-			bytes = bytes / rows * int64(most(int(rows), w.Unit, x.k))
-		}
-		n += bytes
-	}
-	return n
 }

@@ -209,10 +209,7 @@ func TestPartitionedStepsCanBeScheduled(t *testing.T) {
 					devices = devices[:1]
 				}
 				staged(t, p, devices[:min(n, len(devices))]...)
-				choice, err := shard.Choose(p)
-				if err != nil {
-					t.Fatal(err)
-				}
+				_, choice := search(t, p)
 				if _, err := expanded(p, choice); err != nil {
 					t.Fatal(err)
 				}

@@ -17,7 +17,7 @@ func Partition(p *ir.Program, choice Choice) (*Report, error) {
 	if choice.ofData(p) {
 		unflatten(p)
 	}
-	x, err := newProblem(p)
+	x, err := newProblem(p, ir.Apply)
 	if err != nil {
 		return nil, err
 	}
@@ -26,9 +26,7 @@ func Partition(p *ir.Program, choice Choice) (*Report, error) {
 		return nil, err
 	}
 	todo := x.propagate(vars)
-	if err := x.assign(vars, todo); err != nil {
-		return nil, err
-	}
+	x.assign(vars, todo)
 	return x.report(vars, todo), Check(p)
 }
 

@@ -445,7 +445,7 @@ func TestDevicesOfASplitTaskGraphExchangeWhatTheyMust(t *testing.T) {
 				for how, e := range r.Exchanges {
 					n[how] = e.Count
 				}
-				rows := shard.Listing(&shard.Chosen{}, r)
+				rows := shard.Listing(p, &shard.Chosen{}, r)
 				if k == 2 && c.lines != nil && (len(rows) != 1 || !slices.Equal(rows[0][:2], []string{"/w float32[4,4]", "sharded(0): 2 of 4 rows"})) {
 					t.Errorf("the table is %q", rows)
 				}

@@ -7,6 +7,7 @@ import "github.com/easyparallel/epl/ir"
 type plan struct {
 	steps    []*step
 	first    []*held  // by value: the first placement in which it was there
+	leaving  []*held  // by result; nil: of a leaf that stays as it is
 	gathered []*ir.Op // ops that are computed on whole values though they are sharded
 }
 
@@ -23,7 +24,7 @@ type held struct {
 	uses   int       // how often live steps read it
 	cut    *step     // one of them that cuts rows
 	offer  bool      // it is there to be used, and not because somebody needed it
-	v      *ir.Value // once it is written down
+	v      *ir.Value // if it is given, or once it is written down
 }
 
 // isCut tells whether it was cut out of a whole value, because somebody needed it so.

@@ -62,67 +62,55 @@ type datum struct {
 // value is one of the program.
 type value struct {
 	v      *ir.Value
-	home   *group // nil: of a leaf
+	by     *task  // nil: it is a leaf
+	home   *group // of the task
 	bytes  int64
 	uses   int
-	leaf   bool
-	deal   Placement // how data, or what is made of data alone by moving them, are dealt by samples; or whole
-	pure   bool      // made of data and constants alone, by ops that are cheap
-	number bool      // all elements are the same
-	weight bool      // a variable, or one in another form
-	moved  *task     // that makes it of one other value by moving elements
-	of     *ir.Variable
+	deal   Placement    // how data, or what is made of data alone by moving them, are dealt by samples; or whole
+	pure   bool         // made of data and constants alone, by ops that are cheap
+	number bool         // all elements are the same
+	moved  *task        // that makes it of one other value by moving elements
+	of     *ir.Variable // it is a weight: the variable, or another form of it
 	grad   *ir.Variable // of which it is the gradient
 	split  bool         // made in a split TaskGraph, and a row for each sample
 }
 
-func newProblem(p *ir.Program) (*problem, error) {
+// newProblem reads a program, without the ops of phases after the last one.
+func newProblem(p *ir.Program, last ir.Phase) (*problem, error) {
 	x := &problem{p: p, of: map[*ir.TaskGraph]*group{}, number: map[*ir.Value]int{}}
 	if err := x.readStages(); err != nil {
 		return nil, err
 	}
-	variables := map[*ir.Value]*ir.Variable{}
+	variables, gradients := map[*ir.Value]*ir.Variable{}, map[*ir.Value]*ir.Variable{}
 	for _, v := range p.Variables {
 		variables[v.Param] = v
 	}
-	gradients := map[*ir.Value]*ir.Variable{}
 	for _, g := range p.Gradients {
 		gradients[g.Value] = g.Variable
 	}
 	for _, op := range p.Main.Ops {
-		var t *task
-		if !op.IsLeaf() {
-			t = x.task(op)
-			x.tasks = append(x.tasks, t)
-		}
-		for _, v := range op.Outputs {
-			info := value{v: v, bytes: v.Bytes(), leaf: t == nil, grad: gradients[v], of: variables[v]}
-			if t == nil {
-				if x.isBatch(v) {
+		if op.IsLeaf() {
+			for _, v := range op.Outputs {
+				info := value{v: v, of: variables[v], pure: variables[v] == nil}
+				if slices.Contains(p.Inputs, v) && x.hasSamples(v) {
 					info.deal = shardOf(0, 1)
 				}
-				info.weight = info.of != nil
-				info.pure = info.of == nil
-				info.number = v.Shape.Size() == 1
-			} else {
-				info.home = t.g
-				info.number = isNumber(v)
-				if len(t.in) == 1 && reshapes(op) {
-					info.weight = x.values[t.in[0]].weight
-					if len(t.g.places) > 1 {
-						info.moved = t
-					}
-				}
-				info.split = op.TaskGraph != nil && op.TaskGraph.Kind == ir.Split && op.Varying && v.Shape.Rank() > 0 && !v.Shape.IsDynamic() && dims(v)[0] == x.batch
-				info.pure, info.deal = x.dealt(t)
-				t.data = info.deal.Kind == Sharded
-				t.out = append(t.out, len(x.values))
+				x.add(info, gradients[v])
 			}
-			x.number[v] = len(x.values)
-			x.values = append(x.values, info)
+		} else if op.Phase <= last {
+			x.read(op, gradients)
 		}
 	}
-	x.countUses()
+	others := []*ir.Value{p.Loss}
+	for _, c := range p.Collections {
+		others = append(others, c.Values...)
+	}
+	x.results(func(v **ir.Value, _ *ir.Variable) { others = append(others, *v) })
+	for _, v := range others {
+		if n, ok := x.number[v]; ok {
+			x.values[n].uses++
+		}
+	}
 	x.findSums()
 	x.findSlots()
 	x.findForeign()
@@ -130,24 +118,72 @@ func newProblem(p *ir.Program) (*problem, error) {
 	return x, nil
 }
 
-// task reads an op; what it reads has been seen.
-func (x *problem) task(op *ir.Op) *task {
-	t := &task{op: op, g: x.groupOf(op), flops: cost.Of(op).Flops, deals: op.TaskGraph != nil && op.TaskGraph.Kind == ir.Replicate}
-	for _, v := range op.Inputs {
-		if v == nil {
-			t.in = append(t.in, -1)
+// add adds a value.
+func (x *problem) add(info value, grad *ir.Variable) {
+	info.bytes, info.number, info.grad = info.v.Bytes(), isNumber(info.v), grad
+	x.number[info.v] = len(x.values)
+	x.values = append(x.values, info)
+}
+
+// read reads an op; what it reads has been seen.
+func (x *problem) read(op *ir.Op, gradients map[*ir.Value]*ir.Variable) {
+	t := &task{op: op, g: x.groupOf(op), rule: &Rule{}, flops: cost.Of(op).Flops, deals: op.TaskGraph != nil && op.TaskGraph.Kind == ir.Replicate}
+	x.tasks = append(x.tasks, t)
+	use := func(v *ir.Value) {
+		n, ok := x.number[v]
+		if !ok {
+			n = -1
 		} else {
-			t.in = append(t.in, x.number[v])
+			x.values[n].uses++
+		}
+		t.in = append(t.in, n)
+	}
+	for _, v := range op.Inputs {
+		use(v)
+	}
+	op.Captures(use)
+	if len(t.g.places) > 1 {
+		if r := RuleOf(op); r != nil {
+			t.rule = r
 		}
 	}
-	op.Captures(func(v *ir.Value) { t.in = append(t.in, x.number[v]) })
-	if len(t.g.places) > 1 {
-		t.rule = RuleOf(op)
+	for _, v := range op.Outputs {
+		info := value{v: v, by: t, home: t.g}
+		if len(t.in) == 1 && reshapes(op) {
+			info.of = x.values[t.in[0]].of
+			if len(t.g.places) > 1 {
+				info.moved = t
+			}
+		}
+		info.split = op.TaskGraph != nil && op.TaskGraph.Kind == ir.Split && op.Varying && x.hasSamples(v)
+		info.pure, info.deal = x.dealt(t)
+		t.data = info.deal.Kind == Sharded
+		t.out = append(t.out, len(x.values))
+		x.add(info, gradients[v])
 	}
-	if t.rule == nil {
-		t.rule = &Rule{}
+}
+
+// hasSamples tells whether a value has a row for each sample.
+func (x *problem) hasSamples(v *ir.Value) bool {
+	return v.Shape.Rank() > 0 && !v.Shape.IsDynamic() && dims(v)[0] == x.batch
+}
+
+// results are the values that leave the program, with the variables that they are for. They may be replaced.
+func (x *problem) results(leaves func(v **ir.Value, of *ir.Variable)) {
+	result := func(v **ir.Value, of *ir.Variable) {
+		if _, ok := x.number[*v]; ok {
+			leaves(v, of)
+		}
 	}
-	return t
+	for _, v := range x.p.Variables {
+		result(&v.Update, v)
+	}
+	for i := range x.p.Main.Outputs {
+		result(&x.p.Main.Outputs[i], x.p.Outputs[i].Updates)
+	}
+	for i, g := range x.p.Gradients {
+		result(&x.p.Gradients[i].Value, g.Variable)
+	}
 }
 
 // dealt tells whether an op does something cheap to data and constants, and how the result is dealt by samples. In a stage that
@@ -162,14 +198,10 @@ func (x *problem) dealt(t *task) (pure bool, p Placement) {
 			return false, Placement{}
 		}
 	}
-	for n := range t.rule.Factors {
-		f := &t.rule.Factors[n]
+	for _, f := range t.rule.Factors {
 		for i, ref := range f.In {
 			v := &x.values[t.in[i]]
-			if v.deal.Kind != Sharded || v.deal.Dim != ref.Dim || f.Out[0].Dim < 0 || f.Reduce != 0 {
-				continue
-			}
-			if unit, ok := f.unitOf(ref, v.deal, v.v.Shape, len(t.g.places)); ok {
+			if unit, ok := f.unitOf(ref, v.deal, v.v.Shape, len(t.g.places)); ok && f.Out[0].Dim >= 0 && f.Reduce == 0 {
 				return true, f.placement(f.Out[0], unit)
 			}
 		}
@@ -186,68 +218,27 @@ func reshapes(op *ir.Op) bool {
 	return false
 }
 
-func (x *problem) countUses() {
-	for _, t := range x.tasks {
-		for _, v := range t.in {
-			if v >= 0 {
-				x.values[v].uses++
-			}
-		}
-	}
-	use := func(v *ir.Value) {
-		if v != nil {
-			x.values[x.number[v]].uses++
-		}
-	}
-	for _, v := range x.p.Main.Outputs {
-		use(v)
-	}
-	for _, g := range x.p.Gradients {
-		use(g.Value)
-	}
-	use(x.p.Loss)
-	for _, v := range x.p.Variables {
-		use(v.Update)
-	}
-	for _, c := range x.p.Collections {
-		for _, v := range c.Values {
-			use(v)
-		}
-	}
-}
-
 // findSums finds additions of more than two values, which gradients are that several ops contribute to.
 func (x *problem) findSums() {
 	by := map[int]*task{} // results of additions, for one use
 	for _, t := range x.tasks {
-		if _, ok := t.op.Attrs.(*ir.Add); !ok || len(t.g.places) == 1 {
+		fits := func(n int) bool { return x.values[t.in[n]].v.Shape.Equal(t.op.Outputs[0].Shape) }
+		if _, ok := t.op.Attrs.(*ir.Add); !ok || len(t.g.places) == 1 || !fits(0) || !fits(1) {
 			continue
 		}
-		out := &x.values[t.out[0]]
 		s := &sum{}
-		joins := func(v int) *task {
-			u := by[v]
-			if u != nil && u.g == t.g && u.op.Phase == t.op.Phase && x.values[v].v.Shape.Equal(out.v.Shape) {
-				return u
-			}
-			return nil
-		}
 		for _, v := range t.in {
-			if u := joins(v); u == nil {
-				s.terms = append(s.terms, v)
-			} else {
+			if u := by[v]; u != nil && u.g == t.g && u.op.Phase == t.op.Phase {
 				s.tasks, s.terms = append(s.tasks, u.sum.tasks...), append(s.terms, u.sum.terms...)
+			} else {
+				s.terms = append(s.terms, v)
 			}
-		}
-		fits := func(v int) bool { return x.values[v].v.Shape.Equal(out.v.Shape) }
-		if !fits(t.in[0]) || !fits(t.in[1]) {
-			continue
 		}
 		s.tasks = append(s.tasks, t)
 		for _, u := range s.tasks {
 			u.sum = s
 		}
-		if out.uses == 1 {
+		if x.values[t.out[0]].uses == 1 {
 			by[t.out[0]] = t
 		}
 	}
@@ -260,25 +251,19 @@ func (x *problem) findSums() {
 
 // findData finds the data of split stages: what has samples, and rows of something else for each.
 func (x *problem) findData() {
-	type place struct {
-		value int
-		g     *group
-	}
-	seen := map[place]bool{}
 	for _, t := range x.tasks {
 		if t.op.Phase != ir.Forward || len(t.g.places) == 1 || t.op.TaskGraph == nil || t.op.TaskGraph.Kind != ir.Split {
 			continue
 		}
 		for _, n := range t.in {
-			if n < 0 || seen[place{n, t.g}] {
+			if n < 0 || slices.ContainsFunc(x.data, func(d datum) bool { return d.value == n && d.reader.g == t.g }) {
 				continue
 			}
-			seen[place{n, t.g}] = true
 			v := &x.values[n]
-			if s := v.v.Shape; s.Rank() < 2 || s.IsDynamic() || s.DType.IsPacked() || s.Dimensions[0] != x.batch {
+			if !x.hasSamples(v.v) || v.v.Shape.Rank() < 2 || v.v.Shape.DType.IsPacked() {
 				continue
 			}
-			if v.leaf && slices.Contains(x.p.Inputs, v.v) || !v.leaf && v.home != t.g && v.v.Op.Varying {
+			if slices.Contains(x.p.Inputs, v.v) || v.by != nil && v.home != t.g && v.v.Op.Varying {
 				x.data = append(x.data, datum{n, t})
 			}
 		}
@@ -293,7 +278,7 @@ func (x *problem) findSlots() {
 	for i := range x.values {
 		if v := &x.values[i]; v.grad != nil {
 			owner[i] = v.grad
-		} else if v.of != nil && v.of.Trainable {
+		} else if v.by == nil && v.of != nil && v.of.Trainable {
 			owner[i] = v.of
 		}
 	}
@@ -310,10 +295,11 @@ func (x *problem) findSlots() {
 		}
 	}
 	for _, s := range x.p.Variables {
-		if s.Update == nil || s.Trainable {
+		n, ok := x.number[s.Update]
+		if !ok || s.Trainable {
 			continue
 		}
-		if of := owner[x.number[s.Update]]; of != nil && of != s && of.Param.Shape.EqualDimensions(s.Param.Shape) {
+		if of := owner[n]; of != nil && of != s && of.Param.Shape.EqualDimensions(s.Param.Shape) {
 			x.slots[of] = append(x.slots[of], s)
 		}
 	}
@@ -352,11 +338,6 @@ func (x *problem) groupOf(op *ir.Op) *group {
 		return x.of[op.TaskGraph]
 	}
 	return x.groups[op.Place]
-}
-
-// isBatch tells whether a value is data that is dealt to the devices of a stage by samples.
-func (x *problem) isBatch(v *ir.Value) bool {
-	return slices.Contains(x.p.Inputs, v) && v.Shape.Rank() > 0 && !v.Shape.IsDynamic() && dims(v)[0] == x.batch
 }
 
 func rangeOf(n int) []int {

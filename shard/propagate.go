@@ -62,7 +62,7 @@ func (x *problem) round(vars *sharding, before *propagation) *propagation {
 			r.mixed[t.sum] = true
 		}
 	}
-	r.results()
+	r.keepResults()
 	m.all = r.steps
 	return r
 }
@@ -73,10 +73,11 @@ func (r *propagation) findFree() {
 		r.free[i] = r.values[i].grad == nil
 	}
 	for _, v := range r.p.Main.Outputs {
-		r.free[r.number[v]] = false
+		if n, ok := r.number[v]; ok {
+			r.free[n] = false
+		}
 	}
-	for i := len(r.tasks) - 1; i >= 0; i-- {
-		t := r.tasks[i]
+	for _, t := range slices.Backward(r.tasks) {
 		passes := false
 		switch a := t.op.Attrs.(type) {
 		case *ir.Merge:
@@ -171,7 +172,7 @@ func (r *propagation) offerOn(t *task, out *held) {
 		f := &t.rule.Factors[n]
 		for i, ref := range f.In {
 			h := r.offered(t.in[i], t)
-			if h == nil || h.Dim != ref.Dim || f.Out[0].Dim < 0 || f.Reduce != 0 {
+			if h == nil || f.Out[0].Dim < 0 || f.Reduce != 0 {
 				continue
 			}
 			if unit, ok := f.unitOf(ref, h.Placement, r.values[t.in[i]].v.Shape, len(t.g.places)); ok {
@@ -198,43 +199,29 @@ func (r *propagation) sameDevices(x *ir.Variable, t *task) bool {
 	return r.vars.of(x).Kind == Replicated || r.of[x.TaskGraph] == t.g
 }
 
-// results takes what leaves the program.
-func (r *propagation) results() {
-	keep := func(v *ir.Value, of *ir.Variable) {
-		n, phase := r.number[v], v.Op.Phase
-		if v.Op.IsLeaf() {
-			if r.vars.byNum[n].Kind != Sharded || r.values[n].of == of {
+// keepResults takes what leaves the program, on the devices of the variable, if it belongs to one that is sharded.
+func (r *propagation) keepResults() {
+	r.results(func(v **ir.Value, of *ir.Variable) {
+		n := r.number[*v]
+		info := &r.values[n]
+		g, phase, p := info.home, (*v).Op.Phase, r.vars.of(of)
+		if info.by == nil {
+			if r.vars.byNum[n].Kind != Sharded || info.of == of {
+				r.leaving = append(r.leaving, nil)
 				return
 			}
-			phase = ir.Apply // the old value of a variable that is sharded
+			g, phase = r.of[info.of.TaskGraph], ir.Apply // the old value of a variable that is sharded
 		}
-		r.get(n, r.resultAt(r.vars, v, of), r.vars.of(of), v.Op, phase).result = true
-	}
-	for _, x := range r.p.Variables {
-		if x.Update != nil {
-			keep(x.Update, x)
+		if p.Kind == Sharded {
+			g = r.of[of.TaskGraph]
 		}
-	}
-	for i, v := range r.p.Main.Outputs {
-		keep(v, r.p.Outputs[i].Updates)
-	}
-	for _, g := range r.p.Gradients {
-		keep(g.Value, g.Variable)
-	}
+		h := r.get(n, g, p, (*v).Op, phase)
+		h.result = true
+		r.leaving = append(r.leaving, h)
+	})
 	if l := r.p.Loss; l != nil && !l.Op.IsLeaf() {
 		r.someOf(r.number[l]).result = true
 	}
-}
-
-// resultAt is the devices that have a result: those of the variable, if it belongs to one that is sharded.
-func (x *problem) resultAt(vars *sharding, v *ir.Value, of *ir.Variable) *group {
-	if vars.of(of).Kind == Sharded {
-		return x.of[of.TaskGraph]
-	}
-	if old := x.values[x.number[v]].of; old != nil {
-		return x.of[old.TaskGraph]
-	}
-	return x.groupOf(v.Op)
 }
 
 // someOf is a value as its devices have it: whole, if they do.
@@ -268,7 +255,9 @@ func (r *propagation) add(s *step) {
 func (r *propagation) hold(v int, g *group, p Placement, by *step) *held {
 	h := r.memory.held.one()
 	h.Placement, h.value, h.g, h.by = p, v, g, by
-	if by != nil {
+	if by == nil {
+		h.v = r.values[v].v
+	} else {
 		h.phase = by.phase
 	}
 	last := &r.first[v]

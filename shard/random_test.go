@@ -78,7 +78,7 @@ func TestRandomProgramsOfShardedVariablesGiveTheResultsOfOneDevice(t *testing.T)
 			}
 			k := 2 + rng.IntN(3)
 			onDevices(t, p, rng, k)
-			if _, err := shard.NewEstimator(p); err != nil {
+			if _, err := shard.Partition(p.Clone(), nil); err != nil {
 				t.Skip(err)
 			}
 			choice := shard.Choice{}

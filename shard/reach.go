@@ -11,7 +11,7 @@ func (h *held) usable(g *group, phase ir.Phase) bool {
 
 // at is the first of what there is of a value; what is given is there when somebody asks.
 func (r *propagation) at(v int, g *group) *held {
-	if !r.values[v].leaf {
+	if r.values[v].by != nil {
 		return r.first[v]
 	}
 	for h := r.first[v]; h != nil; h = h.next {
@@ -61,7 +61,7 @@ func (r *propagation) reach(v int, g *group, to Placement, phase ir.Phase) (lowe
 			return 0, h, noStep
 		}
 		kind, bytes := direct(h.Placement, to, info.bytes, int64(k))
-		if info.weight && h.Kind == Sharded {
+		if info.of != nil && h.Kind == Sharded {
 			bytes += forbidden / between
 		}
 		if bytes < lowest {
@@ -90,10 +90,7 @@ func (r *propagation) again(t *task, to Placement) (in Placement, ok bool) {
 	}
 	for n := range t.rule.Factors {
 		f := &t.rule.Factors[n]
-		if f.Out[0].Dim != to.Dim || f.In[0].Dim < 0 {
-			continue
-		}
-		if unit, ok := f.unitOf(f.Out[0], to, r.values[t.out[0]].v.Shape, len(t.g.places)); ok {
+		if unit, ok := f.unitOf(f.Out[0], to, r.values[t.out[0]].v.Shape, len(t.g.places)); ok && f.In[0].Dim >= 0 {
 			return f.placement(f.In[0], unit), true
 		}
 	}
@@ -168,7 +165,7 @@ func (r *propagation) get(v int, g *group, to Placement, op *ir.Op, phase ir.Pha
 	s.in[0] = from
 	r.add(s)
 	h := r.hold(v, g, to, s)
-	h.brief = by == gatherStep && r.values[v].weight && phase != ir.Apply
+	h.brief = by == gatherStep && r.values[v].of != nil && phase != ir.Apply
 	s.out[0] = h
 	return h
 }

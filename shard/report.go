@@ -117,14 +117,10 @@ func (x *problem) undealt() (sentence string) {
 
 // weightOf is the variable that a step gathers, if it does so in forward or backward.
 func (x *problem) weightOf(s *step) *ir.Variable {
-	if s.kind != gatherStep && s.kind != turnStep || s.phase == ir.Apply || !x.values[s.in[0].value].weight {
+	if s.kind != gatherStep && s.kind != turnStep || s.phase == ir.Apply {
 		return nil
 	}
-	v := &x.values[s.in[0].value]
-	for v.of == nil {
-		v = &x.values[x.number[v.v.Op.Inputs[0]]]
-	}
-	return v.of
+	return x.values[s.in[0].value].of
 }
 
 // Lines describe the report for people; [Listing] has the variables.

@@ -49,8 +49,9 @@ const (
 // rules holds how the rule of each operation is made.
 var rules = map[ir.OpType]func(*ir.Op) *Rule{}
 
-// RuleOf returns the rule of an op, nil if there is none: it is then computed on whole values. What has no rule at all is in
-// [Unruled]; others have none if a shape is known only when the program runs, or if elements are smaller than a byte.
+// RuleOf returns the rule of an op, nil if there is none: it is then computed on whole values. Some
+// operations have no rule at all; others have none if a shape is known only when the program runs, or if elements are smaller
+// than a byte.
 func RuleOf(op *ir.Op) *Rule {
 	odd := func(v *ir.Value) bool { return v != nil && (v.Shape.IsDynamic() || v.Shape.DType.IsPacked()) }
 	if slices.ContainsFunc(op.Inputs, odd) || slices.ContainsFunc(op.Outputs, odd) {
@@ -103,11 +104,13 @@ func sameDims(op *ir.Op, ok func(dim int) bool, wholes ...int) *Rule {
 
 func dims(v *ir.Value) []int { return v.Shape.Dimensions }
 
-// unitOf translates the rows of a dim of an operand that stay together into steps of the factor.
+// unitOf translates the rows of an operand that stay together into steps of the factor, if the operand is sharded along its dim.
 func (f *Factor) unitOf(r Ref, p Placement, s shapes.Shape, k int) (unit int, ok bool) {
-	n := s.Dimensions[r.Dim]
-	if p.Unit%r.Mul == 0 {
-		return p.Unit / r.Mul, fits(n, p.Unit, k)
+	switch {
+	case p.Kind != Sharded || p.Dim != r.Dim:
+		return 0, false
+	case p.Unit%r.Mul == 0:
+		return p.Unit / r.Mul, fits(s.Dimensions[r.Dim], p.Unit, k)
 	}
 	// Units that do not fit may still give whole steps.
 	return 1, fits(f.Size, 1, k) && same(p, shardOf(r.Dim, r.Mul), s, k)

@@ -72,16 +72,13 @@ func TestLongSequencesAreSharded(t *testing.T) {
 			for _, k := range []int{2, 3, 4} {
 				t.Run(fmt.Sprintf("%v/%d/%d", causal, samples, k), func(t *testing.T) {
 					p := split(t, whole, k)
-					c, err := shard.Search(p)
-					if err != nil {
-						t.Fatal(err)
-					}
+					c, choice := search(t, p)
 					line := fmt.Sprintf("input arg0 int32[%d,61] sharded(1): each device computes with its rows where the weights for that are whole", samples)
 					if !slices.Contains(c.Lines(), line) {
 						t.Errorf("%q is not in %q", line, c.Lines())
 					}
 					all := kept(p)
-					r := compareSplit(t, p, c.Choice, uint64(k))
+					r := compareSplit(t, p, choice, uint64(k))
 					if share := float64(kept(p)) * float64(k) / float64(all); share > 1.15 { // keys and values are whole, and the first has 16 words of 61
 						t.Errorf("a device keeps %d bytes for backward, %.2f times its share of %d", kept(p), share, all)
 					}

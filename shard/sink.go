@@ -69,11 +69,8 @@ func (x *sinking) narrowOp(s *step, rows *held) bool {
 	k := len(s.g.places)
 	for n := range s.task.rule.Factors {
 		f := &s.task.rule.Factors[n]
-		if f.Out[0].Dim != rows.Dim || f.Reduce != 0 {
-			continue
-		}
 		unit, ok := f.unitOf(f.Out[0], rows.Placement, x.values[rows.value].v.Shape, k)
-		if !ok || !f.feasible(unit, k) {
+		if !ok || f.Reduce != 0 || !f.feasible(unit, k) {
 			continue
 		}
 		f.fill(&s.s, unit)

@@ -116,25 +116,14 @@ func TestNoDeviceHasTheLogitsOfAllClasses(t *testing.T) {
 							}
 						}
 					}
-					e, err := shard.NewEstimator(p)
-					if err != nil {
-						t.Fatal(err)
-					}
-					cost, err := e.Estimate(choice)
-					if err != nil {
-						t.Fatal(err)
-					}
+					estimated := shard.Estimated(p, choice)
 					want, got, r := partitioned(t, p, choice, given)
 					for i := range want {
 						same(t, fmt.Sprintf("output %d", i), want[i], got[i])
 					}
 					for how := ir.AllReduceOf; how <= ir.AllToAllOf; how++ {
-						n := 0
-						for _, x := range cost.Exchanges {
-							n += x.Of[how].Count
-						}
-						if done := r.Exchanges[how].Count + r.Once[how].Count; n != done {
-							t.Errorf("%d × %s estimated, there are %d", n, how, done)
+						if done := r.Exchanges[how].Count + r.Once[how].Count; estimated[how] != done {
+							t.Errorf("%d × %s estimated, there are %d", estimated[how], how, done)
 						}
 					}
 					for _, op := range p.Main.Ops {

@@ -172,7 +172,7 @@ func (r *propagation) isReason(h *held, t *task) bool {
 	case h.offer:
 		return t.op.Phase == ir.Forward
 	case h.isCut():
-		return !(t.op.Phase == ir.Apply && r.values[h.value].leaf || r.readsPartial(t))
+		return !(t.op.Phase == ir.Apply && r.values[h.value].by == nil || r.readsPartial(t))
 	}
 	return true
 }

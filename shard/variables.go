@@ -43,7 +43,7 @@ func (x *problem) shard(choice Choice) (*sharding, error) {
 		if len(g.places) == 1 {
 			continue
 		}
-		all := append([]*ir.Variable{v}, x.slots[v]...)
+		all := x.withSlots(v)
 		if slices.ContainsFunc(all, func(v *ir.Variable) bool { return x.foreign[v] }) {
 			s.shared = append(s.shared, v)
 			continue
@@ -54,6 +54,11 @@ func (x *problem) shard(choice Choice) (*sharding, error) {
 		}
 	}
 	return s, nil
+}
+
+// withSlots are a variable and those that the optimizer keeps for it.
+func (x *problem) withSlots(v *ir.Variable) []*ir.Variable {
+	return append([]*ir.Variable{v}, x.slots[v]...)
 }
 
 // offer reads what a choice says about data. They come whole to the first op of a split stage that reads them.
@@ -73,8 +78,8 @@ func (x *problem) findForeign() {
 	from := make([][]*ir.Variable, len(x.values)) // of values that do not differ between instances, nor are merged
 	bound := make([]bool, len(x.values))
 	for i := range x.values {
-		if v := x.values[i].of; v != nil {
-			from[i] = []*ir.Variable{v}
+		if v := &x.values[i]; v.by == nil && v.of != nil {
+			from[i] = []*ir.Variable{v.of}
 		}
 	}
 	for _, t := range x.tasks {
