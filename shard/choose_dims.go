@@ -11,16 +11,6 @@ func (u use) factor(dim int) *Factor {
 	return u.t.rule.where(func(f *Factor) bool { return u.input < len(f.In) && f.In[u.input].Dim == dim })
 }
 
-// where is the first factor for which something holds, nil if there is none.
-func (r *Rule) where(holds func(f *Factor) bool) *Factor {
-	for n := range r.Factors {
-		if holds(&r.Factors[n]) {
-			return &r.Factors[n]
-		}
-	}
-	return nil
-}
-
 // unitFor finds how many rows of a dim of a variable stay together: those of a head, if what is computed with the dim is
 // reshaped to heads, or comes from there.
 func (c *chooser) unitFor(v, dim int) int {

@@ -46,9 +46,6 @@ const (
 	Keeps               // it is linear in the second input: a Partial sum, or zeros
 )
 
-// rules holds how the rule of each operation is made.
-var rules = map[ir.OpType]func(*ir.Op) *Rule{}
-
 // RuleOf returns the rule of an op, nil if there is none: it is then computed on whole values. Some
 // operations have no rule at all; others have none if a shape is known only when the program runs, or if elements are smaller
 // than a byte.
@@ -67,17 +64,20 @@ func RuleOf(op *ir.Op) *Rule {
 
 // factor adds a factor, with a dim per input and then per output; inputs that are absent have none. Factors that reduce what
 // cannot be reduced between devices are left out.
-func (r *Rule) factor(op *ir.Op, size int, reduce ir.Reduction, dims ...int) {
+func (r *Rule) factor(op *ir.Op, size int, reduce ir.Reduction, to ...int) {
 	if size < 2 || reduce != 0 && !reducible(op.Outputs[0].Shape.DType) {
 		return
 	}
-	refs := make([]Ref, len(dims))
-	n := len(op.Inputs)
-	for i, d := range dims {
-		if i < n && op.Inputs[i] == nil {
-			d = whole
+	refs, n := make([]Ref, len(to)), len(op.Inputs)
+	for i, v := range slices.Concat(op.Inputs, op.Outputs) {
+		switch {
+		case v == nil:
+			refs[i] = Ref{whole, 1}
+		case to[i] < 0:
+			refs[i] = Ref{to[i], 1}
+		default:
+			refs[i] = Ref{to[i], dims(v)[to[i]] / size}
 		}
-		refs[i] = Ref{d, 1}
 	}
 	r.Factors = append(r.Factors, Factor{Size: size, In: refs[:n:n], Out: refs[n:], Reduce: reduce})
 }
@@ -85,24 +85,61 @@ func (r *Rule) factor(op *ir.Op, size int, reduce ir.Reduction, dims ...int) {
 // reducible tells whether devices can reduce values of the type.
 func reducible(t dtypes.DType) bool { return t.IsFloat() || t.IsInt() }
 
-// sameDims is the rule of an op whose dims chosen by ok are the same in all inputs, those of the list whole aside, and all
-// outputs.
-func sameDims(op *ir.Op, ok func(dim int) bool, wholes ...int) *Rule {
+// sameDims is the rule of an op whose dims chosen by ok are the same in its first n inputs and all outputs; other inputs are
+// needed whole.
+func sameDims(op *ir.Op, n int, ok func(dim int) bool) *Rule {
 	r := &Rule{}
-	for d, n := range dims(op.Outputs[0]) {
-		if !ok(d) {
-			continue
+	for d, size := range dims(op.Outputs[0]) {
+		if ok(d) {
+			to := slices.Repeat([]int{d}, len(op.Inputs)+len(op.Outputs))
+			for i := n; i < len(op.Inputs); i++ {
+				to[i] = whole
+			}
+			r.factor(op, size, 0, to...)
 		}
-		refs := slices.Repeat([]int{d}, len(op.Inputs)+len(op.Outputs))
-		for _, i := range wholes {
-			refs[i] = whole
-		}
-		r.factor(op, n, 0, refs...)
 	}
 	return r
 }
 
+// allBut is sameDims for all inputs, and all dims but some.
+func allBut(op *ir.Op, axes ...int) *Rule {
+	return sameDims(op, len(op.Inputs), func(d int) bool { return !slices.Contains(axes, d) })
+}
+
+// passing is the rule with the Partial inputs that it passes through.
+func (r *Rule) passing(l Linearity) *Rule {
+	r.Linear = l
+	return r
+}
+
+// others are the dims, of so many, that are in none of the lists.
+func others(rank int, taken ...[]int) []int {
+	return slices.DeleteFunc(rangeOf(rank), func(d int) bool {
+		return slices.ContainsFunc(taken, func(axes []int) bool { return slices.Contains(axes, d) })
+	})
+}
+
+// at is the element of a list that may be shorter: then it is what is usual.
+func at[T any](list []T, i int, usual T) T {
+	if i < len(list) {
+		return list[i]
+	}
+	return usual
+}
+
 func dims(v *ir.Value) []int { return v.Shape.Dimensions }
+
+// where is the first factor for which something holds, nil if there is none.
+func (r *Rule) where(holds func(f *Factor) bool) *Factor {
+	if r != nil {
+		for n := range r.Factors {
+			if holds(&r.Factors[n]) {
+				return &r.Factors[n]
+			}
+		}
+	}
+	return nil
+}
 
 // unitOf translates the rows of an operand that stay together into steps of the factor, if the operand is sharded along its dim.
 func (f *Factor) unitOf(r Ref, p Placement, s shapes.Shape, k int) (unit int, ok bool) {
@@ -125,4 +162,79 @@ func (f *Factor) placement(r Ref, unit int) Placement {
 		return partialOf(ir.ReduceBySum)
 	}
 	return shardOf(r.Dim, unit*r.Mul)
+}
+
+// rules holds how the rule of each operation is made.
+var rules = map[ir.OpType]func(*ir.Op) *Rule{
+	ir.OpDotGeneral:  dot,
+	ir.OpConvGeneral: convolution,
+
+	ir.OpBroadcastInDim: broadcast,
+	ir.OpTranspose:      transpose,
+	ir.OpReshape:        reshape,
+	ir.OpSlice:          slice,
+	ir.OpPad:            pad,
+	ir.OpConcatenate:    concatenate,
+	ir.OpIota:           func(op *ir.Op) *Rule { return allBut(op) }, // along the dim that counts, a device counts from its first row
+	ir.OpBitcast: func(op *ir.Op) *Rule { // it changes the last dim, if any
+		return sameDims(op, 1, func(d int) bool { return d < op.Inputs[0].Shape.Rank() })
+	},
+	ir.OpReverse: func(op *ir.Op) *Rule { return allBut(op, op.Attrs.(*ir.Reverse).Axes...).passing(Moves) },
+
+	ir.OpGather:             gather,
+	ir.OpScatterSum:         scatter,
+	ir.OpScatterMax:         scatter,
+	ir.OpScatterMin:         scatter,
+	ir.OpDynamicSlice:       dynamicSlice,
+	ir.OpDynamicUpdateSlice: dynamicUpdate,
+
+	ir.OpReduceSum:        reduce,
+	ir.OpReduceMax:        reduce,
+	ir.OpReduceMin:        reduce,
+	ir.OpReduceProduct:    reduce,
+	ir.OpReduceBitwiseAnd: reduce,
+	ir.OpReduceBitwiseOr:  reduce,
+	ir.OpReduceBitwiseXor: reduce,
+	ir.OpReduceLogicalAnd: reduce,
+	ir.OpReduceLogicalOr:  reduce,
+	ir.OpReduceLogicalXor: reduce,
+	ir.OpArgMinMax:        argMinMax,
+	ir.OpCumSum:           func(op *ir.Op) *Rule { return allBut(op, op.Attrs.(*ir.CumSum).Axis).passing(Sums) },
+	ir.OpSort:             order,
+	ir.OpReduceWindow: func(op *ir.Op) *Rule {
+		a := op.Attrs.(*ir.ReduceWindow)
+		return outsideWindow(op, a.WindowDimensions, a.Paddings, a.Strides, a.InputDilations, a.WindowDilations)
+	},
+	ir.OpSelectAndScatterMax: func(op *ir.Op) *Rule {
+		a := op.Attrs.(*ir.SelectAndScatterMax)
+		return outsideWindow(op, a.WindowDimensions, a.Paddings, a.WindowStrides)
+	},
+	ir.OpSelectAndScatterMin: func(op *ir.Op) *Rule {
+		a := op.Attrs.(*ir.SelectAndScatterMin)
+		return outsideWindow(op, a.WindowDimensions, a.Paddings, a.WindowStrides)
+	},
+
+	ir.OpFusedGelu:    elementwise,
+	ir.OpFusedDense:   dense,
+	ir.OpFusedSoftmax: func(op *ir.Op) *Rule { return allBut(op) },
+	ir.OpFusedLayerNorm: func(op *ir.Op) *Rule {
+		return sameDims(op, 1, func(d int) bool { return !slices.Contains(op.Attrs.(*ir.FusedLayerNorm).Axes, d) })
+	},
+	ir.OpFusedAttentionQKVProjection: func(op *ir.Op) *Rule { // the same for every row: all dims but the last
+		return sameDims(op, 1, func(d int) bool { return d < op.Inputs[0].Shape.Rank()-1 })
+	},
+	ir.OpFusedScaledDotProductAttention:    attentionForward,
+	ir.OpFusedScaledDotProductAttentionVJP: attentionVJP,
+	ir.OpBatchNormForInference:             batchNormInference,
+	ir.OpBatchNormForTraining:              func(op *ir.Op) *Rule { return features(op, op.Attrs.(*ir.BatchNormForTraining).FeatureAxis) },
+	ir.OpBatchNormGradient:                 func(op *ir.Op) *Rule { return features(op, op.Attrs.(*ir.BatchNormGradient).FeatureAxis) },
+	ir.OpFFT: func(op *ir.Op) *Rule {
+		return sameDims(op, 1, func(d int) bool { return d < op.Inputs[0].Shape.Rank()-len(op.Attrs.(*ir.FFT).FFTLength) })
+	},
+}
+
+func init() {
+	for _, t := range ir.ElementwiseTypes {
+		rules[t] = elementwise
+	}
 }

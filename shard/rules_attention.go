@@ -8,23 +8,22 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-func init() {
-	rules[ir.OpFusedScaledDotProductAttention] = func(op *ir.Op) *Rule {
-		a := op.Attrs.(*ir.FusedScaledDotProductAttention)
-		out := slices.Repeat([]role{ofState}, len(op.Outputs))
-		out[0] = ofQueries
-		return attention(op, a.AxesLayout, a.Options, nil, out)
+func attentionForward(op *ir.Op) *Rule {
+	a := op.Attrs.(*ir.FusedScaledDotProductAttention)
+	out := slices.Repeat([]role{ofState}, len(op.Outputs))
+	out[0] = ofQueries
+	return attention(op, a.AxesLayout, a.Options, out)
+}
+
+func attentionVJP(op *ir.Op) *Rule {
+	a := op.Attrs.(*ir.FusedScaledDotProductAttentionVJP)
+	options := 0
+	if a.Options != nil {
+		options = 4
 	}
-	rules[ir.OpFusedScaledDotProductAttentionVJP] = func(op *ir.Op) *Rule {
-		a := op.Attrs.(*ir.FusedScaledDotProductAttentionVJP)
-		options := 0
-		if a.Options != nil {
-			options = 4
-		}
-		more := slices.Repeat([]role{ofState}, len(op.Inputs)-3-options) // of forward: the result, what it kept, the gradient
-		more[0], more[len(more)-1] = ofQueries, ofQueries
-		return attention(op, a.AxesLayout, a.Options, more, []role{ofQueries, ofKeyGradients, ofKeyGradients})
-	}
+	more := slices.Repeat([]role{ofState}, len(op.Inputs)-3-options) // of forward: the result, what it kept, the gradient
+	more[0], more[len(more)-1] = ofQueries, ofQueries
+	return attention(op, a.AxesLayout, a.Options, append(more, ofQueries, ofKeyGradients, ofKeyGradients))
 }
 
 // role is what an operand of attention has rows for.
@@ -40,64 +39,49 @@ const (
 )
 
 // attention: samples, heads together with those that share keys and values, and queries if it does not matter which one it is.
-func attention(op *ir.Op, layout compute.AttentionAxesLayout, o *compute.ScaledDotProductAttentionConfig, more, out []role) *Rule {
-	in := []role{ofQueries, ofKeys, ofKeys}
+// The first operands are queries, keys, values, and what options need.
+func attention(op *ir.Op, layout compute.AttentionAxesLayout, o *compute.ScaledDotProductAttentionConfig, more []role) *Rule {
+	roles := []role{ofQueries, ofKeys, ofKeys}
 	if o != nil {
-		in = append(in, ofSamples, ofSamples, ofScores, ofScores)
+		roles = append(roles, ofSamples, ofSamples, ofScores, ofScores)
 	}
-	in = append(in, more...)
-	at := []int{0, layout.HeadsAxis(), layout.SeqAxis()} // dims of queries: samples, heads, positions
+	roles = append(roles, more...)
+	queries, keys := dims(op.Inputs[0]), dims(op.Inputs[1])
 	r := &Rule{}
-	for dim, d := range at {
-		f := Factor{Size: dims(op.Inputs[min(dim, 1)])[d]} // heads are counted in groups, one for each head of keys
-		ok := f.Size > 1
-		if dim == 2 {
-			f.Size = dims(op.Inputs[0])[d]
-			ok = f.Size > 1 && (o == nil || !o.Causal && !o.QuantizedMatmuls && op.Inputs[3] == nil)
+	for dim, d := range []int{0, layout.HeadsAxis(), layout.SeqAxis()} { // dims of queries: samples, heads, positions
+		size, ok := queries[d], true
+		switch dim {
+		case 1:
+			size = keys[d] // heads are counted in groups, one for each head of keys
+		case 2:
+			ok = o == nil || !o.Causal && !o.QuantizedMatmuls && op.Inputs[3] == nil
 		}
-		ref := func(v *ir.Value, is role) Ref {
-			if v == nil {
-				return Ref{whole, 1}
-			}
+		var refs []int
+		for i, v := range slices.Concat(op.Inputs, op.Outputs) {
 			to := whole
-			switch is {
-			case ofQueries:
+			switch is := roles[i]; {
+			case v == nil:
+			case is == ofQueries, is <= ofKeyGradients && dim < 2:
 				to = d
-			case ofKeys, ofKeyGradients:
-				switch {
-				case dim < 2:
-					to = d
-				case is == ofKeyGradients:
-					to = term
-				}
-			case ofSamples:
-				if dim == 0 {
-					to = 0
-				}
-			case ofScores:
+			case is == ofKeyGradients:
+				to = term
+			case is == ofSamples && dim == 0:
+				to = 0
+			case is == ofScores:
 				to = dim + v.Shape.Rank() - 4
 				ok = ok && (v.Shape.Rank() != 3 || dim == 2) // its first dim may be that of samples or that of heads
 				if to < 0 || dims(v)[to] == 1 {
 					to = whole
 				}
-			case ofState:
-				if to = dim; v.Shape.Rank() <= dim || dims(v)[dim] != dims(op.Inputs[0])[d] {
+			case is == ofState:
+				if to = dim; v.Shape.Rank() <= dim || dims(v)[dim] != queries[d] {
 					ok, to = false, whole
 				}
 			}
-			if to < 0 {
-				return Ref{to, 1}
-			}
-			return Ref{to, dims(v)[to] / f.Size}
-		}
-		for i, v := range op.Inputs {
-			f.In = append(f.In, ref(v, in[i]))
-		}
-		for i, v := range op.Outputs {
-			f.Out = append(f.Out, ref(v, out[i]))
+			refs = append(refs, to)
 		}
 		if ok {
-			r.Factors = append(r.Factors, f)
+			r.factor(op, size, 0, refs...)
 		}
 	}
 	return r

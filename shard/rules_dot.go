@@ -1,15 +1,6 @@
 package shard
 
-import (
-	"slices"
-
-	"github.com/easyparallel/epl/ir"
-)
-
-func init() {
-	rules[ir.OpDotGeneral] = dot
-	rules[ir.OpConvGeneral] = convolution
-}
+import "github.com/easyparallel/epl/ir"
 
 // dot: batch dims, then what is free on the left and on the right, make the output; what is contracted is summed up.
 func dot(op *ir.Op) *Rule {
@@ -21,17 +12,13 @@ func dot(op *ir.Op) *Rule {
 		r.factor(op, left[d], 0, d, a.RHSBatchAxes[i], out)
 		out++
 	}
-	for d, n := range left {
-		if !slices.Contains(a.LHSBatchAxes, d) && !slices.Contains(a.LHSContractingAxes, d) {
-			r.factor(op, n, 0, d, whole, out)
-			out++
-		}
+	for _, d := range others(len(left), a.LHSBatchAxes, a.LHSContractingAxes) {
+		r.factor(op, left[d], 0, d, whole, out)
+		out++
 	}
-	for d, n := range right {
-		if !slices.Contains(a.RHSBatchAxes, d) && !slices.Contains(a.RHSContractingAxes, d) {
-			r.factor(op, n, 0, whole, d, out)
-			out++
-		}
+	for _, d := range others(len(right), a.RHSBatchAxes, a.RHSContractingAxes) {
+		r.factor(op, right[d], 0, whole, d, out)
+		out++
 	}
 	for i, d := range a.LHSContractingAxes {
 		r.factor(op, left[d], ir.ReduceBySum, d, a.RHSContractingAxes[i], whole)

@@ -8,25 +8,17 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-func init() {
-	for _, t := range ir.ElementwiseTypes {
-		rules[t] = elementwise
-	}
-}
-
 // elementwise: every dim of the output is one of the inputs, except of those that are scalars or have one row.
 func elementwise(op *ir.Op) *Rule {
 	r := &Rule{Linear: linearity(op)}
 	for d, n := range dims(op.Outputs[0]) {
-		var refs []int
-		for _, in := range op.Inputs {
-			if in.Shape.Rank() > d && dims(in)[d] == n {
-				refs = append(refs, d)
-			} else {
-				refs = append(refs, whole)
+		to := slices.Repeat([]int{d}, len(op.Inputs)+1)
+		for i, in := range op.Inputs {
+			if at(dims(in), d, 1) != n {
+				to[i] = whole
 			}
 		}
-		r.factor(op, n, 0, append(refs, d)...)
+		r.factor(op, n, 0, to...)
 	}
 	return r
 }
@@ -63,12 +55,5 @@ func isZero(v *ir.Value) bool {
 // finite exactly if that of the whole sum is. Elementwise, a zero on one device could meet an infinity that belongs to
 // another.
 func isNumber(v *ir.Value) bool {
-	if v.Shape.Size() == 1 {
-		return true
-	}
-	switch v.Op.Attrs.(type) {
-	case *ir.BroadcastInDim, *ir.Reshape, *ir.Transpose, *ir.Identity, *ir.ConvertDType:
-		return isNumber(v.Op.Inputs[0])
-	}
-	return false
+	return v.Shape.Size() == 1 || reshapes(v.Op) && isNumber(v.Op.Inputs[0])
 }

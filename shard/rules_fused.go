@@ -8,32 +8,14 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-func init() {
-	rules[ir.OpFusedGelu] = elementwise
-	rules[ir.OpFusedSoftmax] = func(op *ir.Op) *Rule { return sameDims(op, func(int) bool { return true }) }
-	rules[ir.OpFusedLayerNorm] = func(op *ir.Op) *Rule {
-		return sameDims(op, func(d int) bool { return !slices.Contains(op.Attrs.(*ir.FusedLayerNorm).Axes, d) }, 1, 2)
+// batchNormInference does the same for all samples.
+func batchNormInference(op *ir.Op) *Rule {
+	axis := channel(op, op.Attrs.(*ir.BatchNormForInference).FeatureAxis)
+	r := features(op, axis)
+	for _, d := range others(op.Inputs[0].Shape.Rank(), []int{axis}) {
+		r.factor(op, dims(op.Inputs[0])[d], 0, d, whole, whole, whole, whole, d)
 	}
-	rules[ir.OpFusedDense] = dense
-	rules[ir.OpFusedAttentionQKVProjection] = func(op *ir.Op) *Rule { // the same for every row: all dims but the last
-		wholes := rangeOf(len(op.Inputs))[1:]
-		return sameDims(op, func(d int) bool { return d < op.Inputs[0].Shape.Rank()-1 }, wholes...)
-	}
-	rules[ir.OpBatchNormForInference] = func(op *ir.Op) *Rule {
-		r := features(op, op.Attrs.(*ir.BatchNormForInference).FeatureAxis)
-		for d, n := range dims(op.Inputs[0]) {
-			if d != channel(op, op.Attrs.(*ir.BatchNormForInference).FeatureAxis) {
-				r.factor(op, n, 0, d, whole, whole, whole, whole, d)
-			}
-		}
-		return r
-	}
-	rules[ir.OpBatchNormForTraining] = func(op *ir.Op) *Rule { return features(op, op.Attrs.(*ir.BatchNormForTraining).FeatureAxis) }
-	rules[ir.OpBatchNormGradient] = func(op *ir.Op) *Rule { return features(op, op.Attrs.(*ir.BatchNormGradient).FeatureAxis) }
-	rules[ir.OpFFT] = func(op *ir.Op) *Rule {
-		free := op.Inputs[0].Shape.Rank() - len(op.Attrs.(*ir.FFT).FFTLength)
-		return sameDims(op, func(d int) bool { return d < free })
-	}
+	return r
 }
 
 // channel is the dim of features.
@@ -48,16 +30,12 @@ func channel(op *ir.Op, axis int) int {
 // them.
 func features(op *ir.Op, axis int) *Rule {
 	axis = channel(op, axis)
-	var refs []int
+	var to []int
 	for _, v := range slices.Concat(op.Inputs, op.Outputs) {
-		if v.Shape.Rank() == 1 {
-			refs = append(refs, 0)
-		} else {
-			refs = append(refs, axis)
-		}
+		to = append(to, min(axis, v.Shape.Rank()-1))
 	}
 	r := &Rule{}
-	r.factor(op, dims(op.Inputs[0])[axis], 0, refs...)
+	r.factor(op, dims(op.Inputs[0])[axis], 0, to...)
 	return r
 }
 

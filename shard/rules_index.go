@@ -6,15 +6,6 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-func init() {
-	rules[ir.OpGather] = gather
-	rules[ir.OpScatterSum] = scatter
-	rules[ir.OpScatterMax] = scatter
-	rules[ir.OpScatterMin] = scatter
-	rules[ir.OpDynamicSlice] = dynamicSlice
-	rules[ir.OpDynamicUpdateSlice] = dynamicUpdate
-}
-
 // batchDim is the dim of the indices that stands for the nth dim outside the windows.
 func batchDim(n, indexVectorAxis int) int {
 	if n >= indexVectorAxis {
@@ -29,15 +20,11 @@ func gather(op *ir.Op) *Rule {
 	r := &Rule{}
 	a := op.Attrs.(*ir.Gather)
 	x, indices, out := dims(op.Inputs[0]), dims(op.Inputs[1]), dims(op.Outputs[0])
-	n := 0
-	for d := range out {
-		if !slices.Contains(a.OffsetOutputAxes, d) {
-			i := batchDim(n, a.IndexVectorAxis)
-			r.factor(op, indices[i], 0, whole, i, d)
-			n++
-		}
+	for n, d := range others(len(out), a.OffsetOutputAxes) {
+		i := batchDim(n, a.IndexVectorAxis)
+		r.factor(op, indices[i], 0, whole, i, d)
 	}
-	n = 0
+	n := 0
 	for d, size := range x {
 		indexed := slices.Contains(a.StartIndexMap, d)
 		if indexed && a.SliceSizes[d] == 1 {
@@ -75,15 +62,11 @@ func scatter(op *ir.Op) *Rule {
 	if how == ir.ReduceBySum {
 		base = term // it is added to the sums of all devices: once
 	}
-	n := 0
-	for d := range updates {
-		if !slices.Contains(a.UpdateWindowAxes, d) {
-			i := batchDim(n, a.IndexVectorAxis)
-			r.factor(op, indices[i], how, base, i, d, whole)
-			n++
-		}
+	for n, d := range others(len(updates), a.UpdateWindowAxes) {
+		i := batchDim(n, a.IndexVectorAxis)
+		r.factor(op, indices[i], how, base, i, d, whole)
 	}
-	n = 0
+	n := 0
 	for d, size := range x {
 		rows, window := 1, whole
 		if !slices.Contains(a.InsertedWindowAxes, d) {
@@ -103,12 +86,10 @@ func scatter(op *ir.Op) *Rule {
 
 // dynamicSlice: dims that are taken whole.
 func dynamicSlice(op *ir.Op) *Rule {
-	starts := rangeOf(len(op.Inputs))[1:]
-	return sameDims(op, func(d int) bool { return dims(op.Inputs[0])[d] == dims(op.Outputs[0])[d] }, starts...)
+	return sameDims(op, 1, func(d int) bool { return dims(op.Inputs[0])[d] == dims(op.Outputs[0])[d] })
 }
 
 // dynamicUpdate: dims that are updated whole.
 func dynamicUpdate(op *ir.Op) *Rule {
-	starts := rangeOf(len(op.Inputs))[2:]
-	return sameDims(op, func(d int) bool { return dims(op.Inputs[0])[d] == dims(op.Inputs[1])[d] }, starts...)
+	return sameDims(op, 2, func(d int) bool { return dims(op.Inputs[0])[d] == dims(op.Inputs[1])[d] })
 }

@@ -8,18 +8,6 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-func init() {
-	rules[ir.OpBroadcastInDim] = broadcast
-	rules[ir.OpTranspose] = transpose
-	rules[ir.OpReshape] = reshape
-	rules[ir.OpBitcast] = bitcast
-	rules[ir.OpIota] = count
-	rules[ir.OpSlice] = slice
-	rules[ir.OpPad] = pad
-	rules[ir.OpConcatenate] = concatenate
-	rules[ir.OpReverse] = reverse
-}
-
 func broadcast(op *ir.Op) *Rule {
 	in, out := op.Inputs[0], op.Outputs[0]
 	r := &Rule{}
@@ -73,10 +61,7 @@ func reshape(op *ir.Op) *Rule {
 			}
 		}
 		rowIn, rowOut := a/in[first], b/out[last] // elements of one row
-		step := rowIn / gcd(rowIn, rowOut) * rowOut
-		if a/step > 1 {
-			r.Factors = append(r.Factors, Factor{Size: a / step, In: []Ref{{first, step / rowIn}}, Out: []Ref{{last, step / rowOut}}})
-		}
+		r.factor(op, a/(rowIn/gcd(rowIn, rowOut)*rowOut), 0, first, last)
 	}
 }
 
@@ -87,31 +72,17 @@ func gcd(a, b int) int {
 	return a
 }
 
-// bitcast changes the last dim, if any.
-func bitcast(op *ir.Op) *Rule {
-	in := op.Inputs[0].Shape.Rank()
-	r := sameDims(op, func(d int) bool { return d < in })
-	return r
-}
-
-// count is the rule of Iota: along the dim that counts, a device counts from its first row.
-func count(op *ir.Op) *Rule {
-	r := sameDims(op, func(int) bool { return true })
-	return r
-}
-
 // slice: dims that are taken whole, and those of which every so many rows are taken. What else is taken out of a sharded dim
 // is made of the rows of several devices: if it is not much, each gives what it has.
 func slice(op *ir.Op) *Rule {
 	a := op.Attrs.(*ir.Slice)
 	in, out := dims(op.Inputs[0]), dims(op.Outputs[0])
-	r := sameDims(op, func(d int) bool { return in[d] == out[d] })
-	r.Linear = Moves
+	r := sameDims(op, 1, func(d int) bool { return in[d] == out[d] }).passing(Moves)
 	for d, n := range out {
-		switch step := strideOf(a, d); {
+		switch {
 		case n == in[d]:
-		case in[d] == n*step:
-			r.steps(n, Ref{d, step}, Ref{d, 1}, 0)
+		case in[d] == n*strideOf(a, d):
+			r.factor(op, n, 0, d, d)
 		case 8*n <= in[d]:
 			r.factor(op, in[d], ir.ReduceBySum, d, whole)
 		}
@@ -119,12 +90,7 @@ func slice(op *ir.Op) *Rule {
 	return r
 }
 
-func strideOf(a *ir.Slice, dim int) int {
-	if len(a.Strides) == 0 {
-		return 1
-	}
-	return a.Strides[dim]
-}
+func strideOf(a *ir.Slice, dim int) int { return at(a.Strides, dim, 1) }
 
 // pad: dims without padding, and those where every row gets as much. With padding at the ends only, a device can make its rows
 // from the whole.
@@ -132,12 +98,10 @@ func pad(op *ir.Op) *Rule {
 	in, out := dims(op.Inputs[0]), dims(op.Outputs[0])
 	r := &Rule{}
 	for d, n := range in {
-		switch a := padOf(op.Attrs.(*ir.Pad), d); {
-		case a == compute.PadAxis{}:
-			r.factor(op, n, 0, d, whole, d)
+		switch a := at(op.Attrs.(*ir.Pad).AxesConfig, d, compute.PadAxis{}); {
 		case a.Start < 0 || a.End < 0:
 		case a.Start+a.End == a.Interior:
-			r.steps(n, Ref{d, 1}, Ref{d, a.Interior + 1}, 1)
+			r.factor(op, n, 0, d, whole, d)
 		case a.Interior == 0:
 			r.factor(op, out[d], 0, whole, whole, d)
 		}
@@ -145,37 +109,11 @@ func pad(op *ir.Op) *Rule {
 	return r
 }
 
-func padOf(a *ir.Pad, dim int) compute.PadAxis {
-	if dim >= len(a.AxesConfig) {
-		return compute.PadAxis{}
-	}
-	return a.AxesConfig[dim]
-}
-
-// steps adds a factor of which a step is several rows of the first input or of the output; other inputs are needed whole.
-func (r *Rule) steps(size int, in, out Ref, others int) {
-	if size < 2 {
-		return
-	}
-	f := Factor{Size: size, In: []Ref{in}, Out: []Ref{out}}
-	for range others {
-		f.In = append(f.In, Ref{whole, 1})
-	}
-	r.Factors = append(r.Factors, f)
-}
-
 // concatenate: other dims. Along its own, a device can make its rows from whole inputs.
 func concatenate(op *ir.Op) *Rule {
 	axis := op.Attrs.(*ir.Concatenate).Axis
-	r := sameDims(op, func(d int) bool { return d != axis })
-	r.Linear = Adds
+	r := allBut(op, axis).passing(Adds)
 	refs := append(slices.Repeat([]int{whole}, len(op.Inputs)), axis)
 	r.factor(op, dims(op.Outputs[0])[axis], 0, refs...)
-	return r
-}
-
-func reverse(op *ir.Op) *Rule {
-	r := sameDims(op, func(d int) bool { return !slices.Contains(op.Attrs.(*ir.Reverse).Axes, d) })
-	r.Linear = Moves
 	return r
 }

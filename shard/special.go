@@ -139,10 +139,9 @@ func (t *writing) slice() []*ir.Value {
 	}
 	s := shapes.Make(dtypes.Int64, m, 1)
 	asked := t.add(site{}, t.g, Placement{}, &ir.Constant{Value: ir.Literal{Shape: s, Flat: rows}}, s)
-	others := slices.DeleteFunc(rangeOf(out.Rank()), func(d int) bool { return d == p.Dim })
 	sizes := slices.Clone(cut.Dimensions)
 	sizes[p.Dim] = 1
-	g := &ir.Gather{IndexVectorAxis: 1, OffsetOutputAxes: others, CollapsedSliceAxes: []int{p.Dim}, StartIndexMap: []int{p.Dim}, SliceSizes: sizes}
+	g := &ir.Gather{IndexVectorAxis: 1, OffsetOutputAxes: others(out.Rank(), []int{p.Dim}), CollapsedSliceAxes: []int{p.Dim}, StartIndexMap: []int{p.Dim}, SliceSizes: sizes}
 	return []*ir.Value{t.mine(g, x, asked, p, out)}
 }
 

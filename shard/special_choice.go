@@ -114,9 +114,9 @@ func (t *writing) sorted(p Placement, in []*ir.Value, alone bool) []*ir.Value {
 
 // first takes the first n rows that each device has; together they are size.
 func (t *writing) first(v *ir.Value, p Placement, n, size int) *ir.Value {
-	axis, s := t.op.Attrs.(*ir.Sort).Axis, v.Shape.Clone()
-	cut := &ir.Slice{Starts: make([]int, s.Rank()), Limits: slices.Clone(s.Dimensions), Strides: slices.Repeat([]int{1}, s.Rank())}
-	cut.Limits[axis], s.Dimensions[axis] = n, size
+	axis := t.op.Attrs.(*ir.Sort).Axis
+	cut, s := rowsFrom(v.Shape, axis, 0, n)
+	s.Dimensions[axis] = size
 	return t.alone(p, cut, s, v)
 }
 
@@ -148,4 +148,38 @@ func (t *writing) softmax() []*ir.Value {
 	largest := reduced(&ir.ReduceMax{Axes: []int{axis}}, ir.ReduceByMax, x)
 	powers := t.sharded(p, &ir.Exp{}, x.Shape, t.sharded(p, &ir.Sub{}, x.Shape, x, largest))
 	return []*ir.Value{t.sharded(p, &ir.Div{}, x.Shape, powers, reduced(&ir.ReduceSum{Axes: []int{axis}}, ir.ReduceBySum, powers))}
+}
+
+// inside tells which exchanges an op has inside when it is sharded along a dim that it works on, and the bytes of what is
+// exchanged: those that are written down above.
+func (s *step) inside(exchange func(how ir.Collective, bytes int64)) {
+	if s.s.factor == nil || len(s.s.in) == 0 || s.s.in[0].Kind != Sharded {
+		return
+	}
+	op, along, k := s.task.op, s.s.in[0], int64(len(s.g.places))
+	in, out := op.Inputs[0], op.Outputs[0]
+	row := in.Bytes() / int64(dims(in)[along.Dim]) // of the dim
+	switch a := op.Attrs.(type) {
+	case *ir.ArgMinMax:
+		if isAlong(along, a.Axis) {
+			exchange(ir.AllGatherOf, k*row)
+			exchange(ir.AllGatherOf, k*out.Bytes())
+		}
+	case *ir.Sort:
+		if isAlong(along, a.Axis) {
+			n := int64(firsts(op, slices.Values(op.Func.Ops)))
+			for _, v := range op.Inputs {
+				exchange(ir.AllGatherOf, min(k*n, int64(dims(v)[a.Axis]))*v.Bytes()/int64(dims(v)[a.Axis]))
+			}
+		}
+	case *ir.FusedSoftmax:
+		if isAlong(along, a.Axis) {
+			exchange(ir.AllReduceOf, row)
+			exchange(ir.AllReduceOf, row)
+		}
+	case *ir.ReduceProduct, *ir.ReduceBitwiseAnd, *ir.ReduceBitwiseOr, *ir.ReduceBitwiseXor, *ir.ReduceLogicalAnd, *ir.ReduceLogicalOr, *ir.ReduceLogicalXor:
+		if axes := reduceAxes(a); len(axes) == 0 || isAlong(along, axes...) {
+			exchange(ir.AllGatherOf, k*out.Bytes())
+		}
+	}
 }

@@ -18,9 +18,7 @@ func (t *writing) split(indices *ir.Value, vector, of int) (one *ir.Value, repla
 	}
 	n, p := dims(indices)[vector], indices.On(ir.Model)
 	rows := func(from, to int) *ir.Value {
-		s := indices.Shape.Clone()
-		a := &ir.Slice{Starts: make([]int, s.Rank()), Limits: slices.Clone(s.Dimensions), Strides: slices.Repeat([]int{1}, s.Rank())}
-		a.Starts[vector], a.Limits[vector], s.Dimensions[vector] = from, to, to-from
+		a, s := rowsFrom(indices.Shape, vector, from, to)
 		return t.sharded(p, a, s, indices)
 	}
 	return rows(of, of+1), func(v *ir.Value) *ir.Value {
@@ -38,6 +36,14 @@ func (t *writing) split(indices *ir.Value, vector, of int) (one *ir.Value, repla
 	}
 }
 
+// rowsFrom takes some rows of a dim.
+func rowsFrom(s shapes.Shape, dim, from, to int) (*ir.Slice, shapes.Shape) {
+	s = s.Clone()
+	a := &ir.Slice{Starts: make([]int, s.Rank()), Limits: slices.Clone(s.Dimensions), Strides: slices.Repeat([]int{1}, s.Rank())}
+	a.Starts[dim], a.Limits[dim], s.Dimensions[dim] = from, to, to-from
+	return a, s
+}
+
 // between tells for every index whether it is one of the device's rows, of n.
 func (t *writing) between(v *ir.Value, p Placement, n int) *ir.Value {
 	s := shapes.Make(dtypes.Bool, dims(v)...)
@@ -52,11 +58,10 @@ func (t *writing) clamp(v, from, to *ir.Value) *ir.Value {
 // choose keeps the elements of a value whose index is one of the device's rows, and puts a number in place of others. Dims
 // of the value that are not windows are those of the indices.
 func (t *writing) choose(p Placement, mine, v, other *ir.Value, windows []int) *ir.Value {
-	var sizes, axes []int
-	for i, n := range dims(v) {
-		if !slices.Contains(windows, i) {
-			sizes, axes = append(sizes, n), append(axes, i)
-		}
+	var sizes []int
+	axes := others(v.Shape.Rank(), windows)
+	for _, d := range axes {
+		sizes = append(sizes, dims(v)[d])
 	}
 	yes := t.alone(each, &ir.Reshape{Dimensions: sizes}, shapes.Make(dtypes.Bool, sizes...), mine)
 	s := shapes.Make(dtypes.Bool, dims(v)...)

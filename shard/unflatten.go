@@ -72,7 +72,8 @@ func (u unflattening) follow(op *ir.Op) (out flat, ok bool) {
 	if len(op.Outputs) != 1 || len(op.Funcs) > 0 || len(op.Inputs) == 0 || slices.Contains(op.Inputs, nil) {
 		return out, false
 	}
-	in := u[op.Inputs[0]]
+	side := max(0, slices.IndexFunc(op.Inputs, func(v *ir.Value) bool { return u[v] != flat{} }))
+	in := u[op.Inputs[side]]
 	switch a := op.Attrs.(type) {
 	case *ir.Reshape:
 		if in != (flat{}) { // back
@@ -83,82 +84,35 @@ func (u unflattening) follow(op *ir.Op) (out flat, ok bool) {
 			out = flat{0, x[0], x[1]}
 		}
 		return out, true
-	case *ir.Transpose:
-		if in != (flat{}) {
-			in.dim = slices.Index(a.Permutation, in.dim)
-		}
-		return in, true
 	case *ir.ReduceSum:
-		if in == (flat{}) || len(a.Axes) == 0 || slices.Contains(a.Axes, in.dim) {
-			return out, in == (flat{}) || len(a.Axes) > 0
+		if len(a.Axes) == 0 {
+			return out, in == (flat{})
 		}
-		before := 0
-		for _, d := range a.Axes {
-			if d < in.dim {
-				before++
-			}
-		}
-		in.dim -= before
-		return in, true
-	case *ir.DotGeneral:
-		return u.followDot(op, a)
-	}
-	if !op.IsElementwise() {
-		return out, false
-	}
-	for _, v := range op.Inputs {
-		if v.Shape.Rank() > 0 {
-			out = u[v]
+	case *ir.Transpose, *ir.DotGeneral:
+	default:
+		if !op.IsElementwise() {
+			return out, false
 		}
 	}
-	return out, !slices.ContainsFunc(op.Inputs, func(v *ir.Value) bool { return v.Shape.Rank() > 0 && u[v] != out })
-}
-
-// followDot: what is contracted, or the same on both sides, must be so in both inputs.
-func (u unflattening) followDot(op *ir.Op, a *ir.DotGeneral) (out flat, ok bool) {
-	left, right := u[op.Inputs[0]], u[op.Inputs[1]]
-	paired := func(x, y []int) (at int, ok bool) { // the same on both sides
-		i, j := slices.Index(x, left.dim), slices.Index(y, right.dim)
-		if left == (flat{}) {
-			i = -1
-		}
-		if right == (flat{}) {
-			j = -1
-		}
-		return i, i == j && (i < 0 || left.samples == right.samples && left.words == right.words)
-	}
-	batch, ok1 := paired(a.LHSBatchAxes, a.RHSBatchAxes)
-	contracted, ok2 := paired(a.LHSContractingAxes, a.RHSContractingAxes)
-	if !ok1 || !ok2 {
-		return out, false
-	}
-	if batch >= 0 || contracted >= 0 {
-		if batch >= 0 {
-			out, out.dim = left, batch
-		}
+	if in == (flat{}) {
 		return out, true
 	}
-	if left != (flat{}) && right != (flat{}) {
+	f := RuleOf(op).where(func(f *Factor) bool { return f.In[side].Dim == in.dim })
+	if f == nil {
 		return out, false
 	}
-	at := len(a.LHSBatchAxes)
-	for side, v := range op.Inputs {
-		batchAxes, contracting := a.LHSBatchAxes, a.LHSContractingAxes
-		if side == 1 {
-			batchAxes, contracting = a.RHSBatchAxes, a.RHSContractingAxes
+	as := func(r Ref) flat {
+		if r.Dim < 0 {
+			return flat{}
 		}
-		for d := range dims(v) {
-			if slices.Contains(batchAxes, d) || slices.Contains(contracting, d) {
-				continue
-			}
-			if f := u[v]; f != (flat{}) && f.dim == d {
-				f.dim = at
-				return f, true
-			}
-			at++
+		return flat{r.Dim, in.samples, in.words}
+	}
+	for i, v := range op.Inputs { // what is contracted, or the same on both sides, must be so in all inputs
+		if u[v] != as(f.In[i]) || f.In[i].Dim < 0 && v.Shape.Rank() > 0 && op.IsElementwise() {
+			return out, false
 		}
 	}
-	return out, true
+	return as(f.Out[0]), true
 }
 
 // touches tells whether an op reads or makes such a value.
