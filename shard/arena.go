@@ -6,11 +6,20 @@ type arena struct {
 	steps      slab[step]
 	inputs     slab[*held]
 	placements slab[Placement]
-	all        []*step
-	first      []*held
-	wishes     [2][]wish
-	free       []bool
-	bills      []bill
+	wishes     slab[wish]
+	bills      slab[bill]
+	marks      slab[bool]
+	list       []*step
+}
+
+func (a *arena) reset() {
+	a.held.reset()
+	a.steps.reset()
+	a.inputs.reset()
+	a.placements.reset()
+	a.wishes.reset()
+	a.bills.reset()
+	a.marks.reset()
 }
 
 // slab hands out memory in pieces, and takes all of it back at once.
@@ -39,13 +48,3 @@ func (s *slab[T]) take(n int) []T {
 func (s *slab[T]) one() *T { return &s.take(1)[0] }
 
 func (s *slab[T]) reset() { s.chunk, s.used = 0, 0 }
-
-// cleared returns a slice of n zero elements, in the memory of another one if that is large enough.
-func cleared[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	s = s[:n]
-	clear(s)
-	return s
-}

@@ -153,8 +153,10 @@ func (a *assignment) op(s *step) []*ir.Value {
 			if v := op.Inputs[0]; v.Op.IsReshard() { // a value is merged after the segment that computes it
 				op.Inputs[0] = a.add(a.siteOf(s), s.g, s.s.in[0], &ir.Identity{}, v.Shape, v)
 			}
-		} else if outs := a.special(op, s); outs != nil {
-			return outs
+		} else if write := specials[op.Type()]; write != nil {
+			if outs := write(&writing{assignment: a, op: op, g: s.g, strategy: s.s}); outs != nil {
+				return outs
+			}
 		}
 		for i, v := range op.Outputs {
 			v.SetOn(ir.Model, s.s.out[i], len(s.g.places))

@@ -92,15 +92,10 @@ func (f *Factor) allows(op *ir.Op, in, out []Placement, k int) bool {
 	if unit == 0 {
 		return false
 	}
-	for i, p := range placed {
-		if values[i] == nil {
-			continue
-		}
-		want := f.placement(refs[i], unit)
-		if i >= len(in) && f.Reduce != 0 {
-			want = partialOf(f.Reduce)
-		}
-		if !same(p, want, values[i].Shape, k) {
+	s := strategy{in: make([]Placement, len(in)), out: make([]Placement, len(out))}
+	f.fill(&s, unit)
+	for i, want := range slices.Concat(s.in, s.out) {
+		if values[i] != nil && !same(placed[i], want, values[i].Shape, k) {
 			return false
 		}
 	}

@@ -160,5 +160,5 @@ func (c *chooser) pin() error {
 
 // along is the index of the way that shards a dim, -1 if there is none.
 func (x *variable) along(dim int) int {
-	return slices.IndexFunc(x.ways, func(w way) bool { return isAlong(w.Placement, dim) })
+	return slices.IndexFunc(x.ways, func(w Placement) bool { return isAlong(w, dim) })
 }

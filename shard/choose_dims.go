@@ -106,12 +106,12 @@ func (c *chooser) trace(v, dim int) (*variable, int) {
 }
 
 // tieOf finds the weights whose columns a vector goes along with: it is added to what is computed with them.
-func (c *chooser) tieOf(x *variable) *tie {
+func (c *chooser) tieOf(x *variable) (to *variable, dim int) {
 	for v, dim := x.number, 0; len(c.readers[v]) == 1 && dim >= 0; {
 		u := c.readers[v][0]
 		f := u.factor(dim)
 		if f == nil || f.Reduce != 0 {
-			return nil
+			return nil, 0
 		}
 		if c.values[u.t.out[0]].of != nil {
 			v, dim = u.t.out[0], f.Out[0].Dim
@@ -122,22 +122,22 @@ func (c *chooser) tieOf(x *variable) *tie {
 				return c.columns(w, r.Dim, x)
 			}
 		}
-		return nil
+		return nil, 0
 	}
-	return nil
+	return nil, 0
 }
 
 // columns finds the weights whose columns, one for each element of a vector, are a dim of a value: it is a weight, or computed
 // with one.
-func (c *chooser) columns(v, dim int, x *variable) *tie {
+func (c *chooser) columns(v, dim int, x *variable) (to *variable, d int) {
 	for c.values[v].of == nil {
 		t := c.values[v].by
 		if t == nil {
-			return nil
+			return nil, 0
 		}
 		f := t.rule.where(func(f *Factor) bool { return f.Out[0].Dim == dim && f.Reduce == 0 })
 		if f == nil {
-			return nil
+			return nil, 0
 		}
 		v = -1
 		for i, r := range f.In {
@@ -146,12 +146,12 @@ func (c *chooser) columns(v, dim int, x *variable) *tie {
 			}
 		}
 		if v < 0 {
-			return nil
+			return nil, 0
 		}
 	}
-	to, d := c.trace(v, dim)
+	to, d = c.trace(v, dim)
 	if to == nil || to.v.Param.Shape.Rank() == 1 || dims(to.v.Param)[d] != dims(x.v.Param)[0] || c.of[to.v.TaskGraph] != c.of[x.v.TaskGraph] {
-		return nil
+		return nil, 0
 	}
-	return &tie{to, d}
+	return to, d
 }

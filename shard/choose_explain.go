@@ -21,25 +21,20 @@ func (c *chooser) explain(best state, start string, groups [][]int) *Chosen {
 			r.Data = append(r.Data, Data{slices.Index(c.p.Main.Ops, v.Op), v.Index, nameOf(v), p})
 		}
 	}
-	for _, g := range groups {
-		for len(g) > 0 { // those of a group may differ, if a seed is kept as it is
-			var alike, others []int
-			x, way := c.all[g[0]], int(best[g[0]])
-			d := Decision{Placement: x.ways[way].Placement, Pinned: x.pinned, Why: x.ways[way].why}
-			for _, i := range g {
-				if int(best[i]) == way {
-					alike = append(alike, i)
-					d.Variables = append(d.Variables, c.all[i].name)
-				} else {
-					others = append(others, i)
-				}
+	for _, g := range groups { // those of a group may differ, if a seed is kept as it is
+		for _, alike := range grouped(g, func(i int) uint8 { return best[i] }) {
+			x, way := c.all[alike[0]], int(best[alike[0]])
+			d := Decision{Placement: x.ways[way], Pinned: x.pinned, Bytes: c.bytesOn(alike, way)}
+			for _, i := range alike {
+				d.Variables = append(d.Variables, c.all[i].name)
 			}
-			d.Bytes = c.bytesOn(alike, way)
+			if d.Kind == Sharded {
+				d.Why = c.why(x.number, d.Dim)
+			}
 			if !x.pinned {
 				d.Alternatives = c.alternatives(best, alike)
 			}
 			r.Groups = append(r.Groups, d)
-			g = others
 		}
 	}
 	return r
@@ -67,7 +62,7 @@ func (c *chooser) alternatives(best state, group []int) (all []Alternative) {
 	}
 	slices.SortStableFunc(others, func(x, y found) int { return cmp.Compare(x.time, y.time) })
 	for _, x := range others {
-		all = append(all, Alternative{c.all[group[0]].ways[x.way].Placement, short(x.time), c.bytesOn(group, x.way)})
+		all = append(all, Alternative{c.all[group[0]].ways[x.way], short(x.time), c.bytesOn(group, x.way)})
 	}
 	return all
 }

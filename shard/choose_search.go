@@ -93,9 +93,9 @@ func (c *chooser) price(s state) float64 {
 // placement is how something is sharded in a choice.
 func (c *chooser) placement(s state, x *variable) Placement {
 	if x.follows == nil {
-		return x.ways[s[x.index]].Placement
+		return x.ways[s[x.index]]
 	}
-	if p := c.placement(s, x.follows.to); isAlong(p, x.follows.dim) {
+	if p := c.placement(s, x.follows); isAlong(p, x.dim) {
 		return shardOf(0, p.Unit)
 	}
 	return Placement{}
@@ -115,15 +115,14 @@ func (c *chooser) choice(s state) Choice {
 // groups puts variables together that have the same part in repeated layers, by their indices. Moves are what is changed
 // together: groups, and groups that only differ by name, such as query, key and value. Both are in the order of their bytes.
 func (c *chooser) groups() (groups, moves [][]int) {
-	var kinds [][]int
-	at, kindAt := map[string]int{}, map[string]int{}
+	var all []int
+	parts := map[int]string{}
 	for i, x := range c.vars() {
 		if x.follows == nil {
-			part := c.readersOf(x)
-			join(at, part+digits.ReplaceAllString(x.v.Path, "#"), &groups, i)
-			join(kindAt, part, &kinds, i)
+			all, parts[i] = append(all, i), c.readersOf(x)
 		}
 	}
+	groups = grouped(all, func(i int) string { return parts[i] + digits.ReplaceAllString(c.all[i].v.Path, "#") })
 	bytes := func(group []int) (n int64) {
 		for _, i := range group {
 			n += c.all[i].bytes
@@ -133,7 +132,7 @@ func (c *chooser) groups() (groups, moves [][]int) {
 	larger := func(a, b []int) int { return cmp.Compare(bytes(b), bytes(a)) }
 	slices.SortStableFunc(groups, larger)
 	moves = slices.Clone(groups)
-	for _, k := range kinds {
+	for _, k := range grouped(all, func(i int) string { return parts[i] }) {
 		if !slices.ContainsFunc(groups, func(g []int) bool { return len(g) == len(k) && g[0] == k[0] }) {
 			moves = append(moves, k)
 		}
@@ -145,13 +144,16 @@ func (c *chooser) groups() (groups, moves [][]int) {
 	return groups, slices.DeleteFunc(moves, func(m []int) bool { return len(c.all[m[0]].ways) == 1 })
 }
 
-// join adds i to the list with the key.
-func join(at map[string]int, key string, lists *[][]int, i int) {
-	n, seen := at[key]
-	if !seen {
-		n = len(*lists)
-		at[key] = n
-		*lists = append(*lists, nil)
+// grouped puts together what has the same key, in the order of the first ones.
+func grouped[T any, K comparable](list []T, key func(T) K) (groups [][]T) {
+	at := map[K]int{}
+	for _, x := range list {
+		n, seen := at[key(x)]
+		if !seen {
+			n = len(groups)
+			at[key(x)], groups = n, append(groups, nil)
+		}
+		groups[n] = append(groups[n], x)
 	}
-	(*lists)[n] = append((*lists)[n], i)
+	return groups
 }

@@ -74,7 +74,7 @@ type flow struct {
 // decide lets a variable be sharded so.
 func (f *flow) decide(x *variable, way int) {
 	f.state[x.index] = uint8(way)
-	f.at[x.number] = x.ways[way].Placement
+	f.at[x.number] = x.ways[way]
 	f.done[x] = true
 }
 
@@ -191,7 +191,7 @@ func (f *flow) first(t *task, begun, given bool) (best *Factor, unit int) {
 func (f *flow) wayOf(v, dim int) (x *variable, way int, p Placement, ok bool) {
 	x = f.named[f.values[v].of]
 	for way, w := range x.ways {
-		if p, ok := f.form(v, w.Placement); ok && isAlong(p, dim) {
+		if p, ok := f.form(v, w); ok && isAlong(p, dim) {
 			return x, way, p, true
 		}
 	}

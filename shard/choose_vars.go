@@ -30,27 +30,17 @@ func (c *chooser) inputs() []*variable { return c.all[c.variables:] }
 
 // variable is one that may be sharded; or data of a split stage, without a variable of the program.
 type variable struct {
-	v       *ir.Variable // of the program
-	name    string
-	index   int   // among all that may be sharded
-	number  int   // of its value
-	k       int   // devices
-	bytes   int64 // with what the optimizer keeps for it
-	ways    []way // whole first, unless it is pinned
-	pinned  bool
-	follows *tie // it is sharded if another one is
-}
-
-// way is a placement that a variable may have.
-type way struct {
-	Placement
-	why string
-}
-
-// tie says that a dim of a variable, the only one, goes along with that of another: a bias goes along with its weights.
-type tie struct {
-	to  *variable
-	dim int
+	v      *ir.Variable // of the program
+	name   string
+	index  int         // among all that may be sharded
+	number int         // of its value
+	k      int         // devices
+	bytes  int64       // with what the optimizer keeps for it
+	ways   []Placement // whole first, unless it is pinned
+	pinned bool
+	// A bias follows its weights: it is sharded if these are along a dim.
+	follows *variable
+	dim     int
 }
 
 // use is an input of a task.
@@ -84,7 +74,7 @@ func newChooser(p *ir.Program) (*chooser, error) {
 	c.kept = x.kept()
 	for _, x := range c.vars() {
 		if x.v.Param.Shape.Rank() == 1 {
-			x.follows = c.tieOf(x)
+			x.follows, x.dim = c.tieOf(x)
 		}
 	}
 	return c, nil
@@ -98,7 +88,7 @@ func (c *chooser) add(v *ir.Variable, name string, whole *problem) {
 		!v.Trainable && (v.Update != nil || s.Rank() < 2) {
 		return
 	}
-	x := &variable{v: v, name: name, index: len(c.all), number: c.number[v.Param], k: len(g.places), ways: []way{{}}}
+	x := &variable{v: v, name: name, index: len(c.all), number: c.number[v.Param], k: len(g.places), ways: []Placement{{}}}
 	for _, y := range whole.withSlots(v) {
 		if x.bytes += y.Param.Bytes(); whole.foreign[y] {
 			c.shared = append(c.shared, name)
@@ -111,7 +101,7 @@ func (c *chooser) add(v *ir.Variable, name string, whole *problem) {
 			unit = 1
 		}
 		if fits(n, unit, x.k) {
-			x.ways = append(x.ways, way{shardOf(d, unit), c.why(x.number, d)})
+			x.ways = append(x.ways, shardOf(d, unit))
 		}
 	}
 	c.all = append(c.all, x)
@@ -134,10 +124,10 @@ func (c *chooser) addData() {
 		if !meets[d.value] || slices.ContainsFunc(c.inputs(), func(x *variable) bool { return x.number == d.value }) {
 			continue
 		}
-		x := &variable{index: len(c.all), number: d.value, ways: []way{{}}}
+		x := &variable{index: len(c.all), number: d.value, ways: []Placement{{}}}
 		for dim, n := range dims(c.values[d.value].v)[1:] {
 			if fits(n, 1, len(d.reader.g.places)) {
-				x.ways = append(x.ways, way{Placement: shardOf(dim+1, 1)})
+				x.ways = append(x.ways, shardOf(dim+1, 1))
 			}
 		}
 		if len(x.ways) > 1 {
@@ -171,7 +161,7 @@ func (c *chooser) readersOf(x *variable) string {
 	var b strings.Builder
 	fmt.Fprint(&b, x.k, x.v.Param.Shape, x.pinned)
 	for _, w := range x.ways {
-		fmt.Fprint(&b, w.Placement)
+		fmt.Fprint(&b, w)
 	}
 	var readers func(v, far int)
 	readers = func(v, far int) {

@@ -56,7 +56,7 @@ func (c *chooser) estimate(s state) estimate {
 
 // keptWhole is which part of what split stages compute in forward and keep for backward every device has as a whole.
 func (c *chooser) keptWhole(todo *plan) float64 {
-	seen := make([]bool, len(c.values))
+	seen := c.memory.marks.take(len(c.values))
 	var n int64
 	for _, s := range todo.steps {
 		if s.phase != ir.Backward || !s.g.split {
@@ -142,7 +142,7 @@ func (x *problem) exchanges(todo *plan, exchange func(phase ir.Phase, how ir.Col
 			if s.task.op.IsMerge() && s.s.in[0].Kind == Partial {
 				merged += 2 * x.values[s.out[0].value].bytes * (k - 1) / k
 			}
-		} else if how := s.kind.collective(); how != 0 {
+		} else if how := collectives[s.kind]; how != 0 {
 			v, phase := &x.values[s.out[0].value], s.phase
 			if !v.v.Op.Varying && x.p.Local != nil && phase == ir.Backward {
 				phase = ir.Apply // of a merged value: once per step

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gomlx/compute/support/humanize"
@@ -57,34 +58,23 @@ func Listing(p *ir.Program, c *Chosen, r *Report) (rows [][]string) {
 			why = "the annotation says so"
 		}
 		first := variables[d.Variables[0]]
-		list(first, len(d.Variables), r.sharding(first, d.Placement), short(c.Time), humanize.Bytes(d.Bytes), why)
+		list(first, len(d.Variables), shareText(first, d.Placement), short(c.Time), humanize.Bytes(d.Bytes), why)
 		for _, a := range d.Alternatives {
 			rows = append(rows, []string{"", "or " + a.String(), a.Time, humanize.Bytes(a.Bytes), ""})
 		}
 	}
 	// Others follow them. Those of the same shape that are sharded alike share a row.
-	type kind struct{ shape, sharding string }
-	followers := map[kind][]*ir.Variable{}
-	var kinds []kind
-	for _, v := range r.Variables {
-		if told[v] {
-			continue
-		}
-		k := kind{ir.ShapeText(v.Param.Shape), r.sharding(v, r.placed[v])}
-		if followers[k] == nil {
-			kinds = append(kinds, k)
-		}
-		followers[k] = append(followers[k], v)
-	}
-	for _, k := range kinds {
-		list(followers[k][0], len(followers[k]), k.sharding, "", "", "it follows those above")
+	followers := slices.DeleteFunc(slices.Clone(r.Variables), func(v *ir.Variable) bool { return told[v] })
+	share := func(v *ir.Variable) string { return shareText(v, v.Param.On(ir.Model)) }
+	for _, g := range grouped(followers, func(v *ir.Variable) string { return ir.ShapeText(v.Param.Shape) + share(v) }) {
+		list(g[0], len(g), share(g[0]), "", "", "it follows those above")
 	}
 	return rows
 }
 
-// sharding says what each device has of a variable.
-func (r *Report) sharding(v *ir.Variable, p Placement) string {
-	k := r.places[v]
+// shareText says what each device has of a variable.
+func shareText(v *ir.Variable, p Placement) string {
+	k := v.Param.Devices(ir.Model)
 	if p.Kind != Sharded || k == 0 {
 		return p.String()
 	}

@@ -1,5 +1,7 @@
 package shard
 
+import "slices"
+
 // What the second round of propagation learns from the first: where Partial values are reduced best.
 
 // wish says what the users of a Partial value want.
@@ -10,6 +12,9 @@ type wish struct {
 
 // note remembers what a Partial value is needed as.
 func (r *propagation) note(v int, to Placement, here bool) {
+	if r.before != nil {
+		return
+	}
 	w := &r.wishes[v]
 	switch {
 	case to.Kind == Replicated || !here || w.p.Kind == Sharded && w.p != to:
@@ -28,10 +33,8 @@ type bill struct {
 // gatherWishes finds the Partial values that are reduced several times after they have passed through other ops: it is cheaper
 // to reduce them once, before.
 func (r *propagation) gatherWishes() {
-	r.memory.bills = cleared(r.memory.bills, len(r.values))
-	later := r.memory.bills
-	for i := len(r.steps) - 1; i >= 0; i-- {
-		s := r.steps[i]
+	later := r.memory.bills.take(len(r.values))
+	for _, s := range slices.Backward(r.steps) {
 		if s.kind != opStep || len(s.out) != 1 || s.out[0].Kind != Partial {
 			continue
 		}
@@ -78,15 +81,9 @@ func (r *propagation) isMixed(s *sum) bool {
 // sum adds up many values, first those that must still be reduced.
 func (r *propagation) sum(s *sum) {
 	g, phase := s.tasks[0].g, s.tasks[0].op.Phase
-	var terms, rest []int
-	for _, v := range s.terms {
-		if r.kinds(v, g, phase) == 1<<Partial {
-			terms = append(terms, v)
-		} else {
-			rest = append(rest, v)
-		}
-	}
-	terms = append(terms, rest...)
+	isPartial := func(v int) bool { return r.kinds(v, g, phase) == 1<<Partial }
+	rest, terms := slices.DeleteFunc(slices.Clone(s.terms), isPartial), slices.Clone(s.terms)
+	terms = append(slices.DeleteFunc(terms, func(v int) bool { return !isPartial(v) }), rest...)
 	acc := terms[0]
 	for i, t := range s.tasks {
 		again := *t

@@ -1,6 +1,10 @@
 package shard
 
-import "github.com/easyparallel/epl/ir"
+import (
+	"slices"
+
+	"github.com/easyparallel/epl/ir"
+)
 
 // plan is what the devices of every stage do, all of a stage together: ops, and the steps between them that change
 // placements.
@@ -61,20 +65,8 @@ const (
 	twoSteps                    // by way of the whole value
 )
 
-// collective is the exchange that a step is, 0 if it is none.
-func (k stepKind) collective() ir.Collective {
-	switch k {
-	case reduceStep:
-		return ir.AllReduceOf
-	case scatterStep:
-		return ir.ReduceScatterOf
-	case gatherStep:
-		return ir.AllGatherOf
-	case turnStep:
-		return ir.AllToAllOf
-	}
-	return 0
-}
+// collectives are the exchanges that steps are, 0 if they are none.
+var collectives = [twoSteps + 1]ir.Collective{reduceStep: ir.AllReduceOf, scatterStep: ir.ReduceScatterOf, gatherStep: ir.AllGatherOf, turnStep: ir.AllToAllOf}
 
 // prune drops the steps that no result needs, and counts the uses of what the others make.
 func (x *plan) prune() {
@@ -83,24 +75,13 @@ func (x *plan) prune() {
 			h.uses = 0
 		}
 	}
-	for i := len(x.steps) - 1; i >= 0; i-- {
-		s := x.steps[i]
-		needed := false
-		for _, h := range s.out {
-			needed = needed || h.result || h.uses > 0
-		}
+	for _, s := range slices.Backward(x.steps) {
+		needed := slices.ContainsFunc(s.out, func(h *held) bool { return h.result || h.uses > 0 })
 		if s.dead = s.dead || !needed; !s.dead {
 			s.use(1)
 		}
 	}
-	n := 0
-	for _, s := range x.steps {
-		if !s.dead {
-			x.steps[n] = s
-			n++
-		}
-	}
-	x.steps = x.steps[:n]
+	x.steps = slices.DeleteFunc(x.steps, func(s *step) bool { return s.dead })
 }
 
 // use counts the uses that a step makes of what it reads; or takes them back.

@@ -28,7 +28,7 @@ type propagation struct {
 	*problem
 	vars   *sharding
 	before *propagation // the round before
-	wishes []wish       // by value: in which placements a Partial was needed
+	wishes []wish       // by value: in which placements a Partial was needed; of the first round
 	free   []bool       // by value: if it is Partial, nobody has to reduce it
 	mixed  map[*sum]bool
 	dealt  bool // of the op at hand: data are dealt by samples
@@ -37,19 +37,12 @@ type propagation struct {
 }
 
 func (x *problem) round(vars *sharding, before *propagation) *propagation {
-	m := &x.memory
-	m.held.reset()
-	m.steps.reset()
-	m.inputs.reset()
-	m.placements.reset()
-	m.first, m.free = cleared(m.first, len(x.values)), cleared(m.free, len(x.values))
-	n := 0
-	if before != nil {
-		n = 1
+	m, n := &x.memory, len(x.values)
+	m.reset()
+	r := &propagation{problem: x, vars: vars, before: before, free: m.marks.take(n), mixed: map[*sum]bool{}}
+	if r.first, r.steps = m.inputs.take(n), m.list[:0]; before == nil {
+		r.wishes = m.wishes.take(n)
 	}
-	m.wishes[n] = cleared(m.wishes[n], len(x.values))
-	r := &propagation{problem: x, vars: vars, before: before, wishes: m.wishes[n], free: m.free, mixed: map[*sum]bool{}}
-	r.first, r.steps = m.first, m.all[:0]
 	r.findFree()
 	for _, t := range x.tasks {
 		switch {
@@ -63,7 +56,7 @@ func (x *problem) round(vars *sharding, before *propagation) *propagation {
 		}
 	}
 	r.keepResults()
-	m.all = r.steps
+	m.list = r.steps
 	return r
 }
 
@@ -120,23 +113,15 @@ func (r *propagation) task(t *task) {
 		r.get(o.value, t.g, o.Placement, t.op, t.op.Phase).offer = true
 	}
 	r.choose(t)
-	n := len(t.op.Inputs)
-	s := r.newStep(opStep, t.op, t.op.Phase, t.g)
+	s := r.newStep(opStep, t.op, t.op.Phase, t.g, len(t.in), len(t.out))
 	s.task = t
-	s.s = strategy{in: r.keep(r.best.in), out: r.keep(r.best.out), factor: r.best.factor, unit: r.best.unit}
-	s.in = r.memory.inputs.take(len(t.in))
+	s.s = strategy{in: r.keep(r.best.in...), out: r.keep(r.best.out...), factor: r.best.factor, unit: r.best.unit}
 	for i, v := range t.in {
-		if v < 0 {
-			continue
+		if v >= 0 {
+			s.in[i] = r.get(v, t.g, at(s.s.in, i, Placement{}), t.op, t.op.Phase)
 		}
-		p := Placement{}
-		if i < n {
-			p = s.s.in[i]
-		}
-		s.in[i] = r.get(v, t.g, p, t.op, t.op.Phase)
 	}
 	r.add(s)
-	s.out = r.memory.inputs.take(len(t.out))
 	for i, v := range t.out {
 		s.out[i] = r.hold(v, t.g, s.s.out[i], s)
 		r.settle(v, s.out[i], t)
@@ -234,15 +219,17 @@ func (r *plan) someOf(v int) *held {
 	return r.first[v]
 }
 
-func (r *propagation) keep(p []Placement) []Placement {
+func (r *propagation) keep(p ...Placement) []Placement {
 	kept := r.memory.placements.take(len(p))
 	copy(kept, p)
 	return kept
 }
 
-func (r *propagation) newStep(kind stepKind, op *ir.Op, phase ir.Phase, g *group) *step {
+// newStep makes a step that reads and makes so many values.
+func (r *propagation) newStep(kind stepKind, op *ir.Op, phase ir.Phase, g *group, in, out int) *step {
 	s := r.memory.steps.one()
 	s.kind, s.op, s.phase, s.g = kind, op, phase, g
+	s.in, s.out = r.memory.inputs.take(in), r.memory.inputs.take(out)
 	return s
 }
 

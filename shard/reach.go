@@ -100,11 +100,8 @@ func (r *propagation) again(t *task, to Placement) (in Placement, ok bool) {
 // move computes an op that moves elements once more, so that its output is there as it is needed.
 func (r *propagation) move(t *task, to Placement, phase ir.Phase) *held {
 	in, _ := r.again(t, to)
-	s := r.newStep(opStep, t.op, phase, t.g)
-	s.task = t
-	s.s = strategy{in: r.memory.placements.take(1), out: r.memory.placements.take(1)}
-	s.s.in[0], s.s.out[0] = in, to
-	s.in, s.out = r.memory.inputs.take(1), r.memory.inputs.take(1)
+	s := r.newStep(opStep, t.op, phase, t.g, 1, 1)
+	s.task, s.s = t, strategy{in: r.keep(in), out: r.keep(to)}
 	s.in[0] = r.get(t.in[0], t.g, in, t.op, phase)
 	r.add(s)
 	s.out[0] = r.hold(t.out[0], t.g, to, s)
@@ -160,8 +157,7 @@ func (r *propagation) get(v int, g *group, to Placement, op *ir.Op, phase ir.Pha
 			from = r.get(v, from.g, Placement{}, r.values[v].v.Op, from.phase)
 		}
 	}
-	s := r.newStep(by, op, phase, g)
-	s.in, s.out = r.memory.inputs.take(1), r.memory.inputs.take(1)
+	s := r.newStep(by, op, phase, g, 1, 1)
 	s.in[0] = from
 	r.add(s)
 	h := r.hold(v, g, to, s)

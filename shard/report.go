@@ -2,6 +2,7 @@ package shard
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/easyparallel/epl/ir"
 )
@@ -23,9 +24,6 @@ type Report struct {
 	// Exchanges are those between the devices of stages: how many there are of each collective, and the bytes of the values. The
 	// first are of one instance, the others of the whole step.
 	Exchanges, Once map[ir.Collective]Exchanges
-
-	placed map[*ir.Variable]Placement
-	places map[*ir.Variable]int // how many devices have it
 }
 
 // Gathered is an operation that is computed on whole values.
@@ -43,34 +41,15 @@ type Exchanges struct {
 
 // report looks at the partitioned program.
 func (x *problem) report(vars *sharding, todo *plan) *Report {
-	r := &Report{Shared: vars.shared, Exchanges: map[ir.Collective]Exchanges{}, Once: map[ir.Collective]Exchanges{},
-		placed: vars.placed, places: map[*ir.Variable]int{}, Undealt: x.undealt()}
-	kept := map[*ir.Variable]bool{}
-	for _, slots := range x.slots {
-		for _, v := range slots {
-			kept[v] = true
-		}
+	r := &Report{Variables: vars.chosen, Shared: vars.shared, Exchanges: map[ir.Collective]Exchanges{}, Once: map[ir.Collective]Exchanges{}, Undealt: x.undealt()}
+	for _, g := range grouped(todo.gathered, (*ir.Op).Type) {
+		r.Gathered = append(r.Gathered, Gathered{g[0].Type(), len(g), g[0].Source})
 	}
-	for _, v := range x.p.Variables {
-		if vars.of(v).Kind == Sharded && !kept[v] {
-			r.Variables = append(r.Variables, v)
-			r.places[v] = len(x.of[v.TaskGraph].places)
-		}
-	}
-	at := map[ir.OpType]int{}
-	for _, op := range todo.gathered {
-		i, seen := at[op.Type()]
-		if !seen {
-			i = len(r.Gathered)
-			at[op.Type()] = i
-			r.Gathered = append(r.Gathered, Gathered{Type: op.Type(), Source: op.Source})
-		}
-		r.Gathered[i].Ops++
-	}
-	seen := map[*ir.Variable]bool{}
 	for _, s := range todo.steps {
-		if v := x.weightOf(s); v != nil && !seen[v] {
-			seen[v] = true
+		if s.kind != gatherStep && s.kind != turnStep || s.phase == ir.Apply {
+			continue
+		}
+		if v := x.values[s.in[0].value].of; v != nil && !slices.Contains(r.Weights, v) {
 			r.Weights = append(r.Weights, v)
 		}
 	}
@@ -113,14 +92,6 @@ func (x *problem) undealt() (sentence string) {
 		sentence += fmt.Sprintf(", as %d others have", others)
 	}
 	return sentence + ": each device computes the whole batch"
-}
-
-// weightOf is the variable that a step gathers, if it does so in forward or backward.
-func (x *problem) weightOf(s *step) *ir.Variable {
-	if s.kind != gatherStep && s.kind != turnStep || s.phase == ir.Apply {
-		return nil
-	}
-	return x.values[s.in[0].value].of
 }
 
 // Lines describe the report for people; [Listing] has the variables.

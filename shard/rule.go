@@ -188,19 +188,12 @@ var rules = map[ir.OpType]func(*ir.Op) *Rule{
 	ir.OpDynamicSlice:       dynamicSlice,
 	ir.OpDynamicUpdateSlice: dynamicUpdate,
 
-	ir.OpReduceSum:        reduce,
-	ir.OpReduceMax:        reduce,
-	ir.OpReduceMin:        reduce,
-	ir.OpReduceProduct:    reduce,
-	ir.OpReduceBitwiseAnd: reduce,
-	ir.OpReduceBitwiseOr:  reduce,
-	ir.OpReduceBitwiseXor: reduce,
-	ir.OpReduceLogicalAnd: reduce,
-	ir.OpReduceLogicalOr:  reduce,
-	ir.OpReduceLogicalXor: reduce,
-	ir.OpArgMinMax:        argMinMax,
-	ir.OpCumSum:           func(op *ir.Op) *Rule { return allBut(op, op.Attrs.(*ir.CumSum).Axis).passing(Sums) },
-	ir.OpSort:             order,
+	ir.OpReduceSum: reduce,
+	ir.OpReduceMax: reduce,
+	ir.OpReduceMin: reduce,
+	ir.OpArgMinMax: argMinMax,
+	ir.OpCumSum:    func(op *ir.Op) *Rule { return allBut(op, op.Attrs.(*ir.CumSum).Axis).passing(Sums) },
+	ir.OpSort:      order,
 	ir.OpReduceWindow: func(op *ir.Op) *Rule {
 		a := op.Attrs.(*ir.ReduceWindow)
 		return outsideWindow(op, a.WindowDimensions, a.Paddings, a.Strides, a.InputDilations, a.WindowDilations)
@@ -236,5 +229,8 @@ var rules = map[ir.OpType]func(*ir.Op) *Rule{
 func init() {
 	for _, t := range ir.ElementwiseTypes {
 		rules[t] = elementwise
+	}
+	for _, t := range stackedReductions {
+		rules[t], specials[t] = reduce, (*writing).reduce
 	}
 }

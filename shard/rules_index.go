@@ -6,23 +6,15 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-// batchDim is the dim of the indices that stands for the nth dim outside the windows.
-func batchDim(n, indexVectorAxis int) int {
-	if n >= indexVectorAxis {
-		return n + 1
-	}
-	return n
-}
-
 // gather: the dims of the indices, and those of the operand that are taken whole and not indexed. Along a dim of which an index
 // takes one row, a device gives the rows that it has: each comes from one device.
 func gather(op *ir.Op) *Rule {
 	r := &Rule{}
 	a := op.Attrs.(*ir.Gather)
 	x, indices, out := dims(op.Inputs[0]), dims(op.Inputs[1]), dims(op.Outputs[0])
+	batch := others(len(indices), []int{a.IndexVectorAxis}) // the dims of the indices that stand for those outside the windows
 	for n, d := range others(len(out), a.OffsetOutputAxes) {
-		i := batchDim(n, a.IndexVectorAxis)
-		r.factor(op, indices[i], 0, whole, i, d)
+		r.factor(op, indices[batch[n]], 0, whole, batch[n], d)
 	}
 	n := 0
 	for d, size := range x {
@@ -62,9 +54,9 @@ func scatter(op *ir.Op) *Rule {
 	if how == ir.ReduceBySum {
 		base = term // it is added to the sums of all devices: once
 	}
+	batch := others(len(indices), []int{a.IndexVectorAxis})
 	for n, d := range others(len(updates), a.UpdateWindowAxes) {
-		i := batchDim(n, a.IndexVectorAxis)
-		r.factor(op, indices[i], how, base, i, d, whole)
+		r.factor(op, indices[batch[n]], how, base, batch[n], d, whole)
 	}
 	n := 0
 	for d, size := range x {

@@ -8,8 +8,12 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-// reductions are those that devices can do together. Of others they exchange what each has reduced, and reduce that.
+// reductions are those that devices can do together.
 var reductions = map[ir.OpType]ir.Reduction{ir.OpReduceSum: ir.ReduceBySum, ir.OpReduceMax: ir.ReduceByMax, ir.OpReduceMin: ir.ReduceByMin}
+
+// stackedReductions are the others: devices exchange what each has reduced, and reduce that.
+var stackedReductions = []ir.OpType{ir.OpReduceProduct, ir.OpReduceBitwiseAnd, ir.OpReduceBitwiseOr, ir.OpReduceBitwiseXor,
+	ir.OpReduceLogicalAnd, ir.OpReduceLogicalOr, ir.OpReduceLogicalXor}
 
 // reduceAxes are what a reduction reduces; none: all.
 func reduceAxes(a ir.Attrs) []int { return axesOf(a).Interface().([]int) }

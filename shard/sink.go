@@ -1,12 +1,13 @@
 package shard
 
+import "slices"
+
 // sink moves the cutting of rows towards where values come from: a value that every device computes as a whole, and of which
 // all users take the same rows, is computed for those rows only; and what is reduced for everyone and then cut is reduced
 // for those who need the rows.
 func (r *propagation) sink() {
 	k := sinking{propagation: r}
-	for i := len(r.steps) - 1; i >= 0; i-- {
-		s := r.steps[i]
+	for _, s := range slices.Backward(r.steps) {
 		if s.dead {
 			continue
 		}
@@ -15,9 +16,7 @@ func (r *propagation) sink() {
 			k.narrow(s, cut)
 		}
 	}
-	for i, j := 0, len(k.steps)-1; i < j; i, j = i+1, j-1 {
-		k.steps[i], k.steps[j] = k.steps[j], k.steps[i]
-	}
+	slices.Reverse(k.steps)
 	r.steps = k.steps
 	r.prune()
 }
@@ -70,7 +69,7 @@ func (x *sinking) narrowOp(s *step, rows *held) bool {
 	for n := range s.task.rule.Factors {
 		f := &s.task.rule.Factors[n]
 		unit, ok := f.unitOf(f.Out[0], rows.Placement, x.values[rows.value].v.Shape, k)
-		if !ok || f.Reduce != 0 || !f.feasible(unit, k) {
+		if !ok || f.Reduce != 0 || !fits(f.Size, unit, k) || slices.ContainsFunc(f.In, func(r Ref) bool { return r.Dim == term }) {
 			continue
 		}
 		f.fill(&s.s, unit)
@@ -84,16 +83,6 @@ func (x *sinking) narrowOp(s *step, rows *held) bool {
 		return true
 	}
 	return false
-}
-
-// feasible tells whether each device gets something of the factor, and nothing must be added up.
-func (f *Factor) feasible(unit, k int) bool {
-	for _, ref := range f.In {
-		if ref.Dim == term {
-			return false
-		}
-	}
-	return fits(f.Size, unit, k)
 }
 
 // rowsOf returns the rows of a whole value that step s needs: as they are there already, or cut in front of s.
@@ -111,10 +100,8 @@ func (x *sinking) rowsOf(s *step, from *held, p Placement) *held {
 			later = h
 		}
 	}
-	cut := x.newStep(rowsStep, s.op, s.phase, s.g)
-	cut.index = s.index
-	cut.in, cut.out = x.memory.inputs.take(1), x.memory.inputs.take(1)
-	cut.in[0] = from
+	cut := x.newStep(rowsStep, s.op, s.phase, s.g, 1, 1)
+	cut.index, cut.in[0] = s.index, from
 	rows := later
 	if rows == nil {
 		rows = x.hold(v, s.g, p, cut)

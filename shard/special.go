@@ -18,17 +18,6 @@ var specials = map[ir.OpType]func(*writing) []*ir.Value{
 	ir.OpIota: (*writing).iota, ir.OpSlice: (*writing).slice, ir.OpPad: (*writing).thenRows, ir.OpConcatenate: (*writing).thenRows,
 	ir.OpGather: (*writing).gather, ir.OpScatterSum: (*writing).scatter, ir.OpScatterMax: (*writing).scatter, ir.OpScatterMin: (*writing).scatter,
 	ir.OpArgMinMax: (*writing).argMinMax, ir.OpSort: (*writing).sort, ir.OpFusedSoftmax: (*writing).softmax,
-	ir.OpReduceProduct: (*writing).reduce, ir.OpReduceBitwiseAnd: (*writing).reduce, ir.OpReduceBitwiseOr: (*writing).reduce,
-	ir.OpReduceBitwiseXor: (*writing).reduce, ir.OpReduceLogicalAnd: (*writing).reduce, ir.OpReduceLogicalOr: (*writing).reduce,
-	ir.OpReduceLogicalXor: (*writing).reduce,
-}
-
-// special writes an op down in other words, and returns its results; nil if there is nothing special about it.
-func (a *assignment) special(op *ir.Op, s *step) []*ir.Value {
-	if write := specials[op.Type()]; write != nil {
-		return write(&writing{assignment: a, op: op, g: s.g, strategy: s.s})
-	}
-	return nil
 }
 
 // writing is an op to be written down for the devices of its stage.

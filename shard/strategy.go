@@ -217,27 +217,22 @@ func (r *propagation) partials(t *task, try func()) {
 			continue
 		}
 		grows := r.values[v].v.Shape.Size() < out // it is cheaper to reduce the smaller value
-		all := false
+		passes := true
 		switch t.rule.Linear {
-		case Moves, Sums:
 		case Adds:
-			if _, concat := t.op.Attrs.(*ir.Concatenate); grows && !concat {
-				continue
-			}
-			all = true
+			_, concat := t.op.Attrs.(*ir.Concatenate)
+			passes = !grows || concat
 		case Scales:
-			if grows || !r.values[t.in[1-i]].number {
-				continue
-			}
+			passes = !grows && r.values[t.in[1-i]].number
 		case Divides:
-			if grows || i != 0 || !r.values[t.in[1]].number {
-				continue
-			}
+			passes = !grows && i == 0 && r.values[t.in[1]].number
 		case Keeps:
-			if grows || i != 1 {
-				continue
-			}
+			passes = !grows && i == 1
 		}
+		if !passes {
+			continue
+		}
+		all := t.rule.Linear == Adds
 		r.next.reset(len(t.op.Inputs), len(t.out))
 		for j := range r.next.in {
 			if all || j == i {

@@ -12,6 +12,7 @@ import (
 type sharding struct {
 	placed map[*ir.Variable]Placement // those that are sharded
 	byNum  []Placement                // by the number of the parameter
+	chosen []*ir.Variable             // of these, those that the optimizer does not keep for others
 	shared []*ir.Variable             // those that should be sharded, but that other stages read
 	offers map[*ir.Op][]offer         // by the first op that reads the value
 }
@@ -48,6 +49,7 @@ func (x *problem) shard(choice Choice) (*sharding, error) {
 			s.shared = append(s.shared, v)
 			continue
 		}
+		s.chosen = append(s.chosen, v)
 		for _, v := range all {
 			s.placed[v] = p
 			s.byNum[x.number[v.Param]] = p
