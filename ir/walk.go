@@ -43,6 +43,22 @@ func (op *Op) Uses(visit func(*Value)) {
 	op.Captures(visit)
 }
 
+// Results calls visit for every value that leaves the program: new values of variables, outputs and gradients, with the variable
+// that each is for, if any. Visit may replace them.
+func (p *Program) Results(visit func(v **Value, of *Variable)) {
+	for _, x := range p.Variables {
+		if x.Update != nil {
+			visit(&x.Update, x)
+		}
+	}
+	for i := range p.Main.Outputs {
+		visit(&p.Main.Outputs[i], p.Outputs[i].Updates)
+	}
+	for i, g := range p.Gradients {
+		visit(&p.Gradients[i].Value, g.Variable)
+	}
+}
+
 // ReplaceUses makes every user of a value use another instead: inputs of ops in main and in closures, outputs,
 // variable updates, gradients, the loss and collections. Keys of the map are replaced by what they map to; chains
 // are followed.

@@ -112,14 +112,9 @@ func (x *splitter) split(merge *ir.Op, v *ir.Value) *ir.Value {
 	return sum.Outputs[0]
 }
 
-// Partitions tells whether there are stages of several devices.
-func Partitions(p *ir.Program) bool {
-	return slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 })
-}
-
 // partition divides the work of stages that have several devices, as chosen.
 func partition(p *ir.Program, o Options) (int, error) {
-	if !Partitions(p) {
+	if !shard.Partitions(p) {
 		return 0, nil
 	}
 	if o.Choices.Shards == nil {

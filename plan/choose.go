@@ -18,7 +18,7 @@ func Choose(pass string, p *ir.Program, o *passes.Options) (err error) {
 	case "regions":
 		c.Regions, err = chooseRegions(p, *o)
 	case "shard":
-		if passes.Partitions(p) {
+		if shard.Partitions(p) {
 			c.Shards, err = shard.Search(p)
 		}
 	case "zero":

@@ -13,7 +13,7 @@ import (
 // assign writes the program down as the plan says: every op once, for all devices of its stage, with placements of its results,
 // and a Reshard wherever a value is needed in another placement. It drops what nobody needs.
 func (x *problem) assign(vars *sharding, todo *plan) {
-	a := &assignment{problem: x, todo: todo, written: map[*ir.Op]bool{}, zeros: map[dtypes.DType]*ir.Value{}, starts: map[startKey]*ir.Value{}, where: map[*group]*ir.Value{}}
+	a := &assignment{problem: x, todo: todo, written: map[*ir.Op]bool{}, made: map[any]*ir.Value{}}
 	old := x.p.Main.Ops
 	x.p.Main.Ops = nil
 	for _, op := range old {
@@ -51,10 +51,16 @@ func (x *problem) assign(vars *sharding, todo *plan) {
 type assignment struct {
 	*problem
 	todo    *plan
-	written map[*ir.Op]bool // ops that are in the new program
-	zeros   map[dtypes.DType]*ir.Value
-	where   map[*group]*ir.Value // the position of a device of the group
-	starts  map[startKey]*ir.Value
+	written map[*ir.Op]bool   // ops that are in the new program
+	made    map[any]*ir.Value // numbers and positions that several ops need
+}
+
+// once makes a value for all who need it.
+func (a *assignment) once(key any, make func() *ir.Value) *ir.Value {
+	if a.made[key] == nil {
+		a.made[key] = make()
+	}
+	return a.made[key]
 }
 
 // step writes a step down.
@@ -118,10 +124,7 @@ func (a *assignment) reshard(at site, g *group, p Placement, v *ir.Value) *ir.Va
 
 // position is where a device is in its group.
 func (a *assignment) position(g *group) *ir.Value {
-	if a.where[g] == nil {
-		a.where[g] = a.add(site{}, g, each, &ir.Position{Axis: ir.Model}, ir.PositionShape)
-	}
-	return a.where[g]
+	return a.once(g, func() *ir.Value { return a.add(site{}, g, each, &ir.Position{Axis: ir.Model}, ir.PositionShape) })
 }
 
 // op writes an op down, and returns its results.
@@ -204,10 +207,7 @@ func (a *assignment) add(at site, g *group, p Placement, attrs ir.Attrs, s shape
 
 // zero is a constant.
 func (a *assignment) zero(t dtypes.DType) *ir.Value {
-	if a.zeros[t] == nil {
-		a.zeros[t] = a.constant(reflect.Zero(t.GoType()).Interface())
-	}
-	return a.zeros[t]
+	return a.once(t, func() *ir.Value { return a.constant(reflect.Zero(t.GoType()).Interface()) })
 }
 
 // constant is a number.

@@ -106,7 +106,7 @@ func byName(p *ir.Program) map[string]*ir.Variable {
 // variables, or of an input, after the other as long as that makes the step cheaper (choose_search.go). It counts estimates and not
 // seconds, and so finds the same on every worker.
 func Search(p *ir.Program) (*Chosen, error) {
-	if !partitioned(p) {
+	if !Partitions(p) {
 		return &Chosen{}, nil
 	}
 	c, err := newChooser(p)

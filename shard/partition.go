@@ -11,7 +11,7 @@ import (
 // Partition makes an SPMD program: ops stay as they are, and say how the devices of their stage hold what they compute. Where a
 // value is needed in another placement there is a Reshard. Variables are sharded as chosen.
 func Partition(p *ir.Program, choice Choice) (*Report, error) {
-	if !partitioned(p) {
+	if !Partitions(p) {
 		return &Report{}, nil
 	}
 	if choice.ofData(p) {
@@ -30,8 +30,8 @@ func Partition(p *ir.Program, choice Choice) (*Report, error) {
 	return x.report(vars, todo), Check(p)
 }
 
-// partitioned tells whether a stage has several devices.
-func partitioned(p *ir.Program) bool {
+// Partitions tells whether a stage has several devices.
+func Partitions(p *ir.Program) bool {
 	return slices.ContainsFunc(p.Stages, func(s ir.Stage) bool { return len(s.Places) > 1 })
 }
 

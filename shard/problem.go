@@ -168,22 +168,13 @@ func (x *problem) hasSamples(v *ir.Value) bool {
 	return v.Shape.Rank() > 0 && !v.Shape.IsDynamic() && dims(v)[0] == x.batch
 }
 
-// results are the values that leave the program, with the variables that they are for. They may be replaced.
-func (x *problem) results(leaves func(v **ir.Value, of *ir.Variable)) {
-	result := func(v **ir.Value, of *ir.Variable) {
+// results are those of the program, without the phases that were not read.
+func (x *problem) results(visit func(v **ir.Value, of *ir.Variable)) {
+	x.p.Results(func(v **ir.Value, of *ir.Variable) {
 		if _, ok := x.number[*v]; ok {
-			leaves(v, of)
+			visit(v, of)
 		}
-	}
-	for _, v := range x.p.Variables {
-		result(&v.Update, v)
-	}
-	for i := range x.p.Main.Outputs {
-		result(&x.p.Main.Outputs[i], x.p.Outputs[i].Updates)
-	}
-	for i, g := range x.p.Gradients {
-		result(&x.p.Gradients[i].Value, g.Variable)
-	}
+	})
 }
 
 // dealt tells whether an op does something cheap to data and constants, and how the result is dealt by samples. In a stage that

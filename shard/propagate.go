@@ -71,19 +71,13 @@ func (r *propagation) findFree() {
 		}
 	}
 	for _, t := range slices.Backward(r.tasks) {
-		passes := false
-		switch a := t.op.Attrs.(type) {
-		case *ir.Merge:
-			grad := r.values[t.out[0]].grad
-			passes = a.How.Adds() && !a.Worker && (grad == nil || r.vars.of(grad).Kind == Replicated)
-		default:
-			passes = r.free[t.out[0]] && (t.rule.Linear != NotLinear || isBarrier(t.op))
+		passes := r.free[t.out[0]] && (t.rule.Linear != NotLinear || isBarrier(t.op))
+		if m, ok := t.op.Attrs.(*ir.Merge); ok {
+			passes = m.How.Adds() && !m.Worker && r.vars.of(r.values[t.out[0]].grad).Kind == Replicated
 		}
-		if !passes {
-			for _, v := range t.in {
-				if v >= 0 {
-					r.free[v] = false
-				}
+		for _, v := range t.in {
+			if v >= 0 && !passes {
+				r.free[v] = false
 			}
 		}
 	}

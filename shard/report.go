@@ -71,25 +71,24 @@ func (x *problem) report(vars *sharding, todo *plan) *Report {
 
 // undealt looks for TaskGraphs that have more devices than a batch has samples.
 func (x *problem) undealt() (sentence string) {
-	others := 0
+	n := 0
 	for _, s := range x.p.Stages {
 		for _, t := range s.TaskGraphs {
-			switch k := len(s.Places); {
-			case t.Kind != ir.Replicate || x.batch == 0 || x.batch >= k:
-			case sentence == "":
-				sentence = fmt.Sprintf("a batch of %d has fewer samples than TaskGraph %q (%s) has devices, %d", x.batch, t.Title(), t.Source, k)
-			default:
-				others++
+			if k := len(s.Places); t.Kind == ir.Replicate && x.batch > 0 && x.batch < k {
+				if n++; n == 1 {
+					sentence = fmt.Sprintf("a batch of %d has fewer samples than TaskGraph %q (%s) has devices, %d", x.batch, t.Title(), t.Source, k)
+				}
 			}
 		}
 	}
-	switch {
-	case sentence == "":
+	switch n {
+	case 0:
 		return ""
-	case others == 1:
+	case 1:
+	case 2:
 		sentence += ", as another TaskGraph has"
-	case others > 1:
-		sentence += fmt.Sprintf(", as %d others have", others)
+	default:
+		sentence += fmt.Sprintf(", as %d others have", n-1)
 	}
 	return sentence + ": each device computes the whole batch"
 }

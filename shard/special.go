@@ -56,26 +56,22 @@ func (t *writing) stack(v *ir.Value) *ir.Value {
 
 var index = shapes.Make(dtypes.Int64)
 
-// startKey is a dim of n rows that devices share.
-type startKey struct {
-	g    *group
-	p    Placement
-	n    int
-	next bool
-}
-
 // start is the device's first row of n; or that of the next device.
 func (t *writing) start(p Placement, n int, next bool) *ir.Value {
-	key := startKey{t.g, p, n, next}
-	if t.starts[key] == nil {
+	type key struct {
+		g    *group
+		p    Placement
+		n    int
+		next bool
+	}
+	return t.once(key{t.g, p, n, next}, func() *ir.Value {
 		at := t.alone(each, &ir.ConvertDType{DType: dtypes.Int64}, index, t.position(t.g))
 		if next {
 			at = t.alone(each, &ir.Add{}, index, at, t.constant(int64(1)))
 		}
-		t.starts[key] = p.Start(at, n, len(t.g.places), func(a ir.Attrs, in ...*ir.Value) *ir.Value { return t.alone(each, a, index, in...) },
+		return p.Start(at, n, len(t.g.places), func(a ir.Attrs, in ...*ir.Value) *ir.Value { return t.alone(each, a, index, in...) },
 			func(x int) *ir.Value { return t.constant(int64(x)) })
-	}
-	return t.starts[key]
+	})
 }
 
 // isAlong tells whether a placement shards one of the dims.

@@ -29,9 +29,6 @@ func (t *writing) split(indices *ir.Value, vector, of int) (one *ir.Value, repla
 		if of+1 < n {
 			pieces = append(pieces, rows(of+1, n))
 		}
-		if len(pieces) == 1 {
-			return v
-		}
 		return t.alone(v.On(ir.Model), &ir.Concatenate{Axis: vector}, indices.Shape, pieces...)
 	}
 }

@@ -50,13 +50,8 @@ func (r *propagation) choose(t *task) {
 		}
 		try(atMost)
 	})
-	if whole {
-		for _, v := range t.in {
-			if v >= 0 && r.onlySharded(v, t.g, t.op.Phase) {
-				r.gathered = append(r.gathered, t.op)
-				break
-			}
-		}
+	if whole && slices.ContainsFunc(t.in, func(v int) bool { return v >= 0 && r.onlySharded(v, t.g, t.op.Phase) }) {
+		r.gathered = append(r.gathered, t.op)
 	}
 }
 

@@ -29,7 +29,12 @@ func unflatten(p *ir.Program) int {
 			u[op.Outputs[0]] = f
 		}
 	}
-	u.keepResults(p)
+	p.Results(func(v **ir.Value, _ *ir.Variable) { delete(u, *v) }) // what leaves the program stays as it is
+	for _, c := range p.Collections {
+		for _, v := range c.Values {
+			delete(u, v)
+		}
+	}
 	for dropped := true; dropped; {
 		dropped = false
 		for _, op := range p.Main.Ops {
@@ -48,24 +53,6 @@ func unflatten(p *ir.Program) int {
 
 // unflattening holds values with a dim that stands for two.
 type unflattening map[*ir.Value]flat
-
-// keepResults leaves alone what leaves the program.
-func (u unflattening) keepResults(p *ir.Program) {
-	for _, v := range p.Main.Outputs {
-		delete(u, v)
-	}
-	for _, v := range p.Variables {
-		delete(u, v.Update)
-	}
-	for _, g := range p.Gradients {
-		delete(u, g.Value)
-	}
-	for _, c := range p.Collections {
-		for _, v := range c.Values {
-			delete(u, v)
-		}
-	}
-}
 
 // follow tells which dim of an op's output stands for two, given its inputs; and whether the op can do with two dims.
 func (u unflattening) follow(op *ir.Op) (out flat, ok bool) {
