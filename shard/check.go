@@ -77,7 +77,7 @@ func allowed(op *ir.Op, in, out []Placement, k int) bool {
 	if r.Linear != NotLinear && out[0].Kind == Partial && all(in, is(out[0])) && slices.Contains(in, out[0]) {
 		return true
 	}
-	return slices.ContainsFunc(r.Factors, func(f Factor) bool { return f.allows(op, in, out, k) })
+	return slices.ContainsFunc(r.Factors, func(f *Factor) bool { return f.allows(op, in, out, k) })
 }
 
 // allows tells whether placements are those of the factor being sharded.

@@ -120,8 +120,7 @@ func (f *flow) task(t *task) {
 // given finds a factor that is sharded already in what an op reads, if possible in all.
 func (f *flow) given(t *task) (best *Factor, unit int) {
 	most := 0
-	for n := range t.rule.Factors {
-		x := &t.rule.Factors[n]
+	for _, x := range t.rule.Factors {
 		count, u := 0, 0
 		for i, r := range x.In {
 			if v := t.in[i]; v >= 0 {
@@ -170,8 +169,7 @@ func (f *flow) first(t *task, begun, given bool) (best *Factor, unit int) {
 		return 0
 	}
 	highest := 1
-	for n := range t.rule.Factors {
-		x := &t.rule.Factors[n]
+	for _, x := range t.rule.Factors {
 		for i, r := range x.In {
 			v := t.in[i]
 			if v < 0 || r.Dim < 0 || rank(x) < highest || !f.open(v) {

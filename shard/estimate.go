@@ -157,7 +157,7 @@ func (x *problem) exchanges(todo *plan, exchange func(phase ir.Phase, how ir.Col
 
 // fuses tells whether an op makes each element from a few others.
 func (t *task) fuses() bool {
-	return len(t.out) == 1 && len(t.rule.Factors) > 0 && !slices.ContainsFunc(t.rule.Factors, func(f Factor) bool { return f.Reduce != 0 })
+	return len(t.out) == 1 && len(t.rule.Factors) > 0 && !slices.ContainsFunc(t.rule.Factors, func(f *Factor) bool { return f.Reduce != 0 })
 }
 
 // localBytes is how much the first device has of a value: none has more.

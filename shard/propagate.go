@@ -147,8 +147,7 @@ func (r *propagation) offerOn(t *task, out *held) {
 	if len(r.vars.offers) == 0 || t.op.Phase != ir.Forward || out.Kind != Partial && !r.takesOffer(t) {
 		return
 	}
-	for n := range t.rule.Factors {
-		f := &t.rule.Factors[n]
+	for _, f := range t.rule.Factors {
 		for i, ref := range f.In {
 			h := r.offered(t.in[i], t)
 			if h == nil || f.Out[0].Dim < 0 || f.Reduce != 0 {

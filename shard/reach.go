@@ -88,8 +88,7 @@ func (r *propagation) again(t *task, to Placement) (in Placement, ok bool) {
 	if to.Kind == Replicated {
 		return in, true
 	}
-	for n := range t.rule.Factors {
-		f := &t.rule.Factors[n]
+	for _, f := range t.rule.Factors {
 		if unit, ok := f.unitOf(f.Out[0], to, r.values[t.out[0]].v.Shape, len(t.g.places)); ok && f.In[0].Dim >= 0 {
 			return f.placement(f.In[0], unit), true
 		}

@@ -11,7 +11,7 @@ import (
 
 // Rule says how an op can be sharded.
 type Rule struct {
-	Factors []Factor
+	Factors []*Factor
 	Linear  Linearity
 }
 
@@ -79,7 +79,7 @@ func (r *Rule) factor(op *ir.Op, size int, reduce ir.Reduction, to ...int) {
 			refs[i] = Ref{to[i], dims(v)[to[i]] / size}
 		}
 	}
-	r.Factors = append(r.Factors, Factor{Size: size, In: refs[:n:n], Out: refs[n:], Reduce: reduce})
+	r.Factors = append(r.Factors, &Factor{Size: size, In: refs[:n:n], Out: refs[n:], Reduce: reduce})
 }
 
 // reducible tells whether devices can reduce values of the type.
@@ -132,10 +132,8 @@ func dims(v *ir.Value) []int { return v.Shape.Dimensions }
 // where is the first factor for which something holds, nil if there is none.
 func (r *Rule) where(holds func(f *Factor) bool) *Factor {
 	if r != nil {
-		for n := range r.Factors {
-			if holds(&r.Factors[n]) {
-				return &r.Factors[n]
-			}
+		if n := slices.IndexFunc(r.Factors, holds); n >= 0 {
+			return r.Factors[n]
 		}
 	}
 	return nil

@@ -381,8 +381,7 @@ func TestEveryRuleShardsEveryFactorExactly(t *testing.T) {
 			t.Errorf("%s has no rule", op)
 			continue
 		}
-		for n := range rule.Factors {
-			f := &rule.Factors[n]
+		for n, f := range rule.Factors {
 			for _, c := range []struct{ k, steps int }{{2, 1}, {3, 1}, {4, 1}, {8, 1}, {2, 2}, {3, 2}} {
 				if f.Size%c.steps != 0 || f.Size/c.steps < c.k {
 					continue

@@ -66,8 +66,7 @@ func (x *sinking) narrowOp(s *step, rows *held) bool {
 		}
 	}
 	k := len(s.g.places)
-	for n := range s.task.rule.Factors {
-		f := &s.task.rule.Factors[n]
+	for _, f := range s.task.rule.Factors {
 		unit, ok := f.unitOf(f.Out[0], rows.Placement, x.values[rows.value].v.Shape, k)
 		if !ok || f.Reduce != 0 || !fits(f.Size, unit, k) || slices.ContainsFunc(f.In, func(r Ref) bool { return r.Dim == term }) {
 			continue

@@ -116,8 +116,7 @@ func (s *strategy) reset(n, m int) {
 // factors tries the strategies that shard a factor as one of the inputs has it.
 func (r *propagation) factors(t *task, try func()) {
 	k := len(t.g.places)
-	for n := range t.rule.Factors {
-		f := &t.rule.Factors[n]
+	for _, f := range t.rule.Factors {
 		var units [4]int
 		tried := 0
 		use := func(p Placement, ref Ref, v int) {
