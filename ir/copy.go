@@ -1,5 +1,10 @@
 package ir
 
+import (
+	"cmp"
+	"maps"
+)
+
 // CopyFuncs copies the functions of an op of main, with what they capture replaced. Named functions capture nothing and
 // are shared.
 func (p *Program) CopyFuncs(funcs []*Func, by map[*Value]*Value) []*Func {
@@ -7,9 +12,7 @@ func (p *Program) CopyFuncs(funcs []*Func, by map[*Value]*Value) []*Func {
 	for i, f := range funcs {
 		if r[i] = f; f.Parent != nil {
 			values := map[*Value]*Value{}
-			for v, w := range by {
-				values[v] = w
-			}
+			maps.Copy(values, by)
 			r[i] = p.copyFunc(f, p.Main, values)
 		}
 	}
@@ -19,13 +22,7 @@ func (p *Program) CopyFuncs(funcs []*Func, by map[*Value]*Value) []*Func {
 func (p *Program) copyFunc(f, parent *Func, values map[*Value]*Value) *Func {
 	c := &Func{Name: f.Name, Parent: parent}
 	translated := func(vs []*Value) []*Value {
-		r := make([]*Value, len(vs))
-		for i, v := range vs {
-			if r[i] = v; values[v] != nil {
-				r[i] = values[v]
-			}
-		}
-		return r
+		return Through(vs, func(v *Value) *Value { return cmp.Or(values[v], v) })
 	}
 	for _, op := range f.Ops {
 		d := p.CopyOp(op, translated(op.Inputs))

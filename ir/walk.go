@@ -59,6 +59,17 @@ func (p *Program) Results(visit func(v **Value, of *Variable)) {
 	}
 }
 
+// Through are values, each replaced by what to makes of it; nil stays nil.
+func Through(vs []*Value, to func(*Value) *Value) []*Value {
+	r := make([]*Value, len(vs))
+	for i, v := range vs {
+		if v != nil {
+			r[i] = to(v)
+		}
+	}
+	return r
+}
+
 // ReplaceUses makes every user of a value use another instead: inputs of ops in main and in closures, outputs,
 // variable updates, gradients, the loss and collections. Keys of the map are replaced by what they map to; chains
 // are followed.

@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -26,7 +27,8 @@ func amp(p *ir.Program, o Options) (int, error) {
 	a := &mixer{p: p, dtype: o.AMP, name: strings.ToLower(o.AMP.String()), barriers: o.AMPBarriers,
 		wanted: map[*ir.Value]bool{}, leaves: map[*ir.Value]bool{}, lonely: map[*ir.Value]bool{}, small: map[*ir.Value]bool{},
 		state: map[*ir.Value]precision{}, lows: map[*ir.Value]*ir.Value{}, saved: map[*ir.Value]*ir.Value{}, casts: map[castKey]*ir.Value{},
-		compared: newComparing(), before: map[*ir.Op][]*ir.Op{}, after: map[*ir.Op][]*ir.Op{}, by: map[*ir.Value]*ir.Value{}}
+		compared: comparing{map[*ir.Value]int{}, map[*ir.Value]int{}, map[*ir.Value]bool{}, map[*ir.Op]bool{}, map[*ir.Value]bool{}, map[*ir.Value]bool{}},
+		before:   map[*ir.Op][]*ir.Op{}, after: map[*ir.Op][]*ir.Op{}, by: map[*ir.Value]*ir.Value{}}
 	a.log = func(format string, args ...any) {
 		if o.AMPLog != nil {
 			o.AMPLog(fmt.Sprintf("epl: amp: "+format, args...))
@@ -161,7 +163,7 @@ func (a *mixer) op(op *ir.Op) {
 	case c == full && !reads && !ofBools(op): // integers, random numbers
 		state = exact
 	}
-	_, allLow := a.allLow(op)
+	allLow := a.notLow(op) == nil
 	for i, in := range op.Inputs {
 		if is32(in) {
 			if c == full || a.state[in] != neutral || a.lacked(in) {
@@ -241,7 +243,7 @@ func (a *mixer) decide(op *ir.Op, c class) (inLow bool, reason string) {
 	if a.leaves[op.Outputs[0]] {
 		return false, "its result leaves the program"
 	}
-	if v, ok := a.allLow(op); !ok && a.compared.ops[op] {
+	if v := a.notLow(op); v != nil && a.compared.ops[op] {
 		return false, fmt.Sprintf("its result is compared, and %s is float32", v)
 	}
 	inputs := op.Inputs
@@ -311,14 +313,9 @@ func (a *mixer) lower(op *ir.Op) {
 	if a.class(op) == low {
 		a.dots++
 	}
-	inputs := slices.Clone(op.Inputs)
-	for i, in := range inputs {
-		if is32(in) {
-			inputs[i] = a.lowOf(in, op)
-		}
-	}
+	inputs := ir.Through(op.Inputs, func(in *ir.Value) *ir.Value { return a.lowOf(in, op) })
 	v := op.Outputs[0]
-	made := a.beside(op, a.attrs(op.Attrs), a.shape(v), inputs...)
+	made := a.beside(op, a.attrs(op.Attrs), typed(v.Shape, a.dtype), inputs...)
 	op.Attrs, op.Inputs = &ir.ConvertDType{DType: dtypes.Float32}, []*ir.Value{made}
 	a.state[v], a.lows[v] = rounded, made
 	a.casts[castKey{v, dtypes.Float32, op.TaskGraph, op.Phase}] = v
@@ -334,39 +331,39 @@ func (a *mixer) attrs(attrs ir.Attrs) ir.Attrs {
 		return &d
 	case *ir.BroadcastInDim:
 		b := *t
-		b.OutputShape = b.OutputShape.Clone()
-		b.OutputShape.DType = a.dtype
+		b.OutputShape = typed(b.OutputShape, a.dtype)
 		return &b
 	}
 	return attrs
 }
 
-func (a *mixer) shape(v *ir.Value) shapes.Shape {
-	s := v.Shape.Clone()
-	s.DType = a.dtype
-	return s
-}
-
-// like gives a new op what places it beside another.
-func like(op, made *ir.Op) *ir.Op {
+// like makes an op that stands beside another.
+func (a *mixer) like(op *ir.Op, attrs ir.Attrs, s shapes.Shape, in ...*ir.Value) *ir.Op {
+	made := a.p.NewOp(attrs, in, s)
 	made.Func, made.Attribution = op.Func, op.Attribution
 	return made
 }
 
-// lowOf is the value in the low type, for an op that reads it. What is not rounded is cast where it is used, once for what a
-// TaskGraph does in a phase: casts of weights live no longer than that.
+// lowOf is the value, which may have been float32, in the low type, for an op that reads it. What is not rounded is cast where it is
+// used, once for what a TaskGraph does in a phase: casts of weights live no longer than that.
 func (a *mixer) lowOf(v *ir.Value, user *ir.Op) *ir.Value {
-	if a.state[v] == rounded {
+	switch {
+	case !is32(v):
+		return v
+	case a.state[v] == rounded:
 		return a.lows[v]
 	}
-	key := castKey{v, a.dtype, user.TaskGraph, user.Phase}
+	if _, ok := v.Op.Attrs.(*ir.BroadcastInDim); ok {
+		return a.cast(v, user, a.attrs(v.Op.Attrs), a.dtype, a.lowOf(v.Op.Inputs[0], user))
+	}
+	return a.cast(v, user, &ir.ConvertDType{DType: a.dtype}, a.dtype, v)
+}
+
+// cast is a value in a type, made from one for an op that reads it.
+func (a *mixer) cast(v *ir.Value, user *ir.Op, attrs ir.Attrs, d dtypes.DType, from *ir.Value) *ir.Value {
+	key := castKey{v, d, user.TaskGraph, user.Phase}
 	if a.casts[key] == nil {
-		var attrs ir.Attrs = &ir.ConvertDType{DType: a.dtype}
-		from := v
-		if _, ok := v.Op.Attrs.(*ir.BroadcastInDim); ok {
-			attrs, from = a.attrs(v.Op.Attrs), a.lowOf(v.Op.Inputs[0], user)
-		}
-		a.casts[key] = a.beside(user, attrs, a.shape(v), from)
+		a.casts[key] = a.beside(user, attrs, typed(v.Shape, d), from)
 	}
 	return a.casts[key]
 }
@@ -388,24 +385,20 @@ func (a *mixer) full(v *ir.Value, user *ir.Op) *ir.Value {
 	default:
 		return v
 	}
-	key := castKey{v, dtypes.Float32, user.TaskGraph, user.Phase}
-	if a.casts[key] == nil {
-		a.casts[key] = a.beside(user, &ir.ConvertDType{DType: dtypes.Float32}, v.Shape, from)
-	}
-	return a.casts[key]
+	return a.cast(v, user, &ir.ConvertDType{DType: dtypes.Float32}, dtypes.Float32, from)
 }
 
 // beside makes an op in front of the one that reads it.
 func (a *mixer) beside(user *ir.Op, attrs ir.Attrs, s shapes.Shape, from ...*ir.Value) *ir.Value {
-	made := a.p.NewOp(attrs, from, s)
-	a.before[user] = append(a.before[user], like(user, made))
+	made := a.like(user, attrs, s, from...)
+	a.before[user] = append(a.before[user], made)
 	return made.Outputs[0]
 }
 
 // behind casts a value to the low type right behind the op that computes it.
 func (a *mixer) behind(v *ir.Value) *ir.Value {
-	made := a.p.NewOp(&ir.ConvertDType{DType: a.dtype}, []*ir.Value{v}, a.shape(v))
-	a.after[v.Op] = append(a.after[v.Op], like(v.Op, made))
+	made := a.like(v.Op, &ir.ConvertDType{DType: a.dtype}, typed(v.Shape, a.dtype), v)
+	a.after[v.Op] = append(a.after[v.Op], made)
 	a.rounds++
 	return made.Outputs[0]
 }
@@ -426,7 +419,7 @@ func (a *mixer) keepRounded() map[*ir.Op]*ir.Value {
 				continue // what backward can cheaply compute again need not be kept
 			}
 			v := cast.Outputs[0]
-			barrier := like(cast, a.p.NewOp(&ir.OptimizationBarrier{}, []*ir.Value{v}, v.Shape))
+			barrier := a.like(cast, &ir.OptimizationBarrier{}, v.Shape, v)
 			a.after[op] = append(a.after[op], barrier)
 			a.by[v], made[barrier] = barrier.Outputs[0], v
 		}
@@ -436,14 +429,9 @@ func (a *mixer) keepRounded() map[*ir.Op]*ir.Value {
 
 // finish puts the new ops in their places.
 func (a *mixer) finish() int {
-	for i := range a.p.Collections {
-		if c := &a.p.Collections[i]; c.Key == "Checkpoints" { // what is kept is what backward reads
-			for j, v := range c.Values {
-				if a.lows[v] != nil {
-					c.Values[j] = a.lows[v]
-				}
-			}
-		}
+	checkpoints := a.p.Collection("Checkpoints") // what is kept is what backward reads
+	for i, v := range checkpoints {
+		checkpoints[i] = cmp.Or(a.lows[v], v)
 	}
 	barriers := a.keepRounded()
 	var ops []*ir.Op

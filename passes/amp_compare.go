@@ -61,10 +61,6 @@ type comparing struct {
 	copied         map[*ir.Value]bool // a comparing op gave it in float32; the low type has a rounded copy
 }
 
-func newComparing() comparing {
-	return comparing{map[*ir.Value]int{}, map[*ir.Value]int{}, map[*ir.Value]bool{}, map[*ir.Op]bool{}, map[*ir.Value]bool{}, map[*ir.Value]bool{}}
-}
-
 // look notes what the op compares. It has seen all who read the op's results.
 func (c *comparing) look(op *ir.Op) {
 	op.Uses(func(v *ir.Value) { c.readers[v]++ })
@@ -78,21 +74,13 @@ func (c *comparing) look(op *ir.Op) {
 		c.sign(op.Inputs[0])
 	case t == ir.OpArgMinMax, t == ir.OpSelectAndScatterMax, t == ir.OpSelectAndScatterMin:
 		c.value(op, op.Inputs[0])
-	case t == ir.OpSort:
-		for _, v := range op.Inputs {
-			c.value(op, v)
-		}
 	case signed && t == ir.OpSub:
 		c.pair(op)
-	case signed && t == ir.OpMul:
-		c.sign(op.Inputs[0])
-		c.sign(op.Inputs[1])
-	case !isElements(op):
-	case valued:
+	case t == ir.OpSort, valued && isElements(op):
 		for _, v := range op.Inputs {
 			c.value(op, v)
 		}
-	case signed:
+	case signed && (t == ir.OpMul || isElements(op)):
 		for _, v := range op.Inputs {
 			c.sign(v)
 		}
@@ -103,9 +91,9 @@ func (c *comparing) look(op *ir.Op) {
 func (c *comparing) pair(op *ir.Op) {
 	x, y := op.Inputs[0], op.Inputs[1]
 	switch {
-	case isZero(y):
+	case isZeros(y):
 		c.sign(x)
-	case isZero(x):
+	case isZeros(x):
 		c.sign(y)
 	default:
 		c.value(op, x)
@@ -134,11 +122,6 @@ func constant(v *ir.Value) []float32 {
 	return nil
 }
 
-func isZero(v *ir.Value) bool {
-	flat := constant(v)
-	return flat != nil && !slices.ContainsFunc(flat, func(x float32) bool { return x != 0 })
-}
-
 // isLow tells whether a float32 value is one of the low type, so that casting it loses nothing.
 func (a *mixer) isLow(v *ir.Value) bool {
 	if a.state[v] == rounded {
@@ -155,12 +138,12 @@ func (a *mixer) isLow(v *ir.Value) bool {
 	return ofBools(v.Op)
 }
 
-// allLow tells whether all that the op reads is of the low type; if not, what is not.
-func (a *mixer) allLow(op *ir.Op) (not *ir.Value, ok bool) {
+// notLow is something that the op reads and that is not of the low type; nil if all is.
+func (a *mixer) notLow(op *ir.Op) *ir.Value {
 	for _, v := range op.Inputs {
 		if is32(v) && !a.isLow(v) {
-			return v, false
+			return v
 		}
 	}
-	return nil, true
+	return nil
 }

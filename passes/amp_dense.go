@@ -18,7 +18,8 @@ func unfuseDense(p *ir.Program) {
 			d.Options.Activation == compute.ActivationNone {
 			x, w, bias, out := op.Inputs[0], op.Inputs[1], op.Inputs[2], op.Outputs[0].Shape
 			add := func(a ir.Attrs, s shapes.Shape, in ...*ir.Value) *ir.Value {
-				made := like(op, p.NewOp(a, in, s))
+				made := p.NewOp(a, in, s)
+				made.Func, made.Attribution = op.Func, op.Attribution
 				ops = append(ops, made)
 				return made.Outputs[0]
 			}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/pkg/errors"
 
-	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/shard"
 )
 
@@ -50,9 +49,6 @@ type GroupChoice struct {
 	Of        Runs       `json:"of"`        // by op; -1: none
 	Variables [][]string `json:"variables"` // by group, for people
 }
-
-// ChooseParts finds what the pass zero divides; nil: nothing is to be divided.
-func ChooseParts(p *ir.Program, o Options) *PartChoice { return chooseParts(p, o) }
 
 // open is the error of a pass that has to apply a choice that was not made.
 func open(pass string) error {

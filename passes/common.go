@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/gomlx/compute/dtypes"
@@ -28,18 +29,15 @@ func common(p *ir.Program) int {
 			continue
 		}
 		key := number(op)
-		merged := false
-		for _, o := range first[key] {
-			if (o.TaskGraph == op.TaskGraph || op.IsLeaf()) && o.Phase <= op.Phase && ways.same(o, op) && reflect.DeepEqual(o.Attrs, op.Attrs) {
-				for i, v := range op.Outputs {
-					by[v] = o.Outputs[i]
-				}
-				merged = true
-				break
-			}
-		}
-		if !merged {
+		same := slices.IndexFunc(first[key], func(o *ir.Op) bool {
+			return (o.TaskGraph == op.TaskGraph || op.IsLeaf()) && o.Phase <= op.Phase && ways.same(o, op) && reflect.DeepEqual(o.Attrs, op.Attrs)
+		})
+		if same < 0 {
 			first[key] = append(first[key], op)
+			continue
+		}
+		for i, v := range op.Outputs {
+			by[v] = first[key][same].Outputs[i]
 		}
 	}
 	return replace(p, by)

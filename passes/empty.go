@@ -24,25 +24,18 @@ func empty(p *ir.Program) int {
 	}
 	by := map[*ir.Value]*ir.Value{}
 	for _, op := range slices.Clone(p.Main.Ops) {
-		if op.IsLeaf() || slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool { return concatenated[v] }) {
-			continue
-		}
-		if t := op.Type(); (t == ir.OpScatterSum || t == ir.OpScatterMax || t == ir.OpScatterMin) && isEmpty(op.Inputs[2].Shape) {
-			by[op.Outputs[0]] = put(p, op, p.NewOp(&ir.Identity{}, op.Inputs[:1:1], op.Outputs[0].Shape))
-			continue
-		}
-		switch op.Attrs.(type) {
-		case *ir.BroadcastInDim, *ir.Identity: // they are what this pass makes
-			continue
-		}
-		if !computesZeros(op) {
-			continue
-		}
-		for _, v := range op.Outputs {
-			if param := updates[v]; param != nil {
-				by[v] = put(p, op, p.NewOp(&ir.Identity{}, []*ir.Value{param}, v.Shape))
-			} else {
-				by[v] = zeros(p, op, v.Shape)
+		switch t := op.Type(); {
+		case op.IsLeaf() || slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool { return concatenated[v] }):
+		case (t == ir.OpScatterSum || t == ir.OpScatterMax || t == ir.OpScatterMin) && isEmpty(op.Inputs[2].Shape):
+			by[op.Outputs[0]] = put(p, op, &ir.Identity{}, op.Outputs[0].Shape, op.Inputs[0])
+		case t == ir.OpBroadcastInDim || t == ir.OpIdentity: // they are what this pass makes
+		case computesZeros(op):
+			for _, v := range op.Outputs {
+				if param := updates[v]; param != nil {
+					by[v] = put(p, op, &ir.Identity{}, v.Shape, param)
+				} else {
+					by[v] = zeros(p, op, v.Shape)
+				}
 			}
 		}
 	}
@@ -65,12 +58,13 @@ func computesZeros(op *ir.Op) bool {
 // zeros makes zeros where an op is.
 func zeros(p *ir.Program, at *ir.Op, s shapes.Shape) *ir.Value {
 	scalar := shapes.Make(s.DType)
-	zero := put(p, at, p.NewOp(&ir.Constant{Value: ir.Literal{Shape: scalar, Flat: reflect.MakeSlice(reflect.SliceOf(s.DType.GoType()), 1, 1).Interface()}}, nil, scalar))
-	return put(p, at, p.NewOp(&ir.BroadcastInDim{OutputShape: s.Clone()}, []*ir.Value{zero}, s))
+	zero := put(p, at, &ir.Constant{Value: ir.Literal{Shape: scalar, Flat: reflect.MakeSlice(reflect.SliceOf(s.DType.GoType()), 1, 1).Interface()}}, scalar)
+	return put(p, at, &ir.BroadcastInDim{OutputShape: s.Clone()}, s, zero)
 }
 
-// put inserts an op where another is, for the same purpose.
-func put(p *ir.Program, at, op *ir.Op) *ir.Value {
+// put makes an op where another is, for the same purpose.
+func put(p *ir.Program, at *ir.Op, a ir.Attrs, s shapes.Shape, in ...*ir.Value) *ir.Value {
+	op := p.NewOp(a, in, s)
 	p.Main.InsertBefore(at, op)
 	return op.Outputs[0]
 }

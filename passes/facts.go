@@ -63,7 +63,7 @@ func (pass Pass) begin(p *ir.Program) error {
 
 // check is an error if the fact does not hold in a program, for a pass that needs it.
 func (f Fact) check(p *ir.Program, pass string) error {
-	holds, ended := slices.Contains(recorded, f), ""
+	holds, why := slices.Contains(recorded, f), ""
 	for _, name := range p.Passes {
 		i := slices.IndexFunc(Table, func(x Pass) bool { return x.Name == name })
 		if i < 0 {
@@ -73,16 +73,13 @@ func (f Fact) check(p *ir.Program, pass string) error {
 		case slices.Contains(Table[i].Leaves, f):
 			holds = true
 		case slices.Contains(Table[i].Ends, f):
-			holds, ended = false, name
+			holds, why = false, fmt.Sprintf("pass %q has ended it", name)
 		}
 	}
 	if holds {
 		return nil
 	}
-	why := ""
-	if ended != "" {
-		why = fmt.Sprintf("pass %q has ended it", ended)
-	} else if i := slices.IndexFunc(Table, func(x Pass) bool { return slices.Contains(x.Leaves, f) }); i >= 0 {
+	if i := slices.IndexFunc(Table, func(x Pass) bool { return slices.Contains(x.Leaves, f) }); i >= 0 && why == "" {
 		why = fmt.Sprintf("it comes from pass %q, which has not run", Table[i].Name)
 	}
 	return errors.Errorf("epl: internal error: pass %q needs the fact %q, which does not hold in program %q: %s", pass, f, p.Name, why)

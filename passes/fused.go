@@ -9,7 +9,7 @@ import (
 // through them. It forgets the twins of the others, so that they can die. Sums inside the two are ordered
 // differently: results agree within rounding.
 func fused(p *ir.Program) int {
-	live := analysis.Live(p, nil)
+	live := analysis.Live(p)
 	by := map[*ir.Value]*ir.Value{}
 	for _, op := range p.Main.Ops {
 		if op.Twin != nil && WritesOut(op, live) {

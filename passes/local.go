@@ -18,53 +18,44 @@ func localView(p *ir.Program, o Options) (int, error) {
 	if o.Local == nil || o.Local.Instances() == 1 && p.Stages == nil && !(o.inPieces() && p.IsTraining()) {
 		return 0, nil
 	}
-	l := &localiser{p: p, index: analysis.Of(p), sum: o.SumGradients, dense: o.DenseGradients, perWorker: o.PerWorker, spanning: o.Spanning, merged: map[*ir.Value]*ir.Value{}, joined: map[*ir.Value]*ir.Value{}, ofState: map[*ir.Op]bool{}}
+	l := &localiser{p: p, o: o, index: analysis.Of(p), merged: map[*ir.Value]*ir.Value{}, joined: map[*ir.Value]*ir.Value{}, ofState: map[*ir.Op]bool{}}
 	// Something to insert before that comes after everything; dropped when all is done.
 	l.end = p.NewOp(&ir.Constant{Value: ir.Literal{Shape: shapes.Make(dtypes.Bool), Flat: []bool{false}}}, nil, shapes.Make(dtypes.Bool))
 	p.Main.Append(l.end)
 	defer func() { p.Main.Ops = p.Main.Ops[:len(p.Main.Ops)-1] }()
 	local := *o.Local
 	p.Local = &local
-	if !p.IsTraining() {
-		l.mark()
-		l.results()
-		return len(l.merged), nil
-	}
-	if err := l.readCollections(); err != nil {
-		return 0, err
-	}
 	l.mark()
-	if err := l.weigh(o); err != nil {
-		return 0, err
+	if p.IsTraining() {
+		if err := l.readCollections(); err != nil {
+			return 0, err
+		}
+		if err := l.weigh(); err != nil {
+			return 0, err
+		}
+		l.gradients()
+		if err := l.apply(); err != nil {
+			return 0, err
+		}
+		l.metrics()
 	}
-	l.gradients()
-	if err := l.apply(); err != nil {
-		return 0, err
-	}
-	l.metrics()
-	if err := l.outputs(); err != nil {
-		return 0, err
-	}
-	return len(l.merged), nil
+	err := l.outputs()
+	return len(l.merged), err
 }
 
 type localiser struct {
-	p         *ir.Program
-	index     *analysis.Index // as it was: of stages only
-	end       *ir.Op
-	sum       bool
-	dense     bool
-	spanning  bool                    // some model replica is on several workers
-	perWorker []int                   // model replicas of each worker; nil: there is one
-	home      *ir.TaskGraph           // of what is inserted; nil: that of the op it is put in front of
-	instance  *ir.Value               // the instance's number, once it is needed
-	how       map[*ir.Value]ir.Merge  // what collections say
-	weight    *ir.Value               // the InstanceWeight, if there is one
-	ratios    *ratios                 // what values are divided by
-	weights   map[weightKey]*weight   // what was computed of them
-	merged    map[*ir.Value]*ir.Value // local → merged
-	joined    map[*ir.Value]*ir.Value // local → concatenated, for sparse gradients
-	ofState   map[*ir.Op]bool         // what reads the new state of metrics that add up, and what makes it
+	p        *ir.Program
+	o        Options
+	index    *analysis.Index // as it was: of stages only
+	end      *ir.Op
+	instance *ir.Value               // the instance's number, once it is needed
+	how      map[*ir.Value]ir.Merge  // what collections say
+	weight   *ir.Value               // the InstanceWeight, if there is one
+	ratios   *ratios                 // what values are divided by
+	weights  map[weightKey]*weight   // what was computed of them
+	merged   map[*ir.Value]*ir.Value // local → merged
+	joined   map[*ir.Value]*ir.Value // local → concatenated, for sparse gradients
+	ofState  map[*ir.Op]bool         // what reads the new state of metrics that add up, and what makes it
 }
 
 func (l *localiser) readCollections() error {
@@ -72,21 +63,20 @@ func (l *localiser) readCollections() error {
 	in := map[*ir.Value]string{}
 	for _, w := range ways {
 		for _, v := range l.p.Collection(w.key) {
-			if other, twice := in[v]; twice && other != w.key {
+			way := ir.Merge{How: w.how, Worker: w.worker && l.o.PerWorker != nil}
+			switch other, twice := in[v]; {
+			case twice && other != w.key:
 				return errors.Errorf("epl: %s is in the collections %s and %s: say one way to merge it", v.Op, other, w.key)
-			}
-			in[v], l.how[v] = w.key, ir.Merge{How: w.how, Worker: w.worker && l.perWorker != nil}
-			if w.how == ir.Concat && v.Shape.Rank() == 0 {
+			case w.how == ir.Concat && v.Shape.Rank() == 0:
 				return errors.Errorf("epl: %s is a scalar and cannot be concatenated, as its collection %s says; use GlobalMean or GlobalSum, or reshape it to [1]", v.Op, w.key)
-			}
-			if l.how[v].Worker && l.spanning {
+			case way.Worker && l.o.Spanning:
 				return errors.Errorf("epl: %s is in the collection %s, but model replicas have devices of several workers, so that none has one by itself; "+
 					"use the Global one", v.Op, w.key)
-			}
-			if l.how[v].Worker && w.how == ir.Concat && slices.Max(l.perWorker) != slices.Min(l.perWorker) {
+			case way.Worker && w.how == ir.Concat && slices.Max(l.o.PerWorker) != slices.Min(l.o.PerWorker):
 				return errors.Errorf("epl: %s is in the collection LocalConcat, but the workers have different numbers of devices, "+
 					"so that its shape would differ between them; use GlobalConcat, or give all workers as many devices", v.Op)
 			}
+			in[v], l.how[v] = w.key, way
 		}
 	}
 	switch w := l.p.Collection("InstanceWeight"); len(w) {
@@ -99,7 +89,7 @@ func (l *localiser) readCollections() error {
 					"use GlobalMean or LocalSum", v.Op)
 			}
 		}
-		if l.sum {
+		if l.o.SumGradients {
 			return errors.New("epl: InstanceWeight makes a weighted mean of instances; " +
 				"it does not go with communication.gradients_reduce_method = \"sum\"")
 		}
@@ -125,13 +115,30 @@ func (l *localiser) mark() {
 	}
 }
 
-// insert puts a new op in front of another, in the phase given.
-func (l *localiser) insert(next *ir.Op, phase ir.Phase, a ir.Attrs, shape shapes.Shape, in ...*ir.Value) *ir.Value {
-	op := l.p.NewOp(a, in, shape)
-	l.p.Main.InsertBefore(next, op)
-	op.Phase = phase
-	if l.home != nil {
-		op.TaskGraph = l.home
+// spot is where ops are inserted: in front of another, in a phase, for a TaskGraph; nil: that of the other.
+type spot struct {
+	l     *localiser
+	next  *ir.Op
+	phase ir.Phase
+	home  *ir.TaskGraph
+}
+
+// at is a spot for what is made of a value. What forward does with the weight of an instance comes after both.
+func (l *localiser) at(next *ir.Op, phase ir.Phase, v *ir.Value, w *weight) spot {
+	at := spot{l, next, phase, v.Op.TaskGraph}
+	if w != nil && v.Op.Phase == ir.Forward && l.index.StageOf(w.of.Op.TaskGraph) > l.index.StageOf(at.home) {
+		at.home = w.of.Op.TaskGraph
+	}
+	return at
+}
+
+func (at spot) insert(a ir.Attrs, shape shapes.Shape, in ...*ir.Value) *ir.Value {
+	p := at.l.p
+	op := p.NewOp(a, in, shape)
+	p.Main.InsertBefore(at.next, op)
+	op.Phase = at.phase
+	if at.home != nil {
+		op.TaskGraph = at.home
 	}
 	op.SetVarying()
 	return op.Outputs[0]
@@ -154,9 +161,10 @@ func (l *localiser) fold(next *ir.Op, state *ir.Value) *ir.Value {
 	for i := range factors {
 		factors[i] = folding[i%len(folding)]
 	}
-	c := l.insert(next, next.Phase, &ir.Constant{Value: ir.Literal{Shape: s, Flat: factors}}, s)
-	n := l.insert(next, next.Phase, &ir.BroadcastInDim{OutputShape: s}, s, l.instance)
-	return l.insert(next, next.Phase, &ir.BitwiseXor{}, s, state, l.insert(next, next.Phase, &ir.Mul{}, s, n, c))
+	at := spot{l, next, next.Phase, nil}
+	c := at.insert(&ir.Constant{Value: ir.Literal{Shape: s, Flat: factors}}, s)
+	n := at.insert(&ir.BroadcastInDim{OutputShape: s}, s, l.instance)
+	return at.insert(&ir.BitwiseXor{}, s, state, at.insert(&ir.Mul{}, s, n, c))
 }
 
 // firstApply is the op in front of which merged values are defined: what needs them comes after.
@@ -167,75 +175,64 @@ func (l *localiser) firstApply() *ir.Op {
 	return l.end
 }
 
-// at lets what is inserted belong to the TaskGraph of a value, until the returned function is called. What forward does
-// with the weight of an instance comes after both.
-func (l *localiser) at(v *ir.Value, w *weight) (leave func()) {
-	before := l.home
-	l.home = v.Op.TaskGraph
-	if w != nil && v.Op.Phase == ir.Forward && l.index.StageOf(w.of.Op.TaskGraph) > l.index.StageOf(l.home) {
-		l.home = w.of.Op.TaskGraph
-	}
-	return func() { l.home = before }
-}
-
 // merge makes one value of those of all instances, in front of next.
 func (l *localiser) merge(next *ir.Op, v *ir.Value, way ir.Merge) *ir.Value {
-	if m := l.merged[v]; m != nil {
-		return m
+	if l.merged[v] == nil {
+		w := l.weightFor(next, v, way)
+		l.merged[v] = l.at(next, v.Op.Phase, v, w).merge(v, way, w, v.Op.Phase)
 	}
-	w := l.weightFor(next, v, false, way)
-	defer l.at(v, w)()
-	phase, s := v.Op.Phase, v.Shape
+	return l.merged[v]
+}
+
+// merge makes one value of those of all instances. A mean with weights travels as a sum, which is divided in a phase of its own.
+func (at spot) merge(v *ir.Value, way ir.Merge, w *weight, divide ir.Phase) *ir.Value {
 	if w != nil {
-		x := l.weighted(next, phase, v, w)
-		sum := l.insert(next, phase, &ir.Merge{How: ir.Sum, Worker: way.Worker}, x.Shape, x)
-		l.merged[v] = l.divided(next, phase, sum, w, s.DType)
-		return l.merged[v]
+		x := at.weighted(v, w)
+		sum := at.insert(&ir.Merge{How: ir.Sum, Worker: way.Worker}, x.Shape, x)
+		at.phase = divide
+		return at.divided(sum, w, v.Shape.DType)
 	}
+	s := v.Shape
 	if way.How == ir.Concat {
-		n := l.p.Local.Instances()
+		n := at.l.p.Local.Instances()
 		if way.Worker {
-			n = l.perWorker[0] * l.p.Local.MicroBatches
+			n = at.l.o.PerWorker[0] * at.l.p.Local.MicroBatches
 		}
 		s = s.Clone()
 		s.Dimensions[0] *= n
 	}
-	l.merged[v] = l.insert(next, phase, &way, s, v)
-	return l.merged[v]
+	return at.insert(&way, s, v)
 }
 
 // gradients merges the gradients, in their order. Those of weighted instances travel as a sum; dividing it belongs to apply, where each
 // model replica may have a part of it only.
 func (l *localiser) gradients() {
 	way := ir.Merge{How: ir.Mean}
-	if l.sum {
+	if l.o.SumGradients {
 		way.How = ir.Sum
 	}
 	next := l.firstApply()
 	for i, g := range l.p.Gradients {
-		if isEmpty(g.Value.Shape) && !g.Value.Op.Varying {
+		v := g.Value
+		if isEmpty(v.Shape) && !v.Op.Varying {
 			continue // nothing is to be merged
 		}
-		w := l.weightFor(next, g.Value, true, way)
-		if l.merged[g.Value] == nil {
-			leave := l.at(g.Value, w)
-			if s, ok := sparseGradient(g.Value); ok && !l.dense {
-				l.mergeSparse(next, g.Value, s, way.How, w)
-			} else if w != nil {
-				x := l.weighted(next, ir.Backward, g.Value, w)
-				sum := l.insert(next, ir.Backward, &ir.Merge{How: ir.Sum}, x.Shape, x)
-				phase := ir.Apply
-				if x.Shape.DType != g.Value.Shape.DType { // the gradient is what has the variable's type
-					phase = ir.Backward
-				}
-				l.merged[g.Value] = l.divided(next, phase, sum, w, g.Value.Shape.DType)
+		if l.merged[v] == nil {
+			w := l.weightFor(next, l.p.Loss, way)
+			at, divide := l.at(next, ir.Backward, v, w), ir.Apply
+			if s, ok := sparseGradient(v); ok && !l.o.DenseGradients {
+				l.merged[v] = at.mergeSparse(v, s, way.How, w)
 			} else {
-				l.merged[g.Value] = l.insert(next, g.Value.Op.Phase, &ir.Merge{How: way.How}, g.Value.Shape, g.Value)
+				if w == nil {
+					at.phase = v.Op.Phase
+				} else if wide(v.Shape.DType) != v.Shape.DType { // the gradient is what has the variable's type
+					divide = ir.Backward
+				}
+				l.merged[v] = at.merge(v, way, w, divide)
 			}
-			leave()
 		}
-		l.p.Gradients[i].Value = l.merged[g.Value]
-		if m := l.merged[g.Value].Op; m.Phase == ir.Apply {
+		l.p.Gradients[i].Value = l.merged[v]
+		if m := l.merged[v].Op; m.Phase == ir.Apply {
 			l.p.Gradients[i].Value = m.Inputs[0] // the sum that is divided
 		}
 	}
@@ -269,19 +266,6 @@ func (l *localiser) apply() error {
 	return nil
 }
 
-// results lets the only instance give all that leaves the program.
-func (l *localiser) results() {
-	for i, v := range l.p.Main.Outputs {
-		if !v.Op.Varying {
-			continue
-		}
-		l.p.Main.Outputs[i] = l.merge(l.end, v, ir.Merge{How: ir.First})
-		if x := l.p.Outputs[i].Updates; x != nil {
-			x.Update = l.p.Main.Outputs[i]
-		}
-	}
-}
-
 // outputs merges what leaves the program.
 func (l *localiser) outputs() error {
 	for i, v := range l.p.Main.Outputs {
@@ -306,8 +290,9 @@ func (l *localiser) outputs() error {
 					"use the Global one", x.Path)
 			}
 			l.p.Main.Outputs[i] = l.merge(l.end, v, way)
-			if w := l.weightFor(l.end, v, false, way); state && w != nil {
-				l.p.Main.Outputs[i] = l.orBefore(l.p.Main.Outputs[i], x, w, v)
+			if w := l.weightFor(l.end, v, way); state && w != nil { // the value before the step, if no instance counts
+				m := l.p.Main.Outputs[i]
+				l.p.Main.Outputs[i] = l.at(l.end, v.Op.Phase, v, w).insert(&ir.Where{}, m.Shape, w.any, m, x.Param)
 			}
 		}
 		if x != nil {
@@ -317,22 +302,51 @@ func (l *localiser) outputs() error {
 	return nil
 }
 
-// orBefore is the new value of a variable, or the one before the step if no instance counts. v is what instances make of it.
-func (l *localiser) orBefore(m *ir.Value, x *ir.Variable, w *weight, v *ir.Value) *ir.Value {
-	defer l.at(v, w)()
-	return l.insert(l.end, v.Op.Phase, &ir.Where{}, m.Shape, w.any, m, x.Param)
-}
-
 // defaultWay is how a varying value is merged if it is no gradient.
 func (l *localiser) defaultWay(v *ir.Value) ir.Merge {
-	if way, ok := l.how[v]; ok {
-		return way
+	way, said := l.how[v]
+	switch d := v.Shape.DType; {
+	case said:
+	case analysis.RandomState(v) || !l.p.IsTraining(): // which has one instance
+		way.How = ir.First
+	case d.IsFloat() || d.IsComplex():
+		way.How = ir.Mean
+	default:
+		way.How = ir.Agree
 	}
-	if analysis.RandomState(v) {
-		return ir.Merge{How: ir.First}
+	return way
+}
+
+// ways maps collections to the way they merge. With one worker, local and global are the same.
+var ways = []struct {
+	key    string
+	how    ir.How
+	worker bool
+}{
+	{"GlobalMean", ir.Mean, false}, {"GlobalSum", ir.Sum, false}, {"GlobalConcat", ir.Concat, false},
+	{"LocalMean", ir.Mean, true}, {"LocalSum", ir.Sum, true}, {"LocalConcat", ir.Concat, true},
+}
+
+// collected says in which collections values are, of those that say how instances are merged. That is part of what a value is: two
+// that are computed alike but merged in different ways must not become one.
+type collected map[*ir.Value]string
+
+func waysOf(p *ir.Program) collected {
+	c := collected{}
+	for _, w := range ways {
+		for _, v := range p.Collection(w.key) {
+			c[v] += w.key + " "
+		}
 	}
-	if d := v.Shape.DType; d.IsFloat() || d.IsComplex() {
-		return ir.Merge{How: ir.Mean}
+	return c
+}
+
+// same tells whether the results of two ops with as many outputs are merged in the same ways.
+func (c collected) same(a, b *ir.Op) bool {
+	for i, v := range a.Outputs {
+		if c[v] != c[b.Outputs[i]] {
+			return false
+		}
 	}
-	return ir.Merge{How: ir.Agree}
+	return true
 }

@@ -66,7 +66,7 @@ type Options struct {
 	CheckpointEnd int
 	// CheckGradients compares gradients with those that are computed without recomputing anything.
 	CheckGradients bool
-	// Zero says what is divided over the model replicas.
+	// Share says what is divided over the model replicas.
 	Share Sharing
 	// OneBucket: gradients of a dtype travel in one bucket, so that none stays whole where others are divided.
 	OneBucket bool
@@ -172,7 +172,7 @@ type Set map[string]bool
 
 // String lists the passes that run, in order, then the switches that are on.
 func (s Set) String() string {
-	return strings.Join(slices.DeleteFunc(allNames(), func(name string) bool { return !s[name] }), ",")
+	return strings.Join(slices.DeleteFunc(names(false), func(name string) bool { return !s[name] }), ",")
 }
 
 // gone holds passes of earlier versions, with what became of them: lists of users still name them.
@@ -185,13 +185,10 @@ var gone = map[string]string{
 // Parse reads a list such as "all", "none", "-fused", "none,common": words apply from left to right to what is on by
 // default; a name switches a pass on, -name off. warn is told what the user should change in the list, though it works.
 func Parse(spec string, warn func(line string)) (Set, error) {
-	s := Set{}
+	s, optional := Set{}, names(true)
 	all := func(on bool) {
-		for _, p := range Table {
-			s[p.Name] = p.Needed || on
-		}
-		for _, x := range Switches {
-			s[x.Name] = on
+		for _, name := range names(false) {
+			s[name] = on || !slices.Contains(optional, name)
 		}
 	}
 	all(true)
@@ -203,15 +200,17 @@ func Parse(spec string, warn func(line string)) (Set, error) {
 		case word == "":
 		case word == "all", word == "none":
 			all(word == "all")
-		case isGone && off:
-			if warn != nil {
-				warn(fmt.Sprintf("epl: pass %q (in %q) is gone: %s; leave it out", name, spec, why))
-			}
 		case isGone:
-			return nil, errors.Errorf("epl: pass %q (in %q) is gone: %s; leave it out", name, spec, why)
-		case !slices.Contains(optional(), name):
+			line := fmt.Sprintf("epl: pass %q (in %q) is gone: %s; leave it out", name, spec, why)
+			if !off {
+				return nil, errors.New(line)
+			}
+			if warn != nil {
+				warn(line)
+			}
+		case !slices.Contains(optional, name):
 			return nil, errors.Errorf("epl: there is no pass %q (in %q); write all, none, or names, with - in front to switch off: %s",
-				name, spec, strings.Join(optional(), ", "))
+				name, spec, strings.Join(optional, ", "))
 		default:
 			s[name] = !off
 		}
@@ -219,29 +218,17 @@ func Parse(spec string, warn func(line string)) (Set, error) {
 	return s, nil
 }
 
-// Names lists the passes in order.
-func Names() []string {
-	var names []string
+// names lists the passes in order, then the switches: all, or those that can be switched off.
+func names(optional bool) (names []string) {
 	for _, p := range Table {
-		names = append(names, p.Name)
+		if !optional || !p.Needed {
+			names = append(names, p.Name)
+		}
 	}
-	return names
-}
-
-// allNames lists the passes in order, then the switches.
-func allNames() []string {
-	names := Names()
 	for _, x := range Switches {
 		names = append(names, x.Name)
 	}
 	return names
-}
-
-// optional lists what can be switched off.
-func optional() []string {
-	return slices.DeleteFunc(allNames(), func(name string) bool {
-		return slices.ContainsFunc(Table, func(p Pass) bool { return p.Name == name && p.Needed })
-	})
 }
 
 // Step is what one pass did.
@@ -267,18 +254,17 @@ func run(table []Pass, p *ir.Program, on Set, o Options, after func(Pass, *ir.Pr
 		if err := pass.begin(p); err != nil {
 			return steps, err
 		}
-		step := Step{Pass: pass.Name, OpsBefore: p.NumOps()}
-		var err error
 		if o.Before != nil {
 			if err := o.Before(pass.Name, p, &o); err != nil {
 				return steps, err
 			}
 		}
-		if step.Changes, err = pass.Run(p, o); err != nil {
+		before := p.NumOps()
+		n, err := pass.Run(p, o)
+		if err != nil {
 			return steps, err
 		}
-		step.OpsAfter = p.NumOps()
-		steps = append(steps, step)
+		steps = append(steps, Step{pass.Name, n, before, p.NumOps()})
 		if err := p.Verify(); err != nil {
 			return steps, errors.WithMessagef(err, "after pass %q", pass.Name)
 		}

@@ -40,19 +40,11 @@ type ratios struct {
 	data  map[*ir.Value]bool // does a value depend on data alone?
 }
 
-func newRatios(p *ir.Program) *ratios {
-	return &ratios{p: p, known: map[*ir.Value]verdict{}, data: map[*ir.Value]bool{}}
-}
-
 // of follows a value down as long as it is linear in what it is computed from.
 func (r *ratios) of(v *ir.Value) verdict {
-	if !v.Op.Varying {
-		return verdict{}
+	if _, known := r.known[v]; !known && v.Op.Varying {
+		r.known[v] = r.find(v)
 	}
-	if known, ok := r.known[v]; ok {
-		return known
-	}
-	r.known[v] = r.find(v)
 	return r.known[v]
 }
 
@@ -125,9 +117,7 @@ func (r *ratios) over(a, b *ir.Value) verdict {
 	case !b.Op.Varying:
 		return x
 	case !whole: // each sample has its own
-		if x.kind == fixed {
-			x.kind = plain
-		}
+		x.kind = max(x.kind, plain)
 		return x
 	case d == nil || x.kind == shared || x.kind == mixed:
 		return verdict{kind: mixed}
@@ -156,46 +146,31 @@ func (r *ratios) divisor(v *ir.Value) (_ *ratio, whole bool) {
 
 // summed goes from a divisor of one element through guards against 0 and scales to the sum over samples; nil if there is none.
 func (r *ratios) summed(v *ir.Value) *ir.Value {
-	for {
-		in := v.Op.Inputs
-		if !v.Op.Varying {
-			return nil
-		}
+	for v.Op.Varying && v.Shape.Size() == 1 {
+		in, sum := v.Op.Inputs, false
 		switch a := v.Op.Attrs.(type) {
 		case *ir.Parameter:
-			if v.Shape.Rank() == 0 { // a count that the dataset gives
-				return v
-			}
-			return nil
+			sum = v.Shape.Rank() == 0 // a count that the dataset gives
 		case *ir.ReduceSum:
-			if len(a.Axes) == 0 || slices.Contains(a.Axes, 0) { // the first dim is that of samples
-				return v
-			}
-			return nil
+			sum = len(a.Axes) == 0 || slices.Contains(a.Axes, 0) // the first dim is that of samples
 		case *ir.DotGeneral:
-			if slices.Contains(a.LHSContractingAxes, 0) && slices.Contains(a.RHSContractingAxes, 0) {
-				return v
-			}
-			return nil
-		case *ir.Identity, *ir.ConvertDType, *ir.Reshape, *ir.BroadcastInDim:
+			sum = slices.Contains(a.LHSContractingAxes, 0) && slices.Contains(a.RHSContractingAxes, 0)
+		case *ir.Identity, *ir.ConvertDType, *ir.Reshape, *ir.BroadcastInDim, *ir.Sub, *ir.Div:
 			v = in[0]
-		case *ir.Max, *ir.Add, *ir.Mul:
+			continue
+		case *ir.Max, *ir.Add, *ir.Mul, *ir.Where:
+			in = in[len(in)-2:] // without the condition
 			if v = in[0]; !v.Op.Varying {
 				v = in[1]
 			}
-		case *ir.Sub, *ir.Div:
-			v = in[0]
-		case *ir.Where:
-			if v = in[1]; !v.Op.Varying {
-				v = in[2]
-			}
-		default:
-			return nil
+			continue
 		}
-		if v.Shape.Size() != 1 {
-			return nil
+		if sum {
+			return v
 		}
+		break
 	}
+	return nil
 }
 
 // follows tells whether a value is computed from a sum and from what is the same for all instances.
@@ -226,8 +201,8 @@ func (r *ratios) isData(v *ir.Value) bool {
 
 // unweighted looks for a division of what follows from variables by a number of the whole batch, which depends on data alone or in
 // which a mask has part. Nil if there is none.
-func (r *ratios) unweighted(v *ir.Value) *ir.Op {
-	x := firstOf(v, func(v *ir.Value) bool {
+func (r *ratios) unweighted(v *ir.Value) *ir.Value {
+	return firstOf(v, func(v *ir.Value) bool {
 		if v.Op.Type() != ir.OpDiv || r.isData(v.Op.Inputs[0]) {
 			return false
 		}
@@ -235,10 +210,6 @@ func (r *ratios) unweighted(v *ir.Value) *ir.Op {
 		_, whole := r.divisor(by)
 		return whole && (r.isData(by) || r.isMasked(by))
 	})
-	if x == nil {
-		return nil
-	}
-	return x.Op
 }
 
 // isMasked tells whether a value depends on an input of booleans.
@@ -246,12 +217,12 @@ func (r *ratios) isMasked(v *ir.Value) bool {
 	return firstOf(v, func(v *ir.Value) bool { return v.Shape.DType == dtypes.Bool && slices.Contains(r.p.Inputs, v) }) != nil
 }
 
-// firstOf is the first value that is found, of v and of what it is computed from as far as that varies; nil if there is none.
+// firstOf is the first value that is found, of v and of what it is computed from; nil if there is none.
 func firstOf(v *ir.Value, is func(*ir.Value) bool) (found *ir.Value) {
 	seen := map[*ir.Value]bool{}
 	var look func(v *ir.Value)
 	look = func(v *ir.Value) {
-		if seen[v] || found != nil || !v.Op.Varying {
+		if seen[v] || found != nil {
 			return
 		}
 		seen[v] = true

@@ -18,7 +18,7 @@ func recompute(p *ir.Program, o Options) (int, error) {
 		return 0, nil
 	}
 	r := newRecomputer(p, o)
-	Settle(p, r.regions)
+	Settle(p, r.Regions())
 	if o.Checkpoint == "" {
 		return 0, nil
 	}
@@ -52,19 +52,15 @@ func (r *recomputer) share() float64 {
 
 // recomputer knows what to recompute where.
 type recomputer struct {
-	p       *ir.Program
-	auto    bool
-	regions int // of forward
-	from    int // the first region of forward that is not recomputed
-	end     int // the first TaskGraph that is not recomputed
-	index   *analysis.Index
-	cheap   map[*ir.Op]bool
-	// crossing are the values that a later region of forward reads.
-	crossing map[*ir.Value]bool
-	kept     map[*ir.Value]bool // though not marked
-	wanted   map[key]bool
-	copies   map[key]*ir.Op
-	plain    map[*ir.Op]bool // backward as it is without, to compare with
+	*analysis.Index
+	p      *ir.Program
+	auto   bool
+	from   int // the first region of forward that is not recomputed
+	end    int // the first TaskGraph that is not recomputed
+	cheap  map[*ir.Op]bool
+	kept   map[*ir.Value]bool // though not marked
+	copies map[key]*ir.Op
+	plain  map[*ir.Op]bool // backward as it is without, to compare with
 }
 
 // key is an op that a region of backward computes again.
@@ -74,17 +70,16 @@ type key struct {
 }
 
 func newRecomputer(p *ir.Program, o Options) *recomputer {
-	r := &recomputer{p: p, auto: o.Checkpoint == "auto", end: o.CheckpointEnd, index: analysis.Of(p),
+	r := &recomputer{Index: analysis.Of(p), p: p, auto: o.Checkpoint == "auto", end: o.CheckpointEnd,
 		kept: map[*ir.Value]bool{}, copies: map[key]*ir.Op{}, plain: map[*ir.Op]bool{}}
-	r.regions, r.crossing = r.index.Regions(), r.index.Crossing()
 	marked := map[*ir.Op]bool{}
 	for _, op := range p.Main.Ops {
 		marked[op] = op.Keep
 	}
 	r.cheap = cost.Cheap(p, marked)
-	r.from = r.regions - 1
-	if !r.auto {
-		r.from = 0
+	if r.auto {
+		r.from = r.Regions() - 1
+	} else {
 		for _, v := range p.Collection("Checkpoints") {
 			r.from = max(r.from, v.Op.Region+1)
 		}
@@ -101,7 +96,7 @@ func (r *recomputer) again(v *ir.Value, reader *ir.Op) bool {
 	switch {
 	case op.IsLeaf() || op.Phase != ir.Forward || !op.Varying || r.kept[v]:
 		return false
-	case op.Place != reader.Place || r.index.Stage(op) != r.index.Stage(reader):
+	case op.Place != reader.Place || r.Stage(op) != r.Stage(reader):
 		return false // it was sent
 	case r.cheap[op]:
 		return true
@@ -109,7 +104,7 @@ func (r *recomputer) again(v *ir.Value, reader *ir.Op) bool {
 		return false
 	}
 	// Of an op with several results only those are kept that go on: the state of random numbers, not the numbers.
-	return !op.Keep || len(op.Outputs) > 1 && !r.crossing[v]
+	return !op.Keep || len(op.Outputs) > 1 && !r.Crossing()[v]
 }
 
 // find finds what is wanted again. What a function captures is kept, since the copy of an op has the same functions; and, if
@@ -117,38 +112,29 @@ func (r *recomputer) again(v *ir.Value, reader *ir.Op) bool {
 func (r *recomputer) find() {
 	for changed := true; changed; {
 		changed = false
-		r.wanted = map[key]bool{}
+		wanted := map[key]bool{}
 		keep := func(v *ir.Value, reader *ir.Op) {
 			if r.again(v, reader) {
 				r.kept[v], changed = true, true
 			}
 		}
-		var want func(v *ir.Value, reader *ir.Op, region int)
-		want = func(v *ir.Value, reader *ir.Op, region int) {
-			if !r.again(v, reader) || r.wanted[key{v.Op, region}] {
-				return
-			}
-			if r.auto && !r.cheap[v.Op] && region != 2*r.regions-1-v.Op.Region {
-				keep(v, reader)
-				return
-			}
-			r.wanted[key{v.Op, region}] = true
-			v.Op.Captures(func(c *ir.Value) { keep(c, v.Op) })
-			for _, in := range v.Op.Inputs {
-				if in != nil {
-					want(in, v.Op, region)
+		var want func(reader *ir.Op, region int) // what it reads
+		want = func(reader *ir.Op, region int) {
+			reader.Captures(func(v *ir.Value) { keep(v, reader) })
+			for _, v := range reader.Inputs {
+				switch {
+				case v == nil || !r.again(v, reader) || wanted[key{v.Op, region}]:
+				case r.auto && !r.cheap[v.Op] && region != 2*r.Regions()-1-v.Op.Region:
+					keep(v, reader)
+				default:
+					wanted[key{v.Op, region}] = true
+					want(v.Op, region)
 				}
 			}
 		}
 		for _, op := range r.p.Main.Ops {
-			if op.IsLeaf() || op.Phase != ir.Backward || r.plain[op] {
-				continue
-			}
-			op.Captures(func(v *ir.Value) { keep(v, op) })
-			for _, in := range op.Inputs {
-				if in != nil {
-					want(in, op, op.Region)
-				}
+			if !op.IsLeaf() && op.Phase == ir.Backward && !r.plain[op] {
+				want(op, op.Region)
 			}
 		}
 	}
@@ -159,17 +145,13 @@ func (r *recomputer) rewrite() int {
 	var ops []*ir.Op
 	var again func(v *ir.Value, reader *ir.Op, region int) *ir.Value
 	again = func(v *ir.Value, reader *ir.Op, region int) *ir.Value {
-		if v == nil || !r.again(v, reader) {
+		if !r.again(v, reader) {
 			return v
 		}
 		k := key{v.Op, region}
 		c := r.copies[k]
 		if c == nil {
-			inputs := make([]*ir.Value, len(v.Op.Inputs))
-			for i, in := range v.Op.Inputs {
-				inputs[i] = again(in, v.Op, region)
-			}
-			c = r.copyOf(v.Op, inputs, region)
+			c = r.copyOf(v.Op, region, func(in *ir.Value) *ir.Value { return again(in, v.Op, region) })
 			r.copies[k] = c
 			ops = append(ops, c)
 		}
@@ -177,9 +159,7 @@ func (r *recomputer) rewrite() int {
 	}
 	for _, op := range r.p.Main.Ops {
 		if !op.IsLeaf() && op.Phase == ir.Backward && !r.plain[op] {
-			for i, in := range op.Inputs {
-				op.Inputs[i] = again(in, op, op.Region)
-			}
+			op.Inputs = ir.Through(op.Inputs, func(in *ir.Value) *ir.Value { return again(in, op, op.Region) })
 		}
 		ops = append(ops, op)
 	}
@@ -188,8 +168,8 @@ func (r *recomputer) rewrite() int {
 }
 
 // copyOf makes the same op again, for a region of backward.
-func (r *recomputer) copyOf(op *ir.Op, inputs []*ir.Value, region int) *ir.Op {
-	c := r.p.CopyOp(op, inputs)
+func (r *recomputer) copyOf(op *ir.Op, region int, input func(*ir.Value) *ir.Value) *ir.Op {
+	c := r.p.CopyOp(op, ir.Through(op.Inputs, input))
 	c.Phase, c.Region, c.Origin = ir.Backward, region, ir.Rematerialised
 	return c
 }

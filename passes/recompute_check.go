@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -19,17 +20,13 @@ func (r *recomputer) withoutCopies(note func(string)) map[*ir.Value]*ir.Value {
 		if op.IsLeaf() || op.Phase != ir.Backward || !op.Varying {
 			continue
 		}
-		if captures(op, to) {
+		captures := false // the copy of an op has the same functions
+		op.Captures(func(v *ir.Value) { captures = captures || to[v] != nil })
+		if captures {
 			note(fmt.Sprintf("gradient_checkpoint.check_gradients: a function of %s reads gradients, so that what follows from it is not compared", op))
 			continue
 		}
-		inputs := make([]*ir.Value, len(op.Inputs))
-		for i, in := range op.Inputs {
-			if inputs[i] = in; to[in] != nil {
-				inputs[i] = to[in]
-			}
-		}
-		c := r.copyOf(op, inputs, op.Region)
+		c := r.copyOf(op, op.Region, func(in *ir.Value) *ir.Value { return cmp.Or(to[in], in) })
 		c.Origin = op.Origin
 		for i, v := range op.Outputs {
 			to[v] = c.Outputs[i]
@@ -39,12 +36,6 @@ func (r *recomputer) withoutCopies(note func(string)) map[*ir.Value]*ir.Value {
 	}
 	r.p.Main.Ops = ops
 	return to
-}
-
-// captures tells whether a function of the op reads one of some values: the copy of an op has the same functions.
-func captures(op *ir.Op, values map[*ir.Value]*ir.Value) (yes bool) {
-	op.Captures(func(v *ir.Value) { yes = yes || values[v] != nil })
-	return yes
 }
 
 // check lets every instance compare what it adds to gradients with what it would be without recompute: no element may differ by
@@ -103,17 +94,10 @@ func (r *recomputer) compare(site *ir.Op, x, y *ir.Value, how *ir.Merge) {
 	constant := func(f float32) *ir.Value {
 		return add(&ir.Constant{Value: ir.Literal{Shape: number, Flat: []float32{f}}}, number)
 	}
-	float := func(v *ir.Value) *ir.Value {
-		if v.Shape.DType == dtypes.Float32 {
-			return v
-		}
-		s := v.Shape.Clone()
-		s.DType = dtypes.Float32
-		return add(&ir.ConvertDType{DType: dtypes.Float32}, s, v)
+	s, yes := typed(x.Shape, dtypes.Float32), typed(x.Shape, dtypes.Bool)
+	if x.Shape.DType != dtypes.Float32 {
+		x, y = add(&ir.ConvertDType{DType: dtypes.Float32}, s, x), add(&ir.ConvertDType{DType: dtypes.Float32}, s, y)
 	}
-	x, y = float(x), float(y)
-	s, yes := x.Shape, x.Shape.Clone()
-	yes.DType = dtypes.Bool
 	zeros := constant(0)
 	if s.Rank() > 0 {
 		zeros = add(&ir.BroadcastInDim{OutputShape: s}, s, zeros)

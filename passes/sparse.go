@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/gomlx/compute/dtypes"
-	"github.com/gomlx/compute/shapes"
 
 	"github.com/easyparallel/epl/ir"
 )
@@ -27,7 +26,7 @@ func sparseGradient(g *ir.Value) (*ir.ScatterSum, bool) {
 // isZeros tells whether a value is zero everywhere because it was written so.
 func isZeros(v *ir.Value) bool {
 	switch a := v.Op.Attrs.(type) {
-	case *ir.BroadcastInDim:
+	case *ir.BroadcastInDim, *ir.Reshape:
 		return isZeros(v.Op.Inputs[0])
 	case *ir.Constant:
 		return !slices.ContainsFunc(dtypes.UnsafeByteSliceFromAny(a.Value.Flat), func(b byte) bool { return b != 0 })
@@ -37,34 +36,31 @@ func isZeros(v *ir.Value) bool {
 
 // mergeSparse merges the gradient of a gather without making it dense: the indices and rows of all instances are put
 // one after the other and added to zeros once.
-func (l *localiser) mergeSparse(next *ir.Op, g *ir.Value, s *ir.ScatterSum, how ir.How, w *weight) {
+func (at spot) mergeSparse(g *ir.Value, s *ir.ScatterSum, how ir.How, w *weight) *ir.Value {
 	zeros, indices, updates := g.Op.Inputs[0], g.Op.Inputs[1], g.Op.Inputs[2]
-	const phase = ir.Backward
 	d := updates.Shape.DType
 	if w != nil {
-		updates = l.weighted(next, phase, updates, w)
+		updates = at.weighted(updates, w)
 	}
-	indices, updates = l.concat(next, indices), l.concat(next, updates)
+	indices, updates = at.concat(indices), at.concat(updates)
 	switch {
 	case w != nil:
-		updates = l.divided(next, phase, updates, w, d)
+		updates = at.divided(updates, w, d)
 	case how == ir.Mean:
-		count := l.insert(next, phase, &ir.InstanceCount{}, shapes.Make(dtypes.Float32))
-		updates = l.insert(next, phase, &ir.Div{}, updates.Shape, updates, l.in(next, phase, count, d))
+		updates = at.insert(&ir.Div{}, updates.Shape, updates, at.instances(d))
 	}
-	l.merged[g] = l.insert(next, phase, &ir.ScatterSum{IndexVectorAxis: s.IndexVectorAxis, UpdateWindowAxes: s.UpdateWindowAxes,
+	return at.insert(&ir.ScatterSum{IndexVectorAxis: s.IndexVectorAxis, UpdateWindowAxes: s.UpdateWindowAxes,
 		InsertedWindowAxes: s.InsertedWindowAxes, ScatterAxesToOperandAxes: s.ScatterAxesToOperandAxes}, g.Shape, zeros, indices, updates)
 }
 
 // concat puts the values of all instances one after the other. Gradients may share indices; and a value may also be
 // merged in another way, so that what is merged here is a copy of its own.
-func (l *localiser) concat(next *ir.Op, v *ir.Value) *ir.Value {
-	if c := l.joined[v]; c != nil {
-		return c
+func (at spot) concat(v *ir.Value) *ir.Value {
+	l := at.l
+	if l.joined[v] == nil {
+		shape := v.Shape.Clone()
+		shape.Dimensions[0] *= l.p.Local.Instances()
+		l.joined[v] = at.insert(&ir.Merge{How: ir.Concat, Pad: true}, shape, at.insert(&ir.Identity{}, v.Shape, v))
 	}
-	shape := v.Shape.Clone()
-	shape.Dimensions[0] *= l.p.Local.Instances()
-	own := l.insert(next, ir.Backward, &ir.Identity{}, v.Shape, v)
-	l.joined[v] = l.insert(next, ir.Backward, &ir.Merge{How: ir.Concat, Pad: true}, shape, own)
 	return l.joined[v]
 }

@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/easyparallel/epl/ir"
@@ -19,11 +20,8 @@ func transposes(p *ir.Program) int {
 		if !ok {
 			continue
 		}
-		in := op.Inputs[0]
-		if to := by[in]; to != nil {
-			in = to
-			op.Inputs[0] = to
-		}
+		in := cmp.Or(by[op.Inputs[0]], op.Inputs[0])
+		op.Inputs[0] = in
 		perm := t.Permutation
 		if inner, ok := in.Op.Attrs.(*ir.Transpose); ok && in.Op.TaskGraph == op.TaskGraph {
 			perm = make([]int, len(t.Permutation))

@@ -25,49 +25,43 @@ type weightKey struct {
 }
 
 // weigh finds the weight of the loss, and so of gradients: the user's, or the divisor of the loss.
-func (l *localiser) weigh(o Options) error {
-	l.ratios, l.weights = newRatios(l.p), map[weightKey]*weight{}
+func (l *localiser) weigh() error {
+	l.ratios, l.weights = &ratios{l.p, map[*ir.Value]verdict{}, map[*ir.Value]bool{}}, map[weightKey]*weight{}
 	if l.weight != nil {
 		if !l.weight.Op.Varying {
 			return errors.Errorf("epl: the InstanceWeight %s does not depend on the data: leave it out", l.weight.Op)
 		}
 		return nil
 	}
-	if l.p.Loss == nil || l.sum || l.p.Local.Instances() == 1 {
+	if l.p.Loss == nil || l.o.SumGradients || l.p.Local.Instances() == 1 {
 		return nil
 	}
 	if found := l.ratios.of(l.p.Loss); found.kind == shared {
-		o.note(fmt.Sprintf("the loss is divided by %s, a sum over the data: model replicas and micro-batches are weighted by it, as by an InstanceWeight",
+		l.o.note(fmt.Sprintf("the loss is divided by %s, a sum over the data: model replicas and micro-batches are weighted by it, as by an InstanceWeight",
 			found.ratio.by.Op))
-	} else if op := l.ratios.unweighted(l.p.Loss); op != nil {
-		where := op.String()
-		if op.Source != "" { // without its number, which is another one in every program
-			where = string(op.Source)
+	} else if v := l.ratios.unweighted(l.p.Loss); v != nil {
+		where := string(v.Op.Source) // without its number, which is another one in every program
+		if where == "" {
+			where = v.Op.String()
 		}
-		o.warn("mean of means at "+where, fmt.Sprintf("the loss is divided by a number that differs between batches, at %s, in a way that EPL cannot take apart: "+
+		l.o.warn("mean of means at "+where, fmt.Sprintf("the loss is divided by a number that differs between batches, at %s, in a way that EPL cannot take apart: "+
 			"its mean over model replicas and micro-batches is a mean of means, not what one device gets from all samples. "+
 			"Add the number that the loss of a batch is divided by to the collection InstanceWeight (epl.AddToCollection)", where))
 	}
 	return nil
 }
 
-// weightFor is the weight of instances in the mean of a value; nil: all count alike.
-func (l *localiser) weightFor(next *ir.Op, v *ir.Value, gradient bool, way ir.Merge) *weight {
+// weightFor is the weight of instances in the mean of a value; nil: all count alike. Gradients count as the loss does.
+func (l *localiser) weightFor(next *ir.Op, v *ir.Value, way ir.Merge) *weight {
 	key := weightKey{worker: way.Worker}
 	switch {
 	case way.How != ir.Mean:
 		return nil
 	case l.weight != nil:
 		key.ratio = ratio{by: l.weight, sum: l.weight}
-	case l.sum || l.p.Local.Instances() == 1:
+	case v == nil || l.o.SumGradients || l.p.Local.Instances() == 1:
 		return nil
 	default:
-		if gradient {
-			v = l.p.Loss
-		}
-		if v == nil {
-			return nil
-		}
 		found := l.ratios.of(v)
 		if found.kind != shared {
 			return nil
@@ -82,98 +76,85 @@ func (l *localiser) weightFor(next *ir.Op, v *ir.Value, gradient bool, way ir.Me
 
 // newWeight computes a weight, in front of next.
 func (l *localiser) newWeight(next *ir.Op, key weightKey) *weight {
-	before := l.home
-	l.home = key.by.Op.TaskGraph // no earlier than the sum
-	defer func() { l.home = before }()
-	insert := func(a ir.Attrs, s shapes.Shape, in ...*ir.Value) *ir.Value {
-		return l.insert(next, ir.Forward, a, s, in...)
-	}
+	at := spot{l, next, ir.Forward, key.by.Op.TaskGraph} // no earlier than the sum
 	isNonzero := func(v *ir.Value) *ir.Value {
-		return insert(&ir.NotEqual{}, shapes.Make(dtypes.Bool), v, l.number(next, ir.Forward, v.Shape.DType, 0))
+		return at.insert(&ir.NotEqual{}, shapes.Make(dtypes.Bool), v, at.number(v.Shape.DType, 0))
 	}
 	number := func(v *ir.Value) *ir.Value { // a scalar that can be added up
-		if v.Shape.Rank() > 0 {
-			v = insert(&ir.Reshape{}, shapes.Make(v.Shape.DType), v)
-		}
-		if v.Shape.DType.IsHalfPrecision() {
-			v = insert(&ir.ConvertDType{DType: dtypes.Float32}, shapes.Make(dtypes.Float32), v)
-		}
-		return v
+		v = at.reshaped(v, nil)
+		return at.convert(v, wide(v.Shape.DType))
 	}
 	mine := number(key.sum)
 	w := &weight{of: number(key.by), counts: isNonzero(mine)}
 	// The sum may be merged as a result, too: this is a copy of its own.
-	all := insert(&ir.Merge{How: ir.Sum, Worker: key.worker}, mine.Shape, insert(&ir.Identity{}, mine.Shape, mine))
+	all := at.insert(&ir.Merge{How: ir.Sum, Worker: key.worker}, mine.Shape, at.insert(&ir.Identity{}, mine.Shape, mine))
 	w.any = isNonzero(all)
 	total := all
 	if key.by != key.sum {
-		total = number(l.reapplied(next, key.by, map[*ir.Value]*ir.Value{key.sum: l.like(next, all, key.sum.Shape)}))
+		sum := at.reshaped(at.convert(all, key.sum.Shape.DType), key.sum.Shape.Dimensions)
+		total = number(at.reapplied(key.by, map[*ir.Value]*ir.Value{key.sum: sum}))
 	}
-	w.total = insert(&ir.Where{}, total.Shape, w.any, total, l.number(next, ir.Forward, total.Shape.DType, 1))
+	w.total = at.insert(&ir.Where{}, total.Shape, w.any, total, at.number(total.Shape.DType, 1))
 	return w
 }
 
-// like makes a scalar a value of the given shape and type, of one element.
-func (l *localiser) like(next *ir.Op, v *ir.Value, s shapes.Shape) *ir.Value {
-	if v.Shape.DType != s.DType {
-		v = l.insert(next, ir.Forward, &ir.ConvertDType{DType: s.DType}, shapes.Make(s.DType), v)
-	}
-	if s.Rank() > 0 {
-		v = l.insert(next, ir.Forward, &ir.Reshape{Dimensions: s.Dimensions}, s, v)
-	}
-	return v
-}
-
 // reapplied computes what follows from some values of the instances from merged ones instead.
-func (l *localiser) reapplied(next *ir.Op, v *ir.Value, by map[*ir.Value]*ir.Value) *ir.Value {
-	if to := by[v]; to != nil || !v.Op.Varying {
-		if to == nil {
-			to = v
+func (at spot) reapplied(v *ir.Value, by map[*ir.Value]*ir.Value) *ir.Value {
+	if by[v] == nil {
+		if !v.Op.Varying {
+			return v
 		}
-		return to
+		in := ir.Through(v.Op.Inputs, func(x *ir.Value) *ir.Value { return at.reapplied(x, by) })
+		by[v] = at.insert(v.Op.Attrs, v.Shape, in...)
 	}
-	in := make([]*ir.Value, len(v.Op.Inputs))
-	for i, x := range v.Op.Inputs {
-		in[i] = l.reapplied(next, x, by)
-	}
-	by[v] = l.insert(next, ir.Forward, v.Op.Attrs, v.Shape, in...)
 	return by[v]
 }
 
 // number is a constant.
-func (l *localiser) number(next *ir.Op, phase ir.Phase, d dtypes.DType, x float64) *ir.Value {
+func (at spot) number(d dtypes.DType, x float64) *ir.Value {
 	s := shapes.Make(d)
-	return l.insert(next, phase, &ir.Constant{Value: ir.Literal{Shape: s, Flat: shapes.CastAsDType([]float64{x}, d)}}, s)
+	return at.insert(&ir.Constant{Value: ir.Literal{Shape: s, Flat: shapes.CastAsDType([]float64{x}, d)}}, s)
 }
 
-// in converts a scalar to the type of what it is multiplied with.
-func (l *localiser) in(next *ir.Op, phase ir.Phase, v *ir.Value, d dtypes.DType) *ir.Value {
+// reshaped is a value of one element with other dims.
+func (at spot) reshaped(v *ir.Value, dims []int) *ir.Value {
+	if v.Shape.Rank() == len(dims) {
+		return v
+	}
+	return at.insert(&ir.Reshape{Dimensions: dims}, shapes.Make(v.Shape.DType, dims...), v)
+}
+
+// convert is a value in another type.
+func (at spot) convert(v *ir.Value, d dtypes.DType) *ir.Value {
 	if v.Shape.DType == d {
 		return v
 	}
-	return l.insert(next, phase, &ir.ConvertDType{DType: d}, shapes.Make(d), v)
+	return at.insert(&ir.ConvertDType{DType: d}, typed(v.Shape, d), v)
 }
 
-// weighted multiplies the value of an instance by its weight: in float32 at least, since half precision may not have the product.
-func (l *localiser) weighted(next *ir.Op, phase ir.Phase, v *ir.Value, w *weight) *ir.Value {
-	s := v.Shape
-	if s.DType.IsHalfPrecision() {
-		s = s.Clone()
-		s.DType = dtypes.Float32
-		v = l.insert(next, phase, &ir.ConvertDType{DType: s.DType}, s, v)
+// typed is a shape with another type of elements.
+func typed(s shapes.Shape, d dtypes.DType) shapes.Shape {
+	s = s.Clone()
+	s.DType = d
+	return s
+}
+
+// wide is the type in which values are weighted and added up: float32 at least, since half precision may not have the results.
+func wide(d dtypes.DType) dtypes.DType {
+	if d.IsHalfPrecision() {
+		return dtypes.Float32
 	}
-	v = l.insert(next, phase, &ir.Where{}, s, w.counts, v, l.number(next, phase, s.DType, 0))
-	return l.insert(next, phase, &ir.Mul{}, s, v, l.in(next, phase, w.of, s.DType))
+	return d
+}
+
+// weighted multiplies the value of an instance by its weight.
+func (at spot) weighted(v *ir.Value, w *weight) *ir.Value {
+	v = at.convert(v, wide(v.Shape.DType))
+	v = at.insert(&ir.Where{}, v.Shape, w.counts, v, at.number(v.Shape.DType, 0))
+	return at.insert(&ir.Mul{}, v.Shape, v, at.convert(w.of, v.Shape.DType))
 }
 
 // divided divides a sum of weighted values, and gives it the type that they had.
-func (l *localiser) divided(next *ir.Op, phase ir.Phase, sum *ir.Value, w *weight, d dtypes.DType) *ir.Value {
-	s := sum.Shape
-	m := l.insert(next, phase, &ir.Div{}, s, sum, l.in(next, phase, w.total, s.DType))
-	if s.DType != d {
-		s = s.Clone()
-		s.DType = d
-		m = l.insert(next, phase, &ir.ConvertDType{DType: d}, s, m)
-	}
-	return m
+func (at spot) divided(sum *ir.Value, w *weight, d dtypes.DType) *ir.Value {
+	return at.convert(at.insert(&ir.Div{}, sum.Shape, sum, at.convert(w.total, sum.Shape.DType)), d)
 }

@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
@@ -50,8 +51,10 @@ func zero(p *ir.Program, o Options) (int, error) {
 			z.put(op)
 		case IsApply(op):
 			z.optimize(op)
+		case len(op.Outputs) > 0 && z.needs[op.Outputs[0]]: // computed where it is read
 		default:
-			z.instance(op)
+			op.Inputs = ir.Through(op.Inputs, func(in *ir.Value) *ir.Value { return z.nearTo(in, op) })
+			z.put(op)
 		}
 	}
 	z.outputs()
@@ -139,9 +142,7 @@ var flat = ir.Placement{Kind: ir.Flat}
 func isFlat(v *ir.Value) bool { return v.On(ir.Replicas).Kind == ir.Flat }
 
 // IsApply tells whether the op is computed by the optimizer.
-func IsApply(op *ir.Op) bool {
-	return op.Phase == ir.Apply && !op.IsLeaf() && !op.IsMerge()
-}
+func IsApply(op *ir.Op) bool { return op.Phase == ir.Apply && !op.IsLeaf() && !op.IsMerge() }
 
 // addsGradients tells whether the op adds up gradients of instances.
 func addsGradients(op *ir.Op) bool {
@@ -163,16 +164,16 @@ func reduction(op *ir.Op) ir.Reduction {
 	if len(op.Outputs) != 1 || op.Outputs[0].Shape.Rank() > 0 {
 		return 0
 	}
-	switch op.Attrs.(type) {
-	case *ir.ReduceSum:
-		return ir.ReduceBySum
-	case *ir.ReduceMax:
-		return ir.ReduceByMax
-	case *ir.ReduceMin, *ir.ReduceLogicalAnd:
-		return ir.ReduceByMin
-	}
-	return 0
+	return reductions[op.Type()]
 }
+
+// reductions are how ops reduce elements, and joins how they join what was reduced so.
+var (
+	reductions = map[ir.OpType]ir.Reduction{ir.OpReduceSum: ir.ReduceBySum, ir.OpReduceMax: ir.ReduceByMax,
+		ir.OpReduceMin: ir.ReduceByMin, ir.OpReduceLogicalAnd: ir.ReduceByMin}
+	joins = map[ir.OpType]ir.Reduction{ir.OpAdd: ir.ReduceBySum, ir.OpMax: ir.ReduceByMax,
+		ir.OpMin: ir.ReduceByMin, ir.OpLogicalAnd: ir.ReduceByMin}
+)
 
 // findNeeds finds what does not differ between instances and is computed from divided weights.
 func (z *division) findNeeds() {
@@ -190,42 +191,23 @@ func (z *division) findNeeds() {
 	}
 }
 
-// instance copies an op of instances. Divided weights are gathered for each region that reads them, and what is computed from
+// nearTo is a value for an op of an instance. Divided weights are gathered for each region that reads them, and what is computed from
 // them alone is computed there.
-func (z *division) instance(op *ir.Op) {
-	if len(op.Outputs) > 0 && z.needs[op.Outputs[0]] {
-		return // where it is read
-	}
-	for i, in := range op.Inputs {
-		if in != nil && (z.weights[in] || z.needs[in]) {
-			op.Inputs[i] = z.nearTo(in, op)
-		}
-	}
-	z.put(op)
-}
-
-// nearTo is a weight, or what is computed from weights, for an op of an instance.
 func (z *division) nearTo(v *ir.Value, site *ir.Op) *ir.Value {
+	if !z.weights[v] && !z.needs[v] {
+		return v
+	}
 	key := nearby{v, site.Phase, site.Region}
-	if len(z.p.Stages) < 2 && site.Phase == ir.Backward && site.Region == z.Regions() {
-		// The last region of forward is the first of backward: its weights are there.
-		if w := z.near[nearby{v, ir.Forward, z.Regions() - 1}]; w != nil {
-			return w
-		}
+	if last := (nearby{v, ir.Forward, z.Regions() - 1}); len(z.p.Stages) < 2 && site.Phase == ir.Backward && site.Region == z.Regions() && z.near[last] != nil {
+		return z.near[last] // the last region of forward is the first of backward: its weights are there
 	}
-	if w := z.near[key]; w != nil {
-		return w
-	}
-	if z.weights[v] {
+	if z.near[key] == nil && z.weights[v] {
 		z.near[key] = z.add(site.Attribution, &ir.Reshard{}, v, ir.Placement{}, v)
+	}
+	if z.near[key] != nil {
 		return z.near[key]
 	}
-	c := z.copyOf(v.Op, site.Attribution, func(in *ir.Value) *ir.Value {
-		if z.weights[in] || z.needs[in] {
-			return z.nearTo(in, site)
-		}
-		return in
-	})
+	c := z.copyOf(v.Op, site.Attribution, func(in *ir.Value) *ir.Value { return z.nearTo(in, site) })
 	for i, out := range c.Outputs {
 		z.near[nearby{v.Op.Outputs[i], site.Phase, site.Region}] = out
 	}
@@ -249,13 +231,7 @@ func (z *division) add(at ir.Attribution, a ir.Attrs, like *ir.Value, p ir.Place
 
 // copyOf repeats an op elsewhere.
 func (z *division) copyOf(op *ir.Op, at ir.Attribution, input func(*ir.Value) *ir.Value) *ir.Op {
-	inputs := make([]*ir.Value, len(op.Inputs))
-	for i, in := range op.Inputs {
-		if in != nil {
-			inputs[i] = input(in)
-		}
-	}
-	c := z.p.CopyOp(op, inputs)
+	c := z.p.CopyOp(op, ir.Through(op.Inputs, input))
 	c.TaskGraph, c.Phase, c.Region, c.Place = at.TaskGraph, at.Phase, at.Region, at.Place
 	z.put(c)
 	return c
@@ -264,44 +240,31 @@ func (z *division) copyOf(op *ir.Op, at ir.Attribution, input func(*ir.Value) *i
 // optimize places what an op of the optimizer computes: in parts, if it needs something of the same size that is; as a term of each
 // model replica, if it reduces parts, or joins such terms; whole otherwise.
 func (z *division) optimize(op *ir.Op) {
+	operand := z.whole
 	if len(op.Outputs) == 1 && !z.captured[op.Outputs[0]] && !op.IsReshard() {
 		out := op.Outputs[0]
-		if partable(op) {
-			for _, in := range op.Inputs {
-				if isFlat(in) && in.Shape.Size() == out.Shape.Size() {
-					z.inParts(op)
-					return
-				}
-			}
-		}
-		if how := z.term(op); how != 0 {
+		alike := func(in *ir.Value) bool { return isFlat(in) && in.Shape.Size() == out.Shape.Size() }
+		if partable(op) && slices.ContainsFunc(op.Inputs, alike) {
+			operand = z.operand
+			out.SetOn(ir.Replicas, flat, z.n)
+		} else if how := z.term(op); how != 0 {
+			operand = func(in *ir.Value, _ *ir.Op) *ir.Value { return in }
 			if reduction(op) != 0 {
 				op.Inputs[0] = z.filled(op)
 			}
 			out.SetOn(ir.Replicas, ir.Placement{Kind: ir.Partial, Reduce: how}, z.n)
-			z.put(op)
-			return
 		}
 	}
-	for i, in := range op.Inputs {
-		if in != nil {
-			op.Inputs[i] = z.whole(in, op)
-		}
-	}
+	op.Inputs = ir.Through(op.Inputs, func(in *ir.Value) *ir.Value { return operand(in, op) })
 	z.put(op)
 }
 
-// inParts lets each model replica compute a part of an op.
-func (z *division) inParts(op *ir.Op) {
-	for i, in := range op.Inputs {
-		if in.Shape.Rank() == 0 {
-			op.Inputs[i] = z.whole(in, op)
-		} else {
-			op.Inputs[i] = z.part(in, op)
-		}
+// operand is a value for an op that each model replica computes a part of.
+func (z *division) operand(v *ir.Value, site *ir.Op) *ir.Value {
+	if v.Shape.Rank() == 0 {
+		return z.whole(v, site)
 	}
-	op.Outputs[0].SetOn(ir.Replicas, flat, z.n)
-	z.put(op)
+	return z.part(v, site)
 }
 
 // term is how the model replicas' results of an op are reduced to one: it reduces parts, or it joins such terms; 0 if neither.
@@ -320,21 +283,8 @@ func (z *division) term(op *ir.Op) ir.Reduction {
 		}
 		how = p.Reduce
 	}
-	switch op.Attrs.(type) {
-	case *ir.Reshape, *ir.Identity:
+	if t := op.Type(); t == ir.OpReshape || t == ir.OpIdentity || joins[t] == how {
 		return how
-	case *ir.Add:
-		if how == ir.ReduceBySum {
-			return how
-		}
-	case *ir.Max:
-		if how == ir.ReduceByMax {
-			return how
-		}
-	case *ir.Min, *ir.LogicalAnd:
-		if how == ir.ReduceByMin {
-			return how
-		}
 	}
 	return 0
 }
@@ -358,16 +308,13 @@ func (z *division) whole(v *ir.Value, site *ir.Op) *ir.Value {
 	if p.Kind == ir.Replicated && !z.needs[v] {
 		return v
 	}
-	key := form{v, ir.Replicated}
-	if z.made[key] != nil {
-		return z.made[key]
-	}
-	at := z.home(v, site)
+	key, at := form{v, ir.Replicated}, z.home(v, site)
 	switch {
+	case z.made[key] != nil:
 	case z.needs[v]: // of instances, and computed from weights
 		z.made[key] = z.copyOf(v.Op, at, func(in *ir.Value) *ir.Value { return z.whole(in, site) }).Outputs[v.Index]
 	case v.Shape.DType == dtypes.Bool: // devices add numbers
-		like := z.p.NewOp(&ir.Identity{}, nil, shapes.Make(dtypes.Int32, v.Shape.Dimensions...)).Outputs[0]
+		like := z.p.NewOp(&ir.Identity{}, nil, typed(v.Shape, dtypes.Int32)).Outputs[0]
 		like.PlaceLike(v)
 		n := z.add(at, &ir.ConvertDType{DType: dtypes.Int32}, like, p, v)
 		z.made[key] = z.add(at, &ir.ConvertDType{DType: dtypes.Bool}, v, ir.Placement{}, z.add(at, &ir.Reshard{}, like, ir.Placement{}, n))
@@ -382,22 +329,14 @@ func (z *division) part(v *ir.Value, site *ir.Op) *ir.Value {
 	if isFlat(v) {
 		return v
 	}
-	key := form{v, ir.Flat}
-	if z.made[key] != nil {
-		return z.made[key]
-	}
-	op := v.Op
+	key, op := form{v, ir.Flat}, v.Op
 	_, broadcast := op.Attrs.(*ir.BroadcastInDim)
 	switch {
+	case z.made[key] != nil:
 	case IsApply(op) && broadcast && op.Inputs[0].Shape.Size() == 1:
 		z.made[key] = z.copyOf(op, z.home(v, site), func(in *ir.Value) *ir.Value { return z.whole(in, op) }).Outputs[0]
 	case IsApply(op) && partable(op) && !z.captured[v]:
-		z.made[key] = z.copyOf(op, z.home(v, site), func(in *ir.Value) *ir.Value {
-			if in.Shape.Rank() == 0 {
-				return z.whole(in, op)
-			}
-			return z.part(in, op)
-		}).Outputs[0]
+		z.made[key] = z.copyOf(op, z.home(v, site), func(in *ir.Value) *ir.Value { return z.operand(in, op) }).Outputs[0]
 	default:
 		z.made[key] = z.add(z.home(v, site), &ir.Reshard{}, v, flat, z.whole(v, site), z.position())
 	}
@@ -436,20 +375,18 @@ func (z *division) filled(op *ir.Op) *ir.Value {
 // outputs lets variables have their new values as they are placed, and results be whole.
 func (z *division) outputs() {
 	for _, x := range z.p.Variables {
-		if x.Update == nil {
-			continue
-		}
-		if isFlat(x.Param) {
-			x.Update = z.part(x.Update, x.Update.Op)
-		} else {
-			x.Update = z.whole(x.Update, x.Update.Op)
+		switch v := x.Update; {
+		case v == nil:
+		case isFlat(x.Param):
+			x.Update = z.part(v, v.Op)
+		default:
+			x.Update = z.whole(v, v.Op)
 		}
 	}
-	for i, o := range z.p.Outputs {
-		if o.Updates != nil {
-			z.p.Main.Outputs[i] = o.Updates.Update
+	for i, v := range z.p.Main.Outputs {
+		if x := z.p.Outputs[i].Updates; x != nil {
+			z.p.Main.Outputs[i] = x.Update
 		} else {
-			v := z.p.Main.Outputs[i]
 			z.p.Main.Outputs[i] = z.whole(v, v.Op)
 		}
 	}
@@ -457,14 +394,13 @@ func (z *division) outputs() {
 
 // tell says what is divided, and returns how many variables are.
 func (z *division) tell(o Options) int {
-	count, bytes := 0, int64(0)
+	count, gradients, bytes := 0, 0, int64(0)
 	for _, x := range z.p.Variables {
 		if isFlat(x.Param) {
 			count++
 			bytes += x.Param.Shape.ByteSize()
 		}
 	}
-	gradients := 0
 	for _, op := range z.p.Main.Ops {
 		if op.IsMerge() && isFlat(op.Outputs[0]) {
 			gradients++

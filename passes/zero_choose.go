@@ -14,19 +14,15 @@ import (
 type partChooser struct {
 	*division
 	PartChoice
-	names map[*ir.Variable]string
 	small int // elements that are not worth dividing
 }
 
-// chooseParts finds what the pass zero divides; nil: nothing is to be divided.
-func chooseParts(p *ir.Program, o Options) *PartChoice {
+// ChooseParts finds what the pass zero divides; nil: nothing is to be divided.
+func ChooseParts(p *ir.Program, o Options) *PartChoice {
 	if o.Share == ShareNothing || !p.IsTraining() || p.Local == nil || p.Local.Replicas == 1 {
 		return nil
 	}
-	z := &partChooser{division: newDivision(p), names: map[*ir.Variable]string{}}
-	for i, name := range p.VariableNames() {
-		z.names[p.Variables[i]] = name
-	}
+	z := &partChooser{division: newDivision(p)}
 	z.variables(o.Share)
 	if o.Share >= ShareGradients {
 		z.gradients(o.OneBucket)
@@ -44,29 +40,30 @@ func (z *partChooser) variables(level Sharing) {
 		gradient[g.Variable] = true
 	}
 	z.cutoff(gradient)
-	var weights []*ir.Variable
-	for _, x := range z.p.Variables {
+	var weights []int
+	names := z.p.VariableNames()
+	for i, x := range z.p.Variables {
 		switch {
 		case x.Update == nil || z.isSmall(x.Param.Shape):
 		case gradient[x]:
-			weights = append(weights, x)
+			weights = append(weights, i)
 		case !x.Trainable && z.onlyApply(x):
 			if op := z.undivided(x); op != nil {
 				z.stays(fmt.Sprintf("zero.level: %q stays whole on every model replica, because %s needs all of it", x.Path, op))
 				continue
 			}
-			z.Divided = append(z.Divided, z.names[x])
+			z.Divided = append(z.Divided, names[i])
 		}
 	}
 	if level < ShareWeights {
 		return
 	}
-	for _, x := range weights {
-		if op, why := z.elsewhere(x); op != nil {
-			z.stays(fmt.Sprintf("zero.level: %q stays whole on every model replica, because %s reads it: %s", x.Path, why, op))
+	for _, i := range weights {
+		if op, why := z.elsewhere(z.p.Variables[i]); op != nil {
+			z.stays(fmt.Sprintf("zero.level: %q stays whole on every model replica, because %s reads it: %s", z.p.Variables[i].Path, why, op))
 			continue
 		}
-		z.Divided, z.Weights = append(z.Divided, z.names[x]), append(z.Weights, z.names[x])
+		z.Divided, z.Weights = append(z.Divided, names[i]), append(z.Weights, names[i])
 	}
 }
 
@@ -104,12 +101,9 @@ func (z *partChooser) onlyApply(x *ir.Variable) bool {
 
 // undivided is an op for which a variable of the optimizer must be whole, nil if there is none.
 func (z *partChooser) undivided(x *ir.Variable) *ir.Op {
-	if !partable(x.Update.Op) {
-		return x.Update.Op
-	}
-	for _, u := range z.Users(x.Param) {
-		if !partable(u) && reduction(u) == 0 {
-			return u
+	for _, op := range append([]*ir.Op{x.Update.Op}, z.Users(x.Param)...) {
+		if !partable(op) && reduction(op) == 0 {
+			return op
 		}
 	}
 	return nil

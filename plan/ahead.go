@@ -26,7 +26,7 @@ type Ahead struct {
 func DecideAhead(r *Result, p *ir.Program, updated func(*ir.Value) bool, cfg *config.Config, t Target) (a *Ahead, why string, err error) {
 	sliced := t.Slicing
 	t = Target{Cluster: t.Cluster, Passes: t.Passes, AsWritten: t.AsWritten, Planner: t.Planner, Trained: t.Trained, Apart: t.Apart}
-	index, live := analysis.Of(p), analysis.Live(p, nil)
+	index, live := analysis.Of(p), analysis.Live(p)
 	late := map[*ir.Op]bool{}
 	var all, early int64
 	for _, op := range p.Main.Ops {
@@ -97,17 +97,17 @@ func DecideAhead(r *Result, p *ir.Program, updated func(*ir.Value) bool, cfg *co
 	whole(rest)
 	t.Trained = nil
 	_, a.Rest, err = Decide(rest, cfg, t)
-	why = fmt.Sprintf("batches of env.Dataset are dealt to %s, each of which computes what depends on no variable that the program updates for the next batch; "+
-		"the rest follows batch by batch, in order", words.Count(len(a.Forward.Replicas), "model replica"))
+	why = "batches of env.Dataset are dealt to %s, each of which computes what depends on no variable that the program updates for the next batch; " +
+		"the rest follows batch by batch, in order"
 	if r.Together {
-		why = fmt.Sprintf("all workers run it together: batches of env.Dataset, or what each worker calls it with, are dealt to %s; what depends on variables "+
-			"that the program updates every worker computes by itself, batch by batch", words.Count(len(a.Forward.Replicas), "model replica"))
+		why = "all workers run it together: batches of env.Dataset, or what each worker calls it with, are dealt to %s; what depends on variables " +
+			"that the program updates every worker computes by itself, batch by batch"
 	}
 	if sliced {
-		why = fmt.Sprintf("every worker computes what depends on no variable that the program updates for batches of its own (io.slicing), on %s; "+
-			"the rest every worker computes for the batches of all, round by round and worker by worker", words.Count(len(a.Forward.Replicas), "model replica"))
+		why = "every worker computes what depends on no variable that the program updates for batches of its own (io.slicing), on %s; " +
+			"the rest every worker computes for the batches of all, round by round and worker by worker"
 	}
-	return a, why, err
+	return a, fmt.Sprintf(why, words.Count(len(a.Forward.Replicas), "model replica")), err
 }
 
 // inOne is a program whose updated variables are data, and their new values results.

@@ -7,30 +7,34 @@ import (
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/ir/analysis"
+	"github.com/easyparallel/epl/passes"
 )
 
 // chain is a program in one line. Each live forward op of the model has a position of its own; every other op, backward
 // ones above all, shares the position of the forward op that it belongs to, so that a cut of the line cuts everything.
 // Values of forward flow to higher positions, gradients to lower ones.
 type chain struct {
-	*view
-	machine cost.Machine
-	ops     []*ir.Op       // the forward ops, by position
-	at      map[*ir.Op]int // the positions of all ops but parameters, constants and apply
+	analysis.Line // of the forward ops, with what all phases but apply take
+	p             *ir.Program
+	machine       cost.Machine
+	at            map[*ir.Op]int // the positions of all ops but parameters, constants and apply
+	live          map[*ir.Op]bool
+	// stead maps what does not run to what runs in its stead: a fused op to its twin, or the ops of a twin to the fused
+	// op.
+	stead map[*ir.Op]*ir.Op
 
-	time    []time.Duration // sums up to a position, of all phases but apply
-	costly  []int           // how many ops up to a position compute something
-	sends   []*sending      // what may cross
-	fetches [][]*sending    // by position: those read there that come from lower positions
-	returns [][]*sending    // by position: those read there that come from higher positions
-	sources [][]*sending    // by position: those made there that lower positions read
+	costly  []int        // how many ops up to a position compute something
+	sends   []*sending   // what may cross
+	reads   [][]*sending // by position: those read there that come from others
+	sources [][]*sending // by position: those made there that lower positions read
 }
 
 func chainOf(p *ir.Program, m cost.Machine) *chain {
-	c := &chain{view: viewOf(p), machine: m, at: map[*ir.Op]int{}}
+	c := &chain{p: p.Clone(), machine: m, at: map[*ir.Op]int{}, stead: map[*ir.Op]*ir.Op{}}
+	c.writeOut()
 	var model, later, backward []*ir.Op
 	optimized := false
-	for _, op := range p.Main.Ops {
+	for _, op := range c.p.Main.Ops {
 		optimized = optimized || op.Phase != ir.Forward
 		switch {
 		case op.IsLeaf() || op.Phase == ir.Apply:
@@ -42,14 +46,44 @@ func chainOf(p *ir.Program, m cost.Machine) *chain {
 			later = append(later, op)
 		}
 	}
-	c.ops = c.sink(model, backward)
-	for i, op := range c.ops {
+	c.Ops = c.sink(model, backward)
+	for i, op := range c.Ops {
 		c.at[op] = i
 	}
 	c.follow(later)
 	c.goBack(backward)
 	c.measure()
 	return c
+}
+
+// writeOut leaves of fused ops and the written-out twins that GoMLX recorded for gradients what passes will leave of them.
+func (c *chain) writeOut() {
+	live, by := analysis.Live(c.p), map[*ir.Value]*ir.Value{}
+	for _, op := range c.p.Main.Ops {
+		switch {
+		case op.Twin == nil:
+		case passes.WritesOut(op, live):
+			c.stead[op] = op.Twin[0].Op
+			for i, v := range op.Outputs {
+				by[v] = op.Twin[i]
+			}
+		default:
+			parts, _ := ir.Between(op.Twin, op.Inputs)
+			for o := range parts {
+				c.stead[o] = op
+			}
+		}
+	}
+	c.p.ReplaceUses(by)
+	c.live = analysis.Live(c.p)
+}
+
+// runs is the op that runs in the place of op; nil if none does.
+func (c *chain) runs(op *ir.Op) *ir.Op {
+	for op != nil && !c.live[op] {
+		op = c.stead[op]
+	}
+	return op
 }
 
 // sink moves light ops that depend on parameters and constants only (masks, one-hot labels, position ids) in front of
@@ -65,13 +99,12 @@ func (c *chain) sink(model, backward []*ir.Op) []*ir.Op {
 		if !c.live[b] || b.Of == nil {
 			continue
 		}
-		if f := c.runs(b.Of.Op); f != nil {
-			c.uses(b, func(v *ir.Value) {
-				if v.Op != f && sinks[v.Op] {
-					needs[f] = append(needs[f], v.Op)
-				}
-			})
-		}
+		f := c.runs(b.Of.Op)
+		b.Uses(func(v *ir.Value) {
+			if v.Op != f && sinks[v.Op] {
+				needs[f] = append(needs[f], v.Op)
+			}
+		})
 	}
 	var order []*ir.Op
 	done := map[*ir.Op]bool{}
@@ -81,14 +114,13 @@ func (c *chain) sink(model, backward []*ir.Op) []*ir.Op {
 			return
 		}
 		done[op] = true
-		pull := func(x *ir.Op) {
-			if sinks[x] {
-				put(x)
+		op.Uses(func(v *ir.Value) {
+			if sinks[v.Op] {
+				put(v.Op)
 			}
-		}
-		c.uses(op, func(v *ir.Value) { pull(v.Op) })
+		})
 		for _, x := range needs[op] {
-			pull(x)
+			put(x)
 		}
 		order = append(order, op)
 	}
@@ -107,37 +139,41 @@ func (c *chain) sinks(op *ir.Op, sinks map[*ir.Op]bool) bool {
 	if !cost.Light(op) || len(op.Outputs) != 1 {
 		return false
 	}
-	ok, read := true, int64(0)
-	seen := map[*ir.Value]bool{}
-	c.uses(op, func(v *ir.Value) {
-		_, isConst := v.Op.Attrs.(*ir.Constant)
+	ok, read := true, map[*ir.Value]int64{}
+	op.Uses(func(v *ir.Value) {
 		ok = ok && (v.Op.IsLeaf() || sinks[v.Op])
-		if !isConst && !seen[v] {
-			seen[v] = true
-			read += v.Bytes()
+		if _, isConst := v.Op.Attrs.(*ir.Constant); !isConst {
+			read[v] = v.Bytes()
 		}
 	})
-	return ok && op.Outputs[0].Bytes() >= read
+	return ok && op.Outputs[0].Bytes() >= sum(read)
+}
+
+// sum adds up what values have.
+func sum(bytes map[*ir.Value]int64) (n int64) {
+	for _, b := range bytes {
+		n += b
+	}
+	return n
 }
 
 // follow places forward ops that are not of the model: what is dead where it can be computed first, and metrics, which
 // are recorded after the optimizer, with the last of what they read, or at the end if that is nothing.
 func (c *chain) follow(later []*ir.Op) {
 	for _, op := range later {
-		if r := c.runs(op); r != nil && r != op {
-			if at, ok := c.at[r]; ok {
-				c.at[op] = at
-				continue
-			}
+		at, ok := c.at[c.runs(op)]
+		if ok {
+			c.at[op] = at
+			continue
 		}
-		at := -1
-		c.uses(op, func(v *ir.Value) {
+		at = -1
+		op.Uses(func(v *ir.Value) {
 			if x, ok := c.at[v.Op]; ok {
 				at = max(at, x)
 			}
 		})
 		if at < 0 && c.live[op] {
-			at = len(c.ops) - 1
+			at = len(c.Ops) - 1
 		}
 		c.at[op] = max(at, 0)
 	}
@@ -150,7 +186,7 @@ func (c *chain) goBack(backward []*ir.Op) {
 	gradient := map[*ir.Op]bool{}
 	for _, op := range backward {
 		lowest := -1
-		c.uses(op, func(v *ir.Value) {
+		op.Uses(func(v *ir.Value) {
 			if gradient[v.Op] && (lowest < 0 || c.at[v.Op] < lowest) {
 				lowest = c.at[v.Op]
 			}
@@ -173,48 +209,29 @@ func (c *chain) goBack(backward []*ir.Op) {
 		if _, ok := c.at[op]; !ok {
 			c.at[op] = highest[op]
 		}
-		c.uses(op, func(v *ir.Value) { highest[v.Op] = max(highest[v.Op], c.at[op]) })
+		op.Uses(func(v *ir.Value) { highest[v.Op] = max(highest[v.Op], c.at[op]) })
 	}
 }
 
-// measure sums up what the ops at each position cost.
+// measure sums up what the ops at each position cost, and finds what crosses it, both ways.
 func (c *chain) measure() {
-	c.time = make([]time.Duration, len(c.ops)+1)
-	c.costly = make([]int, len(c.ops)+1)
+	takes := make([]time.Duration, len(c.Ops))
 	for op, at := range c.at {
 		if c.live[op] {
-			c.time[at+1] += c.machine.Time(op)
+			takes[at] += c.machine.Time(op)
 		}
 	}
-	for i, op := range c.ops {
-		c.time[i+1] += c.time[i]
+	c.costly = make([]int, len(c.Ops)+1)
+	for i, op := range c.Ops {
 		c.costly[i+1] = c.costly[i]
 		if cost.Of(op).Flops > 0 {
 			c.costly[i+1]++
 		}
 	}
 	c.findSends()
-}
-
-// repeats finds the blocks that the chain repeats.
-func (c *chain) repeats() []analysis.Run {
-	return analysis.Line{Ops: c.ops, Time: c.time, Crossing: c.crossing()}.Blocks()
-}
-
-// crossing is how many bytes go from one side of each position to the other, both ways.
-func (c *chain) crossing() []int64 {
-	bytes := make([]int64, len(c.ops)+1)
-	for _, s := range c.sends {
-		lo, hi := min(s.from, s.to[0]), max(s.from, slices.Max(s.to))
-		bytes[lo+1] += s.bytes
-		if hi+1 < len(bytes) {
-			bytes[hi+1] -= s.bytes
-		}
-	}
-	for i := range bytes[1:] {
-		bytes[i+1] += bytes[i]
-	}
-	return bytes
+	c.Line = analysis.NewLine(c.Ops, takes, each(c.sends, func(s *sending) analysis.Span {
+		return analysis.Span{First: min(s.from, s.to[0]), Last: max(s.from, slices.Max(s.to)), Bytes: s.bytes}
+	}))
 }
 
 // betweenBlocks are the positions at which the chain may be cut without cutting a block.
@@ -228,4 +245,4 @@ func (c *chain) betweenBlocks(runs []analysis.Run) []bool {
 	return may
 }
 
-func (c *chain) anywhere() []bool { return slices.Repeat([]bool{true}, len(c.ops)+1) }
+func (c *chain) anywhere() []bool { return slices.Repeat([]bool{true}, len(c.Ops)+1) }

@@ -49,11 +49,11 @@ func (c *chain) explain(d division, runs []analysis.Run) *Cut {
 		}
 		i := d.stage(at)
 		ops[i] = append(ops[i], op)
+		flops := &cut.Stages[i].BackwardFlops
 		if op.Phase == ir.Forward {
-			cut.Stages[i].ForwardFlops += cost.Of(op).Flops
-		} else {
-			cut.Stages[i].BackwardFlops += cost.Of(op).Flops
+			flops = &cut.Stages[i].ForwardFlops
 		}
+		*flops += cost.Of(op).Flops
 	}
 	for v, at := range c.homes() {
 		if v.Trainable {
@@ -72,14 +72,14 @@ func (c *chain) explain(d division, runs []analysis.Run) *Cut {
 	start := 0
 	for i, end := range d.ends {
 		s := &cut.Stages[i]
-		s.First, s.Last = c.ops[start].String(), c.ops[end-1].String()
+		s.First, s.Last = c.Ops[start].String(), c.Ops[end-1].String()
 		s.Ops, s.Activations = len(ops[i]), cost.Activations(ops[i])
-		s.Time = c.time[end] - c.time[start] + c.machine.Transfer(received[i].down) + c.machine.Transfer(received[i].up)
+		s.Time = c.Time[end] - c.Time[start] + c.machine.Transfer(received[i].down) + c.machine.Transfer(received[i].up)
 		start = end
 	}
 	cut.Slowest = slices.IndexFunc(cut.Stages, func(s StageCost) bool { return s.Time == d.slowest })
 	for _, r := range runs {
-		cut.Notes = append(cut.Notes, fmt.Sprintf("The model repeats a block of %d ops %d times, the first from %s.", r.Size, r.Count, c.ops[r.Start]))
+		cut.Notes = append(cut.Notes, fmt.Sprintf("The model repeats a block of %d ops %d times, the first from %s.", r.Size, r.Count, c.Ops[r.Start]))
 	}
 	return cut
 }
@@ -106,16 +106,6 @@ func (c *chain) send(d division, cut *Cut) []traffic {
 		}
 	}
 	return received
-}
-
-// noteBlocksCut says why stages do not consist of whole blocks.
-func (c *Cut) noteBlocksCut(blocks, best division, possible bool) {
-	if !possible {
-		c.Notes = append(c.Notes, "There are fewer places between blocks than stages, so that blocks are cut.")
-		return
-	}
-	c.Notes = append(c.Notes, fmt.Sprintf("Blocks are cut: whole ones would make the slowest stage take %s instead of %s per micro-batch.",
-		humanize.Duration(blocks.slowest), humanize.Duration(best.slowest)))
 }
 
 // Table is the cut as cells of text, a row per stage. A heading that starts with ">" is that of numbers.

@@ -94,67 +94,72 @@ func (pl *Plan) Apply(p *ir.Program, t Target) (*Result, error) {
 }
 
 // run does to a program what the plan says, and decides on the way what it does not say yet.
-func (pl *Plan) run(p *ir.Program, t Target, decide bool) (r *Result, err error) {
-	r = &Result{Recorded: p}
+func (pl *Plan) run(p *ir.Program, t Target, decide bool) (*Result, error) {
+	r := &Result{Recorded: p}
 	cfg, err := config.Of(pl.settings())
 	if err != nil {
 		return r, errors.WithMessage(err, "epl: settings of the plan")
 	}
-	named := func(err error) error { return errors.WithMessagef(err, "program %q", p.Name) }
-	var seats seats
-	var local *ir.Local
-	if !p.IsTraining() {
-		q, err := pl.forward(p, func(p *ir.Program) error { return pl.place(p, cfg, t.Cluster) }, t)
-		if err != nil {
-			return r, named(err)
-		}
-		placement := pl.placement(t.Cluster)
-		if len(placement.Virtual) > 0 {
-			all := seatsOf(placement)
-			r.Replicas, r.Together = all.ranks, q != nil && all.spans(t.Cluster)
-		}
-		for _, ranks := range r.Replicas {
-			for i := range ranks {
-				if !r.Together {
-					ranks[i] -= t.Cluster.LocalDevices()[0].Rank
-				}
-			}
-		}
-		if q != nil {
-			r.Recorded, r.Placement = q, placement
-			seats = seatsOf(placement)
-			local = &ir.Local{Replicas: 1, MicroBatches: 1}
-		}
+	if p.IsTraining() {
+		err = pl.placeTraining(r, cfg, t, decide)
 	} else {
-		if decide {
-			if err := pl.cut(p, cfg, t.Cut); err != nil {
-				return r, named(err)
-			}
-		}
-		if pl.Cut != nil {
-			r.Cut, r.Recorded = pl.Cut, p.Clone()
-			if err := pl.Cut.Apply(r.Recorded); err != nil {
-				return r, named(err)
-			}
-			t.look("stages", "EPL cut the program into stages (auto.auto_parallel, pipeline.num_stages)", r.Recorded)
-		}
-		if decide {
-			if err := pl.place(r.Recorded, cfg, t.Cluster); err != nil {
-				return r, named(err)
-			}
-		}
-		r.Placement = pl.placement(t.Cluster)
-		seats = seatsOf(r.Placement)
-		local = &ir.Local{Replicas: pl.Replicas, MicroBatches: pl.MicroBatches}
-		if t.Slicing {
-			if err := seats.checkSlicing(t.Cluster); err != nil {
-				return r, named(err)
+		err = pl.placeForward(r, cfg, t)
+	}
+	var assigned assignment
+	if err == nil {
+		assigned = assignmentOf(r.Placement)
+		r.Steps, err = pl.pass(r, cfg, t, assigned, decide)
+	}
+	if err != nil {
+		return r, errors.WithMessagef(err, "program %q", p.Name)
+	}
+	if err := r.schedule(cfg, t, assigned); err != nil {
+		return r, err
+	}
+	if decide && p.IsTraining() {
+		pl.look(r)
+	}
+	return r, nil
+}
+
+// placeTraining cuts a training program into stages, if that is left to EPL, and places it.
+func (pl *Plan) placeTraining(r *Result, cfg *config.Config, t Target, decide bool) (err error) {
+	if n := cfg.Pipeline.NumStages; decide && cfg.Auto.AutoParallel && n > 0 {
+		if pl.Cut = t.Cut; pl.Cut == nil {
+			if pl.Cut, err = Stages(r.Recorded, n, cost.Default); err != nil {
+				return err
 			}
 		}
 	}
+	if pl.Cut != nil {
+		r.Cut, r.Recorded = pl.Cut, r.Recorded.Clone()
+		if err := pl.Cut.Apply(r.Recorded); err != nil {
+			return err
+		}
+		t.look("stages", "EPL cut the program into stages (auto.auto_parallel, pipeline.num_stages)", r.Recorded)
+	}
+	if decide {
+		if err := pl.place(r.Recorded, cfg, t.Cluster); err != nil {
+			return err
+		}
+	}
+	r.Placement = pl.placement(t.Cluster)
+	if t.Slicing {
+		return assignmentOf(r.Placement).checkSlicing(t.Cluster)
+	}
+	return nil
+}
+
+// pass lets the passes do what the plan says.
+func (pl *Plan) pass(r *Result, cfg *config.Config, t Target, assigned assignment, decide bool) ([]passes.Step, error) {
 	final := r.Recorded.Clone()
-	o := pl.passOptions(cfg, t, seats)
-	o.Local = local
+	o := pl.passOptions(cfg, t, assigned)
+	switch {
+	case r.Recorded.IsTraining():
+		o.Local = &ir.Local{Replicas: pl.Replicas, MicroBatches: pl.MicroBatches}
+	case r.Placement != nil:
+		o.Local = &ir.Local{Replicas: 1, MicroBatches: 1}
+	}
 	if decide {
 		o.Before = func(pass string, p *ir.Program, o *passes.Options) error {
 			if pass == "shard" && o.Choices.Shards != nil {
@@ -174,23 +179,16 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (r *Result, err error)
 	o.Table = func(head []string, rows [][]string) { r.Notes = append(r.Notes, Note{Head: head, Rows: rows}) }
 	o.Warn = func(kind, line string) { r.Warnings = append(r.Warnings, [2]string{kind, line}) }
 	o.AMPLog = func(line string) { r.AMP = append(r.AMP, line) }
-	r.Steps, err = passes.Run(final, t.Passes, o, func(pass passes.Pass, p *ir.Program) {
+	steps, err := passes.Run(final, t.Passes, o, func(pass passes.Pass, p *ir.Program) {
 		t.look(pass.Name, pass.Why, p)
 		if decide && pass.Name == "taskgraphs" {
 			pl.stages(p)
 		}
 	})
-	if err != nil {
-		return r, named(err)
+	if err == nil {
+		r.Final = final
 	}
-	r.Final = final
-	if err := r.schedule(cfg, t, seats); err != nil {
-		return r, err
-	}
-	if decide && p.IsTraining() {
-		pl.look(r)
-	}
-	return r, nil
+	return steps, err
 }
 
 func (t Target) look(name, why string, p *ir.Program) {
@@ -199,22 +197,9 @@ func (t Target) look(name, why string, p *ir.Program) {
 	}
 }
 
-// cut decides where the program is cut into stages, if that is left to EPL.
-func (pl *Plan) cut(p *ir.Program, cfg *config.Config, before *Cut) (err error) {
-	if n := cfg.Pipeline.NumStages; cfg.Auto.AutoParallel && n > 0 {
-		if pl.Cut = before; before == nil {
-			pl.Cut, err = Stages(p, n, cost.Default)
-		}
-	}
-	return err
-}
-
 // place decides which devices run what.
 func (pl *Plan) place(p *ir.Program, cfg *config.Config, c *cluster.Cluster) error {
-	var requests []cluster.TaskGraph
-	for _, t := range p.TaskGraphs {
-		requests = append(requests, cluster.TaskGraph{Name: t.Name, Devices: t.Devices})
-	}
+	requests := each(p.TaskGraphs, func(t *ir.TaskGraph) cluster.TaskGraph { return cluster.TaskGraph{Name: t.Name, Devices: t.Devices} })
 	placed, err := cluster.Place(c, requests, cluster.Options{
 		PreferIntraNode: cfg.Cluster.DevicePlacePreferIntraNode,
 		Colocate:        cfg.Cluster.ColocateSplitAndReplicate,
@@ -234,11 +219,7 @@ func (pl *Plan) stages(p *ir.Program) {
 	}
 	index := analysis.Of(p)
 	for _, s := range p.Stages {
-		stage := Stage{Strategy: s.TaskGraphs[0].Strategy(), Places: s.Places}
-		for _, t := range s.TaskGraphs {
-			stage.TaskGraphs = append(stage.TaskGraphs, t.Title())
-		}
-		pl.Stages = append(pl.Stages, stage)
+		pl.Stages = append(pl.Stages, Stage{TaskGraphs: each(s.TaskGraphs, (*ir.TaskGraph).Title), Strategy: s.TaskGraphs[0].Strategy(), Places: s.Places})
 	}
 	for _, op := range p.Main.Ops {
 		if op.TaskGraph != nil && !op.IsLeaf() && op.Phase != ir.Apply {
@@ -256,7 +237,7 @@ func (pl *Plan) stages(p *ir.Program) {
 var zeroLevels = map[string]passes.Sharing{config.ZeroV0: passes.ShareState, config.ZeroV1: passes.ShareGradients, config.ZeroV2: passes.ShareWeights}
 
 // passOptions are what passes need to know of the plan. cfg has its settings.
-func (pl *Plan) passOptions(cfg *config.Config, t Target, s seats) passes.Options {
+func (pl *Plan) passOptions(cfg *config.Config, t Target, s assignment) passes.Options {
 	comm, checkpoint, offload := cfg.Communication, cfg.GradientCheckpoint, cfg.Offload.Level != ""
 	return passes.Options{
 		PerWorker: s.perWorker(t.Cluster), Spanning: s.spans(t.Cluster),
@@ -282,7 +263,7 @@ func HalfType(c config.AMP) dtypes.DType {
 }
 
 // schedule finds what each device does, and what it needs for that. cfg has the settings of the plan.
-func (r *Result) schedule(cfg *config.Config, t Target, s seats) (err error) {
+func (r *Result) schedule(cfg *config.Config, t Target, s assignment) (err error) {
 	if r.Final.Local == nil {
 		if err := r.list(t.Planner, emit.Whole(r.Final)); err != nil {
 			return err
@@ -302,10 +283,7 @@ func (r *Result) schedule(cfg *config.Config, t Target, s seats) (err error) {
 	if r.Schedule, err = schedule.Build(r.Final, o); err != nil {
 		return err
 	}
-	var segments []*ir.Segment
-	for _, s := range r.Schedule.Segments {
-		segments = append(segments, s.First)
-	}
+	segments := each(r.Schedule.Segments, func(s *schedule.Segment) *ir.Segment { return s.First })
 	if err := r.list(t.Planner, segments...); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ type division struct {
 // which that is the same it takes the one with the smallest sum of squares, which is the most even one, and among those
 // the one with the fewest bytes received. ok is false if there are not enough places to cut at.
 func (c *chain) divide(n int, mayCut []bool) (d division, ok bool) {
-	total := c.time[len(c.ops)]
+	total := c.Time[len(c.Ops)]
 	// No solution has a stage slower than its slowest, so that stages over a limit need not be looked at if a solution
 	// is found below it.
 	for limit := total/time.Duration(n) + total/time.Duration(8*n); ; limit *= 2 {
@@ -32,7 +32,7 @@ func (c *chain) divide(n int, mayCut []bool) (d division, ok bool) {
 // fastest is the time of the slowest stage in the best cut into n stages, math.MaxInt64 if there is none.
 func (c *chain) fastest(n int, mayCut []bool, limit time.Duration) time.Duration {
 	const never = time.Duration(math.MaxInt64)
-	size := len(c.ops) + 1
+	size := len(c.Ops) + 1
 	best := make([]time.Duration, (n+1)*size) // by position and number of stages up to it
 	for i := range best {
 		best[i] = never
@@ -62,7 +62,7 @@ func (c *chain) evenest(n int, mayCut []bool, slowest time.Duration) division {
 		}
 		return a.bytes < b.bytes
 	}
-	best := make([]state, (n+1)*(len(c.ops)+1))
+	best := make([]state, (n+1)*(len(c.Ops)+1))
 	for i := range best {
 		best[i].squares = math.Inf(1)
 	}
@@ -81,7 +81,7 @@ func (c *chain) evenest(n int, mayCut []bool, slowest time.Duration) division {
 		}
 	})
 	d := division{ends: make([]int, n), slowest: slowest}
-	at := len(c.ops)
+	at := len(c.Ops)
 	for k := n; k > 0; k-- {
 		d.ends[k-1] = at
 		at = best[at*(n+1)+k].from

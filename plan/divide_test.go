@@ -278,7 +278,7 @@ func times(c *chain, ends []int) []time.Duration {
 		}
 		to := d.stage(at)
 		t[to] += c.machine.Time(op)
-		c.uses(op, func(v *ir.Value) {
+		op.Uses(func(v *ir.Value) {
 			from := d.stage(c.at[v.Op])
 			if v.Op.IsLeaf() {
 				if c.p.Variable(v) != nil {
@@ -313,7 +313,7 @@ func TestNoCutIsBetterThanTheOneFound(t *testing.T) {
 		n := 1 + r.Intn(5)
 		c := chainOf(p, m)
 		mayCut := c.anywhere()
-		for i := 1; i < len(c.ops); i++ {
+		for i := 1; i < len(c.Ops); i++ {
 			mayCut[i] = r.Intn(10) > 0
 		}
 		found, ok := c.divide(n, mayCut)
@@ -321,7 +321,7 @@ func TestNoCutIsBetterThanTheOneFound(t *testing.T) {
 		best, squares := time.Duration(math.MaxInt64), 0.0
 		try = func(ends []int, start int) {
 			if len(ends) == n {
-				if start < len(c.ops) {
+				if start < len(c.Ops) {
 					return
 				}
 				tried++
@@ -335,7 +335,7 @@ func TestNoCutIsBetterThanTheOneFound(t *testing.T) {
 				}
 				return
 			}
-			for end := start + 1; end <= len(c.ops); end++ {
+			for end := start + 1; end <= len(c.Ops); end++ {
 				if mayCut[end] && c.costly[end] > c.costly[start] {
 					try(append(ends[:len(ends):len(ends)], end), end)
 				}

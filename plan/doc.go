@@ -15,7 +15,7 @@
 // [Stages] cuts a program without annotations into stages, if the configuration asks for it: every op gets a TaskGraph, on one
 // device. It assumes that every backward op was recorded with its forward op (ir.Op.Of). [Cut.Apply] annotates the
 // program as a user would have done; nothing else in EPL knows the difference. The work is
-// done in this order, a file each: which ops are live (live.go); one order of them, in which every op has a
+// done in this order, a file each: one order of the live ops, in which every op has a
 // position, and where it repeats (chain.go); what crosses when that order is cut (traffic.go); the best cuts (divide.go);
 // and what follows for every op and variable (stages.go).
 package plan

@@ -40,10 +40,7 @@ func (c Cluster) String() string {
 	if len(c.Workers) == 0 || len(c.Workers[0]) == 0 {
 		return "no devices"
 	}
-	var counts []string
-	for _, devices := range c.Workers {
-		counts = append(counts, fmt.Sprint(len(devices)))
-	}
+	counts := each(c.Workers, func(devices []int) string { return fmt.Sprint(len(devices)) })
 	text, first := words.Count(len(counts), "worker")+" with ", c.Workers[0]
 	if len(slices.Compact(slices.Clone(counts))) > 1 {
 		return text + strings.Join(counts, ", ") + " devices"
@@ -67,22 +64,19 @@ func (pl *Plan) fitsProgram(p *ir.Program) error {
 	refuse := func(format string, args ...any) error {
 		return errors.Errorf("epl: the plan of program %q does not fit program %q: %s; make the plan again", pl.Program.Name, p.Name, fmt.Sprintf(format, args...))
 	}
-	variables := map[string]Variable{}
-	for _, v := range now.Variables {
-		variables[v.Name] = v
+	in := func(list []Variable, name string) int {
+		return slices.IndexFunc(list, func(v Variable) bool { return v.Name == name })
 	}
-	planned := map[string]bool{}
 	for _, v := range pl.Program.Variables {
-		planned[v.Name] = true
-		switch x, ok := variables[v.Name]; {
-		case !ok:
+		switch i := in(now.Variables, v.Name); {
+		case i < 0:
 			return refuse("variable %q, %s, is missing", v.Name, v.Shape)
-		case x != v:
-			return refuse("variable %q is %s, and was %s", v.Name, x.text(), v.text())
+		case now.Variables[i] != v:
+			return refuse("variable %q is %s, and was %s", v.Name, now.Variables[i].text(), v.text())
 		}
 	}
 	for _, v := range now.Variables {
-		if !planned[v.Name] {
+		if in(pl.Program.Variables, v.Name) < 0 {
 			return refuse("variable %q, %s, is new", v.Name, v.Shape)
 		}
 	}

@@ -1,12 +1,14 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/ir/analysis"
 	"github.com/easyparallel/epl/shard"
@@ -49,17 +51,41 @@ func (x *Trained) Layout() string {
 	return w.String()
 }
 
+// placeForward places a program without gradients on a model replica.
+func (pl *Plan) placeForward(r *Result, cfg *config.Config, t Target) error {
+	q, err := pl.forward(r.Recorded, cfg, t)
+	if err != nil {
+		return err
+	}
+	placement := pl.placement(t.Cluster)
+	if len(placement.Virtual) > 0 {
+		all := assignmentOf(placement)
+		r.Replicas, r.Together = all.ranks, q != nil && all.spans(t.Cluster)
+	}
+	for _, ranks := range r.Replicas {
+		for i := range ranks {
+			if !r.Together {
+				ranks[i] -= t.Cluster.LocalDevices()[0].Rank
+			}
+		}
+	}
+	if q != nil {
+		r.Recorded, r.Placement = q, placement
+	}
+	return nil
+}
+
 // forward decides where a program without gradients runs: on model replicas that lie on this worker, or on all of them, if some have
 // devices of several workers, which then call it together. It makes of the program what runs on one of them; nil if that is the program
 // as a whole, on one device. It follows the training program that has its variables; before there is one, its own annotations.
-func (pl *Plan) forward(p *ir.Program, place func(*ir.Program) error, t Target) (*ir.Program, error) {
+func (pl *Plan) forward(p *ir.Program, cfg *config.Config, t Target) (*ir.Program, error) {
 	updates := func(v *ir.Variable) bool { return v.Trainable && v.Update != nil }
 	if len(p.Variables) == 0 || slices.ContainsFunc(p.Variables, updates) {
 		return nil, nil // it initializes, or trains without epl.Optimizer
 	}
 	x := Follows(p, t.Trained)
 	if x == nil {
-		if place(p) != nil || pl.within(pl.Placement, pl.Replicas, t) < 2 {
+		if pl.place(p, cfg, t.Cluster) != nil || pl.within(pl.Placement, pl.Replicas, t) < 2 {
 			return nil, nil
 		}
 		pl.Why = "it runs forward by its annotations, as no training program has its variables yet: it is planned again when one has"
@@ -73,7 +99,7 @@ func (pl *Plan) forward(p *ir.Program, place func(*ir.Program) error, t Target) 
 		gathered = "of which each gathers what model replicas share, once after every step"
 	}
 	pl.Why = fmt.Sprintf("it runs forward under the plan of training program %q: on the devices that have its variables, %s", x.Plan.Program.Name, gathered)
-	if seatsOf(pl.placement(t.Cluster)).spans(t.Cluster) {
+	if assignmentOf(pl.placement(t.Cluster)).spans(t.Cluster) {
 		pl.Why += "; model replicas have devices of several workers, which run it together; a worker that calls it alone reads the variables of the others"
 	}
 	q := p.Clone()
@@ -86,7 +112,7 @@ func (pl *Plan) forward(p *ir.Program, place func(*ir.Program) error, t Target) 
 // devices each has; 0: there is none.
 func (pl *Plan) within(placement [][][]int, replicas int, t Target) int {
 	pl.Replicas, pl.MicroBatches, pl.Placement = replicas, 1, placement
-	if ranks := seatsOf(pl.placement(t.Cluster)); !t.Apart && ranks.spans(t.Cluster) {
+	if ranks := assignmentOf(pl.placement(t.Cluster)); !t.Apart && ranks.spans(t.Cluster) {
 		return len(ranks.ranks[0])
 	}
 	pl.Replicas, pl.Placement = 0, make([][][]int, len(placement))
@@ -143,11 +169,14 @@ func (x *Trained) stages(q *ir.Program) {
 	q.TaskGraphs = graphs
 	home := map[*ir.Op]*ir.TaskGraph{}
 	for _, v := range q.Variables {
-		v.TaskGraph = same[v.TaskGraph]
-		if t := homes[v.Path]; t != nil {
-			v.TaskGraph = t
-		}
+		v.TaskGraph = cmp.Or(homes[v.Path], same[v.TaskGraph])
 		home[v.Param.Op] = v.TaskGraph
+	}
+	later := func(t, u *ir.TaskGraph) *ir.TaskGraph {
+		if t == nil || u != nil && stage[u] > stage[t] {
+			return u
+		}
+		return t
 	}
 	at := map[*ir.Op]*ir.TaskGraph{} // of what an op is computed from, the one of the last stage
 	for _, op := range q.Main.Ops {
@@ -155,22 +184,12 @@ func (x *Trained) stages(q *ir.Program) {
 			op.TaskGraph = home[op]
 			continue
 		}
-		op.TaskGraph = same[op.TaskGraph]
-		later := func(t, u *ir.TaskGraph) *ir.TaskGraph {
-			if t == nil || u != nil && stage[u] > stage[t] {
-				return u
-			}
-			return t
-		}
 		var from, variable *ir.TaskGraph
 		op.Uses(func(v *ir.Value) {
 			from = later(from, at[v.Op])
 			variable = later(variable, home[v.Op])
 		})
-		if op.TaskGraph == nil {
-			op.TaskGraph = variable
-		}
-		if op.TaskGraph != nil {
+		if op.TaskGraph = cmp.Or(same[op.TaskGraph], variable); op.TaskGraph != nil {
 			op.TaskGraph = later(op.TaskGraph, from)
 		}
 		at[op] = later(op.TaskGraph, from)
@@ -180,26 +199,25 @@ func (x *Trained) stages(q *ir.Program) {
 
 // inFuncs gives ops of closures the TaskGraphs of the ops that have them, and those of other functions none.
 func inFuncs(p *ir.Program) {
-	var set func(f *ir.Func, t *ir.TaskGraph)
-	set = func(f *ir.Func, t *ir.TaskGraph) {
-		for _, op := range f.Ops {
-			op.TaskGraph = t
-			for _, g := range op.Funcs {
-				if g.Parent != nil {
-					set(g, t)
+	var follow func(op *ir.Op)
+	follow = func(op *ir.Op) {
+		for _, f := range op.Funcs {
+			if f.Parent != nil {
+				for _, o := range f.Ops {
+					o.TaskGraph = op.TaskGraph
+					follow(o)
 				}
 			}
 		}
 	}
 	for _, f := range p.Funcs {
-		set(f, nil)
+		for _, op := range f.Ops {
+			op.TaskGraph = nil
+			follow(op)
+		}
 	}
 	for _, op := range p.Main.Ops {
-		for _, g := range op.Funcs {
-			if g.Parent != nil {
-				set(g, op.TaskGraph)
-			}
-		}
+		follow(op)
 	}
 }
 

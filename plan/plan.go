@@ -3,6 +3,8 @@ package plan
 import (
 	"slices"
 
+	"github.com/pkg/errors"
+
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/internal/version"
@@ -115,10 +117,8 @@ func newPlan(p *ir.Program, cfg *config.Config, t Target) *Plan {
 }
 
 func programOf(p *ir.Program) Program {
-	x := Program{Name: ir.Stable(p.Name), Fingerprint: p.Fingerprint(), Ops: len(p.Main.Ops)}
-	for _, v := range p.Inputs {
-		x.Inputs = append(x.Inputs, ir.ShapeText(v.Shape))
-	}
+	x := Program{Name: ir.Stable(p.Name), Fingerprint: p.Fingerprint(), Ops: len(p.Main.Ops),
+		Inputs: each(p.Inputs, func(v *ir.Value) string { return ir.ShapeText(v.Shape) })}
 	for i, name := range p.VariableNames() {
 		v := p.Variables[i]
 		x.Variables = append(x.Variables, Variable{name, ir.ShapeText(v.Param.Shape), v.Trainable})
@@ -127,15 +127,9 @@ func programOf(p *ir.Program) Program {
 }
 
 func clusterOf(t Target) Cluster {
-	c := Cluster{AsWritten: t.AsWritten}
-	for _, w := range t.Cluster.Workers() {
-		var devices []int
-		for _, d := range w.Devices {
-			devices = append(devices, d.Index)
-		}
-		c.Workers = append(c.Workers, devices)
-	}
-	return c
+	return Cluster{AsWritten: t.AsWritten, Workers: each(t.Cluster.Workers(), func(w cluster.Worker) []int {
+		return each(w.Devices, func(d cluster.Device) int { return d.Index })
+	})}
 }
 
 // settings are those of the plan by key.
@@ -154,34 +148,83 @@ func (pl *Plan) Configure(cfg *config.Config) (*config.Config, error) {
 
 // ranks are the devices of a placement.
 func ranks(p *cluster.Placement) [][][]int {
-	var all [][][]int
-	for _, v := range p.Virtual {
-		var groups [][]int
-		for _, g := range v.Groups {
-			var devices []int
-			for _, d := range g {
-				devices = append(devices, d.Rank)
-			}
-			groups = append(groups, devices)
-		}
-		all = append(all, groups)
-	}
-	return all
+	return each(p.Virtual, func(v cluster.VirtualDevice) [][]int {
+		return each(v.Groups, func(g []cluster.Device) []int { return each(g, func(d cluster.Device) int { return d.Rank }) })
+	})
 }
 
 // placement is that of the plan on a cluster.
 func (pl *Plan) placement(c *cluster.Cluster) *cluster.Placement {
-	p := &cluster.Placement{Replicas: pl.Replicas}
-	for _, groups := range pl.Placement {
-		var v cluster.VirtualDevice
-		for _, g := range groups {
-			var devices []cluster.Device
-			for _, rank := range g {
-				devices = append(devices, c.Device(rank))
-			}
-			v.Groups = append(v.Groups, devices)
-		}
-		p.Virtual = append(p.Virtual, v)
+	return &cluster.Placement{Replicas: pl.Replicas, Virtual: each(pl.Placement, func(groups [][]int) cluster.VirtualDevice {
+		return cluster.VirtualDevice{Groups: each(groups, func(ranks []int) []cluster.Device { return each(ranks, c.Device) })}
+	})}
+}
+
+// each is what f makes of every element of a list; nil of none.
+func each[T, U any](list []T, f func(T) U) (all []U) {
+	for _, x := range list {
+		all = append(all, f(x))
 	}
-	return p
+	return all
+}
+
+// assignment says where the devices of a placement are: which of a model replica's devices a TaskGraph uses, and which device of
+// the job that is in each model replica.
+type assignment struct {
+	places [][]int // by TaskGraph
+	ranks  [][]int // by model replica and place; the worker of the first device feeds the replica
+}
+
+// assignmentOf is that of a placement; empty if there is none.
+func assignmentOf(p *cluster.Placement) (s assignment) {
+	if p == nil {
+		return s
+	}
+	s = assignment{make([][]int, len(p.Virtual)), make([][]int, p.Replicas)}
+	for r := range p.Replicas {
+		for i, v := range p.Virtual {
+			for _, d := range v.Groups[r] {
+				place := slices.Index(s.ranks[r], d.Rank)
+				if place < 0 {
+					place = len(s.ranks[r])
+					s.ranks[r] = append(s.ranks[r], d.Rank)
+				}
+				if r == 0 {
+					s.places[i] = append(s.places[i], place)
+				}
+			}
+		}
+	}
+	return s
+}
+
+// spans tells whether a model replica has devices of several workers.
+func (s assignment) spans(c *cluster.Cluster) bool {
+	return slices.ContainsFunc(s.ranks, func(ranks []int) bool {
+		return slices.ContainsFunc(ranks, func(rank int) bool { return c.Device(rank).Worker != c.Device(ranks[0]).Worker })
+	})
+}
+
+// checkSlicing refuses io.slicing where files would be dealt to workers that do not feed as many model replicas as their
+// share: nobody would read some of them, or some too soon.
+func (s assignment) checkSlicing(c *cluster.Cluster) error {
+	for w, n := range s.perWorker(c) {
+		if has := len(c.Workers()[w].Devices); n*len(s.ranks[0]) != has {
+			return errors.Errorf("epl: io.slicing deals files to workers by their devices, but worker %d has %d and feeds %d model replicas of %d devices each: "+
+				"set io.slicing to false, so that all workers read all files, or let model replicas fit into workers", w, has, n, len(s.ranks[0]))
+		}
+	}
+	return nil
+}
+
+// perWorker is how many model replicas each worker feeds; nil if there is one worker.
+func (s assignment) perWorker(c *cluster.Cluster) []int {
+	if c.WorkerNum() == 1 {
+		return nil
+	}
+	n := make([]int, c.WorkerNum())
+	for _, ranks := range s.ranks {
+		n[c.Device(ranks[0]).Worker]++
+	}
+	return n
 }

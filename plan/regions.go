@@ -2,8 +2,8 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"time"
 
 	"github.com/pkg/errors"
 
@@ -22,10 +22,8 @@ func chooseRegions(p *ir.Program, o passes.Options) (*passes.RegionChoice, error
 	if !o.Divides() || !p.IsTraining() {
 		return nil, nil
 	}
-	if o.Checkpoint != "" {
-		if err := checkCheckpoints(p, o); err != nil {
-			return nil, err
-		}
+	if err := checkCheckpoints(p, o); err != nil {
+		return nil, err
 	}
 	p = p.Clone()
 	d := newDivider(p, o)
@@ -106,25 +104,20 @@ func newDivider(p *ir.Program, o passes.Options) *divider {
 
 // measure finds what the ops of the line cost, and what crosses its positions.
 func (l *line) measure() {
-	n := len(l.Ops)
-	l.Time, l.Crossing = make([]time.Duration, n+1), make([]int64, n+1)
 	at, last := map[*ir.Op]int{}, map[*ir.Value]int{}
 	for i, op := range l.Ops {
 		at[op] = i
-		l.Time[i+1] = l.Time[i] + cost.Default.Time(op)
 		op.Uses(func(v *ir.Value) {
 			if _, ok := at[v.Op]; ok {
 				last[v] = i
 			}
 		})
 	}
+	var values []analysis.Span
 	for v, i := range last {
-		l.Crossing[at[v.Op]+1] += v.Bytes()
-		l.Crossing[i+1] -= v.Bytes()
+		values = append(values, analysis.Span{First: at[v.Op], Last: i, Bytes: v.Bytes()})
 	}
-	for i := range n {
-		l.Crossing[i+1] += l.Crossing[i]
-	}
+	l.Line = analysis.NewLine(l.Ops, each(l.Ops, cost.Default.Time), values)
 }
 
 // forward gives forward ops their regions. A cheap op is done where it is first read.
@@ -159,20 +152,17 @@ func (d *divider) forward() {
 	d.crossing = analysis.Of(d.p).Crossing() // now that there are regions
 }
 
-// keep marks what recompute starts from: the checkpoints of the user, or what regions of forward hand on.
+// keep marks what recompute starts from: the checkpoints of the user, with the states of random numbers, else all those before would
+// have to be made again; or what regions of forward hand on.
 func (d *divider) keep() {
-	switch d.o.Checkpoint {
-	case config.CheckpointCollection:
+	collection := d.o.Checkpoint == config.CheckpointCollection
+	if collection {
 		for _, v := range d.p.Collection("Checkpoints") {
 			v.Op.Keep = true
 		}
-		for v := range d.crossing { // else all random numbers before it would have to be made again
-			v.Op.Keep = v.Op.Keep || analysis.RandomState(v)
-		}
-	case config.CheckpointAuto:
-		for v := range d.crossing {
-			v.Op.Keep = v.Op.Keep || !d.cheap[v.Op]
-		}
+	}
+	for v := range d.crossing {
+		v.Op.Keep = v.Op.Keep || collection && analysis.RandomState(v) || d.o.Checkpoint == config.CheckpointAuto && !d.cheap[v.Op]
 	}
 }
 
@@ -186,16 +176,7 @@ func (d *divider) backward() {
 		for r := l.first + len(l.ends) - 1; r >= l.first; r-- {
 			end := len(l.backward)
 			if r > l.first {
-				end = l.border(border, func(v *ir.Value) (int64, int64) {
-					at, ok := home[v]
-					switch {
-					case !ok:
-						return 0, 0
-					case at < r:
-						return v.Bytes() + 1, 0
-					}
-					return 0, v.Bytes() + 1
-				})
+				end = border + l.border(border, r, home)
 			}
 			for _, op := range l.backward[border:end] {
 				op.Region = 2*d.regions - 1 - r
@@ -206,20 +187,23 @@ func (d *divider) backward() {
 	passes.Settle(d.p, d.regions)
 }
 
-// border is where, from some op on, backward goes over from one region to the next: with the fewest bytes read on the wrong
-// side. of says whether a value is of the next one, or of the one before.
-func (l *line) border(from int, of func(*ir.Value) (after, before int64)) int {
-	best, at, wrong := int64(0), from, int64(0)
-	for i := from; i < len(l.backward); i++ {
-		l.backward[i].Uses(func(v *ir.Value) {
-			after, before := of(v)
-			wrong += after - before
+// border is how many ops of backward, from one on, are of the mirror of region r: with the fewest bytes read on the wrong side.
+func (l *line) border(from, r int, home map[*ir.Value]int) (n int) {
+	var best, wrong int64
+	for i, op := range l.backward[from:] {
+		op.Uses(func(v *ir.Value) {
+			switch at, ok := home[v]; {
+			case ok && at < r:
+				wrong += v.Bytes() + 1
+			case ok:
+				wrong -= v.Bytes() + 1
+			}
 		})
 		if wrong <= best {
-			best, at = wrong, i+1
+			best, n = wrong, i+1
 		}
 	}
-	return at
+	return n
 }
 
 // homes are the regions of values that only one region has, and of variables that only one reads.
@@ -247,17 +231,13 @@ func (d *divider) homes() map[*ir.Value]int {
 			}
 		})
 	}
-	for v, r := range home {
-		if r == several {
-			delete(home, v)
-		}
-	}
+	maps.DeleteFunc(home, func(_ *ir.Value, r int) bool { return r == several })
 	return home
 }
 
 // checkCheckpoints refuses what cannot be a checkpoint.
 func checkCheckpoints(p *ir.Program, o passes.Options) error {
-	if n := len(p.TaskGraphs); o.CheckpointEnd > n {
+	if n := len(p.TaskGraphs); o.Checkpoint != "" && o.CheckpointEnd > n {
 		return errors.Errorf("epl: gradient_checkpoint.end_taskgraph is %d, but program %q has %s, of which the last has the number %d; "+
 			"set it to at most that, or to -1 for all", o.CheckpointEnd-1, p.Name, words.Count(n, "TaskGraph"), n-1)
 	}

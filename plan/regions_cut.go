@@ -28,11 +28,9 @@ func (l *line) cut(o passes.Options) (ends []int) {
 		repeated += l.Time[r.End()] - l.Time[r.Start]
 	}
 	if repeated < l.Time[n]/2 {
-		ends = l.evenly(0, n, l.root())
-	} else {
-		ends = l.between(runs)
+		return append(l.evenly(0, n, l.root()), n)
 	}
-	return append(ends, n)
+	return append(l.between(runs), n)
 }
 
 // root is how many regions a line is divided into that repeats nothing: keeping what goes in and recomputing one at a
@@ -70,13 +68,10 @@ func (l *line) evenly(from, to, pieces int) (borders []int) {
 	last := from
 	for i := 1; i < pieces; i++ {
 		target := l.Time[from] + total*time.Duration(i)/time.Duration(pieces)
+		off := func(at int) time.Duration { return (l.Time[at] - target).Abs() }
 		best := -1
 		for at := last + 1; at < to; at++ {
-			if (l.Time[at] - target).Abs() > slack {
-				continue
-			}
-			if best < 0 || l.Crossing[at] < l.Crossing[best] ||
-				l.Crossing[at] == l.Crossing[best] && (l.Time[at]-target).Abs() < (l.Time[best]-target).Abs() {
+			if off(at) <= slack && (best < 0 || l.Crossing[at] < l.Crossing[best] || l.Crossing[at] == l.Crossing[best] && off(at) < off(best)) {
 				best = at
 			}
 		}
@@ -113,9 +108,6 @@ func (l *line) between(runs []analysis.Run) (borders []int) {
 
 // pieces is how many pieces a part of the line is worth; 0 if it takes less than half of one.
 func (l *line) pieces(from, to int, unit time.Duration) int {
-	if from == to {
-		return 0
-	}
 	return int((l.Time[to] - l.Time[from] + unit/2) / max(unit, 1))
 }
 
@@ -136,6 +128,5 @@ func (l *line) group(r analysis.Run) int {
 	if inner == 0 {
 		return r.Count
 	}
-	blocks := float64(r.Count)
-	return max(1, min(r.Count, int(math.Round(math.Sqrt(blocks*float64(crosses)/float64(inner))))))
+	return max(1, min(r.Count, int(math.Round(math.Sqrt(float64(r.Count)*float64(crosses)/float64(inner))))))
 }

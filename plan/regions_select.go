@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"time"
 
 	"github.com/easyparallel/epl/cost"
@@ -15,12 +16,12 @@ const saving = 4.6
 // their bytes. They are found by what they cost, so that products of matrices with long sums and masks of random numbers
 // come before what is done at once.
 func (d *divider) choose() {
-	again := make([]*piece, d.regions)
+	again := make([]*recomputed, d.regions)
 	for r := range again {
-		again[r] = &piece{region: r, need: map[*ir.Op]bool{}, wanted: map[*ir.Value]bool{}}
+		again[r] = &recomputed{region: r, need: map[*ir.Op]bool{}, wanted: map[*ir.Value]int64{}}
 	}
-	var all, kept int64 // bytes of forward that backward reads
-	seen := map[*ir.Value]bool{}
+	var kept int64
+	all := map[*ir.Value]int64{} // what backward reads of forward
 	for _, op := range d.p.Main.Ops {
 		for _, v := range op.Outputs {
 			if op.Phase == ir.Forward && d.crossing[v] && !d.cheap[op] {
@@ -34,40 +35,36 @@ func (d *divider) choose() {
 			if v.Op.IsLeaf() || v.Op.Phase != ir.Forward || d.cheap[v.Op] {
 				return
 			}
-			if !seen[v] {
-				seen[v] = true
-				all += v.Bytes()
-			}
-			if p := again[v.Op.Region]; !d.crossing[v] {
-				p.wanted[v] = true
+			if all[v] = v.Bytes(); !d.crossing[v] {
+				again[v.Op.Region].wanted[v] = v.Bytes()
 			}
 		})
 	}
 	var largest int64
 	var total time.Duration
 	for _, p := range again {
-		largest = max(largest, p.bytes())
+		largest = max(largest, sum(p.wanted))
 	}
 	for _, p := range again[:d.regions-1] {
 		p.time = p.cost(d, nil)
 		total += p.time
 	}
-	budget := float64(all)/saving - float64(kept+largest)
+	budget := float64(sum(all))/saving - float64(kept+largest)
 	for _, p := range again[:d.regions-1] {
 		p.choose(d, int64(budget*p.time.Seconds()/total.Seconds()))
 	}
 }
 
-// piece is what a region of backward computes again.
-type piece struct {
+// recomputed is what a region of backward computes again.
+type recomputed struct {
 	region int
-	wanted map[*ir.Value]bool // what it reads
-	need   map[*ir.Op]bool    // what that takes
+	wanted map[*ir.Value]int64 // what it reads, with the bytes that live until then
+	need   map[*ir.Op]bool     // what that takes
 	time   time.Duration
 }
 
 // cost is how long the region takes to compute again what is wanted, if v is kept, too.
-func (p *piece) cost(d *divider, kept *ir.Value) (t time.Duration) {
+func (p *recomputed) cost(d *divider, kept *ir.Value) (t time.Duration) {
 	clear(p.need)
 	var want func(v *ir.Value)
 	want = func(v *ir.Value) {
@@ -100,31 +97,22 @@ func timeOf(op *ir.Op) time.Duration {
 	return cost.Default.Time(op) + each*time.Duration(op.Outputs[len(op.Outputs)-1].Shape.Size())
 }
 
-// bytes is how much of what is computed again lives until backward reads it.
-func (p *piece) bytes() (n int64) {
-	for v := range p.wanted {
-		n += v.Bytes()
-	}
-	return n
-}
-
 // choose keeps values while there are bytes left for them.
-func (p *piece) choose(d *divider, bytes int64) {
+func (p *recomputed) choose(d *divider, bytes int64) {
 	for range 16 {
 		now := p.cost(d, nil)
-		var candidates []*ir.Value
-		for _, l := range d.lines {
-			for _, op := range l.Ops {
-				if p.need[op] && len(op.Outputs) == 1 && op.Outputs[0].Bytes() <= bytes {
-					candidates = append(candidates, op.Outputs[0])
-				}
-			}
-		}
+		need := maps.Clone(p.need)
 		var best *ir.Value
 		var most float64
-		for _, v := range candidates {
-			if gain := (now - p.cost(d, v)).Seconds() / float64(max(v.Bytes(), 1)); gain > most {
-				best, most = v, gain
+		for _, l := range d.lines {
+			for _, op := range l.Ops {
+				if !need[op] || len(op.Outputs) != 1 || op.Outputs[0].Bytes() > bytes {
+					continue
+				}
+				v := op.Outputs[0]
+				if gain := (now - p.cost(d, v)).Seconds() / float64(max(v.Bytes(), 1)); gain > most {
+					best, most = v, gain
+				}
 			}
 		}
 		if best == nil {

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gomlx/compute/support/humanize"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 	"github.com/easyparallel/epl/passes"
 )
 
@@ -33,19 +35,22 @@ func Stages(p *ir.Program, n int, m cost.Machine) (*Cut, error) {
 	whole, ok := c.divide(n, c.anywhere())
 	if !ok {
 		return nil, errors.Errorf("epl: program %q cannot be cut into %d stages: its forward part has %d ops that compute something; "+
-			"set pipeline.num_stages to at most %d", p.Name, n, c.costly[len(c.ops)], c.costly[len(c.ops)])
+			"set pipeline.num_stages to at most %d", p.Name, n, c.costly[len(c.Ops)], c.costly[len(c.Ops)])
 	}
-	runs := c.repeats()
-	best, cutsBlocks := whole, false
-	blocks, ok := c.divide(n, c.betweenBlocks(runs))
-	if ok && blocks.slowest <= whole.slowest+whole.slowest*tolerance/100 {
+	runs := c.Blocks()
+	best, note := whole, ""
+	switch blocks, ok := c.divide(n, c.betweenBlocks(runs)); {
+	case !ok:
+		note = "There are fewer places between blocks than stages, so that blocks are cut."
+	case blocks.slowest > whole.slowest+whole.slowest*tolerance/100:
+		note = fmt.Sprintf("Blocks are cut: whole ones would make the slowest stage take %s instead of %s per micro-batch.",
+			humanize.Duration(blocks.slowest), humanize.Duration(whole.slowest))
+	default:
 		best = blocks
-	} else {
-		cutsBlocks = true
 	}
 	cut := c.explain(best, runs)
-	if cutsBlocks {
-		cut.noteBlocksCut(blocks, whole, ok)
+	if note != "" {
+		cut.Notes = append(cut.Notes, note)
 	}
 	c.assign(best, cut)
 	return cut, nil
@@ -65,15 +70,9 @@ func (c *chain) assign(d division, cut *Cut) {
 		}
 		return d.stage(at)
 	}
-	for _, op := range c.p.Main.Ops {
-		at, ok := c.at[op]
-		cut.Ops = append(cut.Ops, stage(at, ok))
-	}
 	homes := c.homes()
-	for _, v := range c.p.Variables {
-		at, ok := homes[v]
-		cut.Variables = append(cut.Variables, stage(at, ok))
-	}
+	cut.Ops = each(c.p.Main.Ops, func(op *ir.Op) int { at, ok := c.at[op]; return stage(at, ok) })
+	cut.Variables = each(c.p.Variables, func(v *ir.Variable) int { at, ok := homes[v]; return stage(at, ok) })
 }
 
 // Apply cuts a program in place: it gets TaskGraphs instead of its implicit one, named "stage 0" and so on, and every
@@ -92,26 +91,16 @@ func (c *Cut) Apply(p *ir.Program) error {
 // homes are the positions of the variables that forward or backward read: those of their first readers. A variable that
 // is trained but not read lives at the start.
 func (c *chain) homes() map[*ir.Variable]int {
-	first := map[*ir.Value]int{}
-	see := func(runs bool) {
-		for _, op := range c.p.Main.Ops {
-			at, ok := c.at[op]
-			if !ok || c.live[op] != runs {
-				continue
-			}
-			c.uses(op, func(v *ir.Value) {
-				if x, ok := first[v]; v.Op.IsLeaf() && (!ok || runs && at < x) {
-					first[v] = at
-				}
-			})
-		}
-	}
-	see(true)
-	see(false)
-	homes := map[*ir.Variable]int{}
+	homes, index := map[*ir.Variable]int{}, analysis.Of(c.p)
 	for _, v := range c.p.Variables {
-		if at, ok := first[v.Param]; ok || v.Trainable {
-			homes[v] = at
+		home, live, found := 0, false, false
+		for _, op := range index.Users(v.Param) {
+			if at, ok := c.at[op]; ok && (!found || c.live[op] && (!live || at < home)) {
+				home, live, found = at, c.live[op], true
+			}
+		}
+		if found || v.Trainable {
+			homes[v] = home
 		}
 	}
 	return homes

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"math"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -35,32 +36,30 @@ type Suggestion struct {
 // planning panicked, the first such bug is returned beside the others.
 func Suggest(p *ir.Program, cfg *config.Config, t Target, now int64) (all []Suggestion, bug error) {
 	limit := cfg.Cluster.DeviceMemory
-	// with is what settings would save; nothing if they are no plan.
-	with := func(settings []string) (_ Suggestion, ok bool) {
+	// with is what would be needed with settings: too much if they are no plan.
+	with := func(settings []string) (s Suggestion) {
+		s = Suggestion{settings, math.MaxInt64}
 		defer func() {
 			if x := recover(); x != nil && bug == nil {
 				bug = errors.Errorf("planning with %s panicked: %v; this is a bug of EPL\n%s", strings.Join(settings, " "), x, debug.Stack())
 			}
 		}()
-		for _, s := range settings {
-			key, value, _ := strings.Cut(s, "=")
+		for _, setting := range settings {
+			key, value, _ := strings.Cut(setting, "=")
 			e, err := cfg.Entry(key)
 			if more := key == "pipeline.strategy" || key == "zero.level" && value > e.Value; err != nil || e.Changed() && !more {
-				return Suggestion{}, false
+				return s
 			}
 		}
-		other, err := cfg.With(settings)
-		if err != nil {
-			return Suggestion{}, false
+		if other, err := cfg.With(settings); err == nil {
+			if _, r, err := Decide(p, other, t); err == nil {
+				s.Peak = r.Account.Peak()
+			}
 		}
-		_, r, err := Decide(p, other, t)
-		if err != nil {
-			return Suggestion{}, false
-		}
-		return Suggestion{settings, r.Account.Peak()}, true
+		return s
 	}
 	for _, settings := range techniques {
-		if s, ok := with(settings); ok && s.Peak < now-now/100 {
+		if s := with(settings); s.Peak < now-now/100 {
 			all = append(all, s)
 		}
 	}
@@ -76,7 +75,7 @@ func Suggest(p *ir.Program, cfg *config.Config, t Target, now int64) (all []Sugg
 		if slices.ContainsFunc(s.Settings, func(x string) bool { return sets(together.Settings, x) }) {
 			continue
 		}
-		if more, ok := with(slices.Concat(together.Settings, s.Settings)); ok && more.Peak < together.Peak {
+		if more := with(slices.Concat(together.Settings, s.Settings)); more.Peak < together.Peak {
 			together = more
 		}
 	}

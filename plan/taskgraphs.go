@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/pkg/errors"
 
@@ -19,7 +20,7 @@ func chooseTaskGraphs(p *ir.Program, o passes.Options) (*passes.TaskGraphChoice,
 		return nil, nil
 	}
 	p = p.Clone()
-	a := &attacher{p: p, live: analysis.Live(p, nil), reader: map[*ir.Op]*ir.Op{}}
+	a := &attacher{p: p, live: analysis.Live(p), reader: map[*ir.Op]*ir.Op{}}
 	c := &passes.TaskGraphChoice{}
 	var err error
 	if c.Stages, err = a.stages(o); err != nil {
@@ -31,18 +32,14 @@ func chooseTaskGraphs(p *ir.Program, o passes.Options) (*passes.TaskGraphChoice,
 	a.variables()
 	p.ReadOriginals(a.at)
 	a.backward()
-	of := func(t *ir.TaskGraph) int {
-		if t == nil {
+	of := func(op *ir.Op) int {
+		if op.TaskGraph == nil {
 			return -1
 		}
-		return t.ID
+		return op.TaskGraph.ID
 	}
-	for _, op := range p.Main.Ops {
-		c.Ops = append(c.Ops, of(op.TaskGraph))
-	}
-	for _, v := range p.Variables {
-		c.Variables = append(c.Variables, of(v.Param.Op.TaskGraph))
-	}
+	c.Ops = each(p.Main.Ops, of)
+	c.Variables = each(p.Variables, func(v *ir.Variable) int { return of(v.Param.Op) })
 	return c, nil
 }
 
@@ -118,20 +115,15 @@ func (a *attacher) stages(o passes.Options) (order []int, err error) {
 				"leave the annotation out, or put ops into it", titled(s.TaskGraphs[0]))
 		}
 	}
-	for len(order) < len(p.Stages) {
-		next := slices.IndexFunc(p.Stages, func(s ir.Stage) bool {
-			i := a.index.StageOf(s.TaskGraphs[0])
-			for from := range reads[i] {
-				if !slices.Contains(order, from) {
-					return false
-				}
-			}
-			return !slices.Contains(order, i)
+	left := slices.Clone(all[:len(p.Stages)])
+	for len(left) > 0 {
+		next := slices.IndexFunc(left, func(i int) bool {
+			return !slices.ContainsFunc(left, func(from int) bool { return reads[i][from] != nil })
 		})
 		if next < 0 {
-			return nil, a.cycle(order, reads)
+			return nil, a.cycle(left, reads)
 		}
-		order = append(order, next)
+		order, left = append(order, left[next]), slices.Delete(left, next, next+1)
 	}
 	if o.StagesPerDevice > 1 && !slices.IsSorted(order) {
 		return nil, errors.Errorf("epl: with pipeline.stages_per_device = %d TaskGraphs must be annotated in the order in which data flow through them, "+
@@ -178,31 +170,22 @@ func (a *attacher) reads() (ops []int, reads []map[int]*ir.Op) {
 	return ops, reads
 }
 
-// cycle is the error for stages that wait for each other.
-func (a *attacher) cycle(placed []int, reads []map[int]*ir.Op) error {
-	// Every stage that is left reads one that is left, so that following them comes back.
+// cycle is the error for stages that wait for each other: each of those that are left reads one of them.
+func (a *attacher) cycle(left []int, reads []map[int]*ir.Op) error {
 	var path []int
-	at := slices.IndexFunc(a.p.Stages, func(s ir.Stage) bool { return !slices.Contains(placed, a.index.StageOf(s.TaskGraphs[0])) })
-	for !slices.Contains(path, at) {
+	at := left[0]
+	for !slices.Contains(path, at) { // following them comes back
 		path = append(path, at)
-		for from := range len(a.p.Stages) {
-			if reads[at][from] != nil && !slices.Contains(placed, from) {
-				at = from
-				break
-			}
-		}
+		at = left[slices.IndexFunc(left, func(from int) bool { return reads[at][from] != nil })]
 	}
 	path = append(path[slices.Index(path, at):], at)
-	text := ""
-	for i := range path[1:] {
-		x, y := path[i], path[i+1]
-		if text != "" {
-			text += ", and "
-		}
-		text += fmt.Sprintf("%s reads a value of %s in %s", titled(a.p.Stages[x].TaskGraphs[0]), titled(a.p.Stages[y].TaskGraphs[0]), reads[x][y])
+	var waits []string
+	for i, x := range path[:len(path)-1] {
+		y := path[i+1]
+		waits = append(waits, fmt.Sprintf("%s reads a value of %s in %s", titled(a.p.Stages[x].TaskGraphs[0]), titled(a.p.Stages[y].TaskGraphs[0]), reads[x][y]))
 	}
 	return errors.Errorf("epl: %s: stages on different devices cannot wait for each other. Open a new TaskGraph for what comes after, "+
-		"with epl.With or epl.SetDefaultStrategy, or set cluster.colocate_split_and_replicate", text)
+		"with epl.With or epl.SetDefaultStrategy, or set cluster.colocate_split_and_replicate", strings.Join(waits, ", and "))
 }
 
 // titled names a TaskGraph and its line.
@@ -219,20 +202,13 @@ func titled(t *ir.TaskGraph) string {
 func (a *attacher) forward() {
 	last := len(a.p.Stages) - 1
 	until := map[*ir.Op]int{} // first stage that needs a result of the op
-	read := map[*ir.Op]bool{}
-	reader := func(op *ir.Op) *ir.Op { // through ops outside
-		if op.TaskGraph != nil {
-			return op
-		}
-		return a.reader[op]
-	}
 	for _, op := range slices.Backward(a.p.Main.Ops) {
 		if op.IsLeaf() || op.Phase != ir.Forward {
 			continue
 		}
-		at := a.at(op)
-		if at < 0 {
-			at = last
+		at, reader := a.at(op), op
+		if at < 0 { // what reads it counts
+			at, reader = last, a.reader[op]
 			if u, ok := until[op]; ok {
 				at = u
 			}
@@ -241,9 +217,8 @@ func (a *attacher) forward() {
 			if u, ok := until[v.Op]; !ok || at < u {
 				until[v.Op] = at
 			}
-			read[v.Op] = true
-			if r := reader(op); r != nil {
-				a.reader[v.Op] = r
+			if reader != nil {
+				a.reader[v.Op] = reader
 			}
 		})
 	}
@@ -251,28 +226,20 @@ func (a *attacher) forward() {
 		if op.IsLeaf() || op.Phase != ir.Forward || op.TaskGraph != nil {
 			continue
 		}
-		from, to := 0, last
-		if u, ok := until[op]; ok {
-			to = u
-		}
-		var in, out int64
-		fromData := false
-		seen := map[*ir.Value]bool{}
+		from, out := 0, int64(0)
+		in := map[*ir.Value]int64{}
 		op.Uses(func(v *ir.Value) {
-			if v.Op.IsLeaf() || seen[v] {
-				return
+			if !v.Op.IsLeaf() {
+				in[v] = v.Bytes()
+				from = max(from, a.at(v.Op))
 			}
-			seen[v] = true
-			fromData = true
-			in += v.Bytes()
-			from = max(from, a.at(v.Op))
 		})
 		for _, v := range op.Outputs {
 			out += v.Bytes()
 		}
 		// What is computed from inputs and variables alone goes to its reader; what nobody reads stays.
-		if to = max(from, to); read[op] && (!fromData || in < out) {
-			from = to
+		if to, read := until[op]; read && (len(in) == 0 || sum(in) < out) {
+			from = max(from, to)
 		}
 		a.put(op, from)
 	}
@@ -281,22 +248,17 @@ func (a *attacher) forward() {
 // variables lets variables that were read outside every scope live where they are read first now, and what the optimizer
 // does with them.
 func (a *attacher) variables() {
-	readers := map[*ir.Value]*ir.Op{}
-	for _, alive := range []bool{true, false} {
-		for _, op := range a.p.Main.Ops {
-			if op.IsLeaf() || op.Phase == ir.Apply || op.TaskGraph == nil || a.live[op] != alive {
-				continue
-			}
-			op.Uses(func(v *ir.Value) {
-				if readers[v] == nil {
-					readers[v] = op
-				}
-			})
-		}
-	}
 	for _, x := range a.p.Variables {
-		if op := readers[x.Param]; x.Param.Op.TaskGraph == nil && x.Param.Op.Phase != ir.Apply && op != nil {
-			x.Param.Op.TaskGraph = op.TaskGraph
+		param := x.Param.Op
+		if param.TaskGraph != nil || param.Phase == ir.Apply {
+			continue
+		}
+		for _, op := range a.index.Users(x.Param) { // the first that is live, or else the first
+			if op.Phase != ir.Apply && op.TaskGraph != nil && (param.TaskGraph == nil || a.live[op]) {
+				if param.TaskGraph = op.TaskGraph; a.live[op] {
+					break
+				}
+			}
 		}
 	}
 	a.p.PlaceApply(nil)

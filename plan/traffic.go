@@ -19,19 +19,15 @@ type sending struct {
 // the parts of their gradients, which are added up at the end.
 func (c *chain) findSends() {
 	parts := c.gradientParts()
-	isInput := map[*ir.Value]bool{}
-	for _, v := range c.p.Inputs {
-		isInput[v] = true
-	}
 	of := map[*ir.Value]*sending{}
 	for _, op := range c.p.Main.Ops { // in order, so that the result does not depend on that of a map
 		at, ok := c.at[op]
 		if !ok || !c.live[op] {
 			continue
 		}
-		c.uses(op, func(v *ir.Value) {
+		op.Uses(func(v *ir.Value) {
 			from, ok := c.at[v.Op]
-			if !ok && !isInput[v] || from == at || parts[v] {
+			if !ok && !slices.Contains(c.p.Inputs, v) || from == at || parts[v] {
 				return
 			}
 			if of[v] == nil {
@@ -43,15 +39,11 @@ func (c *chain) findSends() {
 			}
 		})
 	}
-	c.fetches, c.returns, c.sources = make([][]*sending, len(c.ops)), make([][]*sending, len(c.ops)), make([][]*sending, len(c.ops))
+	c.reads, c.sources = make([][]*sending, len(c.Ops)), make([][]*sending, len(c.Ops))
 	for _, s := range c.sends {
 		slices.Sort(s.to)
 		for _, at := range s.to {
-			if at > s.from {
-				c.fetches[at] = append(c.fetches[at], s)
-			} else {
-				c.returns[at] = append(c.returns[at], s)
-			}
+			c.reads[at] = append(c.reads[at], s)
 		}
 		if s.to[0] < s.from {
 			c.sources[s.from] = append(c.sources[s.from], s)
@@ -68,12 +60,12 @@ func (c *chain) gradientParts() map[*ir.Value]bool {
 			return
 		}
 		for _, in := range v.Op.Inputs {
-			parts[c.of(in)] = true
-			split(c.of(in))
+			parts[in] = true
+			split(in)
 		}
 	}
 	for _, g := range c.p.Gradients {
-		split(c.of(g.Value))
+		split(g.Value)
 	}
 	return parts
 }
@@ -82,40 +74,36 @@ func (c *chain) gradientParts() map[*ir.Value]bool {
 // long it takes for a micro-batch, and how many bytes it receives. Who receives a value waits for it, and pays. A stage
 // whose ops alone take longer than limit is left out, and so is one that computes nothing.
 func (c *chain) windows(mayCut []bool, limit time.Duration, visit func(a, b int, t time.Duration, bytes int64)) {
-	n := len(c.ops)
+	n := len(c.Ops)
 	// What a stage [a,b) receives is the sum of these from a to b-1. They are kept up to date for a growing b: a value
-	// counts for all a between where it is made and where it is last read before b.
+	// counts for all a between where it is made, or the start if that is behind b, and where it is last read before b.
 	down, up := make([]int64, n), make([]int64, n)
-	lastDown, lastUp := map[*sending]int{}, map[*sending]int{}
+	last := map[*sending]int{} // where it was read, on the same side of where it is made
 	for b := 1; b <= n; b++ {
 		at := b - 1
-		for _, s := range c.fetches[at] {
-			from := s.from
-			if last, ok := lastDown[s]; ok {
-				from = last
+		for _, s := range c.reads[at] {
+			flow := up
+			if s.from < at {
+				flow = down
 			}
-			down[at] += s.bytes
-			down[from] -= s.bytes
-			lastDown[s] = at
-		}
-		for _, s := range c.returns[at] {
-			up[at] += s.bytes
-			if last, ok := lastUp[s]; ok {
-				up[last] -= s.bytes
+			flow[at] += s.bytes
+			if before, ok := last[s]; ok {
+				flow[before] -= s.bytes
+			} else if s.from < at {
+				flow[s.from] -= s.bytes
 			}
-			lastUp[s] = at
+			last[s] = at
 		}
 		for _, s := range c.sources[at] { // it is inside now
-			if last, ok := lastUp[s]; ok {
-				up[last] -= s.bytes
-			}
+			up[last[s]] -= s.bytes
+			delete(last, s)
 		}
 		if !mayCut[b] {
 			continue
 		}
 		var fetched, returned int64
 		for a := b - 1; a >= 0; a-- {
-			busy := c.time[b] - c.time[a]
+			busy := c.Time[b] - c.Time[a]
 			if busy > limit {
 				break
 			}

@@ -65,7 +65,7 @@ func which(p *ir.Program, is func(*ir.Op) bool) string {
 
 func TestAnIndexSaysHowOpsAreRelated(t *testing.T) {
 	p := parse(t, staged)
-	x, live := analysis.Of(p), analysis.Live(p, nil)
+	x, live := analysis.Of(p), analysis.Live(p)
 	for _, c := range []struct{ what, got, want string }{
 		{"the second stage", which(p, func(op *ir.Op) bool { return x.Stage(op) == 1 }), "6 7"},
 		{"live", which(p, func(op *ir.Op) bool { return live[op] }), "0 1 2 3 4 6 7 8 9 10 11"},
@@ -143,7 +143,7 @@ func TestASweepDropsWhatNothingNeeds(t *testing.T) {
 func TestChecksAndTheWeightOfInstancesAreNeeded(t *testing.T) {
 	weighted := strings.NewReplacer("instances 2 3\n", "", " varying", "", `"named" %4 %5`, `"InstanceWeight" %5`, "Merge", "Identity", ` {How: "mean"}`, "")
 	p := parse(t, weighted.Replace(staged))
-	if got := which(p, func(op *ir.Op) bool { return analysis.Live(p, nil)[op] }); !strings.Contains(" "+got+" ", " 5 ") {
+	if got := which(p, func(op *ir.Op) bool { return analysis.Live(p)[op] }); !strings.Contains(" "+got+" ", " 5 ") {
 		t.Errorf("a weight of instances that are not merged yet is dropped: %s", got)
 	}
 	p = parse(t, strings.NewReplacer("  return", "  %12 = Merge(%5) {How: \"check\", Limit: 1, Of: \"x\"} -> float32[8] : forward taskgraph 0\n  return").Replace(staged))

@@ -7,15 +7,10 @@ import (
 )
 
 // Live finds the ops of main that something needs: an output, what is known of a variable, a gradient, the loss, a check, or
-// the weight of instances, until these are merged. as, if not nil, says which value is read in the place of another.
-func Live(p *ir.Program, as func(*ir.Value) *ir.Value) map[*ir.Op]bool {
+// the weight of instances, until these are merged.
+func Live(p *ir.Program) map[*ir.Op]bool {
 	live := make(map[*ir.Op]bool, len(p.Main.Ops))
-	need := func(v *ir.Value) {
-		if as != nil {
-			v = as(v)
-		}
-		live[v.Op] = true
-	}
+	need := func(v *ir.Value) { live[v.Op] = true }
 	for _, v := range p.Main.Outputs {
 		need(v)
 	}
@@ -49,7 +44,7 @@ func Live(p *ir.Program, as func(*ir.Value) *ir.Value) map[*ir.Op]bool {
 // Sweep drops the ops of main that are not live, and returns how many. Parameters stay: they are the program's interface. A
 // value that dies leaves its collections, too.
 func Sweep(p *ir.Program) int {
-	live := Live(p, nil)
+	live := Live(p)
 	before := len(p.Main.Ops)
 	dead := func(op *ir.Op) bool {
 		_, isParam := op.Attrs.(*ir.Parameter)

@@ -17,6 +17,26 @@ type Line struct {
 	Crossing []int64         // by position: how many bytes go from one side of it to the other
 }
 
+// Span is where a value lives on a line: from the first to the last op that have to do with it.
+type Span struct {
+	First, Last int
+	Bytes       int64
+}
+
+// NewLine is the line of ops, given what each of them takes, and where values live.
+func NewLine(ops []*ir.Op, takes []time.Duration, values []Span) Line {
+	l := Line{ops, make([]time.Duration, len(ops)+1), make([]int64, len(ops)+1)}
+	for _, v := range values {
+		l.Crossing[v.First+1] += v.Bytes
+		l.Crossing[v.Last+1] -= v.Bytes
+	}
+	for i := range ops {
+		l.Time[i+1] = l.Time[i] + takes[i]
+		l.Crossing[i+1] += l.Crossing[i]
+	}
+	return l
+}
+
 // Run is a part of a line that repeats, such as the layers of a transformer: Count blocks of Size ops each.
 type Run struct{ Start, Size, Count int }
 
