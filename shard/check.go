@@ -57,24 +57,20 @@ func checkOp(op *ir.Op, axis ir.Axis, k int) (err error) {
 
 // allowed tells whether an op can be computed so.
 func allowed(op *ir.Op, in, out []Placement, k int) bool {
-	whole := func(p Placement) bool { return p.Kind == Replicated }
-	is := func(p Placement) func(Placement) bool { return func(q Placement) bool { return p == q || whole(q) } }
-	all := func(ps []Placement, ok func(Placement) bool) bool {
-		return !slices.ContainsFunc(ps, func(p Placement) bool { return !ok(p) })
-	}
 	switch {
-	case all(in, whole) && all(out, whole):
+	case !slices.ContainsFunc(slices.Concat(in, out), func(p Placement) bool { return p.Kind != Replicated }):
 		return true
 	case isBarrier(op):
 		return slices.Equal(in[:len(out)], out)
 	case op.IsMerge():
-		return same(in[0], out[0], op.Inputs[0].Shape, k) || in[0].Kind == Partial && whole(out[0])
+		return same(in[0], out[0], op.Inputs[0].Shape, k) || in[0].Kind == Partial && out[0].Kind == Replicated
 	}
 	r := RuleOf(op)
 	if r == nil {
 		return false
 	}
-	if r.Linear != NotLinear && out[0].Kind == Partial && all(in, is(out[0])) && slices.Contains(in, out[0]) {
+	other := func(p Placement) bool { return p.Kind != Replicated && p != out[0] }
+	if r.Linear != NotLinear && out[0].Kind == Partial && slices.Contains(in, out[0]) && !slices.ContainsFunc(in, other) {
 		return true
 	}
 	return slices.ContainsFunc(r.Factors, func(f *Factor) bool { return f.allows(op, in, out, k) })

@@ -330,11 +330,3 @@ func (x *problem) groupOf(op *ir.Op) *group {
 	}
 	return x.groups[op.Place]
 }
-
-func rangeOf(n int) []int {
-	r := make([]int, n)
-	for i := range r {
-		r[i] = i
-	}
-	return r
-}

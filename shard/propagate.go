@@ -45,14 +45,14 @@ func (x *problem) round(vars *sharding, before *propagation) *propagation {
 	}
 	r.findFree()
 	for _, t := range x.tasks {
-		switch {
-		case t.sum == nil || before == nil || !before.mixed[t.sum]:
+		last := t.sum != nil && t == t.sum.tasks[len(t.sum.tasks)-1]
+		if t.sum == nil || before == nil || !before.mixed[t.sum] {
 			r.task(t)
-		case t == t.sum.tasks[len(t.sum.tasks)-1]:
+		} else if last {
 			r.sum(t.sum)
 		}
-		if t.sum != nil && before == nil && t == t.sum.tasks[len(t.sum.tasks)-1] && r.isMixed(t.sum) {
-			r.mixed[t.sum] = true
+		if last && before == nil {
+			r.mixed[t.sum] = r.isMixed(t.sum)
 		}
 	}
 	r.keepResults()

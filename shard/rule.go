@@ -114,9 +114,13 @@ func (r *Rule) passing(l Linearity) *Rule {
 
 // others are the dims, of so many, that are in none of the lists.
 func others(rank int, taken ...[]int) []int {
-	return slices.DeleteFunc(rangeOf(rank), func(d int) bool {
-		return slices.ContainsFunc(taken, func(axes []int) bool { return slices.Contains(axes, d) })
-	})
+	dims := make([]int, 0, rank)
+	for d := range rank {
+		if !slices.ContainsFunc(taken, func(axes []int) bool { return slices.Contains(axes, d) }) {
+			dims = append(dims, d)
+		}
+	}
+	return dims
 }
 
 // at is the element of a list that may be shorter: then it is what is usual.

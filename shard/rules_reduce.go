@@ -31,7 +31,7 @@ func axesOf(a ir.Attrs) reflect.Value { return reflect.ValueOf(a).Elem().FieldBy
 func reduce(op *ir.Op) *Rule {
 	axes, how := reduceAxes(op.Attrs), reductions[op.Type()]
 	if len(axes) == 0 {
-		axes = rangeOf(op.Inputs[0].Shape.Rank())
+		axes = others(op.Inputs[0].Shape.Rank())
 	}
 	r := &Rule{}
 	if how == ir.ReduceBySum {

@@ -46,7 +46,7 @@ func (t *writing) comparable(v *ir.Value, p Placement, isMin bool) *ir.Value {
 func (t *writing) pick(p Placement, v *ir.Value, axis int, at *ir.Value) *ir.Value {
 	rank := v.Shape.Rank()
 	s := shapes.Make(at.Shape.DType, append(slices.Clone(dims(at)), 1)...)
-	a := ir.Gather{IndexVectorAxis: rank - 1, SliceSizes: slices.Repeat([]int{1}, rank), CollapsedSliceAxes: rangeOf(rank), StartIndexMap: rangeOf(rank)}
+	a := ir.Gather{IndexVectorAxis: rank - 1, SliceSizes: slices.Repeat([]int{1}, rank), CollapsedSliceAxes: others(rank), StartIndexMap: others(rank)}
 	var vector []*ir.Value
 	for dim, other := 0, 0; dim < rank; dim++ {
 		if dim == axis {

@@ -58,9 +58,7 @@ func (r *propagation) choose(t *task) {
 // chooseMerge: the merge of a gradient gives what the variable is. Terms are added up on the way; rows are merged by the device
 // that has them.
 func (r *propagation) chooseMerge(t *task, m *ir.Merge) {
-	v := t.in[0]
-	phase := t.op.Phase
-	kinds := r.kinds(v, t.g, phase)
+	v, phase := t.in[0], t.op.Phase
 	rowsOK := m.How.Adds() && phase == ir.Backward
 	if grad := r.values[t.out[0]].grad; grad != nil && rowsOK && r.sameDevices(grad, t) {
 		if p := r.vars.of(grad); p.Kind == Sharded {
@@ -68,7 +66,7 @@ func (r *propagation) chooseMerge(t *task, m *ir.Merge) {
 			return
 		}
 	}
-	if kinds&(1<<Replicated) != 0 {
+	if r.kinds(v, t.g, phase)&(1<<Replicated) != 0 {
 		return
 	}
 	for h := r.at(v, t.g); h != nil; h = h.next {
