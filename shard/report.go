@@ -13,9 +13,9 @@ type Report struct {
 	Variables []*ir.Variable
 	// Shared are variables that should be sharded, but are on every device as a whole, because other stages read them.
 	Shared []*ir.Variable
-	// Gathered are the operations that are computed on whole values by every device of their stage though they are sharded, in
-	// the order of the program.
-	Gathered []Gathered
+	// Gathered are the ops that are computed on whole values by every device of their stage though they are sharded, in the
+	// order of the program, those of the same operation together.
+	Gathered [][]*ir.Op
 	// Weights are the variables that devices gather for an op that needs them whole.
 	Weights []*ir.Variable
 	// Undealt is a sentence about the replicated TaskGraphs whose devices all compute the whole batch, because it has fewer samples
@@ -26,13 +26,6 @@ type Report struct {
 	Exchanges, Once map[ir.Collective]Exchanges
 }
 
-// Gathered is an operation that is computed on whole values.
-type Gathered struct {
-	Type   ir.OpType
-	Ops    int       // how many there are
-	Source ir.Source // the user's line of the first one
-}
-
 // Exchanges are collectives of one kind.
 type Exchanges struct {
 	Count int
@@ -41,10 +34,8 @@ type Exchanges struct {
 
 // report looks at the partitioned program.
 func (x *problem) report(vars *sharding, todo *plan) *Report {
-	r := &Report{Variables: vars.chosen, Shared: vars.shared, Exchanges: map[ir.Collective]Exchanges{}, Once: map[ir.Collective]Exchanges{}, Undealt: x.undealt()}
-	for _, g := range grouped(todo.gathered, (*ir.Op).Type) {
-		r.Gathered = append(r.Gathered, Gathered{g[0].Type(), len(g), g[0].Source})
-	}
+	r := &Report{Variables: vars.chosen, Shared: vars.shared, Exchanges: map[ir.Collective]Exchanges{}, Once: map[ir.Collective]Exchanges{},
+		Gathered: grouped(todo.gathered, (*ir.Op).Type), Undealt: x.undealt()}
 	for _, s := range todo.steps {
 		if s.kind != gatherStep && s.kind != turnStep || s.phase == ir.Apply {
 			continue
@@ -113,9 +104,9 @@ func (r *Report) Lines() []string {
 		lines = append(lines, fmt.Sprintf("%s is not sharded: another stage reads it", v.Path))
 	}
 	for _, g := range r.Gathered {
-		line := fmt.Sprintf("%s is computed on whole values by every device (%d times", g.Type, g.Ops)
-		if g.Source != "" {
-			line += ", first at " + string(g.Source)
+		line := fmt.Sprintf("%s is computed on whole values by every device (%d times", g[0].Type(), len(g))
+		if g[0].Source != "" {
+			line += ", first at " + string(g[0].Source)
 		}
 		lines = append(lines, line+")")
 	}

@@ -245,7 +245,7 @@ func TestRowsThatAreSortedForOthersAreGathered(t *testing.T) {
 			}] -> float32[13,3] : forward taskgraph 0
 			`+c.body)
 		r := compare(t, p, 3)
-		if len(r.Gathered) != 1 || r.Gathered[0].Type != ir.OpSort {
+		if len(r.Gathered) != 1 || r.Gathered[0][0].Type() != ir.OpSort {
 			t.Errorf("%s: %v", c.name, r.Lines())
 		}
 	}
