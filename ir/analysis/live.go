@@ -11,17 +11,7 @@ import (
 func Live(p *ir.Program) map[*ir.Op]bool {
 	live := make(map[*ir.Op]bool, len(p.Main.Ops))
 	need := func(v *ir.Value) { live[v.Op] = true }
-	for _, v := range p.Main.Outputs {
-		need(v)
-	}
-	for _, x := range p.Variables {
-		if x.Update != nil {
-			need(x.Update)
-		}
-	}
-	for _, g := range p.Gradients {
-		need(g.Value)
-	}
+	p.Results(func(v **ir.Value, _ *ir.Variable) { need(*v) })
 	if p.Loss != nil {
 		need(p.Loss)
 	}
