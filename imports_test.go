@@ -88,6 +88,7 @@ var mayImport = map[string][]string{
 	"record":     {"ir"},
 	"passes":     {"ir", "ir/analysis", "cost", "shard", "internal/words"},
 	"emit":       {"ir"},
+	"hlo":        {"ir"},                                                                                                                          // the same for XLA, as text
 	"schedule":   {"ir", "ir/analysis", "emit", "exec/lower", "schedule/play"},                                                                    // emit for what devices plan of memory
 	"plan":       {"config", "cluster", "ir", "ir/analysis", "cost", "shard", "passes", "emit", "schedule", "internal/version", "internal/words"}, // decides, and has passes and schedule apply it
 	"cpu":        {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                     // compiles what emit would

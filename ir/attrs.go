@@ -1,7 +1,9 @@
 package ir
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -11,6 +13,9 @@ import (
 
 // OpType names an operation, as the method of compute.Function that builds it.
 type OpType string
+
+// OpTypes are all operations, in alphabetical order.
+func OpTypes() []OpType { return slices.Sorted(maps.Keys(newAttrs)) }
 
 // Attrs are the static attributes of an op: one struct per operation, generated from the interfaces of GoMLX, so that
 // a pass writes
