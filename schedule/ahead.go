@@ -7,9 +7,6 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-// smallest is how many bytes a variable has at least that is worth keeping on the host.
-const smallest = 1 << 10
-
 // gatherAhead moves what gathers a variable in front of the segment before the one that needs it, so that one runs while the
 // other is on its way.
 func (b *builder) gatherAhead(place int) {
@@ -31,12 +28,11 @@ func (b *builder) gatherAhead(place int) {
 	b.s.Places[place] = l
 }
 
-// toHost chooses the variables that are kept on the host.
-func (b *builder) toHost() {
-	for i := range b.s.Variables {
-		x := &b.s.Variables[i]
-		x.Host = b.offloaded[x.Param] && x.Param.Shape.ByteSize() >= smallest && !slices.ContainsFunc(x.Updates, func(v *ir.Value) bool { return v.Op.IsLeaf() })
-	}
+// onHost tells whether a variable is kept on the host: weights, and what the optimizer has for them, if that is worth it.
+func (b *builder) onHost(x *ir.Variable) bool {
+	const smallest = 1 << 10
+	applied := x.Update != nil && x.Update.Op.Phase == ir.Apply
+	return b.o.Offload && (x.Trainable || applied) && x.Param.Shape.ByteSize() >= smallest && (x.Update == nil || !x.Update.Op.IsLeaf())
 }
 
 // offload keeps variables on the host: they come to the device before they are used, a segment ahead, and go after it, unless

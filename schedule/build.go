@@ -39,9 +39,9 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 		}
 	}
 	stages := max(len(p.Stages), 1)
-	b := &builder{Index: analysis.Of(p), p: p, phases: o.Phases, kind: map[*ir.Op]TaskKind{}, order: map[*ir.Op]turn{},
-		offloaded: map[*ir.Value]bool{}, tasks: map[taskKey]*task{}, input: map[*ir.Value]bool{}, homes: map[*ir.Value][]int{}, trips: map[trip][]int{}, wanted: map[valueAt]bool{},
-		s: &Program{variable: map[*ir.Value]bool{}, Name: p.Name, Local: *p.Local, Ranks: o.Ranks, Groups: p.Groups(),
+	b := &builder{Index: analysis.Of(p), o: o, p: p, kind: map[*ir.Op]TaskKind{}, order: map[*ir.Op]turn{}, tasks: map[taskKey]*task{},
+		input: map[*ir.Value]bool{}, trips: map[trip][]int{}, wanted: map[valueAt]bool{},
+		s: &Program{homes: map[*ir.Value][]int{}, Name: p.Name, Local: *p.Local, Ranks: o.Ranks, Groups: p.Groups(),
 			Pipeline: Pipeline{Strategy: cmp.Or(o.Strategy, PreferBackward), Stages: stages, Groups: cmp.Or(o.Groups, stages), Micro: p.Local.MicroBatches}}}
 	order, err := b.s.Pipeline.Order()
 	if err != nil {
@@ -52,16 +52,13 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 		return nil, err
 	}
 	b.makeTasks()
-	for _, t := range b.sortedTasks() {
+	for _, t := range b.sorted {
 		b.segments(t)
 	}
 	b.placeBuckets()
 	b.once()
 	b.transfers()
 	b.lists(order)
-	if o.Offload {
-		b.toHost()
-	}
 	for place := range b.s.Places {
 		b.gatherAhead(place)
 		if o.Offload {
@@ -77,23 +74,19 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 
 type builder struct {
 	*analysis.Index
-	p    *ir.Program
-	s    *Program
-	kind map[*ir.Op]TaskKind // of what instances compute: the task they belong to
-	// phases: forward and backward of a program with one stage are apart.
-	phases bool
-	// order is where those ops stand in their task.
-	order  map[*ir.Op]turn
+	o      Options
+	p      *ir.Program
+	s      *Program
+	kind   map[*ir.Op]TaskKind // of what instances compute: the task they belong to
+	order  map[*ir.Op]turn     // where those ops stand in their task
 	input  map[*ir.Value]bool
 	tasks  map[taskKey]*task
-	after  [][]int             // by segment: the buckets that can start after it, on its place
-	homes  map[*ir.Value][]int // by parameter of a variable: the places that have it
-	trips  map[trip][]int      // the transfers
-	wants  [][]*ir.Value       // what the step leaves on each place
+	sorted []*task        // by place, in the order of a micro-batch
+	after  [][]int        // by segment: the buckets that can start after it, on its place
+	trips  map[trip][]int // the transfers
+	wants  [][]*ir.Value  // what the step leaves on each place
 	wanted map[valueAt]bool
 	apply  []piece // what runs once, in an order in which each has what it needs
-	// offloaded are the parameters of variables that can be on the host: weights, and what the optimizer has for them.
-	offloaded map[*ir.Value]bool
 }
 
 // single tells whether forward and backward of a micro-batch follow each other on the same devices.
@@ -113,10 +106,6 @@ func (b *builder) read() {
 	for _, v := range b.p.Inputs {
 		b.input[v] = true
 	}
-	for _, x := range b.p.Variables {
-		b.s.variable[x.Param] = true
-		b.offloaded[x.Param] = x.Trainable || x.Update != nil && x.Update.Op.Phase == ir.Apply
-	}
 	for _, op := range slices.Backward(b.p.Main.Ops) {
 		if b.PerInstance(op) {
 			b.kind[op] = b.kindOf(op)
@@ -130,7 +119,7 @@ func (b *builder) read() {
 		if isGather(op) {
 			first.level = -1
 		}
-		if b.phases && b.single() {
+		if b.o.Phases && b.single() {
 			first.phase = op.Phase
 		}
 		b.order[op] = first

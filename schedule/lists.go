@@ -14,18 +14,17 @@ func (b *builder) transfers() {
 			b.travel(v, s.Place, s.Kind == Apply)
 		}
 	}
-	for _, t := range b.sortedTasks() {
-		for _, p := range t.pieces {
+	exchanges := func(pieces []piece, once bool) {
+		for _, p := range pieces {
 			if p.exchange != nil {
-				b.travel(p.exchange.Inputs[0], t.place, false)
+				b.travel(p.exchange.Inputs[0], p.exchange.Place, once)
 			}
 		}
 	}
-	for _, p := range b.apply {
-		if p.exchange != nil {
-			b.travel(p.exchange.Inputs[0], p.exchange.Place, true)
-		}
+	for _, t := range b.sorted {
+		exchanges(t.pieces, false)
 	}
+	exchanges(b.apply, true)
 	for place, vs := range b.wants {
 		for _, v := range vs {
 			if v.Op.IsTransfer() {
@@ -53,18 +52,12 @@ func sent(v *ir.Value) *ir.Value {
 func (b *builder) travel(v *ir.Value, to int, once bool) {
 	t := Transfer{Value: sent(v), Into: v, To: to}
 	alone := len(b.s.Groups[to]) == 1
-	switch v.Op.Attrs.(type) {
-	case *ir.Instance, *ir.InstanceCount, *ir.Position:
+	switch home := b.s.homes[v]; {
+	case given(v) || slices.Contains(home, to):
 		return
-	case *ir.Parameter:
-		if b.input[v] {
-			t.Input, t.Into = true, b.rows(v, to) // from the first device
-			break
-		}
-		home := b.homes[v]
-		if slices.Contains(home, to) {
-			return
-		}
+	case b.input[v]:
+		t.Input, t.Into = true, b.rows(v, to) // from the first device
+	case home != nil:
 		t.From, t.Once = home[0], true
 	default:
 		if !once && !b.PerInstance(v.Op) || once && !b.Bound(v.Op) {
@@ -242,7 +235,7 @@ func (l *lister) run(segment, micro int) {
 
 // get feeds or receives a value, if it is not there.
 func (l *lister) get(v *ir.Value, micro int) {
-	in := Instr{Kind: Receive, Transfer: l.transfer(trip{sent(v), micro == Once || l.s.variable[v]}, v, l.place), Micro: micro}
+	in := Instr{Kind: Receive, Transfer: l.transfer(trip{sent(v), micro == Once || l.s.homes[v] != nil}, v, l.place), Micro: micro}
 	switch {
 	case l.input[v]:
 		in.Kind, in.Value = Feed, v

@@ -42,7 +42,7 @@ func (b *builder) once() {
 		}
 	}
 	for _, x := range b.p.Variables {
-		home := Variable{Param: x.Param}
+		home := Variable{Param: x.Param, Host: b.onHost(x)}
 		switch {
 		case x.Update == nil:
 			home.Places = readers[x.Param]
@@ -58,7 +58,7 @@ func (b *builder) once() {
 		if len(home.Places) == 0 {
 			home.Places = []int{0}
 		}
-		b.homes[x.Param] = home.Places
+		b.s.homes[x.Param] = home.Places
 		b.s.Variables = append(b.s.Variables, home)
 	}
 	b.rounds()

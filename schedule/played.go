@@ -75,7 +75,7 @@ func slotsOf(vs []*ir.Value, micro int) []Slot {
 
 // slot is where an input of a segment is: variables are there once.
 func (p *Program) slot(v *ir.Value, micro int) Slot {
-	if p.variable[v] {
+	if p.homes[v] != nil {
 		micro = Once
 	}
 	return Slot{v, micro}

@@ -36,7 +36,7 @@ type Program struct {
 	Variables []Variable
 	Results   []Result
 
-	variable map[*ir.Value]bool // parameters that are variables
+	homes map[*ir.Value][]int // by parameter of a variable: the places that have it
 }
 
 // Segment is a piece of the program that runs on one place.

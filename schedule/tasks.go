@@ -57,6 +57,9 @@ func (b *builder) makeTasks() {
 			}
 		}
 	}
+	b.sorted = slices.SortedFunc(maps.Values(b.tasks), func(x, y *task) int {
+		return cmp.Or(cmp.Compare(x.place, y.place), cmp.Compare(b.position(x), b.position(y)))
+	})
 }
 
 // position orders the tasks of a micro-batch on a place: forward by stage, then backward the other way.
@@ -65,12 +68,6 @@ func (b *builder) position(t *task) int {
 		return t.stage
 	}
 	return 3*b.s.Pipeline.Stages - 2*t.stage + int(t.kind)
-}
-
-func (b *builder) sortedTasks() []*task {
-	return slices.SortedFunc(maps.Values(b.tasks), func(x, y *task) int {
-		return cmp.Or(cmp.Compare(x.place, y.place), cmp.Compare(b.position(x), b.position(y)))
-	})
 }
 
 // turn is where an op stands in its task: in its phase, if these are apart, and its region, or a later one that has something
@@ -98,7 +95,15 @@ func (x when) compare(y when) int {
 // What does not differ between instances is computed in each task that needs it, and not kept for another.
 func (b *builder) segments(t *task) {
 	at := b.whens(t)
-	ops := at.ops()
+	ops := map[when][]*ir.Op{}
+	for key, x := range at.at {
+		if !key.op.IsExchange() {
+			ops[x] = append(ops[x], key.op)
+		}
+	}
+	if len(ops) == 0 {
+		ops[when{}] = nil // for what is merged and not computed
+	}
 	exchanges := slices.DeleteFunc(slices.Clone(t.ops), func(op *ir.Op) bool { return !op.IsExchange() })
 	slices.SortStableFunc(exchanges, func(x, y *ir.Op) int { return b.order[x].compare(b.order[y]) })
 	times := slices.SortedFunc(maps.Keys(ops), when.compare)
@@ -153,20 +158,6 @@ func (w *whens) of(op *ir.Op, region int) (when, bool) {
 	return x, ok
 }
 
-// ops are those of each time at which something is computed; there is at least one.
-func (w *whens) ops() map[when][]*ir.Op {
-	ops := map[when][]*ir.Op{}
-	for key, x := range w.at {
-		if !key.op.IsExchange() {
-			ops[x] = append(ops[x], key.op)
-		}
-	}
-	if len(ops) == 0 {
-		ops[when{}] = nil
-	}
-	return ops
-}
-
 func (b *builder) whens(t *task) *whens {
 	w := &whens{at: map[regional]when{}}
 	bucket := map[*ir.Op]int{} // -1: not known
@@ -196,7 +187,7 @@ func (b *builder) whens(t *task) *whens {
 		if x < 0 {
 			x = last
 		}
-		if b.phases && b.single() && b.order[op].phase == ir.Forward {
+		if b.o.Phases && b.single() && b.order[op].phase == ir.Forward {
 			x = 0 // no bucket is complete before backward
 		}
 		w.at[regional{op, -1}] = when{b.order[op], x}
@@ -249,7 +240,7 @@ func (b *builder) leaves(t *task, v *ir.Value, at *whens, x when) bool {
 
 func (b *builder) part(t *task, at turn) Part {
 	switch {
-	case b.single() && !b.phases:
+	case b.single() && !b.o.Phases:
 		return Instance
 	case t.kind == WeightsTask:
 		return Weights
