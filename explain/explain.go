@@ -74,11 +74,9 @@ func (r *report) write(w *strings.Builder, page string) {
 		fmt.Fprintf(w, "  page: %s\n", page)
 	}
 	r.writeTaskGraphs(w)
-	for i, s := range r.Placement {
-		if i == 0 {
-			w.WriteString("\n  placement\n")
-		}
-		sentence(w, s)
+	if len(r.Placement) > 0 {
+		w.WriteString("\n  placement\n")
+		sentences(w, r.Placement...)
 	}
 	r.writeCut(w)
 	r.writeSchedule(w)
@@ -92,9 +90,20 @@ func (r *report) write(w *strings.Builder, page string) {
 // paragraph prints wrapped text, indented.
 func paragraph(w *strings.Builder, text string) {
 	for line := range strings.SplitSeq(text, "\n") {
-		for _, part := range wrap(line, textWidth-2) {
-			fmt.Fprintf(w, "  %s\n", part)
-		}
+		wrapped(w, "  ", line)
+	}
+}
+
+// sentences prints lines of a section, wrapped.
+func sentences(w *strings.Builder, all ...string) {
+	for _, s := range all {
+		wrapped(w, "    ", s)
+	}
+}
+
+func wrapped(w *strings.Builder, indent, text string) {
+	for _, part := range wrap(text, textWidth-len(indent)) {
+		w.WriteString(indent + part + "\n")
 	}
 }
 
@@ -117,12 +126,8 @@ func (r *report) counts() string {
 func (r *report) writeTaskGraphs(w *strings.Builder) {
 	t := table{head: []string{">#", "name", "strategy", ">forward", ">backward", ">apply", ">variables", ">bytes", "annotated at"}}
 	for _, g := range r.TaskGraphs {
-		id := "-"
-		if g.ID >= 0 {
-			id = fmt.Sprint(g.ID)
-		}
-		t.row(id, plain(g.Title), g.Strategy, dash(g.Ops[ir.Forward]), dash(g.Ops[ir.Backward]), dash(g.Ops[ir.Apply]),
-			dash(g.Variables), bytesText(g.Bytes), g.AnnotatedAt)
+		t.row(orDash(g.ID >= 0, fmt.Sprint(g.ID)), plain(g.Title), g.Strategy, dash(g.Ops[ir.Forward]), dash(g.Ops[ir.Backward]), dash(g.Ops[ir.Apply]),
+			dash(g.Variables), g.Bytes, g.AnnotatedAt)
 	}
 	t.section(w, "TaskGraphs, with ops as recorded (parameters and constants not counted)")
 }
@@ -134,11 +139,7 @@ func (r *report) writeVariables(w *strings.Builder, page string) {
 	}
 	t := table{head: []string{"path", "shape", ">bytes", "TaskGraph", "gradient", "new value"}}
 	for _, v := range r.Variables {
-		gradient := "-"
-		if v.Gradient != nil {
-			gradient = v.Gradient.String()
-		}
-		t.row(pathText(v.Path), v.Shape, bytesText(v.Bytes), plain(v.TaskGraph.Title()), gradient, v.NewValue)
+		t.row(pathText(v.Path), v.Shape, v.Bytes, plain(v.TaskGraph.Title()), orDash(v.Gradient != nil, fmt.Sprint(v.Gradient)), v.NewValue)
 	}
 	t.section(w, "variables")
 }
@@ -150,7 +151,8 @@ func (r *report) writeVariableGroups(w *strings.Builder, page string) {
 	}
 	t := table{head: []string{"path", "TaskGraph", ">variables", ">bytes", ">trainable", ">gradients", ">updated"}}
 	for _, g := range groupVariables(r.Variables) {
-		t.row(g.path, g.taskGraphText(), fmt.Sprint(g.variables), bytesText(g.bytes), dash(g.trainable), dash(g.gradients), dash(g.updated))
+		t.row(g.path, g.taskGraphText(), len(g.variables), g.bytes(), dash(g.count(func(v variableReport) bool { return v.Trainable })),
+			dash(g.count(func(v variableReport) bool { return v.Gradient != nil })), dash(g.count(func(v variableReport) bool { return v.Update != nil })))
 	}
 	t.section(w, "variables, in groups ("+all+")")
 }
@@ -170,7 +172,7 @@ func (r *report) writeCollections(w *strings.Builder) {
 		if more := len(c.Values) - most; more > 0 {
 			which = append(which, fmt.Sprintf("and %d more", more))
 		}
-		t.row(plain(c.Key), fmt.Sprint(len(c.Values)), strings.Join(which, ", "))
+		t.row(plain(c.Key), len(c.Values), strings.Join(which, ", "))
 	}
 	t.section(w, "collections")
 }
@@ -190,17 +192,15 @@ func (r *report) writeSteps(w *strings.Builder) {
 			idle = append(idle, s.Pass)
 			continue
 		}
-		t.row(s.Pass, fmt.Sprint(s.Changes), fmt.Sprintf("%d → %d", s.OpsBefore, s.OpsAfter), s.Why)
+		t.row(s.Pass, s.Changes, fmt.Sprintf("%d → %d", s.OpsBefore, s.OpsAfter), s.Why)
 	}
 	if len(t.rows) > 0 {
 		t.write(w, "    ")
 	}
-	for _, l := range []struct {
-		what  string
-		names []string
-	}{{"found nothing to change", idle}, {"switched off", r.Off}} {
-		if len(l.names) > 0 {
-			fmt.Fprintf(w, "    %s: %s\n", l.what, strings.Join(l.names, ", "))
-		}
+	if len(idle) > 0 {
+		fmt.Fprintf(w, "    found nothing to change: %s\n", strings.Join(idle, ", "))
+	}
+	if len(r.Off) > 0 {
+		fmt.Fprintf(w, "    switched off: %s\n", strings.Join(r.Off, ", "))
 	}
 }

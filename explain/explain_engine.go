@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ func (r *report) writeEngine(w *strings.Builder) {
 		inPlace += l.InPlace()
 	}
 	w.WriteString("\n  what devices run: each segment once\n")
-	sentence(w, fmt.Sprintf("%s; %s for intermediate tensors; %d of %s in the memory of an input",
+	sentences(w, fmt.Sprintf("%s; %s for intermediate tensors; %d of %s in the memory of an input",
 		words.Count(len(r.Listings), "segment"), bytesText(arena), inPlace, words.Count(outputs, "output")))
 	t := table{head: []string{"kind", ">steps", ">ops", ">GFLOP", ">reads", ">writes", ">copies"}}
 	for _, kind := range emit.Kinds {
@@ -38,14 +39,8 @@ func (r *report) writeEngine(w *strings.Builder) {
 		if steps == 0 {
 			continue
 		}
-		flops, copies := "-", "-"
-		if sum.Flops > 0 {
-			flops = fmt.Sprintf("%.4g", float64(sum.Flops)/1e9)
-		}
-		if sum.Copied > 0 {
-			copies = bytesText(sum.Copied)
-		}
-		t.row(kind, fmt.Sprint(steps), fmt.Sprint(sum.Ops), flops, bytesText(sum.Read), bytesText(sum.Written), copies)
+		t.row(kind, steps, sum.Ops, orDash(sum.Flops > 0, fmt.Sprintf("%.4g", float64(sum.Flops)/1e9)), sum.Read, sum.Written,
+			orDash(sum.Copied > 0, bytesText(sum.Copied)))
 	}
 	t.write(w, "    ")
 	r.writeFallbacks(w)
@@ -53,30 +48,25 @@ func (r *report) writeEngine(w *strings.Builder) {
 
 // writeFallbacks prints what another backend runs, and why.
 func (r *report) writeFallbacks(w *strings.Builder) {
-	type row struct {
-		what, why string
-		times     int
-		copied    int64
-	}
-	var rows []row
+	var all []emit.Step
 	for _, l := range r.Listings {
 		for _, s := range l.Steps {
-			if s.Kind != emit.Fallback {
-				continue
+			if s.Kind == emit.Fallback {
+				all = append(all, s)
 			}
-			i := slices.IndexFunc(rows, func(x row) bool { return x.what == s.What && x.why == s.Why })
-			if i < 0 {
-				i = len(rows)
-				rows = append(rows, row{what: s.What, why: s.Why})
-			}
-			rows[i].times++
-			rows[i].copied += s.Copied
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b row) int { return int(max(min(b.copied-a.copied, 1), -1)) })
+	copied := func(same []emit.Step) (n int64) {
+		for _, s := range same {
+			n += s.Copied
+		}
+		return n
+	}
+	rows := grouped(all, func(s emit.Step) [2]string { return [2]string{s.What, s.Why} })
+	slices.SortStableFunc(rows, func(a, b []emit.Step) int { return cmp.Compare(copied(b), copied(a)) })
 	t := table{head: []string{"op", ">times", ">copies", "why"}}
-	for _, x := range rows {
-		t.row(x.what, fmt.Sprint(x.times), bytesText(x.copied), x.why)
+	for _, same := range rows {
+		t.row(same[0].What, len(same), copied(same), same[0].Why)
 	}
 	t.section(w, "fallbacks: what GoMLX's backend runs")
 }

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,9 +27,9 @@ func (r *report) writeMemory(w *strings.Builder) {
 	t.head = append(t.head, "when")
 	for _, places := range alike(r.Account) {
 		x := r.Account.Places[places[0]]
-		cells := []string{placesText(r.Schedule.Devices(places...)), bytesText(x.Peak.Total())}
+		cells := []any{placesText(r.Schedule.Devices(places...)), x.Peak.Total()}
 		for _, u := range uses {
-			cells = append(cells, bytesText(x.Peak[u]))
+			cells = append(cells, x.Peak[u])
 		}
 		t.row(append(cells, x.Text)...)
 	}
@@ -36,17 +37,12 @@ func (r *report) writeMemory(w *strings.Builder) {
 }
 
 // alike are the places that need the same, in order.
-func alike(a *schedule.Account) (groups [][]int) {
-	at := map[schedule.Bytes]int{}
-	for place, x := range a.Places {
-		i, ok := at[x.Peak]
-		if !ok {
-			i = len(groups)
-			at[x.Peak], groups = i, append(groups, nil)
-		}
-		groups[i] = append(groups[i], place)
+func alike(a *schedule.Account) [][]int {
+	places := make([]int, len(a.Places))
+	for i := range places {
+		places[i] = i
 	}
-	return groups
+	return grouped(places, func(place int) schedule.Bytes { return a.Places[place].Peak })
 }
 
 // Needs says what the device needs that needs most, and what for.
@@ -65,10 +61,10 @@ func (c *Program) Needs(limit int64) string {
 	fmt.Fprintf(&w, ", by EPL's account, at %s:\n", x.Text)
 	t := table{head: []string{"for", ">bytes"}}
 	uses := schedule.Uses()
-	slices.SortStableFunc(uses, func(a, b schedule.Use) int { return int(max(min(x.Peak[b]-x.Peak[a], 1), -1)) })
+	slices.SortStableFunc(uses, func(a, b schedule.Use) int { return cmp.Compare(x.Peak[b], x.Peak[a]) })
 	for _, u := range uses {
 		if x.Peak[u] > 0 {
-			t.row(u.String(), bytesText(x.Peak[u]))
+			t.row(u, x.Peak[u])
 		}
 	}
 	t.write(&w, "  ")
@@ -86,7 +82,7 @@ func Advice(all []plan.Suggestion, limit int64) string {
 			if limit > 0 && s.Peak <= limit {
 				fits = "fits"
 			}
-			t.row(strings.Join(s.Settings, " "), bytesText(s.Peak), fits)
+			t.row(strings.Join(s.Settings, " "), s.Peak, fits)
 		}
 		t.write(&w, "  ")
 		w.WriteString("or ")

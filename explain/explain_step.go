@@ -20,16 +20,7 @@ func (r *report) writeCut(w *strings.Builder) {
 	var t table
 	t.head, t.rows = r.Cut.Table()
 	t.write(w, "    ")
-	for _, n := range r.Cut.Notes {
-		sentence(w, n)
-	}
-}
-
-// sentence prints a line of a section, wrapped.
-func sentence(w *strings.Builder, text string) {
-	for _, part := range wrap(text, textWidth-4) {
-		fmt.Fprintf(w, "    %s\n", part)
-	}
+	sentences(w, r.Cut.Notes...)
 }
 
 // writeSchedule prints how a training step runs on several devices or micro-batches.
@@ -39,56 +30,39 @@ func (r *report) writeSchedule(w *strings.Builder) {
 		return
 	}
 	w.WriteString("\n  a step\n")
-	if s == nil {
-		r.writeNotes(w)
-		return
+	training := s != nil && r.Recorded.IsTraining()
+	if training {
+		l := s.Local
+		sentences(w, fmt.Sprintf("%s × %s = %s of the program per step; EPL merges what must be the same everywhere",
+			words.Count(l.Replicas, "model replica"), words.Count(l.MicroBatches, "micro-batch"), words.Count(l.Instances(), "instance")))
 	}
-	if !r.Recorded.IsTraining() {
-		r.writeForward(w)
-		r.writeNotes(w)
-		return
-	}
-	l := s.Local
-	sentence(w, fmt.Sprintf("%s × %s = %s of the program per step; EPL merges what must be the same everywhere",
-		words.Count(l.Replicas, "model replica"), words.Count(l.MicroBatches, "micro-batch"), words.Count(l.Instances(), "instance")))
-	if s.Pipeline.Stages > 1 {
-		r.writeStages(w)
-	} else {
+	switch {
+	case s == nil:
+	case !training || s.Pipeline.Stages > 1:
+		r.writeStages(w, training)
+	default:
 		r.writeInstance(w)
 	}
-	r.writeNotes(w)
+	for _, n := range r.Program.Notes { // what passes have to say
+		if n.Head == nil {
+			sentences(w, n.Line)
+			continue
+		}
+		t := table{n.Head, n.Rows}
+		t.write(w, "    ")
+	}
+	if !training {
+		return
+	}
 	t := table{head: []string{">bucket", "merged by", "what", ">values", ">bytes", "after"}}
 	for i, b := range s.Buckets {
 		how := b.How.String()
 		if b.Parts {
 			how += ", reduce-scatter"
 		}
-		t.row(fmt.Sprint(i), how, bucketText(b), fmt.Sprint(len(b.Merges)), bytesText(b.Bytes()), s.Segments[b.After].Name)
+		t.row(i, how, bucketText(b), len(b.Merges), b.Bytes(), s.Segments[b.After].Name)
 	}
 	t.write(w, "    ")
-}
-
-// writeForward prints how a program without gradients runs.
-func (r *report) writeForward(w *strings.Builder) {
-	sentence(w, fmt.Sprintf("a batch goes forward through %s", words.Count(r.Schedule.Pipeline.Stages, "stage")))
-	t := table{head: []string{">stage", "TaskGraph", "devices of a replica", ">variables", ">sends"}}
-	for i, stage := range r.Final.Stages {
-		names, held, sends, _ := r.stage(i)
-		t.row(fmt.Sprint(i), names, placesText(stage.Places), bytesText(held), bytesText(sends))
-	}
-	t.write(w, "    ")
-}
-
-// writeNotes prints what passes have to say.
-func (r *report) writeNotes(w *strings.Builder) {
-	for _, n := range r.Program.Notes {
-		if n.Head != nil {
-			t := table{n.Head, n.Rows}
-			t.write(w, "    ")
-		} else {
-			sentence(w, n.Line)
-		}
-	}
 }
 
 func (r *report) writeInstance(w *strings.Builder) {
@@ -102,37 +76,44 @@ func (r *report) writeInstance(w *strings.Builder) {
 			backward++
 		}
 	}
-	sentence(w, fmt.Sprintf("an instance runs in %s; what follows the merges runs once per step on every device", words.Count(instance, "segment")))
+	sentences(w, fmt.Sprintf("an instance runs in %s; what follows the merges runs once per step on every device", words.Count(instance, "segment")))
 	if backward > 1 {
-		sentence(w, "while one bucket of gradients is reduced, backward computes the next")
+		sentences(w, "while one bucket of gradients is reduced, backward computes the next")
 	}
 }
 
-// writeStages prints the pipeline.
-func (r *report) writeStages(w *strings.Builder) {
-	s := r.Schedule
-	p := s.Pipeline
-	text := fmt.Sprintf("%s in the order %s", words.Count(p.Stages, "stage"), p.Strategy)
-	if p.Groups < p.Stages {
-		text += fmt.Sprintf(" on %s", words.Count(p.Groups, "group")+" of devices")
-	}
+// writeStages prints the pipeline. A program that does not train goes through it once, forward.
+func (r *report) writeStages(w *strings.Builder, training bool) {
+	p := r.Schedule.Pipeline
 	order, err := p.Order()
 	if err != nil {
-		sentence(w, err.Error())
+		sentences(w, err.Error())
 		return
 	}
-	sentence(w, fmt.Sprintf("%s; with equal stages and instant transfers the bubble is %.1f%% of the time",
-		text, 100*plan.Idle(p)))
-	t := table{head: []string{">stage", "TaskGraph", "devices of a replica", ">variables", ">forward sends", ">backward sends", ">in flight", "order"}}
+	t := table{head: []string{">stage", "TaskGraph", "devices of a replica", ">variables", ">sends"}}
+	text := "a batch goes forward through " + words.Count(p.Stages, "stage")
+	if training {
+		t.head = append(t.head[:4], ">forward sends", ">backward sends", ">in flight", "order")
+		text = fmt.Sprintf("%s in the order %s", words.Count(p.Stages, "stage"), p.Strategy)
+		if p.Groups < p.Stages {
+			text += fmt.Sprintf(" on %s of devices", words.Count(p.Groups, "group"))
+		}
+		text += fmt.Sprintf("; with equal stages and instant transfers the bubble is %.1f%% of the time", 100*plan.Idle(p))
+	}
+	sentences(w, text)
 	for i, stage := range r.Final.Stages {
 		names, held, on, back := r.stage(i)
-		group := i % p.Groups
-		t.row(fmt.Sprint(i), names, placesText(stage.Places), bytesText(held), bytesText(on), bytesText(back),
-			fmt.Sprint(p.InFlight(group)), orderText(p, order[group]))
+		cells := []any{i, names, placesText(stage.Places), held, on}
+		if group := i % p.Groups; training {
+			cells = append(cells, back, p.InFlight(group), orderText(p, order[group]))
+		}
+		t.row(cells...)
 	}
 	t.write(w, "    ")
-	sentence(w, fmt.Sprintf("bytes sent are those of a micro-batch; in flight is how many micro-batches a device keeps values of at most; "+
-		"once per step stages send each other %s", bytesText(s.OnceBytes())))
+	if training {
+		sentences(w, "bytes sent are those of a micro-batch; in flight is how many micro-batches a device keeps values of at most; "+
+			"once per step stages send each other "+bytesText(r.Schedule.OnceBytes()))
+	}
 }
 
 // stage has the TaskGraphs of a stage, the bytes of its variables, and those it sends in forward and backward of a micro-batch.
@@ -176,9 +157,6 @@ func placesText(places []int) string {
 func orderText(p schedule.Pipeline, tasks []schedule.Task) string {
 	const most = 12
 	text := strings.TrimSpace(p.Text([][]schedule.Task{tasks[:min(most, len(tasks))]}))
-	if _, after, ok := strings.Cut(text, ": "); ok {
-		text = after
-	}
 	if len(tasks) > most {
 		text += " …"
 	}

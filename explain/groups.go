@@ -2,7 +2,6 @@ package explain
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/easyparallel/epl/internal/words"
@@ -14,19 +13,30 @@ const maxGroups = 30
 
 // variableGroup is some variables whose paths begin alike.
 type variableGroup struct {
-	path       string // that of the variable if it is alone, else what all have in common and "/…"
-	taskGraphs []*ir.TaskGraph
-	variables  int
-	bytes      int64
-
-	trainable, gradients, updated int
+	path      string // that of the variable if it is alone, else what all have in common and "/…"
+	variables []variableReport
 }
 
-func (g *variableGroup) taskGraphText() string {
-	if n := len(g.taskGraphs); n > 1 {
+// count is how many of the variables are such.
+func (g variableGroup) count(is func(v variableReport) bool) (n int) {
+	for _, v := range g.variables {
+		n += one(is(v))
+	}
+	return n
+}
+
+func (g variableGroup) bytes() (n int64) {
+	for _, v := range g.variables {
+		n += v.Bytes
+	}
+	return n
+}
+
+func (g variableGroup) taskGraphText() string {
+	if n := len(grouped(g.variables, func(v variableReport) *ir.TaskGraph { return v.TaskGraph })); n > 1 {
 		return words.Count(n, "TaskGraph")
 	}
-	return plain(g.taskGraphs[0].Title())
+	return plain(g.variables[0].TaskGraph.Title())
 }
 
 // pathText leaves out what is unique in the paths of GoMLX's metrics: it says nothing and makes tables wide.
@@ -43,8 +53,11 @@ func front(path string, levels int) string {
 // groupVariables puts variables together by TaskGraph and by the front of their paths: as much of the paths as leaves
 // few enough groups. Where that is not enough, numbers count as equal, as in the layers of a deep model, and then also
 // TaskGraphs, as in a long pipeline.
-func groupVariables(vs []variableReport) []variableGroup {
-	var groups []variableGroup
+func groupVariables(vs []variableReport) (groups []variableGroup) {
+	type key struct {
+		front     string
+		taskGraph *ir.TaskGraph
+	}
 	for _, try := range []struct {
 		levels             int
 		numbers, taskGraph bool // tell them apart
@@ -53,8 +66,8 @@ func groupVariables(vs []variableReport) []variableGroup {
 		{2, false, true}, {1, false, true},
 		{3, false, false}, {2, false, false}, {1, false, false},
 	} {
-		groups = groupBy(vs, func(v variableReport) variableKey {
-			k := variableKey{front: front(pathText(v.Path), try.levels)}
+		of := func(v variableReport) key {
+			k := key{front: front(pathText(v.Path), try.levels)}
 			if !try.numbers {
 				k.front = digits.ReplaceAllString(k.front, "*")
 			}
@@ -62,7 +75,15 @@ func groupVariables(vs []variableReport) []variableGroup {
 				k.taskGraph = v.TaskGraph
 			}
 			return k
-		})
+		}
+		groups = nil
+		for _, some := range grouped(vs, of) {
+			path := pathText(some[0].Path)
+			if len(some) > 1 {
+				path = of(some[0]).front + "/…"
+			}
+			groups = append(groups, variableGroup{path, some})
+		}
 		if len(groups) <= maxGroups {
 			break
 		}
@@ -70,34 +91,17 @@ func groupVariables(vs []variableReport) []variableGroup {
 	return groups
 }
 
-type variableKey struct {
-	front     string
-	taskGraph *ir.TaskGraph
-}
-
-func groupBy(vs []variableReport, key func(variableReport) variableKey) []variableGroup {
-	index := map[variableKey]int{}
-	var groups []variableGroup
-	for _, v := range vs {
-		k := key(v)
+// grouped puts what has the same key together, in the order in which keys come first.
+func grouped[T any, K comparable](all []T, key func(T) K) (groups [][]T) {
+	index := map[K]int{}
+	for _, x := range all {
+		k := key(x)
 		i, ok := index[k]
 		if !ok {
 			i = len(groups)
-			index[k] = i
-			groups = append(groups, variableGroup{path: pathText(v.Path)})
+			index[k], groups = i, append(groups, nil)
 		}
-		g := &groups[i]
-		if ok {
-			g.path = k.front + "/…"
-		}
-		if !slices.Contains(g.taskGraphs, v.TaskGraph) {
-			g.taskGraphs = append(g.taskGraphs, v.TaskGraph)
-		}
-		g.variables++
-		g.bytes += v.Bytes
-		g.trainable += one(v.Trainable)
-		g.gradients += one(v.Gradient != nil)
-		g.updated += one(v.Update != nil)
+		groups[i] = append(groups[i], x)
 	}
 	return groups
 }

@@ -16,16 +16,11 @@ func (c *Program) summary() string {
 
 // layout says what runs where.
 func (c *Program) layout() string {
-	devices := 0
-	for _, replica := range c.ranks() {
-		devices += len(replica)
-	}
-	text := words.Count(devices, "device")
-	if c.Schedule == nil {
-		return text + ": the whole program; a step takes 1 batch"
-	}
 	s := c.Schedule
-	text += fmt.Sprintf(" = %s of %s", words.Count(s.Local.Replicas, "model replica"), words.Count(len(s.Ranks[0]), "device"))
+	if s == nil {
+		return "1 device: the whole program; a step takes 1 batch"
+	}
+	text := fmt.Sprintf("%s = %s of %s", words.Count(len(s.Ranks)*len(s.Ranks[0]), "device"), words.Count(s.Local.Replicas, "model replica"), words.Count(len(s.Ranks[0]), "device"))
 	if p := s.Pipeline; p.Stages > 1 {
 		text += fmt.Sprintf(" in %s (%s, %.1f%% idle if stages take equally long)", words.Count(p.Stages, "stage"), p.Strategy, 100*plan.Idle(p))
 	}
@@ -35,14 +30,6 @@ func (c *Program) layout() string {
 		}
 	}
 	return text + fmt.Sprintf("; a step takes %s, %s for each replica", words.Count(s.Local.Instances(), "batch"), words.Count(s.Local.MicroBatches, "micro-batch"))
-}
-
-// ranks are the devices of each model replica.
-func (c *Program) ranks() [][]int {
-	if c.Schedule == nil {
-		return [][]int{{0}}
-	}
-	return c.Schedule.Ranks
 }
 
 // need says what the device that needs most has to hold.
@@ -66,14 +53,18 @@ func (c *Program) need() string {
 
 // traffic says what devices give each other in a step.
 func (c *Program) traffic() string {
-	if c.Schedule == nil || len(c.ranks())*len(c.ranks()[0]) == 1 {
+	if c.Schedule == nil || len(c.Schedule.Ranks)*len(c.Schedule.Ranks[0]) == 1 {
 		return "none: there is one device"
+	}
+	buckets := 0 // of gradients
+	for _, b := range c.Schedule.Buckets {
+		buckets += one(plan.MergesGradients(b))
 	}
 	var parts []string
 	for _, t := range c.Traffic() {
 		text := bytesText(t.Bytes) + " " + t.What
 		if t.What == plan.GradientsMerged {
-			text += " in " + words.Count(c.gradientBuckets(), "bucket")
+			text += " in " + words.Count(buckets, "bucket")
 		}
 		parts = append(parts, text)
 	}
@@ -81,12 +72,4 @@ func (c *Program) traffic() string {
 		return "hardly any"
 	}
 	return "a step of a replica: " + strings.Join(parts, ", ")
-}
-
-// gradientBuckets is how many buckets gradients travel in.
-func (c *Program) gradientBuckets() (n int) {
-	for _, b := range c.Schedule.Buckets {
-		n += one(plan.MergesGradients(b))
-	}
-	return n
 }

@@ -17,15 +17,24 @@ type table struct {
 	rows [][]string
 }
 
-func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+// row adds cells: int64 are bytes.
+func (t *table) row(cells ...any) {
+	row := make([]string, len(cells))
+	for i, x := range cells {
+		if n, ok := x.(int64); ok {
+			x = bytesText(n)
+		}
+		row[i] = fmt.Sprint(x)
+	}
+	t.rows = append(t.rows, row)
+}
 
 // write prints the table, indented. Long text in the last column goes on below itself.
 func (t *table) write(w *strings.Builder, indent string) {
-	right := make([]bool, len(t.head))
-	head := make([]string, len(t.head))
 	width := make([]int, len(t.head))
+	head := make([]string, len(t.head))
 	for i, h := range t.head {
-		head[i], right[i] = strings.TrimPrefix(h, ">"), strings.HasPrefix(h, ">")
+		head[i] = strings.TrimPrefix(h, ">")
 	}
 	all := append([][]string{head}, t.rows...)
 	for _, r := range all {
@@ -40,19 +49,18 @@ func (t *table) write(w *strings.Builder, indent string) {
 	}
 	for _, r := range all {
 		line := indent
-		for i, cell := range r[:last] {
+		for i, cell := range r {
 			space := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
-			if right[i] {
+			switch right := head[i] != t.head[i]; {
+			case i == last && right:
+				r[last] = space + cell
+			case right:
 				line += space + cell + "  "
-			} else {
+			case i < last:
 				line += cell + space + "  "
 			}
 		}
-		cell := r[last]
-		if right[last] {
-			cell = strings.Repeat(" ", width[last]-utf8.RuneCountInString(cell)) + cell
-		}
-		for _, part := range wrap(cell, max(textWidth-before, 30)) {
+		for _, part := range wrap(r[last], max(textWidth-before, 30)) {
 			w.WriteString(strings.TrimRight(line+part, " ") + "\n")
 			line = strings.Repeat(" ", before)
 		}
@@ -97,9 +105,12 @@ func plain(s string) string {
 }
 
 // dash shows zero as "-", so that numbers that matter stand out.
-func dash(n int) string {
-	if n == 0 {
-		return "-"
+func dash(n int) string { return orDash(n != 0, strconv.Itoa(n)) }
+
+// orDash shows what there is, or "-".
+func orDash(is bool, text string) string {
+	if is {
+		return text
 	}
-	return strconv.Itoa(n)
+	return "-"
 }
