@@ -229,7 +229,7 @@ func (c *counter) note(peak bool, op *ir.Op) {
 
 // add puts bytes on the books. Those that are negative were seen, and may be gone since an op of their segment.
 func (c *counter) add(bytes Bytes) {
-	c.books.Live.add(bytes)
+	c.books.Live = c.books.Live.Plus(bytes)
 	if bytes.Total() > 0 {
 		c.during(Need{})
 	}

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,7 +64,7 @@ func (b Bytes) Map() map[string]int64 {
 // String lists what there is, largest first.
 func (b Bytes) String() string {
 	all := slices.DeleteFunc(Uses(), func(u Use) bool { return b[u] <= 0 })
-	slices.SortStableFunc(all, func(x, y Use) int { return int(min(max(b[y]-b[x], -1), 1)) })
+	slices.SortStableFunc(all, func(x, y Use) int { return cmp.Compare(b[y], b[x]) })
 	var words []string
 	for _, u := range all {
 		words = append(words, fmt.Sprintf("%s %s", u, humanize.Bytes(b[u])))
@@ -73,7 +74,9 @@ func (b Bytes) String() string {
 
 // Plus is the sum of both.
 func (b Bytes) Plus(x Bytes) Bytes {
-	b.add(x)
+	for u := range x {
+		b[u] += x[u]
+	}
 	return b
 }
 
@@ -83,12 +86,6 @@ func (b Bytes) times(n int64) Bytes {
 		b[u] *= n
 	}
 	return b
-}
-
-func (b *Bytes) add(x Bytes) {
-	for u := range x {
-		b[u] += x[u]
-	}
 }
 
 func (b *Bytes) raise(x Bytes) {

@@ -30,7 +30,7 @@ func newLives(steps int) lives {
 func (x lives) play(look func(op *ir.Op, live Bytes)) (n Need) {
 	var live Bytes
 	for i, op := range x.ops {
-		live.add(x.made[i])
+		live = live.Plus(x.made[i])
 		if live.Total() > n.Peak.Total() {
 			n.Peak, n.Op = live, op
 		}
@@ -38,9 +38,7 @@ func (x lives) play(look func(op *ir.Op, live Bytes)) (n Need) {
 		if look != nil {
 			look(op, live)
 		}
-		for u := range live {
-			live[u] -= x.gone[i][u]
-		}
+		live = live.Plus(x.gone[i].times(-1))
 	}
 	return n
 }
