@@ -15,56 +15,28 @@ func (r *report) writeEngine(w *strings.Builder) {
 	if len(r.Listings) == 0 {
 		return
 	}
-	arena, outputs, inPlace := int64(0), 0, 0
+	var all emit.Listing
 	for _, l := range r.Listings {
-		arena = max(arena, l.Arena)
-		outputs += len(l.Over)
-		inPlace += l.InPlace()
+		all.Arena = max(all.Arena, l.Arena)
+		all.Over, all.Steps = append(all.Over, l.Over...), append(all.Steps, l.Steps...)
 	}
 	w.WriteString("\n  what devices run: each segment once\n")
 	sentences(w, fmt.Sprintf("%s; %s for intermediate tensors; %d of %s in the memory of an input",
-		words.Count(len(r.Listings), "segment"), bytesText(arena), inPlace, words.Count(outputs, "output")))
+		words.Count(len(r.Listings), "segment"), bytesText(all.Arena), all.InPlace(), words.Count(len(all.Over), "output")))
 	t := table{head: []string{"kind", ">steps", ">ops", ">GFLOP", ">reads", ">writes", ">copies"}}
 	for _, kind := range emit.Kinds {
-		steps, sum := 0, emit.Step{}
-		for _, l := range r.Listings {
-			n, s := l.Sum(kind)
-			steps += n
-			sum.Ops += s.Ops
-			sum.Flops += s.Flops
-			sum.Read += s.Read
-			sum.Written += s.Written
-			sum.Copied += s.Copied
+		if steps, sum := all.Sum(kind); steps > 0 {
+			t.row(kind, steps, sum.Ops, orDash(sum.Flops > 0, fmt.Sprintf("%.4g", float64(sum.Flops)/1e9)), sum.Read, sum.Written,
+				orDash(sum.Copied > 0, bytesText(sum.Copied)))
 		}
-		if steps == 0 {
-			continue
-		}
-		t.row(kind, steps, sum.Ops, orDash(sum.Flops > 0, fmt.Sprintf("%.4g", float64(sum.Flops)/1e9)), sum.Read, sum.Written,
-			orDash(sum.Copied > 0, bytesText(sum.Copied)))
 	}
 	t.write(w, "    ")
-	r.writeFallbacks(w)
-}
-
-// writeFallbacks prints what another backend runs, and why.
-func (r *report) writeFallbacks(w *strings.Builder) {
-	var all []emit.Step
-	for _, l := range r.Listings {
-		for _, s := range l.Steps {
-			if s.Kind == emit.Fallback {
-				all = append(all, s)
-			}
-		}
-	}
-	copied := func(same []emit.Step) (n int64) {
-		for _, s := range same {
-			n += s.Copied
-		}
-		return n
-	}
-	rows := grouped(all, func(s emit.Step) [2]string { return [2]string{s.What, s.Why} })
+	// What another backend runs, and why.
+	all.Steps = slices.DeleteFunc(all.Steps, func(s emit.Step) bool { return s.Kind != emit.Fallback })
+	copied := func(same []emit.Step) int64 { _, sum := (&emit.Listing{Steps: same}).Sum(""); return sum.Copied }
+	rows := grouped(all.Steps, func(s emit.Step) [2]string { return [2]string{s.What, s.Why} })
 	slices.SortStableFunc(rows, func(a, b []emit.Step) int { return cmp.Compare(copied(b), copied(a)) })
-	t := table{head: []string{"op", ">times", ">copies", "why"}}
+	t = table{head: []string{"op", ">times", ">copies", "why"}}
 	for _, same := range rows {
 		t.row(same[0].What, len(same), copied(same), same[0].Why)
 	}

@@ -97,22 +97,18 @@ func drawPicture(slots []*slot, sizes map[string]int64, stage int, taskGraphs []
 			continue
 		}
 		la := lane{Phase: ir.Phase(phase), Ops: len(list), Top: y, LabelY: y + p.Row - 4}
-		paths := map[int]*strings.Builder{}
-		var order []int
-		for i, l := range list {
-			x, base := p.at(i, y)
-			h := height(produces(l))
-			t := l.TaskGraph - 1
-			b := paths[t]
-			if b == nil {
-				b = &strings.Builder{}
-				paths[t] = b
-				order = append(order, t)
-			}
-			fmt.Fprintf(b, "M%.5g %gv-%.3gh%.3gv%.3gz", x, base, h, p.Pitch-min(1.5, p.Pitch/4), h)
+		indices := make([]int, len(list))
+		for i := range list {
+			indices[i] = i
 		}
-		for _, t := range order {
-			la.Bars = append(la.Bars, bars{t, paths[t].String()})
+		for _, same := range grouped(indices, func(i int) int { return list[i].TaskGraph }) {
+			var path strings.Builder
+			for _, i := range same {
+				x, base := p.at(i, y)
+				h := height(produces(list[i]))
+				fmt.Fprintf(&path, "M%.5g %gv-%.3gh%.3gv%.3gz", x, base, h, p.Pitch-min(1.5, p.Pitch/4), h)
+			}
+			la.Bars = append(la.Bars, bars{list[same[0]].TaskGraph - 1, path.String()})
 		}
 		la.Names = p.names(list, y, taskGraphs)
 		for i := 0; i < len(list); i += p.PerRow {

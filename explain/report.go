@@ -12,7 +12,6 @@ import (
 	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
-	"github.com/easyparallel/epl/plan"
 )
 
 // report is what there is to say about a compiled program. [Program.Write] prints it and the page shows it, so that the two never disagree.
@@ -53,20 +52,8 @@ type variableReport struct {
 	NewValue string    // for people: a value, "unchanged" or "unknown"
 }
 
-// decision is one of a plan.
+// decision is one of a plan, with where it comes from if that is the configuration.
 type decision struct{ Name, Value, Why string }
-
-// decisions are those of a plan, with where they come from if that is the configuration.
-func decisions(pl *plan.Plan) (all []decision) {
-	why := map[string]string{}
-	for _, s := range pl.Settings {
-		why[s.Key] = s.Why
-	}
-	for _, f := range pl.Facts() {
-		all = append(all, decision{f.Name, shorten(f.Value, 200), why[f.Name]})
-	}
-	return all
-}
 
 type stepReport struct {
 	passes.Step
@@ -87,7 +74,13 @@ func newReport(c *Program, final *ir.Program) *report {
 		r.Unknown = "EPL knows of no gradients: this evaluates or predicts, or its optimizer is not wrapped by epl.Optimizer."
 	}
 	if c.Plan != nil && p.IsTraining() {
-		r.Decisions = decisions(c.Plan)
+		why := map[string]string{}
+		for _, s := range c.Plan.Settings {
+			why[s.Key] = s.Why
+		}
+		for _, f := range c.Plan.Facts() {
+			r.Decisions = append(r.Decisions, decision{f.Name, shorten(f.Value, 200), why[f.Name]})
+		}
 	}
 	for _, o := range p.Outputs {
 		r.Updates += one(o.Updates != nil)
@@ -151,14 +144,11 @@ func (r *report) variables() {
 		gradients[g.Variable] = g.Value
 	}
 	for _, v := range p.Variables {
-		x := variableReport{Variable: v, Shape: ir.ShapeText(v.Param.Shape), Bytes: v.Param.Bytes(), Gradient: gradients[v]}
-		switch {
-		case v.Update != nil:
+		x := variableReport{Variable: v, Shape: ir.ShapeText(v.Param.Shape), Bytes: v.Param.Bytes(), Gradient: gradients[v], NewValue: "unknown"}
+		if v.Update != nil {
 			x.NewValue = v.Update.String()
-		case p.OutputsKnown:
+		} else if p.OutputsKnown {
 			x.NewValue = "unchanged"
-		default:
-			x.NewValue = "unknown"
 		}
 		r.Variables = append(r.Variables, x)
 	}
@@ -198,14 +188,14 @@ func annotatedAt(t *ir.TaskGraph) string {
 // placementSentences say how many replicas there are, and why; which TaskGraphs share devices; and who is where.
 func placementSentences(p *cluster.Placement, cfg *config.Config) []string {
 	all, replica := map[cluster.Device]bool{}, map[cluster.Device]bool{}
-	groups := 0 // devices of one replica, those that are shared counted again
+	shared := false
 	for _, v := range p.Virtual {
 		for i, group := range v.Groups {
 			for _, d := range group {
 				all[d] = true
 				if i == 0 {
+					shared = shared || replica[d]
 					replica[d] = true
-					groups++
 				}
 			}
 		}
@@ -214,7 +204,7 @@ func placementSentences(p *cluster.Placement, cfg *config.Config) []string {
 	if p.Replicas > 1 {
 		s[0] = fmt.Sprintf("%d devices hold %d model replicas of %s each", len(all), p.Replicas, words.Count(len(replica), "device"))
 	}
-	if groups > len(replica) {
+	if shared {
 		setting := "cluster.colocate_split_and_replicate"
 		if cfg != nil && cfg.Pipeline.StagesPerDevice > 1 {
 			setting = fmt.Sprintf("pipeline.stages_per_device = %d", cfg.Pipeline.StagesPerDevice)
@@ -230,24 +220,19 @@ func placementSentences(p *cluster.Placement, cfg *config.Config) []string {
 // devicesText is the placement's own text, with neighbours on the same devices taken together: "VD0…VD3=[g0] VD4=[g1]".
 func devicesText(p *cluster.Placement) string {
 	var text []string
-	first, last, devices := "", "", ""
-	flush := func() {
-		switch {
-		case first != last:
-			text = append(text, fmt.Sprintf("VD%s…VD%s=%s", first, last, devices))
-		case first != "":
-			text = append(text, fmt.Sprintf("VD%s=%s", first, devices))
-		}
-	}
+	first, devices := "", ""
 	for part := range strings.SplitSeq(strings.TrimPrefix(p.String(), "VD"), " VD") {
 		name, where, _ := strings.Cut(part, "=")
 		if where != devices {
-			flush()
 			first, devices = name, where
+			text = append(text, "")
 		}
-		last = name
+		names := "VD" + first
+		if name != first {
+			names += "…VD" + name
+		}
+		text[len(text)-1] = names + "=" + where
 	}
-	flush()
 	return strings.Join(text, " ")
 }
 

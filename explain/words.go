@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/easyparallel/epl/ir"
@@ -38,30 +39,23 @@ func InWords(p *ir.Program) string {
 	}
 	// Ops by the user's line that made them, so that one more op does not make all that follow differ. Backward follows forward.
 	t := texter{attrs: map[ir.Attrs]string{}, sizes: map[string]int64{}}
-	var lines []string
-	ops := map[string][]string{}
-	for _, op := range p.Main.Ops {
-		if op.Phase == ir.Backward || op.Source == "" {
-			continue
+	ops := slices.DeleteFunc(slices.Clone(p.Main.Ops), func(op *ir.Op) bool {
+		_, param := op.Attrs.(*ir.Parameter)
+		return param || op.Phase == ir.Backward || op.Source == ""
+	})
+	for _, same := range grouped(ops, func(op *ir.Op) ir.Source { return op.Source }) {
+		var texts []string
+		for _, op := range same {
+			text := string(op.Type())
+			if a := t.attrsText(op.Attrs); a != "" {
+				text += " " + a
+			}
+			for _, v := range op.Outputs {
+				text += " " + ir.ShapeText(v.Shape)
+			}
+			texts = append(texts, text)
 		}
-		if _, param := op.Attrs.(*ir.Parameter); param {
-			continue
-		}
-		name := "what " + string(op.Source) + " computes"
-		if ops[name] == nil {
-			lines = append(lines, name)
-		}
-		text := string(op.Type())
-		if a := t.attrsText(op.Attrs); a != "" {
-			text += " " + a
-		}
-		for _, v := range op.Outputs {
-			text += " " + ir.ShapeText(v.Shape)
-		}
-		ops[name] = append(ops[name], text)
-	}
-	for _, name := range lines {
-		line(name, strings.Join(ops[name], ", "))
+		line("what "+string(same[0].Source)+" computes", strings.Join(texts, ", "))
 	}
 	return w.String()
 }
