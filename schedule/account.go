@@ -115,18 +115,24 @@ func (s *Program) Arena(profiles []*Profile, place int) (most Bytes) {
 
 // count plays the lists through.
 func (s *Program) count(p *ir.Program, t Traffic, plans []*emit.Listing, keep bool) []*counter {
-	a := &accountant{s: s, ledger: NewLedger(p), traffic: t, clocks: newClocks(len(s.Places)), taken: map[event]taken{}}
-	a.profiles = s.Profiles(a.ledger, plans)
-	for place := range s.Places {
-		c := &counter{accountant: a, place: place, have: map[Slot][]event{}, at: -1, peak: Sample{At: -1}, keep: keep}
-		c.add(s.Arena(a.profiles, place))
-		a.counters = append(a.counters, c)
-	}
-	s.residents(func(place int, at Slot) { a.counters[place].put(at) })
+	a := s.accountant(p, t, plans, keep)
 	if stops, _ := play.Play(s.Places, events, a.do); len(stops) > 0 {
 		panic(errors.Errorf("epl: internal error: the account of schedule %q, which was not checked, stops at instruction %d of device %d", s.Name, stops[0].At, stops[0].List))
 	}
 	return a.counters
+}
+
+// accountant is the observer at the start of a step.
+func (s *Program) accountant(p *ir.Program, t Traffic, plans []*emit.Listing, keep bool) *accountant {
+	a := &accountant{s: s, ledger: NewLedger(p), traffic: t, told: map[event][]int{}, taken: map[event]taken{}}
+	a.profiles = s.Profiles(a.ledger, plans)
+	for place := range s.Places {
+		c := &counter{accountant: a, place: place, known: make([]int, len(s.Places)), have: map[Slot][]event{}, at: -1, peak: Sample{At: -1}, keep: keep}
+		c.add(s.Arena(a.profiles, place))
+		a.counters = append(a.counters, c)
+	}
+	s.residents(func(place int, at Slot) { a.counters[place].put(at) })
+	return a
 }
 
 // WholeAccount is that of a program that runs as a whole on one device. A training step is given its data to keep, and the
@@ -153,58 +159,40 @@ func WholeAccount(p *ir.Program, f *emit.Listing) *Account {
 
 // accountant is the observer that counts bytes. It knows what devices know of each other.
 type accountant struct {
-	clocks
 	s        *Program
 	ledger   *Ledger
 	profiles []*Profile
 	traffic  Traffic
 	counters []*counter
+	told     map[event][]int // what a list knew when it sent something
 	taken    map[event]taken // what others gave, when it is taken
 }
 
 // taken is the instruction of a list after which others no longer read what it was given, or gave.
 type taken struct{ list, at int }
 
-// do counts what an instruction takes.
+// do lets a list learn of others what they knew, do an instruction, and tell what it knows.
 func (a *accountant) do(list, at int) error {
-	in := a.s.Places[list][at]
-	a.clocks.do(list, at, in)
-	a.counters[list].do(at, in)
-	return nil
-}
-
-// clocks are what lists can know of each other: how many instructions of each are done, as far as a list was told.
-type clocks struct {
-	known [][]int // by list, of each list
-	told  map[event][]int
-}
-
-func newClocks(lists int) clocks {
-	c := clocks{known: make([][]int, lists), told: map[event][]int{}}
-	for list := range c.known {
-		c.known[list] = make([]int, lists)
-	}
-	return c
-}
-
-// do lets a list learn, do an instruction, and tell.
-func (c *clocks) do(list, at int, in Instr) {
+	in, c := a.s.Places[list][at], a.counters[list]
 	needs, tells := events(in)
 	for _, e := range needs {
-		for i, n := range c.told[e] {
-			c.known[list][i] = max(c.known[list][i], n)
+		for i, n := range a.told[e] {
+			c.known[i] = max(c.known[i], n)
 		}
 	}
-	c.known[list][list] = at + 1
+	c.known[list] = at + 1
 	for _, e := range tells {
-		c.told[e] = slices.Clone(c.known[list])
+		a.told[e] = slices.Clone(c.known)
 	}
+	c.do(at, in)
+	return nil
 }
 
 // counter counts the bytes of one list.
 type counter struct {
 	*accountant
 	place  int
+	known  []int // by list: how many of its instructions are done, as far as this one was told
 	books  Books
 	have   map[Slot][]event // what it has, and how others take it
 	outbox []outgoing       // what others may still read, and nobody here needs
@@ -296,7 +284,7 @@ func (c *counter) gone(x outgoing) bool {
 func (c *counter) sending(by []event) bool {
 	return slices.ContainsFunc(by, func(e event) bool {
 		x, ok := c.taken[e]
-		return !ok || c.known[c.place][x.list] <= x.at
+		return !ok || c.known[x.list] <= x.at
 	})
 }
 

@@ -117,24 +117,28 @@ func TestBytesListTheLargestFirst(t *testing.T) {
 // What stage 0 sends counts until it hears of stage 1 again.
 func TestWhatIsSentCountsUntilItsSenderCanKnowThatItWasTaken(t *testing.T) {
 	s := buildStages(t, 1, 4, PreferForward)
-	c := newClocks(len(s.Places))
+	p, err := ir.Parse(fmt.Sprintf(stages, 1, 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := s.accountant(p, Traffic{}, nil, false)
 	if stops, _ := play.Play(s.Places, events, func(list, at int) error {
-		in := s.Places[list][at]
-		c.do(list, at, in)
+		in, known := s.Places[list][at], a.counters[list].known
+		err := a.do(list, at)
 		switch x := s.Transfers[max(in.Transfer, 0)]; in.Kind {
 		case Send:
 			took := slices.IndexFunc(s.Places[x.To], func(y Instr) bool {
 				return (y.Kind == Receive || y.Kind == Feed) && y.Transfer == in.Transfer && y.Micro == in.Micro
 			})
-			if took < 0 || c.known[list][x.To] > took {
+			if took < 0 || known[x.To] > took {
 				t.Errorf("device %d knows at once that %s was taken", list, s.Text(in))
 			}
 		case Receive:
-			if c.known[list][x.From] == 0 {
+			if known[x.From] == 0 {
 				t.Errorf("device %d learned nothing from %s", list, s.Text(in))
 			}
 		}
-		return nil
+		return err
 	}); len(stops) > 0 {
 		t.Error(stops)
 	}

@@ -208,22 +208,9 @@ func (p *Program) String() string {
 		fmt.Fprintf(&w, "segment %d %s: %d ops, %d inputs, outputs%s\n", i, s.Name, len(s.Ops), len(s.Inputs), values(s.Outputs))
 	}
 	for i, b := range p.Buckets {
-		how := b.How.String()
-		if b.Worker {
-			how += " within a worker"
-		}
-		if b.Parts {
-			how += ", reduce-scatter,"
-		}
-		where := ""
-		if len(p.Places) > 1 {
-			where = fmt.Sprintf(" on %d", b.Place)
-		}
-		if b.Terms {
-			how += " of terms"
-		}
 		in, _ := b.Values()
-		fmt.Fprintf(&w, "bucket %d%s: %s of %d values, %d bytes, after segment %d:%s\n", i, where, how, len(b.Merges), b.Bytes(), b.After, values(in))
+		fmt.Fprintf(&w, "bucket %d%s: %s%s%s%s of %d values, %d bytes, after segment %d:%s\n", i, textIf(len(p.Places) > 1, fmt.Sprintf(" on %d", b.Place)), b.How,
+			textIf(b.Worker, " within a worker"), textIf(b.Parts, ", reduce-scatter,"), textIf(b.Terms, " of terms"), len(b.Merges), b.Bytes(), b.After, values(in))
 	}
 	for i, t := range p.Transfers {
 		what := "value"
@@ -245,10 +232,7 @@ func (p *Program) String() string {
 	for i, l := range p.Places {
 		fmt.Fprintf(&w, "group %d of a model replica:\n", i)
 		for _, in := range l {
-			fmt.Fprintf(&w, "  %s", p.Text(in))
-			if len(in.Frees) > 0 {
-				w.WriteString(", frees")
-			}
+			w.WriteString("  " + p.Text(in) + textIf(len(in.Frees) > 0, ", frees"))
 			for _, f := range in.Frees {
 				fmt.Fprintf(&w, " %s", f.Value)
 			}
@@ -277,10 +261,14 @@ func (p *Program) Text(in Instr) string {
 	case Exchange:
 		s += fmt.Sprintf(" %s", in.Op)
 	}
-	if in.Micro != Once {
-		s += fmt.Sprintf(" micro-batch %d", in.Micro)
+	return s + textIf(in.Micro != Once, fmt.Sprintf(" micro-batch %d", in.Micro))
+}
+
+func textIf(is bool, text string) string {
+	if is {
+		return text
 	}
-	return s
+	return ""
 }
 
 func values(vs []*ir.Value) string {
