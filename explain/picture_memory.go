@@ -203,28 +203,24 @@ func (p *memoryPicture) panel(c *Program, place int, course []schedule.Sample, m
 	width := p.PlotWidth / float64(len(columns))
 	uses := schedule.Uses()
 	for i, u := range slices.Backward(uses) {
-		var path strings.Builder
-		path.WriteString("M0 " + px(p.PlotHeight))
-		last := ""
-		drawn := false
+		if !slices.ContainsFunc(columns, func(live schedule.Bytes) bool { return live[u] > 0 }) {
+			continue
+		}
+		path, last := "M0 "+px(p.PlotHeight), ""
 		for x, live := range columns {
 			var sum int64
 			for _, below := range uses[:i+1] {
 				sum += live[below]
 			}
-			drawn = drawn || live[u] > 0
 			if y := px(p.height(sum, most)); y != last {
 				if x > 0 {
-					path.WriteString("H" + px(float64(x)*width))
+					path += "H" + px(float64(x)*width)
 				}
-				path.WriteString("V" + y)
+				path += "V" + y
 				last = y
 			}
 		}
-		path.WriteString("H" + px(p.PlotWidth) + "V" + px(p.PlotHeight) + "z")
-		if drawn {
-			panel.Areas = append(panel.Areas, memoryArea{useClass(u), path.String()})
-		}
+		panel.Areas = append(panel.Areas, memoryArea{useClass(u), path + "H" + px(p.PlotWidth) + "V" + px(p.PlotHeight) + "z"})
 	}
 	panel.Bands = c.bands(place, course, p.PlotWidth)
 	total := c.Account.Places[place].Peak.Total()
@@ -247,10 +243,8 @@ func squeeze(course []schedule.Sample, room int) (columns []schedule.Bytes, peak
 		if x.Live.Total() > columns[at].Total() {
 			columns[at] = x.Live
 		}
-	}
-	for i, x := range columns {
-		if x.Total() > columns[peak].Total() {
-			peak = i
+		if columns[at].Total() > columns[peak].Total() {
+			peak = at
 		}
 	}
 	return columns, peak
@@ -322,11 +316,7 @@ func ascending(phases []ir.Phase) []ir.Phase {
 	from := make([][n]int, len(phases)+1) // the phase of the last, then
 	for i, phase := range phases {
 		for p := range n {
-			wrong := 0
-			if ir.Phase(p) != phase {
-				wrong = 1
-			}
-			cost[i+1][p], from[i+1][p] = cost[i][p]+wrong, p
+			cost[i+1][p], from[i+1][p] = cost[i][p]+one(ir.Phase(p) != phase), p
 			if p > 0 && cost[i+1][p-1] <= cost[i+1][p] {
 				cost[i+1][p], from[i+1][p] = cost[i+1][p-1], from[i+1][p-1]
 			}

@@ -41,11 +41,8 @@ func (b *builder) offload(place int) {
 	const near = 1
 	hosted, stores := map[*ir.Value]int{}, map[*ir.Value]bool{}
 	for n, x := range b.s.Variables {
-		if i := slices.Index(x.Places, place); i >= 0 && x.Host {
-			hosted[x.Param] = n
-			if x.Updates != nil {
-				stores[x.Updates[i]] = true
-			}
+		if x.Host && slices.Contains(x.Places, place) {
+			hosted[x.Param], stores[x.Update] = n, true
 		}
 	}
 	list := b.s.Places[place]

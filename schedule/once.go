@@ -42,18 +42,18 @@ func (b *builder) once() {
 		}
 	}
 	for _, x := range b.p.Variables {
-		home := Variable{Param: x.Param, Host: b.onHost(x)}
+		home := Variable{Param: x.Param, Update: x.Update, Host: b.onHost(x)}
 		switch {
 		case x.Update == nil:
 			home.Places = readers[x.Param]
 		case loose(x):
 			for place := range b.wants {
 				if b.wanted[valueAt{x.Update, place}] {
-					home.Places, home.Updates = append(home.Places, place), append(home.Updates, x.Update)
+					home.Places = append(home.Places, place)
 				}
 			}
 		default:
-			home.Places, home.Updates = []int{x.Update.Op.Place}, []*ir.Value{x.Update}
+			home.Places = []int{x.Update.Op.Place}
 		}
 		if len(home.Places) == 0 {
 			home.Places = []int{0}

@@ -1,6 +1,10 @@
 package schedule
 
-import "github.com/easyparallel/epl/ir"
+import (
+	"cmp"
+
+	"github.com/easyparallel/epl/ir"
+)
 
 // What an instruction does to its list, and has to do with others: all that players of lists ask.
 
@@ -43,12 +47,9 @@ func (p *Program) stays() map[slotAt]bool {
 		}
 	}
 	for _, x := range p.Variables {
-		for i, list := range x.Places {
-			if v := x.Param; !x.Host {
-				if x.Updates != nil {
-					v = x.Updates[i]
-				}
-				stays[slotAt{Slot{v, Once}, list}] = true
+		for _, list := range x.Places {
+			if !x.Host {
+				stays[slotAt{Slot{cmp.Or(x.Update, x.Param), Once}, list}] = true
 			}
 		}
 	}

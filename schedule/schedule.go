@@ -105,8 +105,8 @@ type Transfer struct {
 type Variable struct {
 	Param  *ir.Value
 	Places []int
-	// Updates are its new values, by place; nil if it does not change.
-	Updates []*ir.Value
+	// Update is its new value, on all of them; nil if it does not change.
+	Update *ir.Value
 	// Host: it is in the memory of the host, unless a device is using it.
 	Host bool
 }
@@ -223,7 +223,7 @@ func (p *Program) String() string {
 	}
 	if len(p.Places) > 1 {
 		for _, v := range p.Variables {
-			fmt.Fprintf(&w, "variable %s on %v, updates%s\n", v.Param, v.Places, values(v.Updates))
+			fmt.Fprintf(&w, "variable %s on %v, updates%s\n", v.Param, v.Places, textIf(v.Update != nil, values(slices.Repeat([]*ir.Value{v.Update}, len(v.Places)))))
 		}
 		for _, r := range p.Results {
 			fmt.Fprintf(&w, "result %s on %d\n", r.Value, r.Place)

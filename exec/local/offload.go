@@ -154,7 +154,7 @@ func (r *run) store(v *ir.Value) error {
 
 // storer is the device of this worker that stores a new value: the first that has it, unless each has a part of its own.
 func (r *run) storer(v *ir.Value) *run {
-	home := r.schedule.Variables[slices.IndexFunc(r.schedule.Variables, func(x schedule.Variable) bool { return slices.Contains(x.Updates, v) })]
+	home := r.schedule.Variables[slices.IndexFunc(r.schedule.Variables, func(x schedule.Variable) bool { return x.Update == v })]
 	if home.Param.On(ir.Replicas).Kind == ir.Flat {
 		return r
 	}

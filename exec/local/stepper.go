@@ -578,13 +578,13 @@ func (s *step) update(b *Buffer, home schedule.Variable) error {
 		to = b.parts
 	}
 	for d, r := range s.runs {
-		if at := slices.Index(home.Places, r.place); at >= 0 {
+		if slices.Contains(home.Places, r.place) {
 			var err error
 			take := r.give
 			if home.Host {
 				take = r.stored
 			}
-			if to[d], err = take(home.Updates[at]); err != nil {
+			if to[d], err = take(home.Update); err != nil {
 				return err
 			}
 			if b.parts != nil {
