@@ -156,7 +156,7 @@ func placesText(places []int) string {
 // orderText is what a group does, as far as it fits.
 func orderText(p schedule.Pipeline, tasks []schedule.Task) string {
 	const most = 12
-	text := strings.TrimSpace(p.Text([][]schedule.Task{tasks[:min(most, len(tasks))]}))
+	text := p.Text(tasks[:min(most, len(tasks))])
 	if len(tasks) > most {
 		text += " …"
 	}

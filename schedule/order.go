@@ -199,22 +199,13 @@ func (p Pipeline) Slots(order [][]Task, f, b, w float64) (total float64, idle []
 // events of a player are tasks that are done.
 func (p Pipeline) events(t Task) (needs, tells []Task) { return p.needs(t), []Task{t} }
 
-// Text prints an order as one line per group: "F0 F1 B0 B1". Where stages share groups, the stage follows: "F0@2".
-func (p Pipeline) Text(order [][]Task) string {
-	var w strings.Builder
-	for _, l := range order {
-		for i, t := range l {
-			if i > 0 {
-				w.WriteByte(' ')
-			}
-			w.WriteString(t.String())
-			if p.Groups != p.Stages {
-				fmt.Fprintf(&w, "@%d", t.Stage)
-			}
-		}
-		w.WriteByte('\n')
+// Text prints what a group runs: "F0 F1 B0 B1". Where stages share groups, the stage follows: "F0@2".
+func (p Pipeline) Text(tasks []Task) string {
+	words := make([]string, len(tasks))
+	for i, t := range tasks {
+		words[i] = t.String() + textIf(p.Groups != p.Stages, fmt.Sprintf("@%d", t.Stage))
 	}
-	return w.String()
+	return strings.Join(words, " ")
 }
 
 func (p Pipeline) validate() error {
