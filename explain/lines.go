@@ -77,16 +77,13 @@ type keyed struct {
 // addStage adds the lines of stage i. A line goes to the slot that its key had, as far as the order of lines allows;
 // others get new slots, behind what was removed at that place.
 func addStage(slots []*slot, i int, lines []keyed) []*slot {
-	at := map[string]int{} // the slot of each key; the last one, where it moved
+	at := map[string]int{} // the slot of each key, from 1; the last one, where it moved
 	for n, s := range slots {
-		at[s.key] = n
+		at[s.key] = n + 1
 	}
 	place := make([]int, len(lines)) // -1: a new slot
 	for n, l := range lines {
-		place[n] = -1
-		if p, ok := at[l.key]; ok {
-			place[n] = p
-		}
+		place[n] = at[l.key] - 1
 	}
 	keepIncreasing(place)
 	lineAt := map[int]int{}
@@ -143,17 +140,13 @@ func keepIncreasing(place []int) {
 			ends[n] = i
 		}
 	}
-	kept := map[int]bool{}
+	kept := slices.Repeat([]int{-1}, len(place))
 	if len(ends) > 0 {
 		for i := ends[len(ends)-1]; i >= 0; i = previous[i] {
-			kept[i] = true
+			kept[i] = place[i]
 		}
 	}
-	for i := range place {
-		if !kept[i] {
-			place[i] = -1
-		}
-	}
+	copy(place, kept)
 }
 
 // texter turns programs into lines.

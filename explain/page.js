@@ -300,7 +300,7 @@
   function setCurrent(slot, stage) {
     current = { slot, stage };
     const l = lineAt(slot, stage);
-    $("detail").replaceChildren(...(l ? describe(l, stage) : [el("span", "dim", `${stages[stage].name}: not in this stage`)]));
+    $("detail").replaceChildren(...(l ? describe(l, stage) : [el("span", "dim", `${stages[stage].name}: not there after this pass`)]));
     showCursor();
   }
 
