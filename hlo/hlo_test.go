@@ -4,9 +4,11 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -263,5 +265,52 @@ func TestProgramsOfOtherTests(t *testing.T) {
 	t.Log(fmt.Sprint(modules, " modules, ", refusals, " refusals"))
 	if modules < 5 {
 		t.Errorf("only %d programs give modules: this tests little", modules)
+	}
+}
+
+var word = regexp.MustCompile(`"[^"]*"|%?[\w.]+|\s+|.`)
+
+// Words of programs are dropped, doubled, exchanged, or put in the place of others: what still parses gives a text or an error.
+func TestMangledProgramsGiveATextOrAnError(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	var texts []string
+	for _, family := range slices.Sorted(maps.Keys(families)) {
+		for _, e := range families[family] {
+			texts = append(texts, e.text(e.body))
+		}
+	}
+	written, refused := 0, 0
+	for range 6000 {
+		words := word.FindAllString(texts[rng.IntN(len(texts))], -1)
+		for range 1 + rng.IntN(2) {
+			i, j := rng.IntN(len(words)), rng.IntN(len(words))
+			switch rng.IntN(4) {
+			case 0:
+				words = slices.Delete(words, i, i+1)
+			case 1:
+				words = slices.Insert(words, i, words[i])
+			case 2:
+				words[i], words[j] = words[j], words[i]
+			case 3:
+				words[i] = words[j]
+			}
+		}
+		p, err := ir.Parse(strings.Join(words, ""))
+		if err != nil || p.Verify() != nil {
+			continue
+		}
+		s := emit.Whole(p)
+		text, err := hlo.Module(s, hlo.Options{})
+		if err != nil {
+			refused++
+			continue
+		}
+		written++
+		if err := structure(text, s); err != nil {
+			t.Fatalf("%v\n%s\n%s", err, p, text)
+		}
+	}
+	if written < 300 || refused < 30 {
+		t.Errorf("%d texts and %d errors: this tests little", written, refused)
 	}
 }

@@ -23,7 +23,7 @@ import (
 var edges = []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, math.Copysign(0, -1), 1, -1, 0.5, 2.5, -2.5, 3e4, -1e-3}
 
 // numbers draws those of an input. Kinds: "" a few around 0; positive; nonzero; bits: anything; indexN: 0 to N-1; =N: all the same; edge: NaN,
-// infinities and so on; pairs0 and pairs1: all pairs of these; wild: indices beyond 0 to 4; nan: some; lengths: 0, then 3.
+// infinities and so on; pairs0 and pairs1: all pairs of these; wild: indices beyond 0 to 4; nan and nans: one, some; lengths: 0, then 3.
 func numbers(r *rand.Rand, v *ir.Value, kind string) any {
 	d, n := v.Shape.DType, v.Shape.Size()
 	flat := reflect.MakeSlice(reflect.SliceOf(d.GoType()), n, n)
@@ -55,7 +55,7 @@ func numbers(r *rand.Rand, v *ir.Value, kind string) any {
 			x = edges[i%len(edges)]
 		case kind == "wild":
 			x = float64(r.IntN(16) - 5)
-		case kind == "nan" && (i == 17 || i == 5 || i == 30):
+		case kind == "nan" && i == 17 || kind == "nans" && i > 5 && i%7 == 0:
 			x = math.NaN()
 		case kind == "lengths":
 			x = float64(i * 3)
