@@ -583,8 +583,8 @@ func fusedCases() (cases []example) {
 		{name: "gelu", params: "float32[2,3]", body: "FusedGelu(%0) {Exact: true} -> float32[2,3]\nFusedGelu(%0) -> float32[2,3]"},
 		{name: "gelu/others", apart: true, params: "bfloat16[6] float64[] float16[4] float32[12]:edge", body: "FusedGelu(%0) {Exact: true} -> bfloat16[6]\nFusedGelu(%0) -> bfloat16[6]\nFusedGelu(%1) {Exact: true} -> float64[]\nFusedGelu(%2) -> float16[4]\nFusedGelu(%3) {Exact: true} -> float32[12]"},
 		{name: "layer norm", params: "float32[2,6] float32[6] float32[6]", body: "FusedLayerNorm(%0, %1, %2) {Axes: [1], Epsilon: 0.001} -> float32[2,6]"},
-		{name: "layer norm/others", apart: true, params: "float32[2,3,4] float32[3,4] float32[2,4] float64[5,2]",
-			body: "FusedLayerNorm(%0, _, _) {Axes: [2], Epsilon: 1e-05} -> float32[2,3,4]\nFusedLayerNorm(%0, %1, %1) {Axes: [1, 2], Epsilon: 1e-05} -> float32[2,3,4]\nFusedLayerNorm(%0, %2, %2) {Axes: [0, 2], Epsilon: 1e-05} -> float32[2,3,4]\nFusedLayerNorm(%3, _, _) {Axes: [-1], Epsilon: 1e-05} -> float64[5,2]"},
+		{name: "layer norm/others", apart: true, params: "float32[2,3,4] float32[3,4] float32[2,4] float64[5,2] float32[4,2]",
+			body: "FusedLayerNorm(%0, %4, %4) {Axes: [2, 0], Epsilon: 1e-05} -> float32[2,3,4]\nFusedLayerNorm(%0, _, _) {Axes: [2], Epsilon: 1e-05} -> float32[2,3,4]\nFusedLayerNorm(%0, %1, %1) {Axes: [1, 2], Epsilon: 1e-05} -> float32[2,3,4]\nFusedLayerNorm(%0, %2, %2) {Axes: [0, 2], Epsilon: 1e-05} -> float32[2,3,4]\nFusedLayerNorm(%3, _, _) {Axes: [-1], Epsilon: 1e-05} -> float64[5,2]"},
 		{name: "dense", params: "float32[2,3] float32[3,4] float32[4]", body: `FusedDense(%0, %1, %2) {Options: {Activation: "gelu", WeightLayout: "InputOutputs"}} -> float32[2,4]`},
 		{name: "qkv", params: "float32[5,3] float32[3,8] float32[4] float32[2]", body: "FusedAttentionQKVProjection(%0, %1, %2, _, %3) {QueryDim: 4, KeyValueDim: 2} -> float32[5,4], float32[5,2], float32[5,2]"},
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 
@@ -173,6 +174,62 @@ func TestCasesOnADevice(t *testing.T) {
 					t.Parallel()
 					compare(t, client, e)
 				})
+			}
+		})
+	}
+}
+
+// Every collective compiles and runs, with one replica; and an input gives its memory to an output.
+func TestCollectivesAndAliasesOnADevice(t *testing.T) {
+	client := device(t)
+	merged := example{name: "merged", params: "float32[4,8]"}.program(t, "Add(%0, %0) -> float32[4,8]")
+	x := merged.Main.Outputs[0]
+	merge := merged.NewOp(&ir.Merge{How: ir.Mean}, []*ir.Value{x}, x.Shape)
+	merged.Main.Append(merge)
+	s := emit.Whole(merged)
+	s.Outputs = merge.Outputs
+	for name, write := range map[string]func(*hlo.Writer, hlo.Value) hlo.Value{
+		"all-reduce":     func(w *hlo.Writer, x hlo.Value) hlo.Value { return w.AllReduce(x, compute.ReduceOpSum, nil) },
+		"all-gather":     func(w *hlo.Writer, x hlo.Value) hlo.Value { return w.AllGather(x, 1, [][]int{{0}}) },
+		"reduce-scatter": func(w *hlo.Writer, x hlo.Value) hlo.Value { return w.ReduceScatter(x, compute.ReduceOpMax, 0, nil) },
+		"all-to-all":     func(w *hlo.Writer, x hlo.Value) hlo.Value { return w.AllToAll(x, 0, 1, [][]int{{0}}) },
+		"permute":        func(w *hlo.Writer, x hlo.Value) hlo.Value { return w.CollectivePermute(x, [][2]int{{0, 0}}) },
+		"replica":        func(w *hlo.Writer, x hlo.Value) hlo.Value { w.ReplicaID(); return x },
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := hlo.Module(s, hlo.Options{Alias: map[int]int{0: 0}, Extra: func(w *hlo.Writer, _ *ir.Op, in []hlo.Value) []hlo.Value { return []hlo.Value{write(w, in[0])} }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			program, err := client.Compile([]byte(text), pjrt.CompileOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer program.Close()
+			in := slices.Repeat([]float32{1.5}, 32)
+			arg, err := client.Devices()[0].DefaultMemory.FromHost(dtypes.UnsafeByteSliceFromAny(in), pjrt.F32, 4, 8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer arg.Close()
+			results, done, err := program.Execute([][]*pjrt.Buffer{{arg}}, pjrt.ExecuteOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer results[0][0].Close()
+			out := make([]float32, 32)
+			copied, err := results[0][0].ToHost(dtypes.UnsafeByteSliceFromAny(out))
+			if err == nil {
+				done = append(done, copied)
+			}
+			if err := errors.Join(err, pjrt.Finish(t.Context(), done...)); err != nil {
+				t.Fatal(err)
+			}
+			if d := differences(out, slices.Repeat([]float32{3}, 32), 0); d != "" {
+				t.Error(d)
+			}
+			if donated, err := arg.Donated(); err != nil || !donated {
+				t.Errorf("the input is not donated: %v", err)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package hlo
 
 import (
 	"math"
+	"slices"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -90,13 +91,23 @@ func layerNorm(w *Writer, op *ir.Op, in []Value) []Value {
 		axes[i] = positive(a.Axes[i], in[0].rank())
 		dims[i] = in[0].dims()[axes[i]]
 	}
+	// Gamma and beta have the dims of the axes as these are given; a broadcast keeps the order.
+	order := upTo(len(axes))
+	slices.SortFunc(order, func(i, j int) int { return axes[i] - axes[j] })
+	affine := func(x, v Value) Value {
+		v = w.reshape(v, dims...)
+		if !slices.IsSorted(axes) {
+			v = w.transpose(v, order...)
+		}
+		return w.broadcast(v, x.dims(), slices.Sorted(slices.Values(axes))...)
+	}
 	return []Value{w.wide(in[0], func(x Value) Value {
 		centered := w.binary("subtract", x, w.mean(x, axes))
 		variance := w.mean(w.binary("multiply", centered, centered), axes)
 		y := w.binary("multiply", centered, w.unary("rsqrt", w.binary("add", variance, w.fill(x.Shape, a.Epsilon))))
 		for i, name := range []string{"multiply", "add"} { // by gamma, beta
 			if v := w.widened(in[1+i]); v.ok() {
-				y = w.binary(name, y, w.broadcast(w.reshape(v, dims...), x.dims(), axes...))
+				y = w.binary(name, y, affine(x, v))
 			}
 		}
 		return y

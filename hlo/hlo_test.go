@@ -17,6 +17,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/exec/lower"
 	"github.com/easyparallel/epl/hlo"
 	"github.com/easyparallel/epl/ir"
 )
@@ -219,6 +220,35 @@ func TestCollectives(t *testing.T) {
 		}})
 		if name = strings.Replace(name, "5", "4", 1); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, not %q", err, name)
+		}
+	}
+}
+
+// What exec/lower makes for a device can be written: its position is an input, and a local change of placement a slice.
+func TestALoweredSegmentIsWritten(t *testing.T) {
+	p, err := ir.Parse(`program "spmd"
+taskgraph 0 "all" split(2)
+stage taskgraph 0 place 0 place 1
+input %0
+main {
+  %0 = Parameter() {Name: "x", Shape: float32[4,6]} -> float32[4,6] : forward
+  %1 = Position() {Axis: "model"} -> int32[] on model of 2 each : forward
+  %2 = Reshard(%0, %1) -> float32[4,6] on model of 2 sharded(0) : forward taskgraph 0
+  %3 = Tanh(%2) -> float32[4,6] on model of 2 sharded(0) : forward taskgraph 0
+  return %3
+}
+`)
+	if err == nil {
+		err = p.Verify()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := lower.Lower(ir.Cut(p.Main, "piece", func(*ir.Op) bool { return true }, p.Main.Outputs), nil)
+	text := module(t, s, hlo.Options{Replicas: 2})
+	for _, want := range []string{"tensor<i32>", `"stablehlo.tanh"(`, "-> (tensor<2x6xf32>) {"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
 }

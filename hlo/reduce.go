@@ -88,6 +88,7 @@ func (w *Writer) reduce(r reduction, x Value, axes ...int) Value {
 	for i, a := range axes {
 		positives[i] = positive(a, x.rank())
 	}
+	slices.Sort(positives)
 	for i, d := range x.dims() {
 		if !slices.Contains(positives, i) {
 			dims = append(dims, d)
