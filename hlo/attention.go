@@ -11,7 +11,7 @@ import (
 )
 
 func init() {
-	add(map[ir.OpType]writer{
+	add(map[ir.OpType]rule{
 		ir.OpFusedScaledDotProductAttention:    attention,
 		ir.OpFusedScaledDotProductAttentionVJP: attentionGradient,
 	})

@@ -10,7 +10,7 @@ import (
 )
 
 func init() {
-	add(map[ir.OpType]writer{
+	add(map[ir.OpType]rule{
 		ir.OpCall:                call,
 		ir.OpWhile:               while,
 		ir.OpIf:                  ifElse,

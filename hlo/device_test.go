@@ -64,7 +64,7 @@ func execute(client *pjrt.Client, p *ir.Program, in []any) (out []any, err error
 	}
 	x, err := client.Compile([]byte(text), pjrt.CompileOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("compile: %w", err)
+		return nil, fmt.Errorf("compile: %.1000s", err.Error()) // it may quote the program
 	}
 	defer x.Close()
 	var args []*pjrt.Buffer

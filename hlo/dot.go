@@ -12,7 +12,7 @@ import (
 )
 
 func init() {
-	add(map[ir.OpType]writer{ir.OpDotGeneral: dotGeneral, ir.OpConvGeneral: convGeneral})
+	add(map[ir.OpType]rule{ir.OpDotGeneral: dotGeneral, ir.OpConvGeneral: convGeneral})
 }
 
 // precision asks for full precision of float32, which XLA gives up for speed by default.

@@ -56,7 +56,7 @@ func init() {
 	}
 	signed(ir.OpAbs, func(_ *Writer, x Value) Value { return x })
 	signed(ir.OpSign, func(w *Writer, x Value) Value { return w.binary("minimum", x, w.fill(x.Shape, 1)) })
-	add(map[ir.OpType]writer{
+	add(map[ir.OpType]rule{
 		ir.OpIdentity: func(_ *Writer, _ *ir.Op, in []Value) []Value { return in },
 		ir.OpErf:      func(w *Writer, _ *ir.Op, in []Value) []Value { return []Value{w.erf(in[0])} },
 		ir.OpIsNaN:    func(w *Writer, _ *ir.Op, in []Value) []Value { return []Value{w.isNaN(in[0])} },

@@ -12,7 +12,7 @@ import (
 )
 
 func init() {
-	add(map[ir.OpType]writer{
+	add(map[ir.OpType]rule{
 		ir.OpFusedSoftmax: func(w *Writer, op *ir.Op, in []Value) []Value {
 			return []Value{w.wide(in[0], func(x Value) Value { return w.softmax(x, positive(op.Attrs.(*ir.FusedSoftmax).Axis, x.rank())) })}
 		},

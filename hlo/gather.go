@@ -7,7 +7,7 @@ import (
 )
 
 func init() {
-	add(map[ir.OpType]writer{
+	add(map[ir.OpType]rule{
 		ir.OpGather:     gather,
 		ir.OpScatterSum: func(w *Writer, op *ir.Op, in []Value) []Value { return w.scatter(sum, *op.Attrs.(*ir.ScatterSum), in) },
 		ir.OpScatterMax: func(w *Writer, op *ir.Op, in []Value) []Value {

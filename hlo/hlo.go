@@ -85,11 +85,11 @@ type refusal string
 
 func refuse(format string, args ...any) { panic(refusal(fmt.Sprintf(format, args...))) }
 
-// writer writes one operation of the IR and returns its results. Absent operands are zero.
-type writer func(w *Writer, op *ir.Op, in []Value) []Value
+// rule writes one operation of the IR and returns its results. Absent operands are zero.
+type rule func(w *Writer, op *ir.Op, in []Value) []Value
 
 // table has every operation that can be written. Each file adds its family.
-var table = map[ir.OpType]writer{}
+var table = map[ir.OpType]rule{}
 
 // refused are the operations without a text, with the reason.
 var refused = map[ir.OpType]string{
@@ -110,7 +110,7 @@ var refused = map[ir.OpType]string{
 	ir.OpFusedQuantizedDense:      "there is no text for quantised values",
 }
 
-func add(family map[ir.OpType]writer) {
+func add(family map[ir.OpType]rule) {
 	for t, f := range family {
 		table[t] = f
 	}

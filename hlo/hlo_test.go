@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -14,6 +15,9 @@ import (
 	"testing"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/dtypes/float16"
+	"github.com/gomlx/compute/shapes"
 	"golang.org/x/tools/txtar"
 
 	"github.com/easyparallel/epl/emit"
@@ -171,6 +175,28 @@ func TestInputsGiveTheirMemoryAway(t *testing.T) {
 	for _, alias := range []map[int]int{{0: 1}, {0: 2}, {0: -1}, {0: 0, 1: 0}} {
 		if _, err := hlo.Module(s, hlo.Options{Alias: alias}); err == nil {
 			t.Errorf("the alias %v is taken", alias)
+		}
+	}
+}
+
+// Constants of Go's int are int64, those of packed types two in a byte, and NaN keeps its bits.
+func TestConstantsAreExact(t *testing.T) {
+	for want, l := range map[string]ir.Literal{
+		"dense<[5, -7]> : tensor<2xi64>":                                    {Shape: shapes.Make(dtypes.Int64, 2), Flat: []int{5, -7}},
+		"dense<[-8, 7, 1]> : tensor<3xi4>":                                  {Shape: shapes.Make(dtypes.Int4, 3), Flat: []uint8{0x78, 0x01}},
+		"dense<[3, 0, 1, 2]> : tensor<4xui2>":                               {Shape: shapes.Make(dtypes.Uint2, 4), Flat: []uint8{0b10_01_00_11}},
+		"dense<0xFFC00001> : tensor<f32>":                                   {Shape: shapes.Make(dtypes.Float32), Flat: []float32{math.Float32frombits(0xFFC00001)}},
+		"dense<(1.5, -2.0)> : tensor<complex<f32>>":                         {Shape: shapes.Make(dtypes.Complex64), Flat: []complex64{1.5 - 2i}},
+		"dense<[0.1, 1.0e-300]> : tensor<2xf64>":                            {Shape: shapes.Make(dtypes.Float64, 2), Flat: []float64{0.1, 1e-300}},
+		"dense<[[true], [false]]> : tensor<2x1xi1>":                         {Shape: shapes.Make(dtypes.Bool, 2, 1), Flat: []bool{true, false}},
+		"dense<0x7C00> : tensor<4xf16>":                                     {Shape: shapes.Make(dtypes.Float16, 4), Flat: slices.Repeat([]float16.Float16{float16.Inf(1)}, 4)},
+		`dense<"0x` + strings.Repeat("00000100", 9) + `"> : tensor<18xi16>`: {Shape: shapes.Make(dtypes.Int16, 18), Flat: slices.Repeat([]int16{0, 1}, 9)},
+	} {
+		p := ir.NewProgram("constant")
+		p.Main.Append(p.NewOp(&ir.Constant{Value: l}, nil, l.Shape))
+		p.Main.Outputs = p.Main.Ops[0].Outputs
+		if text := module(t, emit.Whole(p), hlo.Options{}); !strings.Contains(text, "{value = "+want+"}") {
+			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
 }

@@ -49,10 +49,10 @@ func reductionOf(t compute.ReduceOpType) reduction {
 }
 
 func init() {
-	reduce := func(r reduction, axes func(ir.Attrs) []int) writer {
+	reduce := func(r reduction, axes func(ir.Attrs) []int) rule {
 		return func(w *Writer, op *ir.Op, in []Value) []Value { return []Value{w.reduce(r, in[0], axes(op.Attrs)...)} }
 	}
-	add(map[ir.OpType]writer{
+	add(map[ir.OpType]rule{
 		ir.OpReduceSum:           reduce(sum, func(a ir.Attrs) []int { return a.(*ir.ReduceSum).Axes }),
 		ir.OpReduceProduct:       reduce(product, func(a ir.Attrs) []int { return a.(*ir.ReduceProduct).Axes }),
 		ir.OpReduceMax:           reduce(most, func(a ir.Attrs) []int { return a.(*ir.ReduceMax).Axes }),
@@ -178,7 +178,7 @@ func paddingOf(padding [][2]int, n int) string {
 }
 
 // selectAndScatter adds a value for each window to the element that a comparison selects in it.
-func selectAndScatter(direction string) writer {
+func selectAndScatter(direction string) rule {
 	return func(w *Writer, op *ir.Op, in []Value) []Value {
 		var size, strides []int
 		var padding [][2]int

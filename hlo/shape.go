@@ -9,7 +9,7 @@ import (
 )
 
 func init() {
-	add(map[ir.OpType]writer{
+	add(map[ir.OpType]rule{
 		ir.OpConstant: func(w *Writer, op *ir.Op, _ []Value) []Value {
 			return []Value{w.constant(op.Attrs.(*ir.Constant).Value)}
 		},

@@ -9,7 +9,7 @@ import (
 )
 
 func init() {
-	add(map[ir.OpType]writer{
+	add(map[ir.OpType]rule{
 		ir.OpRNGBitGenerator: func(w *Writer, op *ir.Op, in []Value) []Value {
 			return w.emit("stablehlo.rng_bit_generator", in, []string{enum("rng_algorithm", "rng_algorithm", "PHILOX")}, nil, outputs(op)...)
 		},
