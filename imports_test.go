@@ -85,21 +85,25 @@ var mayImport = map[string][]string{
 	"schedule/play": {},
 
 	// The pipeline. They meet in the IR and do not know each other.
-	"record":     {"ir"},
-	"passes":     {"ir", "ir/analysis", "cost", "shard", "internal/words"},
-	"emit":       {"ir"},
-	"hlo":        {"ir"},                                                                                                                          // the same for XLA, as text
-	"schedule":   {"ir", "ir/analysis", "emit", "exec/lower", "schedule/play"},                                                                    // emit for what devices plan of memory
-	"plan":       {"config", "cluster", "ir", "ir/analysis", "cost", "shard", "passes", "emit", "schedule", "internal/version", "internal/words"}, // decides, and has passes and schedule apply it
-	"cpu":        {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                     // compiles what emit would
-	"exec":       {"ir", "schedule", "emit", "trace"},                                                                                             // what a runner is
-	"exec/local": {"ir", "exec", "exec/lower", "schedule", "emit", "comm", "trace", "worker"},                                                     // the end of it: it executes what the others made
-	"data":       {"exec/local"},
+	"record":           {"ir"},
+	"passes":           {"ir", "ir/analysis", "cost", "shard", "internal/words"},
+	"emit":             {"ir"},
+	"hlo":              {"ir"},                                                                                                                          // the same for XLA, as text
+	"schedule":         {"ir", "ir/analysis", "emit", "exec/lower", "schedule/play"},                                                                    // emit for what devices plan of memory
+	"plan":             {"config", "cluster", "ir", "ir/analysis", "cost", "shard", "passes", "emit", "schedule", "internal/version", "internal/words"}, // decides, and has passes and schedule apply it
+	"cpu":              {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                     // compiles what emit would
+	"exec":             {"ir", "schedule", "emit", "trace"},                                                                                             // what a runner is
+	"exec/local":       {"ir", "exec", "exec/lower", "schedule", "emit", "comm", "trace", "worker"},                                                     // the end of it: it executes what the others made
+	"exec/xla":         {"ir", "emit", "hlo", "pjrt"},
+	"exec/xla/xlatest": {"ir", "emit", "exec/xla", "pjrt", "pjrt/pjrttest"}, // for tests
+	"data":             {"exec/local"},
 
 	// Who puts the pipeline together, and the face of it.
 	"explain": {"config", "cluster", "ir", "plan", "passes", "emit", "schedule", "internal/words"}, // data in, text out
 	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "explain", "trace", "exec", "worker", "internal/words"},
 	"":        {"config", "cluster", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "compile", "worker"},
+
+	"xla": {"exec", "exec/xla"}, // registers GPUs
 
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "exec/local", "compile"}, // the test of the whole
@@ -107,7 +111,7 @@ var mayImport = map[string][]string{
 	"cmd/...":            {"", "config", "cluster", "ir", "passes", "plan", "trace", "launch", "internal/version", "internal/usage"},
 	"internal/usage":     {"internal/near"}, // of commands
 	"internal/procmem":   {},
-	"examples/...":       {"", "data", "examples/internal/pictures", "examples/internal/residual"},
+	"examples/...":       {"", "xla", "internal/equiv", "data", "examples/internal/bertlarge", "examples/internal/pictures", "examples/internal/residual"},
 	"bench/...":          {"", "cluster", "comm", "passes", "rendezvous", "trace", "wire", "internal/equiv", "internal/procmem"},
 }
 

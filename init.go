@@ -66,9 +66,9 @@ func WithLocalDevices(n int) Option {
 	}
 }
 
-// WithInner chooses what programs run on, as GOMLX_BACKEND would: "cpu", EPL's own engine for CPUs; "go", GoMLX's pure-Go
-// backend, op by op; or another backend of GoMLX, such as "xla:cuda", which the program must import. The default is
-// $GOMLX_BACKEND, else "cpu".
+// WithInner chooses what programs run on, as GOMLX_BACKEND would: "cpu", EPL's own engine for CPUs; "xla:cuda", GPUs, by EPL's own
+// runner, if the program imports epl/xla; "go", GoMLX's pure-Go backend, op by op; or another backend of GoMLX, which the program must import ("gomlx-xla:cuda" is
+// GoMLX's own for GPUs). The default is $GOMLX_BACKEND, else "cpu".
 //
 //	env, err := epl.Init(nil, epl.WithInner("go"))
 func WithInner(backend string) Option {
@@ -184,17 +184,12 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if planOut != "" {
 		needed = 1 // nothing runs
 	}
-	if err := tuneXLA(name); err != nil {
-		return nil, err
+	if planOut != "" && strings.HasPrefix(name, "xla") {
+		name = opByOp // what is recorded does not depend on it
 	}
-	var devices []compute.Backend
-	for len(devices) < needed { // a backend that has several devices lends as many as are needed
-		d, err := newInner(name, asked)
-		if err != nil {
-			return nil, err
-		}
-		all := exec.Devices(d)
-		devices = append(devices, all[:min(len(all), needed-len(devices))]...)
+	devices, err := newDevices(name, asked, needed)
+	if err != nil {
+		return nil, err
 	}
 	var j *worker.Job
 	left := func() {}
@@ -327,7 +322,9 @@ func innerName(option string) (name, asked string, asWritten bool, err error) {
 			"set it to what programs are to run on, such as go; or make the backend by compute.New, and find its Env by epl.Of", compute.ConfigEnvVar, name)
 	case kind == "epl":
 		return "", "", false, errors.Errorf("epl: the inner backend cannot be EPL itself (%q)", name)
-	case kind != "cpu" && !slices.Contains(known, kind):
+	case kind == "xla" && exec.Registered(kind) == nil:
+		return "", "", false, errors.Errorf("epl: %s: the program has no backend for GPUs: import _ \"github.com/easyparallel/epl/xla\"", asked)
+	case kind != "cpu" && kind != "xla" && !slices.Contains(known, strings.TrimPrefix(kind, "gomlx-")):
 		return "", "", false, errors.Errorf("epl: %s: the program has no backend %q; it has %q; a backend other than \"go\" and \"cpu\" must be imported by the program",
 			asked, kind, slices.Sorted(slices.Values(append(slices.DeleteFunc(known, func(k string) bool { return k == "epl" }), "cpu"))))
 	}
@@ -349,6 +346,28 @@ func innerName(option string) (name, asked string, asWritten bool, err error) {
 
 // opByOp is GoMLX's backend, with ops one after the other in the order of the program.
 const opByOp = "go:ops_sequential,creation_order"
+
+// newDevices makes the devices of this worker. A backend that has several devices lends as many as are needed.
+func newDevices(name, asked string, needed int) (devices []compute.Backend, err error) {
+	kind, options, _ := strings.Cut(name, ":")
+	if open := exec.Registered(kind); open != nil {
+		devices, err = open(options, needed)
+		return devices, errors.WithMessagef(err, "epl: %s", asked)
+	}
+	name = strings.TrimPrefix(name, "gomlx-")
+	if err := tuneXLA(name); err != nil {
+		return nil, err
+	}
+	for len(devices) < needed {
+		d, err := newInner(name, asked)
+		if err != nil {
+			return nil, err
+		}
+		all := exec.Devices(d)
+		devices = append(devices, all[:min(len(all), needed-len(devices))]...)
+	}
+	return devices, nil
+}
 
 // newInner makes an inner backend: every device has one of its own. For our engine it is the backend that runs what the engine
 // does not know.

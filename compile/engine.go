@@ -63,11 +63,15 @@ type Compiled struct {
 	source  *ir.Program     // as GoMLX built it, without the stages of a cut
 	trained []*plan.Trained // training programs that were there before it
 	apart   bool            // this worker calls it alone
-	stepper int             // which training program of a job it is, from 1
+	// fingerprint is that of what it became, for workers that run it together.
+	fingerprint func() string
+	stepper     int // which training program of a job it is, from 1
 }
 
 func newCompiled(p *ir.Program, number int, cfg *config.Config) *Compiled {
-	return &Compiled{Program: explain.Program{Result: plan.Result{Recorded: p}, Number: number, Config: cfg}, source: p}
+	c := &Compiled{Program: explain.Program{Result: plan.Result{Recorded: p}, Number: number, Config: cfg}, source: p}
+	c.fingerprint = sync.OnceValue(func() string { return c.Final.Fingerprint() })
+	return c
 }
 
 // New makes an engine whose programs the runner runs, on the devices of the cluster's local worker.

@@ -159,7 +159,7 @@ func (x *forward) Execute(inputs []compute.Buffer, donate []bool, device compute
 	c, ready := x.c, x.exec
 	x.mu.RUnlock()
 	if a, ok := ready.(exec.Ahead); c.Together && !(ok && a.Computed(inputs)) {
-		all, err := j.Meet(c.source.Name + " " + c.Final.Fingerprint())
+		all, err := j.Meet(c.source.Name, c.fingerprint())
 		if err != nil {
 			return nil, err
 		}

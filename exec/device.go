@@ -5,6 +5,15 @@ import (
 	"github.com/gomlx/compute/shapes"
 )
 
+// opens are what makes the devices of a worker, by the kind of backend.
+var opens = map[string]func(options string, needed int) ([]compute.Backend, error){}
+
+// Register makes a kind of devices known. It is called while packages are initialized.
+func Register(kind string, open func(options string, needed int) ([]compute.Backend, error)) { opens[kind] = open }
+
+// Registered is what makes devices of a kind; nil: no package of the program does.
+func Registered(kind string) func(options string, needed int) ([]compute.Backend, error) { return opens[kind] }
+
 // Devices are the devices of a backend, each as a backend of its own with one device: whatever a device is given goes to its own
 // number. A backend that has one device is that device.
 func Devices(b compute.Backend) []compute.Backend {

@@ -159,6 +159,22 @@ func (c *Client) Close() error {
 	return err
 }
 
+// CloseAll closes all objects of the client, and then the client. It is for an owner of the client that lends its objects out: who holds one
+// finds it closed.
+func (c *Client) CloseAll() error {
+	c.mu.Lock()
+	var all []*handle
+	for h := c.open.next; h != &c.open; h = h.next {
+		all = append(all, h)
+	}
+	c.mu.Unlock()
+	var errs []error
+	for _, h := range all {
+		errs = append(errs, h.self.(interface{ Close() error }).Close())
+	}
+	return joined(append(errs, c.Close())...)
+}
+
 func describeOpen(counts map[string]int, some []*handle) string {
 	var list []string
 	total := 0

@@ -38,7 +38,8 @@ func (c *Client) Compile(program []byte, options CompileOptions) (*Executable, e
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	const format = "mlir"
-	code := &capi.Program{Code: pinned(&pin, program), CodeSize: uintptr(len(program)), Format: pinnedString(&pin, format), FormatSize: uintptr(len(format))}
+	text := append(slices.Clip(program), 0) // MLIR's parser looks at what comes after the end
+	code := &capi.Program{Code: pinned(&pin, text), CodeSize: uintptr(len(program)), Format: pinnedString(&pin, format), FormatSize: uintptr(len(format))}
 	code.SetSize()
 	pin.Pin(code)
 	a := &capi.ClientCompileArgs{Client: c.ptr, Program: unsafe.Pointer(code), CompileOptions: pinned(&pin, o), CompileOptionsSize: uintptr(len(o))}

@@ -362,3 +362,24 @@ func TestClientsOpenedOneAfterAnotherAndAtOnce(t *testing.T) {
 		closing(t, c)
 	}
 }
+
+func TestCloseAllClosesWhatIsOpen(t *testing.T) {
+	f := pjrttest.New(t, pjrttest.Options{})
+	c, err := f.Load(t).NewClient(t.Context(), pjrt.ClientOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := c.Devices()[0].DefaultMemory.FromHost(make([]byte, 8), pjrt.F32, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CloseAll(); err != nil {
+		t.Errorf("%v", err)
+	}
+	if _, err := b.ToHost(make([]byte, 8)); !errors.Is(err, pjrt.ErrClosed) {
+		t.Errorf("a buffer of a closed client: %v", err)
+	}
+	if err := b.Close(); err != nil {
+		t.Errorf("a second Close: %v", err)
+	}
+}

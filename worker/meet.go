@@ -107,10 +107,10 @@ func (m *meetings) visit(worker, workers int, v visit, moment time.Duration, giv
 	return x.verdict, missing
 }
 
-// Meet tells whether all workers call a program, by returning true to all of them. It returns false, to those that call it, when another
+// Meet tells whether all workers call the program with a fingerprint, by returning true to all of them. It returns false, to those that call it, when another
 // calls something else, is in a step that this one has not begun, or has finished; and when another does not come within communication.timeout
 // and is not busy. It never waits for a worker that waits for this one.
-func (j *Job) Meet(program string) (bool, error) {
+func (j *Job) Meet(program, fingerprint string) (bool, error) {
 	j.meeting.Lock() // one program at a time
 	defer j.meeting.Unlock()
 	var others []int
@@ -119,10 +119,10 @@ func (j *Job) Meet(program string) (bool, error) {
 			others = append(others, w)
 		}
 	}
-	ctx, cancel := j.patiently(others, fmt.Sprintf("call program %q", strings.Fields(program + " ?")[0]), &moment{})
+	ctx, cancel := j.patiently(others, fmt.Sprintf("call program %q", program), &moment{})
 	defer cancel()
 	j.visits++
-	v := visit{number: j.visits, subject: program}
+	v := visit{number: j.visits, subject: program + " " + fingerprint}
 	giveUp := false
 	for moment := time.Duration(0); ; moment = 20 * time.Millisecond {
 		verdict, missing, err := j.visit(v, moment, giveUp)

@@ -19,7 +19,7 @@ func meet(t *testing.T, jobs []*Job, programs ...string) []bool {
 			return
 		}
 		var err error
-		if heard[i], err = jobs[i].Meet(programs[i]); err != nil {
+		if heard[i], err = jobs[i].Meet("program", programs[i]); err != nil {
 			t.Errorf("worker %d: %v", i, err)
 		}
 	})
@@ -61,7 +61,7 @@ func TestWorkersDoNotWaitForOneThatWaitsForThem(t *testing.T) {
 			defer close(late)
 			time.Sleep(50 * time.Millisecond)
 			over() // it ends its step later than the others
-			if all, err := jobs[absent].Meet("b"); err != nil || !all {
+			if all, err := jobs[absent].Meet("program", "b"); err != nil || !all {
 				t.Errorf("the late worker hears %v, %v", all, err)
 			}
 		}()
@@ -87,7 +87,7 @@ func TestWorkersDoNotWaitForOneThatHasFinishedOrSleeps(t *testing.T) {
 	for absent := range jobs {
 		jobs := joined(t, 2, "1m", nil)
 		go jobs[absent].Leave() // it stays until the other leaves, too
-		if all, err := jobs[1-absent].Meet("a"); all || err != nil {
+		if all, err := jobs[1-absent].Meet("program", "a"); all || err != nil {
 			t.Errorf("worker %d hears %v, %v, though the other leaves", 1-absent, all, err)
 		}
 	}
@@ -104,7 +104,7 @@ func TestAllWorkersHearTheSame(t *testing.T) {
 			for range random.IntN(3) {
 				time.Sleep(time.Duration(random.IntN(3)) * time.Millisecond)
 				program := fmt.Sprint("p", random.IntN(2))
-				all, err := jobs[i].Meet(program)
+				all, err := jobs[i].Meet("program", program)
 				if err != nil {
 					t.Errorf("worker %d: %v", i, err)
 				}

@@ -1,4 +1,4 @@
-// Command xla runs EPL over XLA, on a GPU or a CPU, and compares it with XLA by itself: the losses and weights of small
+// Command xla runs EPL over GoMLX's own XLA backend, on a GPU or a CPU, and compares it with that by itself (examples/gpu checks EPL's own runner): the losses and weights of small
 // models must be the same, bit for bit, on one device; and two devices, as model replicas or as stages of a pipeline, must
 // end where one ends that takes the same batches one after the other, and so must two that split a model. What saves memory must not change where training ends.
 //
@@ -184,7 +184,7 @@ func train(backend string, m equiv.Model, devices, micro int, passes string, col
 	if err != nil {
 		return nil, err
 	}
-	env, err := epl.Init(cfg, epl.WithInner(backend), epl.WithLocalDevices(devices), epl.WithPasses(passes))
+	env, err := epl.Init(cfg, epl.WithInner("gomlx-"+backend), epl.WithLocalDevices(devices), epl.WithPasses(passes))
 	if err != nil {
 		return nil, err
 	}

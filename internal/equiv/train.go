@@ -45,7 +45,27 @@ func Train(backend compute.Backend, m Model, opt optimizer.Interface, steps int)
 
 // TrainOn trains on a dataset other than the model's batches one by one.
 func TrainOn(backend compute.Backend, ds train.Dataset, m Model, opt optimizer.Interface, steps int) (*Run, error) {
+	return TrainFrom(newStore(), backend, ds, m, opt, steps)
+}
+
+// Start is a model before its first step, with the initial weights that the CPU draws: backends draw different ones.
+func Start(m Model) (*model.Store, error) {
 	store := newStore()
+	trainer := train.NewTrainer(Plain(), store, m.Build, m.Loss, optimizer.StochasticGradientDescent(), nil, nil)
+	in, labels := m.Batch(0)
+	if _, err := trainer.EvalStep(train.Batch{Inputs: in, Labels: labels}); err != nil {
+		return nil, err
+	}
+	for v := range store.IterVariables() {
+		if err := v.MustValue().ToLocal(); err != nil {
+			return nil, err
+		}
+	}
+	return store, nil
+}
+
+// TrainFrom trains from where a store is.
+func TrainFrom(store *model.Store, backend compute.Backend, ds train.Dataset, m Model, opt optimizer.Interface, steps int) (*Run, error) {
 	trainer := train.NewTrainer(backend, store, m.Build, m.Loss, opt, nil, nil)
 	loop := train.NewLoop(trainer)
 	run := &Run{Store: store}

@@ -35,7 +35,7 @@ type Options struct {
 // Program is a program that the fake can compile.
 type Program struct {
 	Outputs []pjrt.Output
-	Donates []int // output i takes the memory of argument Donates[i], unless the caller keeps that
+	Donates []int // output i takes the memory of argument Donates[i], unless that is -1 or the caller keeps it
 	Memory  pjrt.CompiledMemory
 
 	// Run computes the outputs on one device of the arguments, which it must not change. An error comes with the events.

@@ -656,8 +656,10 @@ func execute(f *Fake, a *capi.LoadedExecutableExecuteArgs) *pjrt.Error {
 		}
 		var donated []bool
 		for _, i := range x.program.Donates {
-			args[i].donated = !slices.Contains(keep, int64(i))
-			donated = append(donated, args[i].donated)
+			donated = append(donated, i >= 0 && !slices.Contains(keep, int64(i)))
+			if donated[len(donated)-1] {
+				args[i].donated = true
+			}
 		}
 		if events != nil {
 			events[d] = f.add(done)

@@ -23,7 +23,9 @@ for c in "$packages/nvidia/cu13" "$packages/nvidia/cuda_nvcc" /usr/local/cuda; d
 	[ -e "$c/nvvm/libdevice/libdevice.10.bc" ] && { export XLA_FLAGS="--xla_gpu_cuda_data_dir=$c $XLA_FLAGS"; break; }
 done
 for mode in amp bfloat16 float32 amp; do
-	"$here/bertlarge" -backend xla:cuda -modes $mode -warmup 8 -steps 30
+	backend=xla:cuda
+	[ $mode = amp ] && backend=gomlx-xla:cuda # EPL over GoMLX's backend, not its own
+	"$here/bertlarge" -backend $backend -modes $mode -warmup 8 -steps 30
 done
 python3 "$here/peers/bert_jax.py" --steps 20 --batch 32 --seq 512 --attn cudnn | grep RESULT
 python3 "$here/peers/bert_torch.py" --steps 20 --batch 32 --seq 512 | grep RESULT

@@ -1,0 +1,178 @@
+// Package xla makes the GPUs of this machine devices that programs run on: through PJRT, without cgo.
+//
+// What goes in is the name of a plugin ([Open]), then segments of the IR. What comes out are devices, a compute.Backend each, that compile a
+// segment as one StableHLO module (package hlo) and run it asynchronously: results can be used at once, and an error of the device comes
+// when something is read. Compiled modules are kept on disk ([Cache]).
+//
+// It may assume that segments are lowered to local shapes. Ops are recorded against GoMLX's pure-Go backend, so that a program recorded on
+// a laptop is the one that is recorded beside a GPU.
+package xla
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/gobackend"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/pjrt"
+)
+
+// Options of [Open].
+type Options struct {
+	pjrt.ClientOptions
+	// Share is how many devices each GPU is; 0: one. Those of a GPU take turns: it is for tests.
+	Share int
+	// Cache keeps compiled modules; nil: none are kept.
+	Cache *Cache
+	// Flags are XLA's, without dashes, for all modules. They add to XLA_FLAGS.
+	Flags map[string]any
+	// Compiling sees every module that is compiled; nil: nobody does. It is for tests.
+	Compiling func(s *ir.Segment, donate []bool, text string)
+	// Log is told what takes long; nil: nobody is.
+	Log func(format string, args ...any)
+}
+
+// Parse reads the options of a backend's name: "cuda", "cuda,share=4", or a path of a plugin.
+func Parse(text string) (plugin string, o Options, err error) {
+	parts := strings.Split(text, ",")
+	if plugin = parts[0]; plugin == "" {
+		plugin = "cuda"
+	}
+	if o.ClientOptions, err = pjrt.OptionsFromEnv(); err != nil {
+		return "", o, err
+	}
+	for _, part := range parts[1:] {
+		name, value, _ := strings.Cut(part, "=")
+		n, err := strconv.Atoi(value)
+		if name != "share" || err != nil || n < 1 {
+			return "", o, errors.Errorf("epl: the backend \"xla\" has no option %q; it has share=N: every GPU is N devices, for tests", part)
+		}
+		o.Share = n
+	}
+	return plugin, o, nil
+}
+
+// Open makes devices of the GPUs that a plugin finds. Finalizing all of them ends it.
+//
+//	devices, err := xla.Open("cuda", xla.Options{})
+func Open(plugin string, o Options) ([]*Device, error) {
+	path, err := pjrt.Find(plugin)
+	if err != nil {
+		return nil, err
+	}
+	p, err := pjrt.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	return Devices(p, o)
+}
+
+// Devices are those of a plugin that is loaded.
+func Devices(p *pjrt.Plugin, o Options) ([]*Device, error) {
+	c, err := p.NewClient(context.Background(), o.ClientOptions)
+	if err != nil {
+		return nil, err
+	}
+	gpus := c.AddressableDevices()
+	if len(gpus) == 0 {
+		return nil, errors.Errorf("epl: the plugin %s finds no device (see nvidia-smi, and CUDA_VISIBLE_DEVICES)", p.Path())
+	}
+	x := &client{Client: c, opts: o, flags: flags(o.Flags, os.Getenv("XLA_FLAGS"))}
+	var all []*Device
+	for range max(o.Share, 1) {
+		for _, gpu := range gpus {
+			shadow, err := gobackend.New("ops_sequential")
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, &Device{Backend: shadow, client: x, gpu: gpu})
+			x.users++
+		}
+	}
+	return all, nil
+}
+
+// defaults are flags of XLA that measured better, on an H200: products by cuBLAS.
+var defaults = map[string]any{"xla_gpu_enable_triton_gemm": false}
+
+// flags adds to those given the defaults that neither they nor the environment mention.
+func flags(given map[string]any, environment string) map[string]any {
+	all := map[string]any{}
+	for name, value := range defaults {
+		if !strings.Contains(environment, name) {
+			all[name] = value
+		}
+	}
+	for name, value := range given {
+		all[name] = value
+	}
+	return all
+}
+
+// client is what the devices share.
+type client struct {
+	*pjrt.Client
+	opts  Options
+	flags map[string]any
+
+	mu    sync.Mutex
+	users int // devices that are not finalized
+	err   error
+}
+
+// compile compiles a module for a GPU, or finds it in the cache.
+func (c *client) compile(name, text string, gpu *pjrt.Device) (*pjrt.Executable, error) {
+	o := pjrt.CompileOptions{Devices: []int{gpu.ID}, Flags: c.flags}
+	key := c.key(text, o, gpu)
+	if data := c.opts.Cache.get(key); data != nil {
+		if x, err := c.Deserialize(data); err == nil {
+			return x, nil
+		}
+		c.opts.Cache.drop(key) // made by another version, or damaged
+	}
+	x, err := c.Compile([]byte(text), o)
+	if err != nil {
+		return nil, errors.WithMessagef(err, "epl: XLA cannot compile %s", name)
+	}
+	if c.opts.Cache != nil {
+		data, err := x.Serialize()
+		if err == nil {
+			err = c.opts.Cache.put(key, data)
+		}
+		if err != nil && c.opts.Log != nil {
+			c.opts.Log("epl: the compiled program %s cannot be kept: %v", name, err)
+		}
+	}
+	return x, nil
+}
+
+// key names what a module is compiled to.
+func (c *client) key(text string, o pjrt.CompileOptions, gpu *pjrt.Device) string {
+	major, minor := c.Plugin().Version()
+	var names []string
+	for name := range o.Flags {
+		names = append(names, fmt.Sprint(name, "=", o.Flags[name]))
+	}
+	slices.Sort(names)
+	return hash(text, fmt.Sprint(major, ".", minor), c.Platform(), c.PlatformVersion(), gpu.Kind, fmt.Sprint(o.Devices, names), os.Getenv("XLA_FLAGS"))
+}
+
+// release ends the client with its last device.
+func (c *client) release() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.users--; c.users == 0 {
+		c.err = c.CloseAll() // GoMLX's tensors and programs may outlive the devices
+	}
+	return c.err
+}
+
+var _ compute.Backend = (*Device)(nil)

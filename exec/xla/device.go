@@ -1,0 +1,148 @@
+package xla
+
+import (
+	"fmt"
+	"log"
+	"sync"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/pjrt"
+)
+
+// Device is a GPU. It implements compute.Backend, and emit.Compiler: segments of the IR run on the GPU. What is built op by op is only
+// for its shapes.
+type Device struct {
+	compute.Backend // records ops
+	client          *client
+	gpu             *pjrt.Device
+
+	once sync.Once
+}
+
+var _ emit.Compiler = (*Device)(nil)
+
+// Name implements compute.Backend.
+func (d *Device) Name() string { return "xla" }
+
+// String implements compute.Backend.
+func (d *Device) String() string { return "xla" }
+
+// Description implements compute.Backend.
+func (d *Device) Description() string {
+	return fmt.Sprintf("%s, %s, through PJRT", d.gpu.Kind, d.client.PlatformVersion())
+}
+
+// DeviceDescription implements compute.Backend.
+func (d *Device) DeviceDescription(compute.DeviceNum) string {
+	return fmt.Sprintf("%s number %d", d.gpu.Kind, d.gpu.ID)
+}
+
+// Allocated is how many bytes the GPU had for tensors when it had most.
+func (d *Device) Allocated() int64 {
+	s, err := d.gpu.MemoryStats()
+	if err != nil {
+		return 0
+	}
+	return s.PeakInUse
+}
+
+// Finalize implements compute.Backend. With the last device of a client goes all that it had.
+func (d *Device) Finalize() {
+	d.once.Do(func() {
+		d.Backend.Finalize()
+		if err := d.client.release(); err != nil {
+			log.Printf("epl: %v", err)
+		}
+	})
+}
+
+// HasSharedBuffers implements compute.DataInterface.
+func (d *Device) HasSharedBuffers() bool { return false }
+
+// NewSharedBuffer implements compute.DataInterface, by an error.
+func (d *Device) NewSharedBuffer(compute.DeviceNum, shapes.Shape) (compute.Buffer, any, error) {
+	return nil, nil, errors.New("epl: memory of a GPU is not shared with the host: use BufferFromFlatData")
+}
+
+// BufferFromFlatData implements compute.DataInterface.
+func (d *Device) BufferFromFlatData(_ compute.DeviceNum, flat any, shape shapes.Shape) (compute.Buffer, error) {
+	var data []byte
+	if shape.Size() > 0 {
+		data = dtypes.UnsafeByteSliceFromAny(flat)
+	}
+	b, err := d.gpu.DefaultMemory.FromHost(data, pjrt.Type(shape.DType), dims(shape)...)
+	if err != nil {
+		return nil, errors.WithMessagef(err, "epl: %s cannot be copied to %s", shape, d.DeviceDescription(0))
+	}
+	return &buffer{device: d, data: b, shape: shape}, nil
+}
+
+func dims(s shapes.Shape) []int64 {
+	all := make([]int64, s.Rank())
+	for i, n := range s.Dimensions {
+		all[i] = int64(n)
+	}
+	return all
+}
+
+// buffer is a tensor on a GPU. It implements compute.Buffer.
+type buffer struct {
+	device *Device
+	data   *pjrt.Buffer
+	shape  shapes.Shape
+	of     string // the program that computes it; "": it came from the host
+}
+
+// Backend implements compute.Buffer.
+func (b *buffer) Backend() compute.Backend { return b.device }
+
+// Finalize implements compute.Buffer.
+func (b *buffer) Finalize() error { return b.data.Close() }
+
+// Shape implements compute.Buffer.
+func (b *buffer) Shape() (shapes.Shape, error) { return b.shape, nil }
+
+// DeviceNum implements compute.Buffer.
+func (b *buffer) DeviceNum() (compute.DeviceNum, error) { return 0, nil }
+
+// ToFlatData implements compute.Buffer. It waits for the program that computes the tensor, and returns its error.
+func (b *buffer) ToFlatData(flat any) error {
+	if b.shape.Size() == 0 {
+		return nil
+	}
+	done, err := b.data.ToHost(dtypes.UnsafeByteSliceFromAny(flat))
+	if err == nil {
+		err = finish(done)
+	}
+	if err != nil && b.of != "" {
+		err = errors.WithMessagef(err, "epl: %s failed on %s", b.of, b.device.DeviceDescription(0))
+	}
+	return err
+}
+
+// Data implements compute.Buffer, by an error.
+func (b *buffer) Data() (any, error) {
+	return nil, errors.New("epl: memory of a GPU is not shared with the host: use ToFlatData")
+}
+
+// CopyToDevice implements compute.Buffer: a copy on the same device.
+func (b *buffer) CopyToDevice(compute.DeviceNum) (compute.Buffer, error) {
+	c, err := b.data.CopyToMemory(b.device.gpu.DefaultMemory)
+	if err != nil {
+		return nil, err
+	}
+	return &buffer{device: b.device, data: c, shape: b.shape, of: b.of}, nil
+}
+
+// Compile implements emit.Compiler. The module is compiled when the program is first run: then it is known which inputs are donated.
+func (d *Device) Compile(s *ir.Segment, _ func(*ir.Segment) (compute.Executable, error)) (compute.Executable, error) {
+	x := &executable{device: d, segment: s, modules: map[string]*pjrt.Executable{}}
+	_, err := x.text(nil)
+	return x, err
+}

@@ -1,0 +1,188 @@
+package xla_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/exec/xla"
+	"github.com/easyparallel/epl/exec/xla/xlatest"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/pjrt"
+	"github.com/easyparallel/epl/pjrt/pjrttest"
+)
+
+// step is what a training step does with a variable: it is donated and comes back new, the data stay.
+const step = `program "step"
+main {
+  %0 = Parameter() {Name: "w", Shape: float32[3]} -> float32[3] : forward
+  %1 = Parameter() {Name: "x", Shape: float32[3]} -> float32[3] : forward
+  %2 = Add(%0, %1) {} -> float32[3] : forward
+  %3 = Mul(%1, %1) {} -> float32[3] : forward
+  return %2, %3
+}
+`
+
+func parse(t *testing.T, text string) *ir.Program {
+	t.Helper()
+	p, err := ir.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func upload(t *testing.T, d compute.Backend, values ...float32) compute.Buffer {
+	t.Helper()
+	b, err := d.BufferFromFlatData(0, values, shapes.Make(dtypes.Float32, len(values)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func mustRead(t *testing.T, b compute.Buffer, want ...float32) {
+	t.Helper()
+	got := make([]float32, len(want))
+	if err := b.ToFlatData(got); err != nil {
+		t.Fatalf("%v", err)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestAVariableGoesThroughSteps(t *testing.T) {
+	f := pjrttest.New(t, pjrttest.Options{})
+	d := xlatest.Devices(t, f, xla.Options{})[0]
+	x, err := emit.Program(d, parse(t, step))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Finalize()
+	w, data := upload(t, d, 1, 2, 3), upload(t, d, 1, 10, 100)
+	for range 3 {
+		outs, err := x.Execute([]compute.Buffer{w, data}, []bool{true, false}, 0)
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		if err := w.ToFlatData(make([]float32, 3)); err == nil {
+			t.Error("a donated tensor can be read")
+		}
+		mustRead(t, outs[1], 1, 100, 10000)
+		if err := outs[1].Finalize(); err != nil {
+			t.Fatal(err)
+		}
+		w = outs[0]
+	}
+	mustRead(t, w, 4, 32, 303)
+	mustRead(t, data, 1, 10, 100)
+	for _, b := range []compute.Buffer{w, data} { // the fake reports what is left
+		if err := b.Finalize(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// An error of the GPU comes when something is read, and names the program.
+func TestALateErrorNamesTheProgram(t *testing.T) {
+	f := pjrttest.New(t, pjrttest.Options{})
+	d := xlatest.Devices(t, f, xla.Options{Compiling: func(_ *ir.Segment, _ []bool, text string) {
+		f.Program(text, pjrttest.Program{Outputs: []pjrt.Output{{Type: pjrt.F32, Dims: []int64{3}}, {Type: pjrt.F32, Dims: []int64{3}}},
+			Run: func(int, [][]byte) ([][]byte, error) { return nil, errors.New("the GPU fell off the bus") }})
+	}})[0]
+	x, err := emit.Program(d, parse(t, step))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Finalize()
+	w, data := upload(t, d, 1, 2, 3), upload(t, d, 1, 10, 100)
+	outs, err := x.Execute([]compute.Buffer{w, data}, nil, 0)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	err = outs[0].ToFlatData(make([]float32, 3))
+	if err == nil || !strings.Contains(err.Error(), `program "step" failed`) || !strings.Contains(err.Error(), "fell off the bus") {
+		t.Errorf("the error is %v", err)
+	}
+	for _, b := range append(outs, w, data) {
+		if err := b.Finalize(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestWhatWasCompiledIsKept(t *testing.T) {
+	folder := t.TempDir()
+	compile := func(t *testing.T, f *pjrttest.Fake) bool {
+		cache, err := xla.NewCache(folder, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := xlatest.Devices(t, f, xla.Options{Cache: cache})[0]
+		x, err := emit.Program(d, parse(t, step))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Finalize()
+		w, data := upload(t, d, 1, 2, 3), upload(t, d, 1, 10, 100)
+		outs, err := x.Execute([]compute.Buffer{w, data}, []bool{true, true}, 0)
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		mustRead(t, outs[0], 2, 12, 103)
+		for _, b := range outs {
+			if err := b.Finalize(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return slices.Contains(f.Called(), "PJRT_Client_Compile")
+	}
+	run := func(name string, compiles bool) {
+		t.Run(name, func(t *testing.T) {
+			f := pjrttest.New(t, pjrttest.Options{})
+			if got := compile(t, f); got != compiles {
+				t.Errorf("compiled: %v", got)
+			}
+		})
+	}
+	run("first", true)
+	run("again", false)
+	files, err := filepath.Glob(filepath.Join(folder, "*.xla"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the cache has %v, %v", files, err)
+	}
+	data, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)-1] ^= 1
+	if err := os.WriteFile(files[0], data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run("damaged", true)
+	run("mended", false)
+}
+
+func TestOptionsInTheName(t *testing.T) {
+	for text, want := range map[string]string{"": "cuda", "cuda": "cuda", "cuda,share=4": "cuda", "/a/b.so": "/a/b.so"} {
+		plugin, o, err := xla.Parse(text)
+		if err != nil || plugin != want || strings.Contains(text, "share") != (o.Share == 4) {
+			t.Errorf("%q is %q, share %d, %v", text, plugin, o.Share, err)
+		}
+	}
+	for _, text := range []string{"cuda,share=0", "cuda,shared_buffers", "cuda,share=x"} {
+		if _, _, err := xla.Parse(text); err == nil {
+			t.Errorf("%q is no error", text)
+		}
+	}
+}
+

@@ -1,0 +1,108 @@
+// Package xlatest makes GPUs out of package pjrttest for tests: modules compute what GoMLX's pure-Go backend computes for the segments they
+// were made of. So everything but XLA itself is tested on a machine without a GPU.
+package xlatest
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/gobackend"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/exec/xla"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/pjrt"
+	"github.com/easyparallel/epl/pjrt/pjrttest"
+)
+
+// Devices are those of a fake plugin. What is not freed at the end of the test fails it.
+func Devices(t testing.TB, f *pjrttest.Fake, o xla.Options) []*xla.Device {
+	t.Helper()
+	inner, err := gobackend.New("ops_sequential")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Compiling == nil {
+		o.Compiling = func(s *ir.Segment, donate []bool, text string) { f.Program(text, program(inner, s, donate)) }
+	}
+	all, err := xla.Devices(f.Load(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, d := range all {
+			d.Finalize()
+		}
+	})
+	return all
+}
+
+// program computes a segment on the pure-Go backend.
+func program(inner compute.Backend, s *ir.Segment, donate []bool) pjrttest.Program {
+	p := pjrttest.Program{Donates: donates(s, donate)}
+	for _, v := range s.Outputs {
+		o := pjrt.Output{Type: pjrt.Type(v.Shape.DType), MemoryKind: "device"}
+		for _, n := range v.Shape.Dimensions {
+			o.Dims = append(o.Dims, int64(n))
+		}
+		p.Outputs = append(p.Outputs, o)
+	}
+	var mu sync.Mutex
+	x, err := emit.Segment(inner, s)
+	p.Run = func(_ int, args [][]byte) (results [][]byte, _ error) {
+		if err != nil {
+			return nil, err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		var ins []compute.Buffer
+		for i, v := range s.Inputs {
+			flat := flatOf(v.Shape)
+			copy(bytesOf(flat, v.Shape), args[i])
+			b, err := inner.BufferFromFlatData(0, flat, v.Shape)
+			if err != nil {
+				return nil, err
+			}
+			ins = append(ins, b)
+		}
+		outs, err := x.Execute(ins, nil, 0)
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range s.Outputs {
+			flat := flatOf(v.Shape)
+			if err := outs[i].ToFlatData(flat); err != nil {
+				return nil, err
+			}
+			results = append(results, bytesOf(flat, v.Shape))
+		}
+		return results, nil
+	}
+	return p
+}
+
+// donates pairs outputs with donated inputs of the same shape, as XLA does.
+func donates(s *ir.Segment, donate []bool) []int {
+	all, taken := make([]int, len(s.Outputs)), map[int]bool{}
+	for i, v := range s.Outputs {
+		all[i] = -1
+		for j, in := range s.Inputs {
+			if all[i] < 0 && donate[j] && !taken[j] && in.Shape.Equal(v.Shape) {
+				all[i], taken[j] = j, true
+			}
+		}
+	}
+	return all
+}
+
+func flatOf(s shapes.Shape) any { return dtypes.MakeAnySlice(s.DType, s.Size()) }
+
+func bytesOf(flat any, s shapes.Shape) []byte {
+	if s.Size() == 0 {
+		return nil
+	}
+	return dtypes.UnsafeByteSliceFromAny(flat)
+}
