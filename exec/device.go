@@ -9,10 +9,14 @@ import (
 var opens = map[string]func(options string, needed int) ([]compute.Backend, error){}
 
 // Register makes a kind of devices known. It is called while packages are initialized.
-func Register(kind string, open func(options string, needed int) ([]compute.Backend, error)) { opens[kind] = open }
+func Register(kind string, open func(options string, needed int) ([]compute.Backend, error)) {
+	opens[kind] = open
+}
 
 // Registered is what makes devices of a kind; nil: no package of the program does.
-func Registered(kind string) func(options string, needed int) ([]compute.Backend, error) { return opens[kind] }
+func Registered(kind string) func(options string, needed int) ([]compute.Backend, error) {
+	return opens[kind]
+}
 
 // Devices are the devices of a backend, each as a backend of its own with one device: whatever a device is given goes to its own
 // number. A backend that has one device is that device.

@@ -167,11 +167,14 @@ func (x *attending) score(at []int, t int) (s float64) {
 	if x.options == nil {
 		return s
 	}
-	for _, v := range x.in[5:7] { // bias and mask
+	for i, v := range x.in[5:7] { // bias and mask
 		if !v.shape.Ok() {
 			continue
 		}
 		all := []int{at[0], at[1], at[2], t}
+		if i == 1 && v.shape.Rank() == 4 {
+			all = x.place(at[0], at[1], at[2], t)
+		}
 		all = all[4-v.shape.Rank():]
 		for d, n := range v.shape.Dimensions {
 			all[d] %= n

@@ -34,7 +34,8 @@ const (
 	ofKeys
 	ofKeyGradients
 	ofSamples // one number for each sample
-	ofScores  // it is added to the scores, or masks them
+	ofScores  // it is added to the scores: a bias
+	ofMask    // it masks scores, or is added to them
 	ofState   // what forward keeps for backward: as scores, as far as anybody knows
 )
 
@@ -43,7 +44,7 @@ const (
 func attention(op *ir.Op, layout compute.AttentionAxesLayout, o *compute.ScaledDotProductAttentionConfig, more []role) *Rule {
 	roles := []role{ofQueries, ofKeys, ofKeys}
 	if o != nil {
-		roles = append(roles, ofSamples, ofSamples, ofScores, ofScores)
+		roles = append(roles, ofSamples, ofSamples, ofScores, ofMask)
 	}
 	roles = append(roles, more...)
 	queries, keys := dims(op.Inputs[0]), dims(op.Inputs[1])
@@ -67,11 +68,19 @@ func attention(op *ir.Op, layout compute.AttentionAxesLayout, o *compute.ScaledD
 				to = term
 			case is == ofSamples && dim == 0:
 				to = 0
-			case is == ofScores:
-				to = dim + v.Shape.Rank() - 4
-				ok = ok && (v.Shape.Rank() != 3 || dim == 2) // its first dim may be that of samples or that of heads
+			case is == ofScores || is == ofMask:
+				rank := v.Shape.Rank()
+				to = dim + rank - 4
+				ok = ok && (rank != 3 || dim == 2) // its first dim may be that of samples or that of heads
+				if rank == 4 && is == ofMask {
+					to = d // a mask is laid out as queries are
+				}
 				if to < 0 || dims(v)[to] == 1 {
 					to = whole
+				}
+				if rank == 4 && is == ofScores && dim > 0 && layout != compute.AttentionAxesLayoutBHSD {
+					// GoMLX says that heads come first, and its backend that a bias is laid out as queries are.
+					ok = ok && dims(v)[1] == 1 && dims(v)[2] == 1
 				}
 			case is == ofState:
 				if to = dim; v.Shape.Rank() <= dim || dims(v)[dim] != queries[d] {

@@ -190,6 +190,8 @@ func attentions() (all []operation) {
 		{bshd, nil, f32(5, 9, 8, 2), f32(5, 3, 4, 2), nil, f32(5, 8, 9)},
 		{bhsd, &compute.ScaledDotProductAttentionConfig{}, f32(9, 3, 4, 2), f32(9, 3, 5, 2), []shapes.Shape{none, none, f32(9, 1, 4, 5), f32(4, 5)}, f32(9, 3, 4)},
 		{bhsd, &compute.ScaledDotProductAttentionConfig{}, f32(3, 8, 5, 2), f32(3, 8, 5, 2), []shapes.Shape{i32(3), i32(3), f32(3, 8, 5, 5), none}, f32(3, 8, 5)},
+		{bshd, &compute.ScaledDotProductAttentionConfig{}, f32(5, 6, 4, 2), f32(5, 6, 4, 2), []shapes.Shape{none, none, none, f32(5, 6, 4, 6)}, f32(5, 4, 6)},
+		{bshd, &compute.ScaledDotProductAttentionConfig{}, f32(5, 6, 4, 2), f32(5, 6, 4, 2), []shapes.Shape{none, none, f32(5, 1, 1, 6), f32(1, 1, 4, 6)}, f32(5, 4, 6)},
 		{bshd, &compute.ScaledDotProductAttentionConfig{Causal: true}, f32(3, 9, 4, 2), f32(3, 9, 2, 2), []shapes.Shape{none, none, none, f32(9, 9)}, f32(3, 4, 9)},
 	} {
 		in := append([]shapes.Shape{c.q, c.kv, c.kv}, c.more...)

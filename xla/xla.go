@@ -67,4 +67,3 @@ func open(options string, needed int) (devices []compute.Backend, err error) {
 	}
 	return devices, nil
 }
-

@@ -185,4 +185,3 @@ func TestOptionsInTheName(t *testing.T) {
 		}
 	}
 }
-
