@@ -26,6 +26,7 @@ import (
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 
 	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/internal/procmem"
 )
 
 var (
@@ -42,6 +43,7 @@ var (
 	steps    = flag.Int("steps", 20, "steps that are timed")
 	warmup   = flag.Int("warmup", 10, "steps before that")
 	fused    = flag.Bool("fused", true, "attention as one op, where the backend has it")
+	async    = flag.Bool("async", false, "read the losses when all steps are done, not after each")
 	explains = flag.Bool("explain", false, "say what EPL did")
 )
 
@@ -155,24 +157,45 @@ func measure(mode string) error {
 	}
 	var losses []float32
 	var times []time.Duration
+	var later []*tensors.Tensor
+	read := func() error { // waits for the device
+		for _, l := range later {
+			losses = append(losses, tensors.ToScalar[float32](l))
+			if err := l.FinalizeAll(); err != nil {
+				return err
+			}
+		}
+		later = nil
+		return nil
+	}
 	begin := time.Now()
+	var host int64
 	for i := range *warmup + *steps {
 		if i == *warmup {
+			if err := read(); err != nil {
+				return err
+			}
 			fmt.Printf("%s: %d steps to warm up took %.1f s\n", mode, i, time.Since(begin).Seconds())
+			host, begin = procmem.Peak(), time.Now()
 		}
 		start := time.Now()
 		out, err := step.Call(samples[0], samples[1])
 		if err != nil {
 			return err
 		}
-		losses = append(losses, tensors.ToScalar[float32](out[0])) // waits for the device
+		if later = append(later, out[0]); !*async {
+			if err := read(); err != nil {
+				return err
+			}
+		}
 		if i >= *warmup {
 			times = append(times, time.Since(start))
 		}
-		if err := out[0].FinalizeAll(); err != nil {
-			return err
-		}
 	}
+	if err := read(); err != nil {
+		return err
+	}
+	all := time.Since(begin)
 	for v := range store.IterVariables() {
 		if err := v.Finalize(); err != nil {
 			return err
@@ -180,6 +203,7 @@ func measure(mode string) error {
 	}
 	slices.Sort(times)
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+	fmt.Printf("%s: %d steps took %.2f ms each, all together; the peak of the host's memory grew by %d MiB meanwhile\n", mode, *steps, ms(all)/float64(*steps), (procmem.Peak()-host)>>20)
 	fmt.Printf("%s takes %.2f ms a step (%.2f to %.2f), batch %d x %d, %d layers of %d; losses %v … %v\n", mode, ms(times[len(times)/2]),
 		ms(times[0]), ms(times[len(times)-1]), *batch, *length, *layers, *width, losses[:min(3, len(losses))], losses[len(losses)-1])
 	return nil
