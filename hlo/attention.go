@@ -32,12 +32,10 @@ type attending struct {
 
 func newAttending(w *Writer, in []Value, layout compute.AttentionAxesLayout, o *compute.ScaledDotProductAttentionConfig) *attending {
 	a := &attending{Writer: w, layout: layout, k: in[1], v: in[2]}
+	a.scale = scaleOf(in[0], o)
 	if o != nil {
-		a.scale, a.causal = o.Scale, o.Causal
+		a.causal = o.Causal
 		a.queryLen, a.keyLen, a.bias, a.mask = in[3], in[4], in[5], in[6]
-	}
-	if a.scale == 0 {
-		a.scale = 1 / math.Sqrt(float64(in[0].dims()[3]))
 	}
 	a.k, a.v = a.headsFirst(in[1]), a.headsFirst(in[2])
 	a.q = a.grouped(in[0])
@@ -47,6 +45,14 @@ func newAttending(w *Writer, in []Value, layout compute.AttentionAxesLayout, o *
 	}
 	a.scores = shapes.Make(d, append(a.q.Shape.Clone().Dimensions[:4], a.k.dims()[2])...)
 	return a
+}
+
+// scaleOf is what products of queries and keys are multiplied by.
+func scaleOf(q Value, o *compute.ScaledDotProductAttentionConfig) float64 {
+	if o == nil || o.Scale == 0 {
+		return 1 / math.Sqrt(float64(q.dims()[3]))
+	}
+	return o.Scale
 }
 
 // headsFirst brings [sample, position, head, …] and [sample, head, position, …] into each other.
@@ -149,6 +155,9 @@ func (a *attending) weights() (weights, logSum Value) {
 
 func attention(w *Writer, op *ir.Op, in []Value) []Value {
 	at := op.Attrs.(*ir.FusedScaledDotProductAttention)
+	if c := newCUDNN(w, in, at.AxesLayout, at.Options); c != nil {
+		return c.forward(len(op.Outputs) == 2)
+	}
 	a := newAttending(w, in, at.AxesLayout, at.Options)
 	weights, logSum := a.weights()
 	d := a.v.Shape.DType
@@ -166,6 +175,11 @@ func attentionGradient(w *Writer, op *ir.Op, in []Value) []Value {
 	n := 3
 	if at.Options != nil {
 		n = 7
+	}
+	if len(in) == n+3 { // with a state: cuDNN has to have it
+		if c := newCUDNN(w, in, at.AxesLayout, at.Options); c != nil {
+			return c.backward(in[n], in[n+1], in[n+2])
+		}
 	}
 	a := newAttending(w, in, at.AxesLayout, at.Options)
 	result, states, gradient := a.grouped(in[n]), in[n+1:len(in)-1], a.grouped(in[len(in)-1])

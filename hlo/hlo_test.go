@@ -78,6 +78,44 @@ func TestModulesOfEachFamily(t *testing.T) {
 	}
 }
 
+// Attention that cuDNN has is a call of it; the rest, and all of it without the option, is the definition.
+func TestAttentionByCUDNN(t *testing.T) {
+	a := &txtar.Archive{}
+	for _, e := range cudnnCases() {
+		p := e.program(t, e.body)
+		text := module(t, emit.Whole(p), hlo.Options{CUDNN: true})
+		if forward, backward := strings.Count(text, `Softmax"`), strings.Count(text, `SoftmaxBackward"`); forward != 1 || backward != 1 {
+			t.Errorf("%s: %d calls forward and %d backward:\n%s", e.name, forward, backward, text)
+		}
+		if strings.Contains(module(t, emit.Whole(p), hlo.Options{}), "custom_call") {
+			t.Errorf("%s: cuDNN is called without being asked for", e.name)
+		}
+		if !strings.Contains(e.name, "/") {
+			a.Files = append(a.Files, txtar.File{Name: e.name, Data: []byte(p.String())}, txtar.File{Name: e.name + ", module", Data: []byte(text)})
+		}
+	}
+	golden(t, "cudnn", a)
+	without := attentionCases()
+	for _, c := range []attentionCase{
+		{"features", "BHSD", "", "bfloat16", "[2,2,16,12]", "[2,2,16,12]", "[2,2,16]", "", ""},
+		{"many features", "BHSD", "", "bfloat16", "[2,2,16,136]", "[2,2,16,136]", "[2,2,16]", "", ""},
+		{"causal", "BHSD", "{Causal: true}", "bfloat16", "[2,2,16,8]", "[2,2,24,8]", "[2,2,16]", "", ", _, _, _, _"},
+		{"mask", "BHSD", "{Scale: 1}", "bfloat16", "[2,2,16,8]", "[2,2,16,8]", "[2,2,16]", " bool[16,16]", ", _, _, _, %3"},
+		{"bias in float32", "BHSD", "{Scale: 1}", "bfloat16", "[2,2,16,8]", "[2,2,16,8]", "[2,2,16]", " float32[2,2,16,16]", ", _, _, %3, _"},
+		{"flat bias", "BHSD", "{Scale: 1}", "bfloat16", "[2,2,16,8]", "[2,2,16,8]", "[2,2,16]", " bfloat16[16,16]", ", _, _, %3, _"},
+		{"odd bias", "BHSD", "{Scale: 1}", "bfloat16", "[2,2,15,8]", "[2,2,16,8]", "[2,2,15]", " bfloat16[2,2,15,16]", ", _, _, %3, _"},
+		{"bias and lengths", "BHSD", "{Scale: 1}", "bfloat16", "[2,2,16,8]", "[2,2,16,8]", "[2,2,16]", " int32[2] bfloat16[2,2,16,16]", ", _, %3, %4, _"},
+	} {
+		without = append(without, c.example())
+	}
+	for _, e := range without {
+		s := emit.Whole(e.program(t, e.body))
+		if e.name != "attention/half" && module(t, s, hlo.Options{CUDNN: true}) != module(t, s, hlo.Options{}) {
+			t.Errorf("%s: cuDNN has no such attention", e.name)
+		}
+	}
+}
+
 // The reference of every case can be computed here, so that a run on a device is not wasted.
 func TestEveryCaseHasAReference(t *testing.T) {
 	for _, family := range slices.Sorted(maps.Keys(families)) {
@@ -335,8 +373,11 @@ func TestMangledProgramsGiveATextOrAnError(t *testing.T) {
 			texts = append(texts, e.text(e.body))
 		}
 	}
+	for _, e := range cudnnCases() {
+		texts = append(texts, e.text(e.body))
+	}
 	written, refused := 0, 0
-	for range 6000 {
+	for range 7000 {
 		words := word.FindAllString(texts[rng.IntN(len(texts))], -1)
 		for range 1 + rng.IntN(2) {
 			i, j := rng.IntN(len(words)), rng.IntN(len(words))
@@ -356,7 +397,7 @@ func TestMangledProgramsGiveATextOrAnError(t *testing.T) {
 			continue
 		}
 		s := emit.Whole(p)
-		text, err := hlo.Module(s, hlo.Options{})
+		text, err := hlo.Module(s, hlo.Options{CUDNN: true})
 		if err != nil {
 			refused++
 			continue

@@ -68,7 +68,7 @@ func TestModulesMeanWhatTheProgramsDo(t *testing.T) {
 	}
 	for _, p := range recorded(t, 60) {
 		if !isRandomProgram(p) && p.Main.Outputs[0].Shape.Size() < 1000 {
-			run(p.Name, example{tolerance: roughly(p)}, p, drawn(p))
+			run(p.Name, example{tolerance: slices.Max(tolerances(p))}, p, drawn(p))
 		}
 	}
 	t.Logf("%d modules interpreted, %d skipped", done, skipped)

@@ -26,6 +26,9 @@ func init() { exec.Register("xla", open) }
 // default is epl/xla in the user's cache folder.
 const EnvCache = "EPL_XLA_CACHE"
 
+// EnvCUDNN says "off" to write attention out, which otherwise cuDNN computes in half precision.
+const EnvCUDNN = "EPL_XLA_CUDNN"
+
 // cacheBytes is how large it becomes.
 const cacheBytes = 8 << 30
 
@@ -35,7 +38,7 @@ func open(options string, needed int) (devices []compute.Backend, err error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Log = log.Printf
+	o.Log, o.NoCUDNN = log.Printf, os.Getenv(EnvCUDNN) == "off"
 	if folder := os.Getenv(EnvCache); folder != "off" {
 		if folder == "" {
 			cache, err := os.UserCacheDir()

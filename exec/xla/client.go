@@ -5,7 +5,7 @@
 // when something is read. Compiled modules are kept on disk ([Cache]).
 //
 // It may assume that segments are lowered to local shapes. Ops are recorded against GoMLX's pure-Go backend, so that a program recorded on
-// a laptop is the one that is recorded beside a GPU.
+// a laptop is the one that is recorded beside a GPU; but attention in half precision is one op where cuDNN has it.
 package xla
 
 import (
@@ -32,6 +32,8 @@ type Options struct {
 	Share int
 	// Cache keeps compiled modules; nil: none are kept.
 	Cache *Cache
+	// NoCUDNN writes attention out instead of calling cuDNN.
+	NoCUDNN bool
 	// Flags are XLA's, without dashes, for all modules. They add to XLA_FLAGS.
 	Flags map[string]any
 	// Compiling sees every module that is compiled; nil: nobody does. It is for tests.
@@ -93,7 +95,7 @@ func Devices(p *pjrt.Plugin, o Options) ([]*Device, error) {
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, &Device{Backend: shadow, client: x, gpu: gpu})
+			all = append(all, &Device{Backend: shadow, client: x, gpu: gpu, cudnn: !o.NoCUDNN && hasCUDNN(c.Platform(), gpu)})
 			x.users++
 		}
 	}

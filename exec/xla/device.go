@@ -21,6 +21,7 @@ type Device struct {
 	compute.Backend // records ops
 	client          *client
 	gpu             *pjrt.Device
+	cudnn           bool // it computes attention
 
 	once sync.Once
 }

@@ -26,6 +26,7 @@ import (
 // Options say what kind of plugin the fake is.
 type Options struct {
 	Devices      int      // of every process; 0 means 1
+	Platform     string   // "" means fake
 	Major, Minor int      // of the API; 0 means the header's
 	Missing      []string // functions, by their C names, that are null in the table
 	ShorterBy    int      // how many functions the table lacks at its end

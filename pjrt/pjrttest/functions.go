@@ -2,6 +2,7 @@ package pjrttest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -311,7 +312,7 @@ func clientFunctions(table []uintptr) {
 	})
 	set(table, capi.ClientDestroy, func(f *Fake, a *capi.ClientDestroyArgs) *pjrt.Error { return free[*client](f, a.Client) })
 	set(table, capi.ClientPlatformName, func(f *Fake, a *capi.ClientPlatformNameArgs) *pjrt.Error {
-		a.PlatformName, a.PlatformNameSize = f.text("fake")
+		a.PlatformName, a.PlatformNameSize = f.text(cmp.Or(f.options.Platform, "fake"))
 		return nil
 	})
 	set(table, capi.ClientPlatformVersion, func(f *Fake, a *capi.ClientPlatformVersionArgs) *pjrt.Error {
@@ -444,11 +445,14 @@ func deviceFunctions(table []uintptr) {
 		return nil
 	})
 	set(table, capi.DeviceDescriptionAttributes, func(f *Fake, a *capi.DeviceDescriptionAttributesArgs) *pjrt.Error {
-		v := &capi.NamedValue{Type: capi.NamedValueKInt64, Value: 132, ValueSize: 1}
-		v.SetSize()
-		v.Name, v.NameSize = f.text("core_count")
-		f.keep = append(f.keep, v)
-		a.Attributes, a.NumAttributes = unsafe.Pointer(v), 1
+		capability, n := f.text("9.0")
+		vs := &[2]capi.NamedValue{{Type: capi.NamedValueKInt64, Value: 132, ValueSize: 1}, {Type: capi.NamedValueKString, Value: uint64(uintptr(capability)), ValueSize: n}}
+		for i, name := range []string{"core_count", "compute_capability"} {
+			vs[i].SetSize()
+			vs[i].Name, vs[i].NameSize = f.text(name)
+		}
+		f.keep = append(f.keep, vs)
+		a.Attributes, a.NumAttributes = unsafe.Pointer(vs), 2
 		return nil
 	})
 	set(table, capi.DeviceIsAddressable, func(f *Fake, a *capi.DeviceIsAddressableArgs) *pjrt.Error {
