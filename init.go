@@ -185,7 +185,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 		needed = 1 // nothing runs
 	}
 	if planOut != "" && strings.HasPrefix(name, "xla") {
-		name = opByOp // what is recorded does not depend on it
+		name = opByOp // what is recorded depends on it only where cuDNN computes attention
 	}
 	devices, err := newDevices(name, asked, needed)
 	if err != nil {

@@ -281,21 +281,36 @@ func isRandomProgram(p *ir.Program) bool {
 	return slices.ContainsFunc(p.Main.Ops, func(op *ir.Op) bool { return op.Type() == ir.OpRNGBitGenerator })
 }
 
-// tolerances of the outputs of a recorded program: with half precision before it, backends round at different places, such as inside sums.
+// tolerances of the outputs of a recorded program: those of the least precise type before them, because backends add up in different orders,
+// and half precision inside sums is not rounded by all.
 func tolerances(p *ir.Program) (r []float64) {
-	half := map[*ir.Value]bool{}
-	for _, op := range p.Main.Ops {
-		rough := slices.ContainsFunc(op.Inputs, func(v *ir.Value) bool { return half[v] })
-		for _, v := range op.Outputs {
-			half[v] = rough || v.Shape.DType.IsHalfPrecision()
+	of := map[*ir.Value]float64{}
+	var see func(ops []*ir.Op) (most float64)
+	see = func(ops []*ir.Op) (most float64) {
+		for _, op := range ops {
+			tolerance := 1e-4
+			for _, v := range op.Inputs {
+				tolerance = max(tolerance, of[v])
+			}
+			for _, f := range op.Funcs {
+				tolerance = max(tolerance, see(f.Ops))
+			}
+			for _, v := range op.Outputs {
+				of[v] = tolerance
+				switch d := v.Shape.DType; {
+				case d.IsHalfPrecision():
+					of[v] = 5e-2
+				case d == dtypes.Float32:
+					of[v] = max(tolerance, 1e-3)
+				}
+				most = max(most, of[v])
+			}
 		}
+		return most
 	}
+	see(p.Main.Ops)
 	for _, v := range p.Main.Outputs {
-		tolerance := 1e-3
-		if half[v] {
-			tolerance = 5e-2
-		}
-		r = append(r, tolerance)
+		r = append(r, of[v])
 	}
 	return r
 }

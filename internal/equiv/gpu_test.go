@@ -1,17 +1,21 @@
 package equiv
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train/loss"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/exec/xla"
 	"github.com/easyparallel/epl/exec/xla/xlatest"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/pjrt"
 	"github.com/easyparallel/epl/pjrt/pjrttest"
 )
 
@@ -77,6 +81,64 @@ func TestTrainingOnGPUsUpToXLAItself(t *testing.T) {
 			}
 			if err := SameBits(run("go"), run("xla:fake")); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// Beside a GPU with cuDNN, attention under mixed precision stays one op from the model to the module. The fake cannot compute that: its
+// results are zeros.
+func TestAttentionOnGPUsIsFused(t *testing.T) {
+	for name, c := range map[string]struct {
+		params map[string]any
+		off    bool
+		fused  bool
+	}{
+		"mixed precision": {map[string]any{"amp.level": "O1", "amp.dtype": "bfloat16"}, false, true},
+		"in two batches":  {map[string]any{"amp.level": "O1", "amp.dtype": "float16", "pipeline.num_micro_batch": 2}, false, true},
+		"recomputed":      {map[string]any{"amp.level": "O1", "amp.dtype": "bfloat16", "gradient_checkpoint.type": "auto"}, false, true},
+		"switched off":    {map[string]any{"amp.level": "O1", "amp.dtype": "bfloat16"}, true, false},
+		"float32":         {nil, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := pjrttest.New(t, pjrttest.Options{Platform: "cuda"})
+			var all strings.Builder
+			see := func(s *ir.Segment, _ []bool, text string) {
+				all.WriteString(text)
+				p := pjrttest.Program{Run: func(int, [][]byte) (out [][]byte, _ error) {
+					for _, v := range s.Outputs {
+						out = append(out, make([]byte, v.Shape.ByteSize()))
+					}
+					return out, nil
+				}}
+				for _, v := range s.Outputs {
+					o := pjrt.Output{Type: pjrt.Type(v.Shape.DType), MemoryKind: "device"}
+					for _, n := range v.Shape.Dimensions {
+						o.Dims = append(o.Dims, int64(n))
+					}
+					p.Outputs = append(p.Outputs, o)
+				}
+				f.Program(text, p)
+			}
+			exec.Register("xla", func(string, int) ([]compute.Backend, error) {
+				return []compute.Backend{xlatest.Devices(t, f, xla.Options{Compiling: see, NoCUDNN: c.off})[0]}, nil
+			})
+			env := newCluster(t, 1, 1, c.params, epl.WithInner("xla:fake"))
+			m := Model{"transformer", Transformer0, loss.SparseCategoricalCrossEntropyLogits, Tokens(4, 16, 32)}
+			run, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if run.Store, err = run.Store.Clone(); err != nil {
+				t.Fatal(err)
+			}
+			if err := env.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for _, call := range []string{`"__cudnn$fmhaSoftmax"`, `"__cudnn$fmhaSoftmaxBackward"`} {
+				if strings.Contains(all.String(), call) != c.fused {
+					t.Errorf("%s is called: %t", call, !c.fused)
+				}
 			}
 		})
 	}
