@@ -130,7 +130,11 @@ func (c *cudnn) forward(state bool) []Value {
 func (c *cudnn) backward(result, state, gradient Value) []Value {
 	h, s := c.layout.HeadsAxis(), c.layout.SeqAxis()
 	in := slices.Concat([]Value{c.q, c.k, c.v, state, c.queries(gradient)}, c.optional(c.bias), []Value{result}, c.lengths())
-	results := c.call("Backward", in, []shapes.Shape{c.inside(c.q), c.inside(c.k), c.inside(c.v)}, map[string][2][]int{
+	out := []shapes.Shape{c.inside(c.q), c.inside(c.k), c.inside(c.v)}
+	if b := c.bias; b.ok() && b.dims()[0] == 1 && b.dims()[1] == c.q.dims()[h] {
+		out = append(out, b.Shape) // its gradient, which is not wanted: JAX declares it where cuDNN can compute it, and XLA counts the results
+	}
+	results := c.call("Backward", in, out, map[string][2][]int{
 		"bmm1_grad_gemm1": {{2, 0, 1}, {s, 0, h}}, "bmm1_grad_gemm2": {{3, 0, 1}, {s, 0, h}},
 		"bmm2_grad_gemm1": {{2, 0, 1}, {s, 0, h}}, "bmm2_grad_gemm2": {{3, 0, h}, {3, 0, h}},
 	})
@@ -207,13 +211,14 @@ func digits(xs ...int) []string {
 	return r
 }
 
-// layouts are orders of axes in memory, the fastest first: from the last to the first, but with positions before heads if asked.
+// layouts are orders of axes in memory, the fastest first: from the last to the first, but with positions before heads if asked, except in the
+// gradient of a bias, which is after those of query, key and value.
 func layouts(name string, of []shapes.Shape, positionsFirst bool) string {
 	texts := make([]string, len(of))
 	for i, s := range of {
 		order := upTo(s.Rank())
 		slices.Reverse(order)
-		if positionsFirst && s.Rank() == 4 {
+		if positionsFirst && s.Rank() == 4 && i < 3 {
 			order = []int{3, 1, 2, 0}
 		}
 		texts[i] = fmt.Sprintf("dense<%s> : tensor<%dxindex>", list(order), s.Rank())
