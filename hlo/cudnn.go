@@ -189,7 +189,7 @@ func (c *cudnn) call(which string, in []Value, out []shapes.Shape, products map[
 			"rhs_contracting_dimensions": digits(axes[1][0]), "rhs_batch_dimensions": digits(axes[1][1:]...),
 		}
 	}
-	text, err := json.Marshal(map[string]any{"operation_queue_id": "0", "wait_on_operation_queues": []int{}, "cudnn_fmha_backend_config": config})
+	text, err := json.Marshal(map[string]any{"cudnn_fmha_backend_config": config}) // plugins differ in what else they know
 	if err != nil {
 		refuse("%v", err) // a scale that is not finite
 	}
