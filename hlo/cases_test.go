@@ -637,13 +637,13 @@ func attentionCases() (cases []example) {
 	return cases
 }
 
-// cudnnCases are attentions that cuDNN has kernels for.
+// cudnnCases are attentions that cuDNN has kernels for. Scales keep the scores small: the larger they are, the more bfloat16 rounds gradients.
 func cudnnCases() (cases []example) {
 	for _, c := range []attentionCase{
 		{"cudnn", "BSHD", "{Causal: true}", "bfloat16", "[2,16,4,8]", "[2,16,2,8]", "[2,4,16]", "", ", _, _, _, _"},
 		{"cudnn lengths", "BHSD", "{Scale: 0.5}", "float16", "[3,2,16,8]", "[3,2,24,8]", "[3,2,16]", " int32[3]:lengths int32[3]:lengths", ", %3, %4, _, _"},
 		{"cudnn/no options", "BSHD", "", "bfloat16", "[2,64,4,64]", "[2,64,4,64]", "[2,4,64]", "", ""},
-		{"cudnn/scale", "BSHD", "{Scale: 0.3}", "bfloat16", "[2,128,3,64]", "[2,128,3,64]", "[2,3,128]", "", ", _, _, _, _"},
+		{"cudnn/scale", "BSHD", "{Scale: 0.1}", "bfloat16", "[2,128,3,64]", "[2,128,3,64]", "[2,3,128]", "", ", _, _, _, _"},
 		{"cudnn/float16", "BHSD", "{Causal: true}", "float16", "[2,3,128,32]", "[2,3,128,32]", "[2,3,128]", "", ", _, _, _, _"},
 		{"cudnn/wide heads", "BHSD", "{Scale: 0.1}", "bfloat16", "[1,2,64,128]", "[1,2,64,128]", "[1,2,64]", "", ", _, _, _, _"},
 		{"cudnn/shared keys", "BHSD", "{Scale: 0.2}", "float16", "[2,6,48,16]", "[2,2,80,16]", "[2,6,48]", "", ", _, _, _, _"},
