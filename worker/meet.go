@@ -166,14 +166,14 @@ func (j *Job) visit(v visit, moment time.Duration, giveUp bool) (verdict string,
 // passedBy tells whether a worker does something that takes this one, and that this one has not begun, or has finished. It cannot come
 // before this one goes there.
 func (j *Job) passedBy(ctx context.Context, worker int) bool {
+	if worker == j.Worker {
+		return false
+	}
 	if s := j.member.State(worker); s.Ended || s.Left {
 		return true
 	}
 	begun, _ := j.joint.now()
 	its, inside := 0, false
-	if worker == j.Worker {
-		return false
-	}
 	text, err := j.member.Query(ctx, worker, questionJoint)
 	if err != nil {
 		return false

@@ -138,9 +138,9 @@ func (a *ahead) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 // taken checks what the program is called with. feed is nil if it is no batch of env.Dataset.
 func (a *ahead) taken(inputs []compute.Buffer) (buffers []*Buffer, feed *Feed, err error) {
 	for i, x := range inputs {
-		b, ok := x.(*Buffer)
-		if !ok || b.runner != a.runner {
-			return nil, nil, errors.Errorf("epl: program %q: input %d is a %T that does not belong to this backend", a.name, i, x)
+		b, err := a.runner.own(a.name, i, x)
+		if err != nil {
+			return nil, nil, err
 		}
 		if buffers = append(buffers, b); b.feed == nil {
 			continue

@@ -92,9 +92,9 @@ func (x *piecewise) Execute(inputs []compute.Buffer, donate []bool, device compu
 	given := map[*ir.Value]compute.Buffer{}
 	m := meter{limit: x.opts.Memory}
 	for i, v := range x.program.Main.Params {
-		b, ok := inputs[i].(*Buffer)
-		if !ok || b.runner != x.runner {
-			return nil, errors.Errorf("epl: program %q: input %d is a %T that does not belong to this backend", x.program.Name, i, inputs[i])
+		b, err := x.runner.own(x.program.Name, i, inputs[i])
+		if err != nil {
+			return nil, err
 		}
 		shard, err := b.shard(0)
 		if err != nil {

@@ -144,6 +144,15 @@ func (d *Runner) check(device compute.DeviceNum) error {
 	return d.Closed()
 }
 
+// own is an input of a program, if it is a buffer of this runner.
+func (d *Runner) own(program string, i int, x compute.Buffer) (*Buffer, error) {
+	b, ok := x.(*Buffer)
+	if !ok || b.runner != d {
+		return nil, errors.Errorf("epl: program %q: input %d is a %T that does not belong to this backend", program, i, x)
+	}
+	return b, nil
+}
+
 // wrap makes a buffer of data on the last of some devices, or on all of them.
 func (d *Runner) wrap(shards ...compute.Buffer) (*Buffer, error) {
 	shape, err := shards[len(shards)-1].Shape()

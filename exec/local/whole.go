@@ -37,14 +37,13 @@ func (e *whole) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 	}
 	ins := make([]compute.Buffer, len(inputs))
 	for i, x := range inputs {
-		b, ok := x.(*Buffer)
-		if !ok || b.runner != e.runner {
-			return nil, errors.Errorf("epl: program %q: input %d is a %T that does not belong to this backend", e.name, i, x)
+		b, err := e.runner.own(e.name, i, x)
+		if err != nil {
+			return nil, err
 		}
 		if b.feed != nil && e.opts.NoFeed != "" {
 			return nil, errors.New(e.opts.NoFeed)
 		}
-		var err error
 		if ins[i], err = b.shard(e.opts.Device); err != nil {
 			return nil, errors.WithMessagef(err, "program %q, input %d", e.name, i)
 		}

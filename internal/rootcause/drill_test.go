@@ -192,7 +192,7 @@ func (r *outcome) judge(out, errs *timed, hit time.Time) {
 // TestDrill kills and stops workers, in all phases of a job.
 func TestDrill(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes long")
+		t.Skip("it takes long; not with -short")
 	}
 	random := rand.New(rand.NewSource(*seed))
 	var done []outcome
@@ -279,7 +279,7 @@ func TestAProgramThatFailsOrEndsIsNamedAtOnce(t *testing.T) {
 
 func TestAProgramThatHangsIsNamedWithinTheTimeout(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes long")
+		t.Skip("it takes long; not with -short")
 	}
 	for i, stages := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d stages", stages), func(t *testing.T) {
