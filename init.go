@@ -184,7 +184,8 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if planOut != "" {
 		needed = 1 // nothing runs
 	}
-	if planOut != "" && strings.HasPrefix(name, "xla") {
+	gpus := strings.HasPrefix(name, "xla")
+	if planOut != "" && gpus {
 		name = opByOp // what is recorded depends on it only where cuDNN computes attention
 	}
 	devices, err := newDevices(name, asked, needed)
@@ -223,9 +224,10 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			return nil, err
 		}
 	}
+	allowTF32(devices, cfg.AMP.TF32)
 	runner := local.New(j, devices...)
 	eng := compile.New(compile.Options{Config: cfg, Target: plan.Target{Cluster: cl, Passes: set, AsWritten: asWritten}, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
-		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, Job: j}, runner)
+		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, TF32: gpus, Job: j}, runner)
 	backend := record.NewBackend(devices[0], eng, record.Options{
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: plan.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})

@@ -108,6 +108,7 @@ var works = []struct {
 	{"amp.debug_log", map[string]any{"amp.debug_log": true, "amp.level": "O1"}},
 	{"amp.loss_scale", map[string]any{"amp.loss_scale": 128, "amp.level": "O1"}},
 	{"amp.dtype", map[string]any{"amp.dtype": "bfloat16", "amp.level": "O1"}},
+	{"amp.tf32", map[string]any{"amp.tf32": true}},
 	{"optimizer.num_apply_group", map[string]any{"optimizer.num_apply_group": 30}},
 	{"cluster.device_place_prefer_intra_node", map[string]any{"cluster.device_place_prefer_intra_node": false}},
 	{"cluster.run_visible_devices", map[string]any{"cluster.run_visible_devices": "0"}},

@@ -4,8 +4,18 @@ import (
 	"os"
 	"strings"
 
+	"github.com/gomlx/compute"
 	"github.com/pkg/errors"
 )
+
+// allowTF32 tells devices that have TF32 whether they may use it.
+func allowTF32(devices []compute.Backend, yes bool) {
+	for _, d := range devices {
+		if x, ok := d.(interface{ AllowTF32(bool) }); ok {
+			x.AllowTF32(yes)
+		}
+	}
+}
 
 // commandBuffers is the option of XLA that makes CUDA graphs of the pieces of a program.
 const commandBuffers = "xla_gpu_enable_command_buffer"

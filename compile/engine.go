@@ -53,6 +53,8 @@ type Options struct {
 	PinnedFile string
 	// Plan is a file for the plan of the first training program, which then does not run; "": all run.
 	Plan string
+	// TF32: devices round float32 products to TF32 if amp.tf32 says so.
+	TF32 bool
 	// Job is nil if this worker is alone.
 	Job *worker.Job
 }
@@ -226,6 +228,15 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) e
 	case a.DType == config.Float16:
 		note("loss scale: dynamic; a step whose gradients are not finite is skipped and halves it, many good ones double it; " +
 			"many skipped ones in a row are warned of")
+	}
+	switch {
+	case !o.Config.AMP.TF32:
+	case o.TF32:
+		note("amp.tf32: float32 products and convolutions round their operands to TF32, 10 bits of mantissa")
+	default:
+		const idle = "amp.tf32 has no effect: only GPUs have TF32, by the inner backend xla, and this program keeps full float32"
+		note(idle)
+		c.Warnings = append(c.Warnings, [2]string{"tf32", idle})
 	}
 	if c.Schedule != nil && o.Config.Offload.Level != "" && c.source.IsTraining() {
 		note(explain.Offloaded(c.Schedule))

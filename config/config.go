@@ -93,6 +93,10 @@ type AMP struct {
 
 	// DType is the type that ops compute in: [Float16] (the default) or [BFloat16], which needs no loss scale.
 	DType string
+
+	// TF32 lets GPUs round the operands of float32 products and convolutions to TF32, which has 10 bits of mantissa. It
+	// works without Level.
+	TF32 bool
 }
 
 // Optimizer configures how gradients are applied.

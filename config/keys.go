@@ -107,6 +107,11 @@ var keys = []key{
 		needs: "amp.level", choice: true,
 		doc: "Type that ops compute in. bfloat16 needs no loss scale.",
 	},
+	{
+		name: "amp.tf32", typ: boolType{}, def: false, ours: true,
+		field: func(c *Config) any { return &c.AMP.TF32 },
+		doc:   "GPUs may round operands of float32 products and convolutions to TF32 (10 bits of mantissa). It works without amp.level.",
+	},
 
 	{
 		name: "optimizer.num_apply_group", typ: intType{min: 1}, def: 1,

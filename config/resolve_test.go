@@ -38,6 +38,7 @@ var samples = map[string]struct {
 	"amp.debug_log":                          {false, "True", true, false, false},
 	"amp.loss_scale":                         {LossScale{Dynamic: true}, "1024", LossScale{Value: 1024}, 0.5, LossScale{Value: 0.5}},
 	"amp.dtype":                              {"float16", "BFloat16", "bfloat16", "FLOAT16", "float16"},
+	"amp.tf32":                               {false, "true", true, false, false},
 	"optimizer.num_apply_group":              {1, "4", 4, 2.0, 2},
 	"cluster.device_place_prefer_intra_node": {true, "False", false, true, true},
 	"cluster.run_visible_devices":            {"", "0, 2", "0,2", []int{3, 1}, "3,1"},

@@ -22,6 +22,7 @@ type Device struct {
 	client          *client
 	gpu             *pjrt.Device
 	cudnn           bool // it computes attention
+	tf32            bool // float32 products round their operands
 
 	once sync.Once
 }
@@ -43,6 +44,9 @@ func (d *Device) Description() string {
 func (d *Device) DeviceDescription(compute.DeviceNum) string {
 	return fmt.Sprintf("%s number %d", d.gpu.Kind, d.gpu.ID)
 }
+
+// AllowTF32 says whether float32 products and convolutions may round their operands to TF32, in programs that are compiled from now on.
+func (d *Device) AllowTF32(yes bool) { d.tf32 = yes }
 
 // Allocated is how many bytes the GPU had for tensors when it had most.
 func (d *Device) Allocated() int64 {

@@ -25,7 +25,7 @@ type executable struct {
 
 // text is the module of the segment.
 func (x *executable) text(donate []bool) (string, error) {
-	text, err := hlo.Module(x.segment, hlo.Options{Donor: donate, CUDNN: x.device.cudnn})
+	text, err := hlo.Module(x.segment, hlo.Options{Donor: donate, CUDNN: x.device.cudnn, TF32: x.device.tf32})
 	return text, errors.WithMessagef(err, "epl: %s", x.name())
 }
 

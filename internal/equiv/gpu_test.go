@@ -1,6 +1,7 @@
 package equiv
 
 import (
+	"log"
 	"strings"
 	"testing"
 
@@ -139,6 +140,58 @@ func TestAttentionOnGPUsIsFused(t *testing.T) {
 				if strings.Contains(all.String(), call) != c.fused {
 					t.Errorf("%s is called: %t", call, !c.fused)
 				}
+			}
+		})
+	}
+}
+
+// amp.tf32 is in the text of modules, and so in the key of their cache. Explain and the log say where it has no effect.
+func TestTF32IsForGPUs(t *testing.T) {
+	const rounds, idle = "amp.tf32: float32 products", "amp.tf32 has no effect"
+	for name, c := range map[string]struct {
+		inner string
+		yes   bool
+		says  string
+	}{
+		"asked for": {"xla:fake", true, rounds},
+		"not":       {"xla:fake", false, ""},
+		"on CPUs":   {"cpu", true, idle},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := pjrttest.New(t, pjrttest.Options{})
+			var all, said, explained strings.Builder
+			exec.Register("xla", func(string, int) ([]compute.Backend, error) {
+				see := func(_ *ir.Segment, _ []bool, text string) { all.WriteString(text) }
+				return []compute.Backend{xlatest.Devices(t, f, xla.Options{Compiling: see})[0]}, nil
+			})
+			before := log.Writer()
+			log.SetOutput(&said)
+			defer log.SetOutput(before)
+			env := newCluster(t, 1, 1, map[string]any{"amp.tf32": c.yes}, epl.WithInner(c.inner))
+			m := Models()[0]
+			run, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if run.Store, err = run.Store.Clone(); err != nil {
+				t.Fatal(err)
+			}
+			if err := env.Explain(&explained); err != nil {
+				t.Fatal(err)
+			}
+			if err := env.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if text := all.String(); c.inner != "cpu" && (!strings.Contains(text, "dot_general") || strings.Contains(text, "HIGHEST") == c.yes) {
+				t.Errorf("full precision: %t", c.yes)
+			}
+			for _, sentence := range []string{rounds, idle} {
+				if strings.Contains(explained.String(), sentence) != (sentence == c.says) {
+					t.Errorf("Explain has %q: %t", sentence, sentence != c.says)
+				}
+			}
+			if strings.Contains(said.String(), idle) != (c.says == idle) {
+				t.Errorf("the log is %q", said.String())
 			}
 		})
 	}

@@ -18,15 +18,19 @@ import (
 	"github.com/easyparallel/epl/pjrt/pjrttest"
 )
 
-// Devices are those of a fake plugin. What is not freed at the end of the test fails it.
+// Devices are those of a fake plugin. Options.Compiling may give a module another program. What is not freed at the end of the test fails it.
 func Devices(t testing.TB, f *pjrttest.Fake, o xla.Options) []*xla.Device {
 	t.Helper()
 	inner, err := gobackend.New("ops_sequential")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Compiling == nil {
-		o.Compiling = func(s *ir.Segment, donate []bool, text string) { f.Program(text, program(inner, s, donate)) }
+	see := o.Compiling
+	o.Compiling = func(s *ir.Segment, donate []bool, text string) {
+		f.Program(text, program(inner, s, donate))
+		if see != nil {
+			see(s, donate, text)
+		}
 	}
 	all, err := xla.Devices(f.Load(t), o)
 	if err != nil {
