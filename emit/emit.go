@@ -18,6 +18,14 @@ type Compiler interface {
 	Compile(s *ir.Segment, opByOp func(*ir.Segment) (compute.Executable, error)) (compute.Executable, error)
 }
 
+// Late is an executable that is compiled when it first runs, because that depends on the inputs it is given to keep.
+type Late interface {
+	// Ready compiles it before, for runs that keep these inputs. Others may keep fewer or more. Several may be made ready at the same time.
+	Ready(donate []bool) error
+	// Memory is what it needs, as it was compiled; nil: that is not known, or it is not yet.
+	Memory() *Listing
+}
+
 // Program compiles the whole program: its parameters are the inputs of the executable, in order.
 func Program(backend compute.Backend, p *ir.Program) (compute.Executable, error) {
 	if c, ok := backend.(Compiler); ok {

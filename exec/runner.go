@@ -53,6 +53,12 @@ type Ahead interface {
 	Computed(inputs []compute.Buffer) bool
 }
 
+// Measured is an executable of devices that know, once it is compiled, what it needs.
+type Measured interface {
+	// Measured is what each segment needs, or the whole program; nil: devices do not tell.
+	Measured() []*emit.Listing
+}
+
 // WholeOptions say how a program is run as a whole.
 type WholeOptions struct {
 	Device int   // which of the worker's devices

@@ -293,8 +293,8 @@ func (r *run) view(v *ir.Value, micro int) (h *held, flat any, shared bool, err 
 }
 
 // slot is where a value is kept: variables are there once.
-func (r *run) slot(v *ir.Value, micro int) schedule.Slot {
-	if _, isParam := r.param[v]; isParam && !r.isInput[v] {
+func (x *stepper) slot(v *ir.Value, micro int) schedule.Slot {
+	if _, isParam := x.param[v]; isParam && !x.isInput[v] {
 		micro = schedule.Once
 	}
 	return schedule.Slot{Value: v, Micro: micro}

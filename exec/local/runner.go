@@ -53,7 +53,15 @@ func (d *Runner) Whole(p *ir.Program, o exec.WholeOptions) (compute.Executable, 
 	if err != nil {
 		return nil, err
 	}
-	return &whole{name: p.Name, runner: d, inner: inner, opts: o}, nil
+	x := &whole{name: p.Name, runner: d, inner: inner, opts: o}
+	if err := x.ready(p); err != nil {
+		x.Finalize()
+		return nil, err
+	}
+	if all := x.Measured(); all != nil {
+		x.opts.Profile = schedule.NewLedger(p).Profile(emit.Whole(p), all[0])
+	}
+	return x, nil
 }
 
 // Steps implements exec.Runner.

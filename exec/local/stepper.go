@@ -80,6 +80,13 @@ func newStepper(p *ir.Program, s *schedule.Program, runner *Runner, opts exec.St
 		}
 		x.devices = append(x.devices, dev)
 	}
+	if err := x.ready(); err != nil {
+		x.Finalize()
+		return nil, err
+	}
+	if all := x.Measured(); all != nil {
+		x.profiles = s.Profiles(x.ledger, all)
+	}
 	return x, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/pjrt"
 )
 
 // Cache keeps compiled modules in a folder, so that a program that was compiled before starts at once. Several processes may use it at the
@@ -30,10 +33,47 @@ func NewCache(folder string, limit int64) (*Cache, error) {
 	return &Cache{folder, limit}, nil
 }
 
+// entry is a compiled module, and what the compiler knew of its memory, which it forgets when a module is loaded.
+type entry struct {
+	memory pjrt.CompiledMemory
+	code   []byte
+}
+
+// format is that of entries. It is part of their names, so that those of other versions are not found.
+const format = "2"
+
+// encode writes an entry: the checksum of the rest, the memory as a line of JSON, the code.
+func (e entry) encode() ([]byte, error) {
+	line, err := json.Marshal(e.memory)
+	if err != nil {
+		return nil, err
+	}
+	rest := slices.Concat(line, []byte("\n"), e.code)
+	sum := sha256.Sum256(rest)
+	return append(sum[:], rest...), nil
+}
+
+// decode reads an entry; nil: it is damaged.
+func decode(all []byte) *entry {
+	if len(all) < sha256.Size {
+		return nil
+	}
+	rest := all[sha256.Size:]
+	if sum := sha256.Sum256(rest); !bytes.Equal(sum[:], all[:sha256.Size]) {
+		return nil
+	}
+	line, code, _ := bytes.Cut(rest, []byte("\n"))
+	e := &entry{code: code}
+	if json.Unmarshal(line, &e.memory) != nil {
+		return nil
+	}
+	return e
+}
+
 // hash names an entry by what it depends on.
 func hash(parts ...string) string {
 	h := sha256.New()
-	for _, p := range parts {
+	for _, p := range append(parts, format) {
 		sum := sha256.Sum256([]byte(p))
 		_, _ = h.Write(sum[:])
 	}
@@ -42,8 +82,8 @@ func hash(parts ...string) string {
 
 func (c *Cache) file(key string) string { return filepath.Join(c.folder, key+".xla") }
 
-// get returns an entry; nil: there is none. An entry is its data with their checksum in front.
-func (c *Cache) get(key string) []byte {
+// get returns an entry; nil: there is none.
+func (c *Cache) get(key string) *entry {
 	if c == nil {
 		return nil
 	}
@@ -51,21 +91,24 @@ func (c *Cache) get(key string) []byte {
 	if err != nil {
 		return nil
 	}
-	if len(all) >= sha256.Size {
-		if sum := sha256.Sum256(all[sha256.Size:]); bytes.Equal(sum[:], all[:sha256.Size]) {
-			now := time.Now()
-			_ = os.Chtimes(c.file(key), now, now) // it was used
-			return all[sha256.Size:]
-		}
+	e := decode(all)
+	if e == nil {
+		c.drop(key)
+		return nil
 	}
-	c.drop(key)
-	return nil
+	now := time.Now()
+	_ = os.Chtimes(c.file(key), now, now) // it was used
+	return e
 }
 
 func (c *Cache) drop(key string) { _ = os.Remove(c.file(key)) }
 
 // put writes an entry: others see all of it or nothing.
-func (c *Cache) put(key string, data []byte) error {
+func (c *Cache) put(key string, e entry) error {
+	data, err := e.encode()
+	if err != nil {
+		return err
+	}
 	if int64(len(data)) > c.limit {
 		return errors.Errorf("it has %d bytes, and the cache holds %d", len(data), c.limit)
 	}
@@ -73,12 +116,7 @@ func (c *Cache) put(key string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(data)
-	for _, part := range [][]byte{sum[:], data} {
-		if err == nil {
-			_, err = f.Write(part)
-		}
-	}
+	_, err = f.Write(data)
 	if e := f.Close(); err == nil {
 		err = e
 	}

@@ -10,12 +10,11 @@ package xla
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/gobackend"
@@ -87,7 +86,7 @@ func Devices(p *pjrt.Plugin, o Options) ([]*Device, error) {
 	if len(gpus) == 0 {
 		return nil, errors.Errorf("epl: the plugin %s finds no device (see nvidia-smi, and CUDA_VISIBLE_DEVICES)", p.Path())
 	}
-	x := &client{Client: c, opts: o, flags: flags(o.Flags, os.Getenv("XLA_FLAGS"))}
+	x := &client{Client: c, opts: o, flags: flags(o.Flags, os.Getenv("XLA_FLAGS")), progress: newProgress(), patience: patience}
 	var all []*Device
 	for range max(o.Share, 1) {
 		for _, gpu := range gpus {
@@ -122,49 +121,14 @@ func flags(given map[string]any, environment string) map[string]any {
 // client is what the devices share.
 type client struct {
 	*pjrt.Client
-	opts  Options
-	flags map[string]any
+	opts     Options
+	flags    map[string]any
+	progress *progress
+	patience time.Duration // before it says that it compiles
 
 	mu    sync.Mutex
 	users int // devices that are not finalized
 	err   error
-}
-
-// compile compiles a module for a GPU, or finds it in the cache.
-func (c *client) compile(name, text string, gpu *pjrt.Device) (*pjrt.Executable, error) {
-	o := pjrt.CompileOptions{Devices: []int{gpu.ID}, Flags: c.flags}
-	key := c.key(text, o, gpu)
-	if data := c.opts.Cache.get(key); data != nil {
-		if x, err := c.Deserialize(data); err == nil {
-			return x, nil
-		}
-		c.opts.Cache.drop(key) // made by another version, or damaged
-	}
-	x, err := c.Compile([]byte(text), o)
-	if err != nil {
-		return nil, errors.WithMessagef(err, "epl: XLA cannot compile %s", name)
-	}
-	if c.opts.Cache != nil {
-		data, err := x.Serialize()
-		if err == nil {
-			err = c.opts.Cache.put(key, data)
-		}
-		if err != nil && c.opts.Log != nil {
-			c.opts.Log("epl: the compiled program %s cannot be kept: %v", name, err)
-		}
-	}
-	return x, nil
-}
-
-// key names what a module is compiled to.
-func (c *client) key(text string, o pjrt.CompileOptions, gpu *pjrt.Device) string {
-	major, minor := c.Plugin().Version()
-	var names []string
-	for name := range o.Flags {
-		names = append(names, fmt.Sprint(name, "=", o.Flags[name]))
-	}
-	slices.Sort(names)
-	return hash(text, fmt.Sprint(major, ".", minor), c.Platform(), c.PlatformVersion(), gpu.Kind, fmt.Sprint(o.Devices, names), os.Getenv("XLA_FLAGS"))
 }
 
 // release ends the client with its last device.

@@ -145,9 +145,10 @@ func (b *buffer) CopyToDevice(compute.DeviceNum) (compute.Buffer, error) {
 	return &buffer{device: b.device, data: c, shape: b.shape, of: b.of}, nil
 }
 
-// Compile implements emit.Compiler. The module is compiled when the program is first run: then it is known which inputs are donated.
+// Compile implements emit.Compiler. The module is compiled when the program is first run, unless it is made ready before: then it is known
+// which inputs are donated.
 func (d *Device) Compile(s *ir.Segment, _ func(*ir.Segment) (compute.Executable, error)) (compute.Executable, error) {
-	x := &executable{device: d, segment: s, modules: map[string]*pjrt.Executable{}}
+	x := &executable{device: d, segment: s}
 	_, err := x.text(nil)
 	return x, err
 }

@@ -1,26 +1,30 @@
 package xla
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/hlo"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/pjrt"
 )
 
-// executable is a segment on a GPU. It implements compute.Executable.
+// executable is a segment on a GPU. It implements compute.Executable and emit.Late.
 type executable struct {
 	device  *Device
 	segment *ir.Segment
 
 	mu      sync.Mutex
-	modules map[string]*pjrt.Executable // by which inputs are donated
+	modules []*module // by which inputs are donated: there is mostly one
+	ready   bool      // no more are compiled
 }
 
 // text is the module of the segment.
@@ -31,26 +35,110 @@ func (x *executable) text(donate []bool) (string, error) {
 
 func (x *executable) name() string { return fmt.Sprintf("program %q", x.segment.Name) }
 
-// module is compiled once for each way to donate inputs: there is mostly one.
-func (x *executable) module(donate []bool) (*pjrt.Executable, error) {
+// Ready implements emit.Late.
+func (x *executable) Ready(donate []bool) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	way := fmt.Sprint(donate)
-	if m := x.modules[way]; m != nil {
-		return m, nil
+	x.ready = true
+	if x.at(donate) != nil {
+		return nil
 	}
+	return x.compile(donate)
+}
+
+// at is the module that may use the memory of these inputs; nil: there is none yet.
+func (x *executable) at(donate []bool) *module {
+	for _, m := range x.modules {
+		if slices.Equal(m.donates, donate) {
+			return m
+		}
+	}
+	return nil
+}
+
+func (x *executable) compile(donate []bool) error {
 	text, err := x.text(donate)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if see := x.device.client.opts.Compiling; see != nil {
 		see(x.segment, donate, text)
 	}
 	m, err := x.device.client.compile(x.name(), text, x.device.gpu)
-	if err == nil {
-		x.modules[way] = m
+	if err != nil {
+		return err
 	}
-	return m, err
+	m.donates = slices.Clone(donate)
+	x.modules = append(x.modules, m)
+	return nil
+}
+
+// module is the one to run. If modules were made ready for other donations only, it is the one that differs least: a copy costs less than to
+// compile in the middle of a step. keep are the inputs that it could use, and must not.
+func (x *executable) module(donate []bool) (m *module, keep []int, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.at(donate) == nil && !x.ready {
+		if err := x.compile(donate); err != nil {
+			return nil, nil, err
+		}
+	}
+	if m = x.at(donate); m != nil {
+		return m, nil, nil
+	}
+	differ := func(m *module) (n int) {
+		for i, d := range m.donates {
+			if d != donate[i] {
+				n++
+			}
+		}
+		return n
+	}
+	m = slices.MinFunc(x.modules, func(a, b *module) int { return cmp.Compare(differ(a), differ(b)) })
+	for i, d := range m.donates {
+		if d && !donate[i] {
+			keep = append(keep, i)
+		}
+	}
+	return m, keep, nil
+}
+
+// Memory implements emit.Late: what the module needs that needs most beside its inputs. The compiler tells how much memory outputs share with
+// inputs, and not which; outputs take that of the first that fits, and what is left over is counted outside.
+func (x *executable) Memory() *emit.Listing {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var l *emit.Listing
+	for _, m := range x.modules {
+		if n := m.memory; n.Arguments+n.Outputs+n.Temporary > 0 {
+			one := &emit.Listing{Segment: x.segment.Name, Ops: len(x.segment.Ops), Level: "XLA", Over: Over(x.segment, m.donates)}
+			shared := int64(0)
+			for i, over := range one.Over {
+				if over >= 0 {
+					shared += x.segment.Outputs[i].Bytes()
+				}
+			}
+			one.Outside = n.Temporary + shared - n.Aliased
+			if l == nil || one.Outside > l.Outside {
+				l = one
+			}
+		}
+	}
+	return l
+}
+
+// Over pairs outputs with donated inputs of the same shape, as XLA does: for every output an input, or -1.
+func Over(s *ir.Segment, donate []bool) []int {
+	all, taken := make([]int, len(s.Outputs)), map[int]bool{}
+	for i, v := range s.Outputs {
+		all[i] = -1
+		for j, in := range s.Inputs {
+			if all[i] < 0 && donate[j] && !taken[j] && in.Shape.Equal(v.Shape) {
+				all[i], taken[j] = j, true
+			}
+		}
+	}
+	return all
 }
 
 // Finalize implements compute.Executable.
@@ -60,7 +148,7 @@ func (x *executable) Finalize() {
 	for _, m := range x.modules {
 		_ = m.Close()
 	}
-	clear(x.modules)
+	x.modules = nil
 }
 
 // Inputs implements compute.Executable.
@@ -100,11 +188,11 @@ func (x *executable) Execute(inputs []compute.Buffer, donate []bool, _ compute.D
 		}
 		args[i] = b.data
 	}
-	m, err := x.module(gives)
+	m, keep, err := x.module(gives)
 	if err != nil {
 		return nil, err
 	}
-	all, _, err := m.Execute([][]*pjrt.Buffer{args}, pjrt.ExecuteOptions{NoEvents: true})
+	all, _, err := m.Execute([][]*pjrt.Buffer{args}, pjrt.ExecuteOptions{NoEvents: true, Keep: keep})
 	if err != nil {
 		return nil, errors.WithMessagef(err, "epl: %s on %s", x.name(), x.device.DeviceDescription(0))
 	}

@@ -139,6 +139,9 @@ func TestWhatWasCompiledIsKept(t *testing.T) {
 			t.Fatalf("%v", err)
 		}
 		mustRead(t, outs[0], 2, 12, 103)
+		if l := x.(emit.Late).Memory(); l == nil || l.Outside != xlatest.Temporary || !slices.Equal(l.Over, []int{0, 1}) {
+			t.Errorf("it needs %+v", l)
+		}
 		for _, b := range outs {
 			if err := b.Finalize(); err != nil {
 				t.Fatal(err)
@@ -183,5 +186,49 @@ func TestOptionsInTheName(t *testing.T) {
 		if _, _, err := xla.Parse(text); err == nil {
 			t.Errorf("%q is no error", text)
 		}
+	}
+}
+
+// What is made ready is compiled for the inputs that are then donated. A run that keeps some of them takes the same module.
+func TestWhatIsReadyIsNotCompiledAgain(t *testing.T) {
+	f := pjrttest.New(t, pjrttest.Options{})
+	var compiled [][]bool
+	d := xlatest.Devices(t, f, xla.Options{Compiling: func(_ *ir.Segment, donate []bool, _ string) { compiled = append(compiled, donate) }})[0]
+	x, err := emit.Program(d, parse(t, step))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Finalize()
+	late := x.(emit.Late)
+	if l := late.Memory(); l != nil {
+		t.Errorf("before it is compiled it needs %+v", l)
+	}
+	for range 2 {
+		if err := late.Ready([]bool{true, true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, donate := range [][]bool{{true, true}, {true, false}, nil} {
+		w, data := upload(t, d, 1, 2, 3), upload(t, d, 1, 10, 100)
+		outs, err := x.Execute([]compute.Buffer{w, data}, donate, 0)
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		mustRead(t, outs[0], 2, 12, 103)
+		mustRead(t, outs[1], 1, 100, 10000)
+		for i, b := range []compute.Buffer{w, data} {
+			if donate == nil || !donate[i] {
+				mustRead(t, b, [][]float32{{1, 2, 3}, {1, 10, 100}}[i]...)
+				outs = append(outs, b)
+			}
+		}
+		for _, b := range outs {
+			if err := b.Finalize(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(compiled) != 1 {
+		t.Errorf("it was compiled for %v", compiled)
 	}
 }

@@ -2,7 +2,9 @@ package equiv
 
 import (
 	"log"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gomlx/compute"
@@ -24,11 +26,24 @@ import (
 func fakeGPUs(t *testing.T, n int) {
 	t.Helper()
 	f := pjrttest.New(t, pjrttest.Options{Devices: n})
+	var training atomic.Bool // from when a step runs on
+	see := func(s *ir.Segment, donate []bool, text string) {
+		if !slices.ContainsFunc(s.Ops, func(op *ir.Op) bool { return op.Phase == ir.Backward }) {
+			return
+		}
+		if training.Load() {
+			t.Errorf("%s is compiled while steps run", s.Name)
+		}
+		p := xlatest.Program(t, s, donate)
+		run := p.Run
+		p.Run = func(device int, args [][]byte) ([][]byte, error) { training.Store(true); return run(device, args) }
+		f.Program(text, p)
+	}
 	exec.Register("xla", func(_ string, needed int) (all []compute.Backend, _ error) {
 		if needed > n {
 			return nil, errors.Errorf("there are %d", n)
 		}
-		for i, d := range xlatest.Devices(t, f, xla.Options{}) {
+		for i, d := range xlatest.Devices(t, f, xla.Options{Compiling: see}) {
 			if i < needed {
 				all = append(all, d)
 			} else {

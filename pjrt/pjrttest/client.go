@@ -217,6 +217,11 @@ func clientFunctions(table []uintptr) {
 		if err == nil {
 			x := f.objects[a.Executable].(*loaded)
 			x.stats = x.program.Memory
+			if compiled := x.program.Compiled; compiled != nil {
+				f.mu.Unlock()
+				compiled()
+				f.mu.Lock()
+			}
 		}
 		return err
 	})

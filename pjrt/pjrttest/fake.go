@@ -39,6 +39,8 @@ type Program struct {
 	Donates []int // output i takes the memory of argument Donates[i], unless that is -1 or the caller keeps it
 	Memory  pjrt.CompiledMemory
 
+	// Compiled is called while it is compiled; nil: nothing is.
+	Compiled func()
 	// Run computes the outputs on one device of the arguments, which it must not change. An error comes with the events.
 	Run func(device int, args [][]byte) ([][]byte, error)
 }

@@ -21,13 +21,9 @@ import (
 // Devices are those of a fake plugin. Options.Compiling may give a module another program. What is not freed at the end of the test fails it.
 func Devices(t testing.TB, f *pjrttest.Fake, o xla.Options) []*xla.Device {
 	t.Helper()
-	inner, err := gobackend.New("ops_sequential")
-	if err != nil {
-		t.Fatal(err)
-	}
 	see := o.Compiling
 	o.Compiling = func(s *ir.Segment, donate []bool, text string) {
-		f.Program(text, program(inner, s, donate))
+		f.Program(text, Program(t, s, donate))
 		if see != nil {
 			see(s, donate, text)
 		}
@@ -44,9 +40,16 @@ func Devices(t testing.TB, f *pjrttest.Fake, o xla.Options) []*xla.Device {
 	return all
 }
 
-// program computes a segment on the pure-Go backend.
-func program(inner compute.Backend, s *ir.Segment, donate []bool) pjrttest.Program {
-	p := pjrttest.Program{Donates: donates(s, donate)}
+// Temporary is what every module says that it needs beside its arguments and results, in bytes.
+const Temporary = 1 << 10
+
+// Program computes a segment on the pure-Go backend.
+func Program(t testing.TB, s *ir.Segment, donate []bool) pjrttest.Program {
+	inner, err := gobackend.New("ops_sequential")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pjrttest.Program{Donates: xla.Over(s, donate)}
 	for _, v := range s.Outputs {
 		o := pjrt.Output{Type: pjrt.Type(v.Shape.DType), MemoryKind: "device"}
 		for _, n := range v.Shape.Dimensions {
@@ -54,6 +57,17 @@ func program(inner compute.Backend, s *ir.Segment, donate []bool) pjrttest.Progr
 		}
 		p.Outputs = append(p.Outputs, o)
 	}
+	for _, v := range s.Inputs {
+		p.Memory.Arguments += v.Bytes()
+	}
+	for i, v := range s.Outputs {
+		p.Memory.Outputs += v.Bytes()
+		if p.Donates[i] >= 0 {
+			p.Memory.Aliased += v.Bytes()
+		}
+	}
+	p.Memory.Temporary = Temporary
+	p.Memory.Peak = p.Memory.Arguments + p.Memory.Outputs - p.Memory.Aliased + p.Memory.Temporary
 	var mu sync.Mutex
 	x, err := emit.Segment(inner, s)
 	p.Run = func(_ int, args [][]byte) (results [][]byte, _ error) {
@@ -86,20 +100,6 @@ func program(inner compute.Backend, s *ir.Segment, donate []bool) pjrttest.Progr
 		return results, nil
 	}
 	return p
-}
-
-// donates pairs outputs with donated inputs of the same shape, as XLA does.
-func donates(s *ir.Segment, donate []bool) []int {
-	all, taken := make([]int, len(s.Outputs)), map[int]bool{}
-	for i, v := range s.Outputs {
-		all[i] = -1
-		for j, in := range s.Inputs {
-			if all[i] < 0 && donate[j] && !taken[j] && in.Shape.Equal(v.Shape) {
-				all[i], taken[j] = j, true
-			}
-		}
-	}
-	return all
 }
 
 func flatOf(s shapes.Shape) any { return dtypes.MakeAnySlice(s.DType, s.Size()) }
