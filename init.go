@@ -231,7 +231,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	backend := record.NewBackend(devices[0], eng, record.Options{
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: plan.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
-	runner.Owner = backend
+	runner.Owner, runner.Advise = backend, eng.Advise
 	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, runner: runner, job: j, left: left}
 	backend.Owner = env
 	return env, nil

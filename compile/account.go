@@ -24,6 +24,7 @@ func (e *Engine) Predicted() []exec.DeviceStats {
 	if c == nil {
 		return all
 	}
+	account := c.Counted()
 	first := 0
 	if j := e.opts.Job; j != nil {
 		first = j.First()
@@ -38,8 +39,8 @@ func (e *Engine) Predicted() []exec.DeviceStats {
 				}
 			}
 		}
-		if place < len(c.Account.Places) {
-			x := c.Account.Places[place]
+		if place < len(account.Places) {
+			x := account.Places[place]
 			all[d] = exec.DeviceStats{PeakBytes: x.Peak.Total(), Peak: x.Peak.Map(), Most: x.Most.Map()}
 		}
 	}
@@ -64,20 +65,55 @@ func (e *Engine) last(is func(*Compiled) bool) *Compiled {
 	return nil
 }
 
-// fits refuses a training program whose devices have too little memory, with the account and what would help.
-func (o Options) fits(c *Compiled) error {
-	limit := o.Config.Cluster.DeviceMemory
-	if limit == 0 || !c.Recorded.IsTraining() || c.Account.Peak() <= limit {
-		return nil
+// limit is how much memory a device has, and by what; 0: that is not known.
+func (o Options) limit() (bytes int64, by string) {
+	bytes, by = o.Config.Cluster.DeviceMemory, "cluster.device_memory"
+	if o.own > 0 && (bytes == 0 || o.own < bytes) {
+		return o.own, "what XLA may take of the GPU: docs/gpu.md, Memory"
 	}
-	return errors.WithMessagef(errors.Errorf("epl: %s\n%s", c.Needs(limit), o.advice(c)), "program %q", c.Recorded.Name)
+	return bytes, by
 }
 
-// advice lists the settings that would help, by how much.
+// measured takes over what devices say of a training program now that it is compiled, and refuses it before its first step if that is too
+// much.
+func (o Options) measured(x compute.Executable, c *Compiled) error {
+	if m, ok := x.(exec.Measured); ok {
+		if listings := m.Measured(); listings != nil {
+			c.Measured = c.AccountOf(listings)
+		}
+	}
+	if c.Measured == nil {
+		o.own = 0 // the account of a program is not exact enough to refuse what may fit
+	}
+	return o.fits(c)
+}
+
+// fits refuses a training program whose devices have too little memory, with the account and what would help.
+func (o Options) fits(c *Compiled) error {
+	limit, by := o.limit()
+	if limit == 0 || !c.Recorded.IsTraining() || c.Counted().Peak() <= limit {
+		return nil
+	}
+	return errors.WithMessagef(errors.Errorf("epl: %s\n%s", c.Needs(limit, by), o.advice(c)), "program %q", c.Recorded.Name)
+}
+
+// advice lists the settings that would help, by how much. If devices say what they need, what they would need is in proportion.
 func (o Options) advice(c *Compiled) string {
 	o.Target.Cut = c.Cut
-	all, bug := plan.Suggest(c.source, o.Config, o.Target, c.Account.Peak())
-	text := explain.Advice(all, o.Config.Cluster.DeviceMemory)
+	predicted, now := c.Account.Peak(), c.Counted().Peak()
+	limit, _ := o.limit()
+	cfg := o.Config
+	if scaled := int64(float64(limit) * float64(predicted) / float64(max(now, 1))); scaled != cfg.Cluster.DeviceMemory {
+		other, err := cfg.With([]string{fmt.Sprintf("cluster.device_memory=%d", scaled)})
+		if err == nil {
+			cfg = other
+		}
+	}
+	all, bug := plan.Suggest(c.source, cfg, o.Target, predicted)
+	for i := range all {
+		all[i].Peak = int64(float64(all[i].Peak) * float64(now) / float64(max(predicted, 1)))
+	}
+	text := explain.Advice(all, limit)
 	if bug != nil {
 		text += fmt.Sprintf("\nepl: %v", bug)
 	}
@@ -101,11 +137,28 @@ func (x accounted) Execute(inputs []compute.Buffer, donate []bool, device comput
 		defer x.o.Job.Training()()
 	}
 	outs, err := x.Executable.Execute(inputs, donate, device)
-	if err != nil && slices.ContainsFunc(exhausted, func(s string) bool { return strings.Contains(err.Error(), s) }) {
-		err = errors.Errorf("%v\nepl: a device has no memory left: %s\n%s", err, x.c.Needs(0), x.o.advice(x.c))
-	}
-	return outs, err
+	return outs, x.o.advised(err, x.c)
 }
+
+// Advise adds to the error of a device that ran out of memory what helps. Such an error comes late, when something is read.
+func (e *Engine) Advise(err error) error {
+	if c := e.last(func(c *Compiled) bool { return c.Account != nil }); c != nil {
+		return e.opts.advised(err, c)
+	}
+	return err
+}
+
+// advised is the error of a training program, with its account if a device has no memory left.
+func (o Options) advised(err error, c *Compiled) error {
+	if err == nil || strings.Contains(err.Error(), noMemory) || !slices.ContainsFunc(exhausted, func(s string) bool { return strings.Contains(err.Error(), s) }) {
+		return err
+	}
+	limit, by := o.limit()
+	return errors.Errorf("%v\nepl: %s: %s\n%s", err, noMemory, c.Needs(limit, by), o.advice(c))
+}
+
+// noMemory begins what is said then, once.
+const noMemory = "a device has no memory left"
 
 // writePlan writes down what would be done with a training program, for those who only want to know. The program does not run:
 // the error says why. The plan is also there as JSON, as a page and as a picture of its memory; its text comes last and all at

@@ -57,6 +57,8 @@ type Options struct {
 	TF32 bool
 	// Job is nil if this worker is alone.
 	Job *worker.Job
+
+	own int64 // what a device says that it has of memory; 0: it says nothing
 }
 
 // Compiled is what became of one program.
@@ -80,6 +82,7 @@ func newCompiled(p *ir.Program, number int, cfg *config.Config) *Compiled {
 func New(opts Options, runner exec.Runner) *Engine {
 	e := &Engine{Runner: runner, opts: opts, trace: timeline{file: opts.Trace, which: opts.TraceSteps}}
 	e.opts.Slicing, e.opts.Timeline, e.opts.Planner = opts.Config.IO.Slicing, opts.Trace != "", runner.Planner()
+	e.opts.own = runner.Memory()
 	if j := opts.Job; j != nil && j.Worker > 0 {
 		e.trace.file = ofWorker(opts.Trace, j.Worker)
 		e.opts.Dump = "" // the first worker has the same programs
@@ -172,11 +175,18 @@ func (e *Engine) compile(c *Compiled) (x compute.Executable, err error) {
 	if e.opts.Plan != "" && c.Recorded.IsTraining() {
 		return nil, e.opts.writePlan(c, d)
 	}
-	if err := e.opts.fits(c); err != nil {
-		return nil, err
+	if e.opts.own == 0 { // else it is known better when it is compiled
+		if err := e.opts.fits(c); err != nil {
+			return nil, err
+		}
 	}
 	defer func() {
 		if err == nil && c.Recorded.IsTraining() {
+			if err = e.opts.measured(x, c); err != nil {
+				x.Finalize()
+				x = nil
+				return
+			}
 			x = e.watched(accounted{x, e.opts, c}, c)
 		}
 	}()

@@ -37,6 +37,8 @@ type Runner interface {
 	Peek(from compute.Buffer, flat any) (ok bool, err error)
 	// Planner tells what devices make of segments; nil if they do not tell.
 	Planner() emit.Planner
+	// Memory is how many bytes of tensors the device holds that has least memory, by its own count; 0: it does not tell.
+	Memory() int64
 	// Notice logs a sentence, unless one of its kind was said before. Where all workers have the same to say, the first one does.
 	Notice(kind, sentence string, all bool)
 	// Stats tells what the devices did since it was last asked.

@@ -16,6 +16,7 @@ import (
 	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/plan"
+	"github.com/easyparallel/epl/schedule"
 )
 
 // Program is what became of one program, and what its text, its page and its pictures are made of.
@@ -26,6 +27,8 @@ type Program struct {
 	Err    error      // why it was refused, if it was
 	Page   string     // the page of EPL_DUMP about it; "" if there is none
 	Config *config.Config
+	// Measured is the account by what devices say of the program now that it is compiled; nil: they do not tell.
+	Measured *schedule.Account
 }
 
 // maxVariables is how many variables are listed one by one; of more there are groups.

@@ -34,6 +34,29 @@ func (r *report) writeMemory(w *strings.Builder) {
 		t.row(append(cells, x.Text)...)
 	}
 	t.section(w, "memory of a device, predicted: what lives when most does")
+	r.writeMeasured(w)
+}
+
+// writeMeasured compares the account with what devices plan for the program now that it is compiled.
+func (r *report) writeMeasured(w *strings.Builder) {
+	if r.Measured == nil {
+		return
+	}
+	t := table{head: []string{"devices of a replica", ">predicted", ">compiled", ">difference", "when"}}
+	for _, places := range alike(r.Measured) {
+		x, predicted := r.Measured.Places[places[0]], r.Account.Places[places[0]].Peak.Total()
+		n := x.Peak.Total()
+		t.row(placesText(r.Schedule.Devices(places...)), predicted, n, fmt.Sprintf("%+.1f %%", 100*float64(n-predicted)/float64(max(predicted, 1))), x.Text)
+	}
+	t.section(w, "memory of a device, as its modules were compiled")
+}
+
+// Counted is the account that is nearest to what really happens.
+func (c *Program) Counted() *schedule.Account {
+	if c.Measured != nil {
+		return c.Measured
+	}
+	return c.Account
 }
 
 // alike are the places that need the same, in order.
@@ -45,10 +68,14 @@ func alike(a *schedule.Account) [][]int {
 	return grouped(places, func(place int) schedule.Bytes { return a.Places[place].Peak })
 }
 
-// Needs says what the device needs that needs most, and what for.
-func (c *Program) Needs(limit int64) string {
-	place := c.Account.Worst()
-	x := c.Account.Places[place]
+// Needs says what the device needs that needs most, and what for. limit is what it has, as far as known, and of says by what.
+func (c *Program) Needs(limit int64, of string) string {
+	account, by := c.Counted(), "by EPL's account"
+	if c.Measured != nil {
+		by = "as its modules were compiled"
+	}
+	place := account.Worst()
+	x := account.Places[place]
 	rank := 0
 	if c.Schedule != nil {
 		rank = c.Schedule.Ranks[0][c.Schedule.Groups[place][0]]
@@ -56,9 +83,12 @@ func (c *Program) Needs(limit int64) string {
 	var w strings.Builder
 	fmt.Fprintf(&w, "device %d needs %s", rank, bytesText(x.Peak.Total()))
 	if limit > 0 {
-		fmt.Fprintf(&w, " and has %s (cluster.device_memory)", bytesText(limit))
+		fmt.Fprintf(&w, " and has %s (%s)", bytesText(limit), of)
+		if missing := x.Peak.Total() - limit; c.Measured != nil && missing > 0 {
+			fmt.Fprintf(&w, ": %s are missing", bytesText(missing))
+		}
 	}
-	fmt.Fprintf(&w, ", by EPL's account, at %s:\n", x.Text)
+	fmt.Fprintf(&w, ", %s, at %s:\n", by, x.Text)
 	t := table{head: []string{"for", ">bytes"}}
 	uses := schedule.Uses()
 	slices.SortStableFunc(uses, func(a, b schedule.Use) int { return cmp.Compare(x.Peak[b], x.Peak[a]) })

@@ -67,6 +67,8 @@ type Result struct {
 	Notes    []Note
 	Warnings [][2]string // kind and sentence of what users should know without asking
 	AMP      []string    // what mixed precision decided about ops
+
+	traffic schedule.Traffic
 }
 
 // Decide decides how a program runs, and does to it what it decided. It is a pure function, also for a cluster that is only
@@ -268,7 +270,7 @@ func (r *Result) schedule(cfg *config.Config, t Target, s assignment) (err error
 		if err := r.list(t.Planner, emit.Whole(r.Final)); err != nil {
 			return err
 		}
-		r.Account = schedule.WholeAccount(r.Final, r.Whole())
+		r.Account = r.AccountOf(r.Listings)
 		return nil
 	}
 	comm, pipeline := cfg.Communication, cfg.Pipeline
@@ -287,8 +289,20 @@ func (r *Result) schedule(cfg *config.Config, t Target, s assignment) (err error
 	if err := r.list(t.Planner, segments...); err != nil {
 		return err
 	}
-	r.Account = r.Schedule.Account(r.Final, schedule.Traffic{Half: comm.FP16, Packed: t.Cluster.WorkerNum() > 1}, r.Listings)
+	r.traffic = schedule.Traffic{Half: comm.FP16, Packed: t.Cluster.WorkerNum() > 1}
+	r.Account = r.AccountOf(r.Listings)
 	return nil
+}
+
+// AccountOf is what the program needs of memory if devices make this of it, or of its segments.
+func (r *Result) AccountOf(listings []*emit.Listing) *schedule.Account {
+	switch {
+	case r.Schedule != nil:
+		return r.Schedule.Account(r.Final, r.traffic, listings)
+	case len(listings) > 0:
+		return schedule.WholeAccount(r.Final, listings[0])
+	}
+	return schedule.WholeAccount(r.Final, nil)
 }
 
 // list asks the devices what they make of segments, if they can tell.

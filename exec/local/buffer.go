@@ -189,10 +189,15 @@ func (b *Buffer) Finalize() error {
 }
 
 // ToFlatData implements compute.Buffer.
-func (b *Buffer) ToFlatData(flat any) error {
+func (b *Buffer) ToFlatData(flat any) (err error) {
 	if err := b.runner.Closed(); err != nil {
 		return err
 	}
+	defer func() {
+		if advise := b.runner.Advise; err != nil && advise != nil {
+			err = advise(err)
+		}
+	}()
 	if j := b.runner.Job; j != nil && b.isEqual() {
 		j.Reading()
 	}

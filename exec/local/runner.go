@@ -29,7 +29,9 @@ type Runner struct {
 	// Owner is the backend that GoMLX knows the buffers by.
 	Owner compute.Backend
 	// Job is nil if this worker is alone.
-	Job     *worker.Job
+	Job *worker.Job
+	// Advise adds to an error of a device that came late, when something is read, what helps; nil: nobody does.
+	Advise  func(error) error
 	devices []compute.Backend // of this worker
 	stats   *stats
 	notices notices
@@ -114,6 +116,18 @@ func (d *Runner) Planner() (p emit.Planner) {
 		p, _ = d.devices[0].(emit.Planner)
 	}
 	return p
+}
+
+// Memory implements exec.Runner.
+func (d *Runner) Memory() (least int64) {
+	for _, b := range d.devices {
+		if x, ok := b.(interface{ Memory() int64 }); ok {
+			if n := x.Memory(); n > 0 && (least == 0 || n < least) {
+				least = n
+			}
+		}
+	}
+	return least
 }
 
 // Stats implements exec.Runner.

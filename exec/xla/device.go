@@ -48,6 +48,15 @@ func (d *Device) DeviceDescription(compute.DeviceNum) string {
 // AllowTF32 says whether float32 products and convolutions may round their operands to TF32, in programs that are compiled from now on.
 func (d *Device) AllowTF32(yes bool) { d.tf32 = yes }
 
+// Memory is how many bytes of tensors the device holds; 0: the plugin does not tell.
+func (d *Device) Memory() int64 {
+	s, err := d.gpu.MemoryStats()
+	if err != nil || s.Limit < 0 {
+		return 0
+	}
+	return s.Limit / int64(max(d.client.opts.Share, 1))
+}
+
 // Allocated is how many bytes the GPU had for tensors when it had most.
 func (d *Device) Allocated() int64 {
 	s, err := d.gpu.MemoryStats()

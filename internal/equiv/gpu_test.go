@@ -11,6 +11,7 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train/loss"
+	"github.com/gomlx/gomlx/support/exceptions"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl"
@@ -207,6 +208,71 @@ func TestTF32IsForGPUs(t *testing.T) {
 			}
 			if strings.Contains(said.String(), idle) != (c.says == idle) {
 				t.Errorf("the log is %q", said.String())
+			}
+		})
+	}
+}
+
+// What GPUs need is known exactly once modules are compiled: Explain compares the account with it, the meter counts by it, and a program that
+// does not fit is refused before its first step. If a GPU runs out of memory all the same, the error that comes late has the advice, too.
+func TestMemoryOfGPUs(t *testing.T) {
+	m := Model{"large", MLP(3, 256, false), loss.MeanSquaredError, Regression(64, 8)}
+	for name, c := range map[string]struct {
+		micro     int
+		limit     int64
+		exhausted bool
+		says      []string // by the error; nil: it trains
+	}{
+		"whole":                {1, 0, false, nil},
+		"in segments":          {2, 0, false, nil},
+		"whole, too large":     {1, 256 << 10, false, []string{"needs", "has 256.0 KiB (what XLA may take of the GPU", "are missing, as its modules were compiled", "offload.level=v0"}},
+		"too large":            {2, 256 << 10, false, []string{"needs", "are missing, as its modules were compiled", "offload.level=v0"}},
+		"whole, out of memory": {1, 0, true, []string{"Out of memory while trying", "a device has no memory left: device 0 needs", "and has 1.0 GiB", "offload.level=v0"}},
+		"out of memory":        {2, 0, true, []string{"Out of memory while trying", "a device has no memory left: device 0 needs", "offload.level=v0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := pjrttest.New(t, pjrttest.Options{Memory: c.limit})
+			see := func(s *ir.Segment, donate []bool, text string) {
+				if c.exhausted && slices.ContainsFunc(s.Ops, func(op *ir.Op) bool { return op.Phase == ir.Backward }) {
+					p := xlatest.Program(t, s, donate)
+					p.Run = func(int, [][]byte) ([][]byte, error) {
+						return nil, errors.New("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 123 bytes")
+					}
+					f.Program(text, p)
+				}
+			}
+			exec.Register("xla", func(string, int) ([]compute.Backend, error) {
+				return []compute.Backend{xlatest.Devices(t, f, xla.Options{Compiling: see})[0]}, nil
+			})
+			env := newCluster(t, 1, c.micro, nil, epl.WithInner("xla:fake"))
+			defer env.Close()
+			var err error
+			if late := exceptions.TryCatch[error](func() { // GoMLX's loop panics where it reads the loss
+				_, err = TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 2)
+			}); late != nil {
+				err = late
+			}
+			if c.says != nil {
+				for _, want := range c.says {
+					if err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("%q is not said by %v", want, err)
+					}
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var explained strings.Builder
+			if err := env.Explain(&explained); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(explained.String(), "memory of a device, as its modules were compiled") {
+				t.Error("Explain does not compare")
+			}
+			want, got := env.Predicted().Devices[0].PeakBytes, env.Stats().Devices[0].PeakBytes
+			if c.micro > 1 && want != got || want == 0 { // as a whole it needs less than the program that makes the variables
+				t.Errorf("%d bytes are predicted, and %d counted", want, got)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package pjrttest
 
 import (
+	"cmp"
 	"sync"
 	"unsafe"
 
@@ -83,7 +84,7 @@ func deviceFunctions(table []uintptr) {
 				a.BytesInUse += int64(size(b.typ, b.dims))
 			}
 		}
-		a.BytesLimit, a.BytesLimitIsSet = 1<<30, true
+		a.BytesLimit, a.BytesLimitIsSet = cmp.Or(f.options.Memory, 1<<30), true
 		return nil
 	})
 	set(table, capi.MemoryId, func(f *Fake, a *capi.MemoryIdArgs) *pjrt.Error {

@@ -27,6 +27,7 @@ import (
 type Options struct {
 	Devices      int      // of every process; 0 means 1
 	Platform     string   // "" means fake
+	Memory       int64    // of a device, in bytes; 0 means 1 GiB
 	Major, Minor int      // of the API; 0 means the header's
 	Missing      []string // functions, by their C names, that are null in the table
 	ShorterBy    int      // how many functions the table lacks at its end
