@@ -244,8 +244,8 @@ func messages(t *testing.T, made map[string]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = epl.Init(cfg)
-	message("unsupported", err)
+	_, err = epl.Init(cfg, epl.WithInner("cpu"))
+	message("nccl", err)
 	closed := newEnv(t, nil)
 	for batch, err := range closed.Dataset(samples{5, 3, func(*train.Batch) error { return errors.New("unexpected EOF") }}).Iter() {
 		if err != nil {

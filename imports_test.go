@@ -94,8 +94,8 @@ var mayImport = map[string][]string{
 	"cpu":              {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                     // compiles what emit would
 	"exec":             {"ir", "schedule", "emit", "trace"},                                                                                             // what a runner is
 	"exec/local":       {"ir", "exec", "exec/lower", "schedule", "emit", "comm", "trace", "worker"},                                                     // the end of it: it executes what the others made
-	"exec/xla":         {"ir", "emit", "hlo", "pjrt"},
-	"exec/xla/xlatest": {"ir", "emit", "exec/xla", "pjrt", "pjrt/pjrttest"}, // for tests
+	"exec/xla":         {"ir", "emit", "exec", "hlo", "pjrt", "internal/words"},
+	"exec/xla/xlatest": {"ir", "emit", "exec", "exec/xla", "pjrt", "pjrt/pjrttest"}, // for tests
 	"data":             {"exec/local"},
 
 	// Who puts the pipeline together, and the face of it.
@@ -103,7 +103,7 @@ var mayImport = map[string][]string{
 	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "explain", "trace", "exec", "worker", "internal/words"},
 	"":        {"config", "cluster", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "compile", "worker"},
 
-	"xla": {"exec", "exec/xla"}, // registers GPUs
+	"xla": {"exec", "exec/xla", "pjrt"}, // registers GPUs
 
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "exec/local", "compile"}, // the test of the whole

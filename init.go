@@ -143,10 +143,6 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if cfg.Auto.AutoParallel && cfg.Pipeline.NumStages == 0 {
 		return nil, errors.New("epl: auto.auto_parallel needs pipeline.num_stages in this version: say how many stages the model is to be cut into")
 	}
-	if cfg.Communication.Backend == config.BackendNCCL {
-		return nil, errors.Errorf("epl: communication.backend %q is not supported yet by this version; use %q or %q",
-			config.BackendNCCL, config.BackendAuto, config.BackendMPI)
-	}
 	lookup, handOut, err := environment()
 	if err != nil {
 		return nil, err
@@ -180,17 +176,34 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if err != nil {
 		return nil, err
 	}
-	needed := len(cl.LocalDevices())
-	if planOut != "" {
-		needed = 1 // nothing runs
-	}
 	gpus := strings.HasPrefix(name, "xla")
 	if planOut != "" && gpus {
 		name = opByOp // what is recorded depends on it only where cuDNN computes attention
 	}
-	devices, err := newDevices(name, asked, needed)
+	inner, err := findInner(name, asked)
 	if err != nil {
 		return nil, err
+	}
+	joint, err := inner.joint(cfg.Communication.Backend, cl.WorkerNum())
+	if err != nil && planOut == "" {
+		return nil, err
+	}
+	var devices []compute.Backend
+	open := func(peers exec.Peers) (err error) {
+		opening := exec.Opening{Worker: cl.WorkerIndex(), Peers: peers}
+		for _, w := range cl.Workers() {
+			opening.Workers = append(opening.Workers, len(w.Devices))
+		}
+		if planOut != "" {
+			opening = exec.Opening{Workers: []int{1}} // nothing runs
+		}
+		devices, err = inner.open(opening)
+		return err
+	}
+	if !joint {
+		if err := open(nil); err != nil {
+			return nil, err
+		}
 	}
 	var j *worker.Job
 	left := func() {}
@@ -215,14 +228,17 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			return nil, err
 		}
 	}
-	if name == "cpu" {
-		if err := ownEngine(devices, set, cfg, cl, j, planOut != ""); err != nil {
-			if j != nil {
-				j.Fail(err)
-				_ = j.Leave()
-			}
-			return nil, err
+	if joint {
+		err = open(j.Peers())
+	} else if name == "cpu" {
+		err = ownEngine(devices, set, cfg, cl, j, planOut != "")
+	}
+	if err != nil {
+		if j != nil {
+			j.Fail(err)
+			_ = j.Leave()
 		}
+		return nil, err
 	}
 	allowTF32(devices, cfg.AMP.TF32)
 	runner := local.New(j, devices...)
@@ -349,24 +365,54 @@ func innerName(option string) (name, asked string, asWritten bool, err error) {
 // opByOp is GoMLX's backend, with ops one after the other in the order of the program.
 const opByOp = "go:ops_sequential,creation_order"
 
-// newDevices makes the devices of this worker. A backend that has several devices lends as many as are needed.
-func newDevices(name, asked string, needed int) (devices []compute.Backend, err error) {
+// inner is what makes the devices of this worker.
+type inner struct {
+	name, asked string
+	kind        exec.Kind // nil: a backend of GoMLX
+}
+
+// findInner finds out what can be known before a device is made.
+func findInner(name, asked string) (in inner, err error) {
+	in = inner{name: name, asked: asked}
 	kind, options, _ := strings.Cut(name, ":")
-	if open := exec.Registered(kind); open != nil {
-		devices, err = open(options, needed)
-		return devices, errors.WithMessagef(err, "epl: %s", asked)
+	if find := exec.Registered(kind); find != nil {
+		in.kind, err = find(options)
 	}
-	name = strings.TrimPrefix(name, "gomlx-")
+	return in, errors.WithMessagef(err, "epl: %s", asked)
+}
+
+// joint tells whether the devices of all workers are to be those of one client, which is made when they have met.
+func (in inner) joint(backend string, workers int) (bool, error) {
+	kind, _, _ := strings.Cut(in.name, ":")
+	cannot := errors.Errorf("the inner backend is %q, not \"xla:cuda\"", kind)
+	if in.kind != nil {
+		cannot = in.kind.Joint()
+	}
+	if backend == config.BackendNCCL && cannot != nil {
+		return false, errors.Errorf("epl: communication.backend is %q, which is for GPUs, but %v; change that, or use %q", backend, cannot, config.BackendAuto)
+	}
+	return workers > 1 && backend != config.BackendMPI && cannot == nil, nil
+}
+
+// open makes the devices. A backend that has several lends as many as are needed.
+func (in inner) open(o exec.Opening) (devices []compute.Backend, err error) {
+	if in.kind != nil {
+		if devices, err = in.kind.Open(o); err != nil && o.Peers != nil && o.Peers.Err() != nil {
+			return nil, o.Peers.Err() // it says why, and who
+		}
+		return devices, errors.WithMessagef(err, "epl: %s", in.asked)
+	}
+	name := strings.TrimPrefix(in.name, "gomlx-")
 	if err := tuneXLA(name); err != nil {
 		return nil, err
 	}
-	for len(devices) < needed {
-		d, err := newInner(name, asked)
+	for len(devices) < o.Needed() {
+		d, err := newInner(name, in.asked)
 		if err != nil {
 			return nil, err
 		}
 		all := exec.Devices(d)
-		devices = append(devices, all[:min(len(all), needed-len(devices))]...)
+		devices = append(devices, all[:min(len(all), o.Needed()-len(devices))]...)
 	}
 	return devices, nil
 }

@@ -167,10 +167,10 @@ func initWith(t *testing.T, params map[string]any) (*epl.Env, error) {
 	return epl.Init(cfg)
 }
 
-func TestABackendOfCommunicationThatIsMissingIsRefusedWithThoseThereAre(t *testing.T) {
+func TestNCCLNeedsGPUs(t *testing.T) {
 	t.Setenv("EPL_COMMUNICATION_BACKEND", "NCCL")
-	_, err := epl.Init(nil)
-	wantError(t, err, `epl: communication.backend "nccl" is not supported yet by this version; use "auto" or "mpi"`)
+	_, err := epl.Init(nil, epl.WithInner("go"))
+	wantError(t, err, `epl: communication.backend is "nccl", which is for GPUs, but the inner backend is "go", not "xla:cuda"; change that, or use "auto"`)
 }
 
 // Without the engine, or without anything, programs run on GoMLX's backend as they are.

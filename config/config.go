@@ -156,8 +156,8 @@ type Communication struct {
 	// [ReduceSum].
 	GradientsReduceMethod string
 
-	// Backend carries the collectives: [BackendAuto] (the default: in-process, shared memory or TCP, whatever
-	// reaches the peer), [BackendMPI] or [BackendNCCL].
+	// Backend carries the collectives: [BackendAuto] (the default: NCCL between GPUs, else in-process, shared memory or
+	// TCP, whatever reaches the peer), [BackendMPI] or [BackendNCCL].
 	Backend string
 
 	// Timeout is how long a collective waits for a rank before it fails with that rank's name. It is positive:

@@ -184,7 +184,7 @@ var keys = []key{
 	{
 		name: "communication.backend", typ: enumType{BackendAuto, BackendMPI, BackendNCCL}, def: BackendAuto, ours: true,
 		field: func(c *Config) any { return &c.Communication.Backend },
-		doc:   "What carries collectives. auto: in-process, shared memory or TCP, whatever reaches the peer.",
+		doc:   "What carries collectives. auto: NCCL between GPUs, else in-process, shared memory or TCP, whatever reaches the peer.",
 	},
 	{
 		name: "communication.timeout", typ: durationType{}, def: 5 * time.Minute, ours: true,

@@ -47,9 +47,9 @@ const (
 
 // Values of communication.backend.
 const (
-	BackendAuto = "auto" // in-process, shared memory or TCP
+	BackendAuto = "auto" // NCCL, in-process, shared memory or TCP
 	BackendMPI  = "mpi"
-	BackendNCCL = "nccl"
+	BackendNCCL = "nccl" // an error without GPUs
 )
 
 // LossScale is the value of amp.loss_scale: dynamic, or the fixed factor Value. Exactly one of the two is set.

@@ -75,6 +75,9 @@ type Job struct {
 	meeting  sync.Mutex // held by Meet
 	visits   int        // calls of Meet
 	meetings meetings
+	joints   atomic.Int32 // Peers that were made
+	values   values
+	life     context.Context // ends with the reason when the job fails
 	steps    atomic.Int64
 	samples  atomic.Int64
 	stop     chan struct{}
@@ -121,6 +124,15 @@ func Join(o Options) (*Job, error) {
 		_ = member.Leave()
 		return nil, err
 	}
+	var end context.CancelCauseFunc
+	j.life, end = context.WithCancelCause(context.Background())
+	j.stopped.Go(func() {
+		select {
+		case <-member.Done():
+			end(member.Err())
+		case <-j.stop:
+		}
+	})
 	j.stopped.Go(j.report)
 	j.leave = sync.OnceValue(j.goAway)
 	return j, nil
@@ -281,7 +293,7 @@ func (j *Job) Agree(subject, text string) error {
 			others = append(others, w)
 		}
 	}
-	ctx, cancel := j.patiently(others, "agree on "+subject, &moment{})
+	ctx, cancel := j.patiently(context.Background(), others, "agree on "+subject, &moment{})
 	defer cancel()
 	err := j.member.Agree(ctx, subject, text)
 	if stall := new(comm.StallError); errors.As(context.Cause(ctx), &stall) && err != nil && j.member.Err() == nil {
@@ -330,7 +342,7 @@ func (m mesh) Busy(worker int) (string, time.Time) { return m.job.lastBusy(worke
 // Answer implements comm.Mesh: what is no question of ours is the world's.
 func (m mesh) Answer(f func(question string) string) {
 	m.Member.Answer(func(question string) string {
-		for _, known := range []func(string) (string, bool){m.job.answer, m.job.answerMeeting} {
+		for _, known := range []func(string) (string, bool){m.job.answer, m.job.answerMeeting, m.job.answerValue} {
 			if answer, ours := known(question); ours {
 				return answer
 			}

@@ -18,7 +18,7 @@ func (j *Job) Trouble(err error) {
 // Fail tells the others why this worker stops: the job is over.
 func (j *Job) Fail(err error) { j.World.Abort(err) }
 
-// Leave tells the others that this worker is finished, and ends its communication. Who has offered variables keeps them
+// Leave tells the others that this worker is finished, and ends its communication. Who has offered variables, or values by [Peers], keeps them
 // readable until all the others want to leave too. Doing it twice is harmless.
 func (j *Job) Leave() error { return j.leave() }
 
@@ -35,7 +35,7 @@ func (j *Job) goAway() error {
 	}
 	j.member.End()
 	err := j.World.Close()
-	if j.offered.Load() {
+	if j.offered.Load() || j.joints.Load() > 0 {
 		j.stay()
 	}
 	j.lines.close()

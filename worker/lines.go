@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"sync"
@@ -57,7 +58,7 @@ func (j *Job) openLines() {
 			continue
 		}
 		all.Go(func() error {
-			ctx, cancel := j.patiently([]int{w}, fmt.Sprintf("connect to worker %d", w), &moment{})
+			ctx, cancel := j.patiently(context.Background(), []int{w}, fmt.Sprintf("connect to worker %d", w), &moment{})
 			defer cancel()
 			line, err := j.openLine(ctx, w)
 			switch {

@@ -119,7 +119,7 @@ func (j *Job) Meet(program, fingerprint string) (bool, error) {
 			others = append(others, w)
 		}
 	}
-	ctx, cancel := j.patiently(others, fmt.Sprintf("call program %q", program), &moment{})
+	ctx, cancel := j.patiently(context.Background(), others, fmt.Sprintf("call program %q", program), &moment{})
 	defer cancel()
 	j.visits++
 	v := visit{number: j.visits, subject: program + " " + fingerprint}

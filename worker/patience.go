@@ -18,11 +18,11 @@ type need struct {
 	workers []int
 }
 
-// patiently returns a context that ends when communication.timeout has passed since the call, since a worker that holds up
+// patiently returns a context that ends with its parent, and when communication.timeout has passed since the call, since a worker that holds up
 // this one was busy, and since something moved. Its cause names who is to blame. what completes
 // "waits to …", and needs the workers.
-func (j *Job) patiently(workers []int, what string, moved *moment) (ctx context.Context, cancel func()) {
-	ctx, end := context.WithCancelCause(context.Background())
+func (j *Job) patiently(parent context.Context, workers []int, what string, moved *moment) (ctx context.Context, cancel func()) {
+	ctx, end := context.WithCancelCause(parent)
 	n := need{what, workers}
 	j.mu.Lock()
 	j.need = append(j.need, n)

@@ -33,7 +33,7 @@ func (j *Job) Fetch(worker int, name string, version uint64, dst []byte) error {
 			j.Worker, version, name, worker, len(j.Devices))
 	}
 	var moved moment
-	ctx, cancel := j.patiently([]int{worker}, fmt.Sprintf("read %q of worker %d", name, worker), &moved)
+	ctx, cancel := j.patiently(context.Background(), []int{worker}, fmt.Sprintf("read %q of worker %d", name, worker), &moved)
 	defer cancel()
 	err := j.fetch(ctx, &moved, worker, name, version, dst)
 	if err == nil {

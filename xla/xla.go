@@ -12,15 +12,17 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/gomlx/compute"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/exec/xla"
+	"github.com/easyparallel/epl/pjrt"
 )
 
-func init() { exec.Register("xla", open) }
+func init() { exec.Register("xla", find) }
 
 // EnvCache is a folder for programs that XLA has compiled, so that they start at once the next time; "off": they are not kept. The
 // default is epl/xla in the user's cache folder.
@@ -32,13 +34,17 @@ const EnvCUDNN = "EPL_XLA_CUDNN"
 // cacheBytes is how large it becomes.
 const cacheBytes = 8 << 30
 
-// open makes devices of GPUs. options are those of the backend's name.
-func open(options string, needed int) (devices []compute.Backend, err error) {
+// find reads the options of the backend's name, and looks for the plugin.
+func find(options string) (exec.Kind, error) {
 	plugin, o, err := xla.Parse(options)
 	if err != nil {
 		return nil, err
 	}
-	o.Log, o.NoCUDNN = log.Printf, os.Getenv(EnvCUDNN) == "off"
+	g := &gpus{plugin: plugin, options: o}
+	if g.path, err = pjrt.Find(plugin); err != nil {
+		return nil, err
+	}
+	g.options.Log, g.options.NoCUDNN = log.Printf, os.Getenv(EnvCUDNN) == "off"
 	if folder := os.Getenv(EnvCache); folder != "off" {
 		if folder == "" {
 			cache, err := os.UserCacheDir()
@@ -47,26 +53,37 @@ func open(options string, needed int) (devices []compute.Backend, err error) {
 			}
 			folder = filepath.Join(cache, "epl", "xla")
 		}
-		if o.Cache, err = xla.NewCache(folder, cacheBytes); err != nil {
+		if g.options.Cache, err = xla.NewCache(folder, cacheBytes); err != nil {
 			return nil, errors.WithMessagef(err, "%s", EnvCache)
 		}
 	}
-	all, err := xla.Open(plugin, o)
-	if err != nil {
-		return nil, err
+	return g, nil
+}
+
+// gpus are those of a plugin. It implements exec.Kind.
+type gpus struct {
+	plugin, path string
+	options      xla.Options
+}
+
+// Joint implements exec.Kind.
+func (g *gpus) Joint() error {
+	if g.options.Share > 1 {
+		return errors.Errorf("share=%d makes several devices of a GPU, and NCCL takes one only once", g.options.Share)
 	}
-	if len(all) < needed {
-		for _, d := range all {
-			d.Finalize()
-		}
-		return nil, errors.Errorf("this worker is to have %d devices, and there are %d GPUs: start fewer, or another worker on another machine", needed, len(all))
+	if !strings.Contains(filepath.Base(g.plugin), "cuda") {
+		return errors.Errorf("the plugin %q is not for CUDA", g.plugin)
 	}
-	for i, d := range all {
-		if i < needed {
-			devices = append(devices, d)
-		} else {
-			d.Finalize()
-		}
+	return nil
+}
+
+// Open implements exec.Kind.
+func (g *gpus) Open(opening exec.Opening) (devices []compute.Backend, err error) {
+	o := g.options
+	o.Opening = opening
+	all, err := xla.Open(g.path, o)
+	for _, d := range all {
+		devices = append(devices, d)
 	}
-	return devices, nil
+	return devices, err
 }

@@ -45,7 +45,7 @@ func TestConfigExplainsOneKey(t *testing.T) {
 	status, stdout, stderr := epl(t, "config", "communication.backend")
 	const want = `communication.backend
 
-What carries collectives. auto: in-process, shared memory or TCP, whatever reaches the peer.
+What carries collectives. auto: NCCL between GPUs, else in-process, shared memory or TCP, whatever reaches the peer.
 
 type             string
 allowed          "auto", "mpi" or "nccl"

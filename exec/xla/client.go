@@ -9,6 +9,7 @@
 package xla
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"strconv"
@@ -20,6 +21,8 @@ import (
 	"github.com/gomlx/compute/gobackend"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/exec"
+	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/pjrt"
 )
@@ -27,6 +30,8 @@ import (
 // Options of [Open].
 type Options struct {
 	pjrt.ClientOptions
+	// Opening says how many of the GPUs are used, and whether those of other workers are in the same client.
+	Opening exec.Opening
 	// Share is how many devices each GPU is; 0: one. Those of a GPU take turns: it is for tests.
 	Share int
 	// Cache keeps compiled modules; nil: none are kept.
@@ -61,7 +66,7 @@ func Parse(text string) (plugin string, o Options, err error) {
 	return plugin, o, nil
 }
 
-// Open makes devices of the GPUs that a plugin finds. Finalizing all of them ends it.
+// Open makes devices of the GPUs that a plugin finds, by its name or path. Finalizing all of them ends it.
 //
 //	devices, err := xla.Open("cuda", xla.Options{})
 func Open(plugin string, o Options) ([]*Device, error) {
@@ -78,26 +83,44 @@ func Open(plugin string, o Options) ([]*Device, error) {
 
 // Devices are those of a plugin that is loaded.
 func Devices(p *pjrt.Plugin, o Options) ([]*Device, error) {
+	if o.Opening.Peers != nil {
+		o.NumProcesses, o.ProcessIndex, o.Store = len(o.Opening.Workers), o.Opening.Worker, store{o.Opening.Peers}
+	}
 	c, err := p.NewClient(context.Background(), o.ClientOptions)
 	if err != nil {
 		return nil, err
 	}
-	gpus := c.AddressableDevices()
-	if len(gpus) == 0 {
-		return nil, errors.Errorf("epl: the plugin %s finds no device (see nvidia-smi, and CUDA_VISIBLE_DEVICES)", p.Path())
-	}
 	x := &client{Client: c, opts: o, flags: flags(o.Flags, os.Getenv("XLA_FLAGS")), progress: newProgress(), patience: patience}
-	var all []*Device
-	for range max(o.Share, 1) {
-		for _, gpu := range gpus {
-			shadow, err := gobackend.New("ops_sequential")
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, &Device{Backend: shadow, client: x, gpu: gpu, cudnn: !o.NoCUDNN && hasCUDNN(c.Platform(), gpu)})
-			x.users++
-		}
+	all, err := x.devices()
+	if err != nil {
+		_ = c.CloseAll()
+		return nil, err
 	}
+	return all, nil
+}
+
+// devices makes those that this worker uses.
+func (c *client) devices() (all []*Device, err error) {
+	share, o := max(c.opts.Share, 1), c.opts.Opening
+	gpus := c.gpus(c.ProcessIndex())
+	if len(gpus) == 0 {
+		return nil, errors.Errorf("epl: the plugin %s finds no device (see nvidia-smi, and CUDA_VISIBLE_DEVICES)", c.Plugin().Path())
+	}
+	if n := share * len(gpus); o.Peers == nil && o.Needed() > n {
+		return nil, errors.Errorf("this worker is to have %s, and there are %d GPUs: start fewer, or another worker on another machine", words.Count(o.Needed(), "device"), n)
+	}
+	if c.ranks, err = c.allRanks(); err != nil {
+		return nil, err
+	}
+	for i := range cmp.Or(o.Needed(), share*len(gpus)) {
+		shadow, err := gobackend.New("ops_sequential")
+		if err != nil {
+			return nil, err
+		}
+		gpu := gpus[i%len(gpus)]
+		all = append(all, &Device{Backend: shadow, client: c, gpu: gpu, cudnn: !c.opts.NoCUDNN && hasCUDNN(c.Platform(), gpu)})
+	}
+	c.users = len(all)
 	return all, nil
 }
 
@@ -124,7 +147,8 @@ type client struct {
 	opts     Options
 	flags    map[string]any
 	progress *progress
-	patience time.Duration // before it says that it compiles
+	patience time.Duration  // before it says that it compiles
+	ranks    []*pjrt.Device // see Device.Ranks
 
 	mu    sync.Mutex
 	users int // devices that are not finalized
@@ -135,7 +159,7 @@ type client struct {
 func (c *client) release() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.users--; c.users == 0 {
+	if c.users--; c.users == 0 && !c.stuck() {
 		c.err = c.CloseAll() // GoMLX's tensors and programs may outlive the devices
 	}
 	return c.err

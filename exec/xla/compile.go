@@ -80,6 +80,9 @@ func (c *client) compile(name, text string, gpu *pjrt.Device) (*module, error) {
 		}
 		c.opts.Cache.drop(key) // made by another version, or damaged
 	}
+	if peers := c.opts.Opening.Peers; peers != nil {
+		defer peers.Busy("compiling")()
+	}
 	start := time.Now()
 	slow := time.AfterFunc(c.patience, func() {
 		c.log("epl: XLA compiles %s, %d of %d, for %s", name, number, c.progress.of(), gpu.Kind)

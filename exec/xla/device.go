@@ -132,7 +132,7 @@ func (b *buffer) ToFlatData(flat any) error {
 	}
 	done, err := b.data.ToHost(dtypes.UnsafeByteSliceFromAny(flat))
 	if err == nil {
-		err = finish(done)
+		err = b.device.client.finish(b.of, done)
 	}
 	if err != nil && b.of != "" {
 		err = errors.WithMessagef(err, "epl: %s failed on %s", b.of, b.device.DeviceDescription(0))

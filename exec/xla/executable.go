@@ -2,7 +2,6 @@ package xla
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -192,7 +191,11 @@ func (x *executable) Execute(inputs []compute.Buffer, donate []bool, _ compute.D
 	if err != nil {
 		return nil, err
 	}
-	all, _, err := m.Execute([][]*pjrt.Buffer{args}, pjrt.ExecuteOptions{NoEvents: true, Keep: keep})
+	var all [][]*pjrt.Buffer
+	err = x.device.client.call("start "+x.name(), func() (err error) {
+		all, _, err = m.Execute([][]*pjrt.Buffer{args}, pjrt.ExecuteOptions{NoEvents: true, Keep: keep})
+		return err
+	})
 	if err != nil {
 		return nil, errors.WithMessagef(err, "epl: %s on %s", x.name(), x.device.DeviceDescription(0))
 	}
@@ -209,6 +212,3 @@ func (x *executable) Execute(inputs []compute.Buffer, donate []bool, _ compute.D
 	}
 	return outs, nil
 }
-
-// finish waits for a copy.
-func finish(done *pjrt.Event) error { return pjrt.Finish(context.Background(), done) }

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/gomlx/compute"
 	"github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train/loss"
@@ -40,19 +39,7 @@ func fakeGPUs(t *testing.T, n int) {
 		p.Run = func(device int, args [][]byte) ([][]byte, error) { training.Store(true); return run(device, args) }
 		f.Program(text, p)
 	}
-	exec.Register("xla", func(_ string, needed int) (all []compute.Backend, _ error) {
-		if needed > n {
-			return nil, errors.Errorf("there are %d", n)
-		}
-		for i, d := range xlatest.Devices(t, f, xla.Options{Compiling: see}) {
-			if i < needed {
-				all = append(all, d)
-			} else {
-				d.Finalize()
-			}
-		}
-		return all, nil
-	})
+	exec.Register("xla", func(string) (exec.Kind, error) { return xlatest.Kind(t, f, xla.Options{Compiling: see}), nil })
 }
 
 // Whatever the plan is, training on GPUs gives the bits of the pure-Go backend, because the fake computes with it: so buffers are
@@ -137,8 +124,8 @@ func TestAttentionOnGPUsIsFused(t *testing.T) {
 				}
 				f.Program(text, p)
 			}
-			exec.Register("xla", func(string, int) ([]compute.Backend, error) {
-				return []compute.Backend{xlatest.Devices(t, f, xla.Options{Compiling: see, NoCUDNN: c.off})[0]}, nil
+			exec.Register("xla", func(string) (exec.Kind, error) {
+				return xlatest.Kind(t, f, xla.Options{Compiling: see, NoCUDNN: c.off}), nil
 			})
 			env := newCluster(t, 1, 1, c.params, epl.WithInner("xla:fake"))
 			m := Model{"transformer", Transformer0, loss.SparseCategoricalCrossEntropyLogits, Tokens(4, 16, 32)}
@@ -176,9 +163,9 @@ func TestTF32IsForGPUs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := pjrttest.New(t, pjrttest.Options{})
 			var all, said, explained strings.Builder
-			exec.Register("xla", func(string, int) ([]compute.Backend, error) {
+			exec.Register("xla", func(string) (exec.Kind, error) {
 				see := func(_ *ir.Segment, _ []bool, text string) { all.WriteString(text) }
-				return []compute.Backend{xlatest.Devices(t, f, xla.Options{Compiling: see})[0]}, nil
+				return xlatest.Kind(t, f, xla.Options{Compiling: see}), nil
 			})
 			before := log.Writer()
 			log.SetOutput(&said)
@@ -241,9 +228,7 @@ func TestMemoryOfGPUs(t *testing.T) {
 					f.Program(text, p)
 				}
 			}
-			exec.Register("xla", func(string, int) ([]compute.Backend, error) {
-				return []compute.Backend{xlatest.Devices(t, f, xla.Options{Compiling: see})[0]}, nil
-			})
+			exec.Register("xla", func(string) (exec.Kind, error) { return xlatest.Kind(t, f, xla.Options{Compiling: see}), nil })
 			env := newCluster(t, 1, c.micro, nil, epl.WithInner("xla:fake"))
 			defer env.Close()
 			var err error

@@ -102,23 +102,28 @@ func (k keyValue) tryGet(f *Fake, key string) (string, *pjrt.Error) {
 	return value, nil
 }
 
-// exchange tells the other processes of this one, and waits for them.
-func (k keyValue) exchange(f *Fake, me, all int, timeout int32) *pjrt.Error {
-	if _, err := k.tryGet(f, fmt.Sprintf("topology/%d", me)); err == nil || err.Code != pjrt.NotFound {
-		return bad("TryGet of a key that nobody put: %v", err)
+// exchange tells the other processes how many devices this one has, and returns how many each has.
+func (k keyValue) exchange(f *Fake, me, all, devices int, timeout int32) (counts []int, _ *pjrt.Error) {
+	mine := fmt.Sprintf("topology/%d", me)
+	if _, err := k.tryGet(f, mine); err == nil || err.Code != pjrt.NotFound {
+		return nil, bad("TryGet of a key that nobody put: %v", err)
 	}
-	if err := k.put(f, fmt.Sprintf("topology/%d", me), fmt.Sprint("process ", me)); err != nil {
-		return err
+	if err := k.put(f, mine, fmt.Sprintf("process %d: %d devices", me, devices)); err != nil {
+		return nil, err
 	}
 	for i := range all {
-		if value, err := k.get(f, fmt.Sprintf("topology/%d", i), timeout); err != nil {
-			return err
-		} else if value != fmt.Sprint("process ", i) {
-			return bad("process %d said %q", i, value)
+		value, err := k.get(f, fmt.Sprintf("topology/%d", i), timeout)
+		if err != nil {
+			return nil, err
 		}
+		n := 0
+		if _, err := fmt.Sscanf(value, fmt.Sprintf("process %d: %%d devices", i), &n); err != nil {
+			return nil, bad("process %d said %q", i, value)
+		}
+		counts = append(counts, n)
 	}
-	_, err := k.tryGet(f, fmt.Sprintf("topology/%d", me))
-	return err
+	_, err := k.tryGet(f, mine)
+	return counts, err
 }
 
 func clientFunctions(table []uintptr) {
@@ -134,21 +139,29 @@ func clientFunctions(table []uintptr) {
 			}
 			return none
 		}
-		me, all := number("node_id", 0), number("num_nodes", 1)
+		me, all, devices := number("node_id", 0), number("num_nodes", 1), f.options.Devices
+		if visible, ok := values["visible_devices"].([]int64); ok {
+			devices = len(visible)
+		}
+		counts := slices.Repeat([]int{devices}, all)
 		if a.KvGetCallback != 0 {
-			failed := make(chan *pjrt.Error)
+			over := make(chan *pjrt.Error)
 			f.mu.Unlock()
-			threads()(func() { failed <- keyValue{*a}.exchange(f, me, all, int32(number("timeout", 10_000))) })
-			err := <-failed
+			threads()(func() {
+				var err *pjrt.Error
+				counts, err = keyValue{*a}.exchange(f, me, all, devices, int32(number("timeout", 10_000)))
+				over <- err
+			})
+			err := <-over
 			f.mu.Lock()
 			if err != nil {
 				return err
 			}
 		}
 		c := &client{}
-		for process := range all {
-			for range f.options.Devices {
-				d := &device{id: len(c.devices), process: process, local: process == me}
+		for process, n := range counts {
+			for number := range n {
+				d := &device{id: len(c.devices), process: process, number: number, local: process == me}
 				f.next += 64
 				d.handle = f.next
 				for i, kind := range f.kinds {

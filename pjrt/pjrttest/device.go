@@ -56,7 +56,7 @@ func deviceFunctions(table []uintptr) {
 	set(table, capi.DeviceLocalHardwareId, func(f *Fake, a *capi.DeviceLocalHardwareIdArgs) *pjrt.Error {
 		d, err := f.findDevice(a.Device)
 		if err == nil {
-			a.LocalHardwareId = int32(d.id % f.options.Devices)
+			a.LocalHardwareId = int32(d.number)
 		}
 		return err
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 
 	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/exec/xla"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/pjrt"
@@ -21,23 +22,54 @@ import (
 // Devices are those of a fake plugin. Options.Compiling may give a module another program. What is not freed at the end of the test fails it.
 func Devices(t testing.TB, f *pjrttest.Fake, o xla.Options) []*xla.Device {
 	t.Helper()
-	see := o.Compiling
-	o.Compiling = func(s *ir.Segment, donate []bool, text string) {
+	all, err := open(t, f, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Compiling makes modules known to a fake plugin, as what the pure-Go backend computes, unless see gives them another program. It is an option of clients.
+func Compiling(t testing.TB, f *pjrttest.Fake, see func(s *ir.Segment, donate []bool, text string)) func(s *ir.Segment, donate []bool, text string) {
+	return func(s *ir.Segment, donate []bool, text string) {
 		f.Program(text, Program(t, s, donate))
 		if see != nil {
 			see(s, donate, text)
 		}
 	}
+}
+
+func open(t testing.TB, f *pjrttest.Fake, o xla.Options) ([]*xla.Device, error) {
+	o.Compiling = Compiling(t, f, o.Compiling)
 	all, err := xla.Devices(f.Load(t), o)
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
 		for _, d := range all {
 			d.Finalize()
 		}
 	})
-	return all
+	return all, err
+}
+
+// Kind is the same for epl.Init: a test registers it.
+func Kind(t testing.TB, f *pjrttest.Fake, o xla.Options) exec.Kind { return kind{t, f, o} }
+
+type kind struct {
+	t testing.TB
+	f *pjrttest.Fake
+	o xla.Options
+}
+
+// Joint implements exec.Kind.
+func (k kind) Joint() error { return nil }
+
+// Open implements exec.Kind.
+func (k kind) Open(opening exec.Opening) (devices []compute.Backend, err error) {
+	k.o.Opening = opening
+	all, err := open(k.t, k.f, k.o)
+	for _, d := range all {
+		devices = append(devices, d)
+	}
+	return devices, err
 }
 
 // Temporary is what every module says that it needs beside its arguments and results, in bytes.

@@ -1,0 +1,134 @@
+package equiv
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/exec"
+	"github.com/easyparallel/epl/exec/xla"
+	"github.com/easyparallel/epl/exec/xla/xlatest"
+	"github.com/easyparallel/epl/pjrt/pjrttest"
+)
+
+// outside is a test in a process that go test did not start as one.
+type outside struct {
+	testing.TB
+	cleanups []func()
+	failed   bool
+}
+
+func (o *outside) Helper()                  {}
+func (o *outside) Context() context.Context { return context.Background() }
+func (o *outside) Cleanup(f func())         { o.cleanups = append(o.cleanups, f) }
+func (o *outside) Error(args ...any)        { o.failed = true; fmt.Println(args...) }
+func (o *outside) Fatal(args ...any)        { fmt.Println(args...); os.Exit(1) }
+
+func (o *outside) Errorf(format string, args ...any) { o.Error(fmt.Sprintf(format, args...)) }
+
+// end ends the test.
+func (o *outside) end() error {
+	for _, f := range slices.Backward(o.cleanups) {
+		f()
+	}
+	if o.failed {
+		return errors.New("GPUs are not as they should be")
+	}
+	return nil
+}
+
+// gpus makes the backend "xla" of a worker a fake one, until the returned function is called.
+func (w *part) gpus(n int) (f *pjrttest.Fake, end func() error) {
+	t := &outside{}
+	f = pjrttest.New(t, pjrttest.Options{Devices: n})
+	exec.Register("xla", func(string) (exec.Kind, error) { return xlatest.Kind(t, f, xla.Options{}), nil })
+	return f, t.end
+}
+
+func init() {
+	parts["GPUs"] = func(w *part) error {
+		_, end := w.gpus(2)
+		for _, m := range Models()[:2] {
+			var runs []*Run
+			for _, o := range []struct{ inner, backend string }{{"go", "auto"}, {"xla:fake", "auto"}, {"xla:fake", "nccl"}} {
+				env, err := w.init(map[string]any{"communication.backend": o.backend}, epl.WithInner(o.inner))
+				if err != nil {
+					return err
+				}
+				run, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 3)
+				if err != nil {
+					return err
+				}
+				if run.Store, err = run.Store.Clone(); err != nil {
+					return err
+				}
+				if err := env.Close(); err != nil {
+					return err
+				}
+				if runs = append(runs, run); len(runs) > 1 {
+					if err := SameBits(runs[0], run); err != nil {
+						return err
+					}
+				}
+			}
+			w.report(m.Name+":", runs[1])
+		}
+		return end()
+	}
+	// GPUs that stop are what is left when a worker is gone: nothing ends any more.
+	parts["GPUs that stop"] = func(w *part) error {
+		f, _ := w.gpus(1)
+		env, err := w.init(map[string]any{"communication.timeout": "10m"}, epl.WithInner("xla:fake"))
+		if err != nil {
+			return err
+		}
+		defer fmt.Println("closed")
+		defer env.Close()
+		m := regression()
+		loop := train.NewLoop(train.NewTrainer(env.Backend(), newStore(), m.Build, m.Loss, epl.Optimizer(sgd()), nil, nil))
+		loop.OnStep("stop", 0, func(l *train.Loop, _ []*tensors.Tensor) error {
+			if l.LoopStep == 3 {
+				f.Hold()
+				fmt.Println("stopped")
+			}
+			return nil
+		})
+		_, err = loop.RunSteps(env.Dataset(Dataset{m.Batch}), 1<<30)
+		return err
+	}
+	parts["too few GPUs"] = func(w *part) error {
+		w.gpus(1)
+		_, err := w.init(nil, epl.WithInner("xla:fake"))
+		return err
+	}
+}
+
+// The GPUs of all workers are those of one client, and training gives the bits of the pure-Go backend.
+func TestTrainingOnGPUsOfSeveralWorkers(t *testing.T) {
+	workers{num: 2, devices: 2}.agree(t, "GPUs")
+}
+
+func TestAWorkerOnGPUsThatIsKilledIsNamed(t *testing.T) {
+	all := workers{num: 2, devices: 1}.start(t, "GPUs that stop")
+	for _, r := range all {
+		r.says(t, time.Minute, "stopped")
+	}
+	if err := all[1].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	all[0].ends(t, time.Minute, "worker 1 (", "is gone", "closed")
+}
+
+func TestWorkersWithTooFewGPUsSayWho(t *testing.T) {
+	for _, r := range (workers{num: 2, devices: 2}).start(t, "too few GPUs") {
+		r.ends(t, time.Minute, "worker 0 (", "is to have 2 devices, and has 1 GPU")
+	}
+}
