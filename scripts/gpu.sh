@@ -9,7 +9,7 @@ build)
 	folder=${2:?the folder for the programs}
 	cd "$(dirname "$0")/.." && mkdir -p "$folder" && folder=$(cd "$folder" && pwd)
 	export CGO_ENABLED=0
-	for test in pjrt hlo; do go test -c -ldflags "-s -w" -o "$folder/$test.test" ./$test || exit 1; done
+	for test in pjrt hlo exec/xla; do go test -c -ldflags "-s -w" -o "$folder/$(basename $test).test" ./$test || exit 1; done
 	for program in gpu gpu/bertlarge; do go build -ldflags "-s -w" -o "$folder/$(basename $program)" ./examples/$program || exit 1; done
 	cp scripts/gpu.sh "$folder/"
 	;;
@@ -27,6 +27,7 @@ run)
 		grep -E '^ *--- FAIL|comparisons failed|differs by| takes |each, all together|GiB on the device|warm up took' "$logs/$name.log" | cut -c1-200 | sed 's/^/    /'
 	}
 	check pjrt ./pjrt.test -test.v -test.timeout 5m -test.run Real
+	check workers ./xla.test -test.v -test.timeout 5m -test.run Real
 	check hlo ./hlo.test -test.v -test.timeout 5m -test.run OnADevice
 	check equivalence ./gpu
 	small=(-layers 4 -width 512 -heads 8 -hidden 2048 -batch 8 -length 128 -warmup 20)

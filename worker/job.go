@@ -204,6 +204,16 @@ func (j *Job) WorkerOf(rank int) int {
 	return w
 }
 
+// others are all workers but this one.
+func (j *Job) others() (all []int) {
+	for w := range j.Devices {
+		if w != j.Worker {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
 // Here counts the workers and the devices of the job on this worker's machine, its own included.
 func (j *Job) Here(c *cluster.Cluster) (workers, devices int) {
 	all := j.member.Workers()
@@ -287,13 +297,7 @@ func (j *Job) Stepped(samples int64) {
 // Agree returns when all workers have given the same text for a subject. Who does not come in time, and is not busy, is
 // named.
 func (j *Job) Agree(subject, text string) error {
-	var others []int
-	for w := range j.Devices {
-		if w != j.Worker {
-			others = append(others, w)
-		}
-	}
-	ctx, cancel := j.patiently(context.Background(), others, "agree on "+subject, &moment{})
+	ctx, cancel := j.patiently(context.Background(), j.others(), "agree on "+subject, &moment{})
 	defer cancel()
 	err := j.member.Agree(ctx, subject, text)
 	if stall := new(comm.StallError); errors.As(context.Cause(ctx), &stall) && err != nil && j.member.Err() == nil {

@@ -113,13 +113,7 @@ func (m *meetings) visit(worker, workers int, v visit, moment time.Duration, giv
 func (j *Job) Meet(program, fingerprint string) (bool, error) {
 	j.meeting.Lock() // one program at a time
 	defer j.meeting.Unlock()
-	var others []int
-	for w := range j.Devices {
-		if w != j.Worker {
-			others = append(others, w)
-		}
-	}
-	ctx, cancel := j.patiently(context.Background(), others, fmt.Sprintf("call program %q", program), &moment{})
+	ctx, cancel := j.patiently(context.Background(), j.others(), fmt.Sprintf("call program %q", program), &moment{})
 	defer cancel()
 	j.visits++
 	v := visit{number: j.visits, subject: program + " " + fingerprint}

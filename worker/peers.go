@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -109,8 +110,8 @@ func (p *Peers) ask(ctx context.Context, question string) (value []byte, found b
 	answer, ours := "", true
 	if p.Worker == 0 {
 		answer, ours = p.answerValue(question)
-	} else if s := p.member.State(0); s.Ended || s.Left {
-		return nil, false, errors.Errorf("epl: %s has finished, and with it the values that it kept", p.Name(0))
+	} else if p.member.State(0).Left {
+		return nil, false, errors.Errorf("epl: %s has left, and with it the values that it kept", p.Name(0))
 	} else if answer, err = p.member.Query(ctx, 0, question); err != nil {
 		if failed := p.member.Err(); failed != nil {
 			err = failed // it says why there is no answer
@@ -146,7 +147,7 @@ func (p *Peers) TryGet(key string) (value []byte, found bool, err error) {
 }
 
 // Get waits for the value of a key until ctx is done, the job fails, or who has to put it does not in communication.timeout and is not busy. It does not wait
-// for one that has finished.
+// when all others have finished.
 func (p *Peers) Get(ctx context.Context, key string) ([]byte, error) {
 	watch, over := p.Watch(fmt.Sprintf("get %q", p.prefix+key))
 	defer over()
@@ -163,10 +164,8 @@ func (p *Peers) Get(ctx context.Context, key string) ([]byte, error) {
 		case err != nil:
 			return nil, err
 		}
-		for w := range p.Devices {
-			if s := p.member.State(w); w != p.Worker && (s.Ended || s.Left) {
-				return nil, errors.Errorf("epl: %s has finished, and the key %q is missing: all workers have to run the same programs", p.Name(w), key)
-			}
+		if !slices.ContainsFunc(p.others(), func(w int) bool { return !p.member.State(w).Ended }) {
+			return nil, errors.Errorf("epl: all other workers have finished, and the key %q is missing: all have to run the same programs", key)
 		}
 	}
 }
@@ -180,13 +179,7 @@ func (p *Peers) Err() error { return p.member.Err() }
 // Watch returns a context for a wait in which other workers may hold up this one, until over is called. It ends when the job fails, and fails the job when
 // communication.timeout has passed, unless who holds up this worker is busy; its cause says who. what completes "waits to …".
 func (p *Peers) Watch(what string) (ctx context.Context, over func()) {
-	var others []int
-	for w := range p.Devices {
-		if w != p.Worker {
-			others = append(others, w)
-		}
-	}
-	ctx, end := p.patiently(p.life, others, what, &moment{})
+	ctx, end := p.patiently(p.life, p.others(), what, &moment{})
 	stop := context.AfterFunc(ctx, func() {
 		if stall := new(comm.StallError); errors.As(context.Cause(ctx), &stall) {
 			p.Fail(stall)

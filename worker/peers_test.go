@@ -91,13 +91,19 @@ func TestAFailureEndsTheWaitForAValue(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatHasFinishedPutsNoValue(t *testing.T) {
+func TestWorkersThatHaveFinishedPutNoValue(t *testing.T) {
 	for absent := range 2 {
 		jobs := joined(t, 2, "1m", nil)
 		all := peersOf(jobs)
+		if err := all[absent].Put("early", []byte("yes")); err != nil {
+			t.Fatal(err)
+		}
 		go jobs[absent].Leave() // it stays until the other leaves, too
 		_, err := all[1-absent].Get(jobtest.Within(t), "id")
-		jobtest.WantError(t, err, fmt.Sprint("worker ", absent), "has finished")
+		jobtest.WantError(t, err, "all other workers have finished", "id")
+		if value, err := all[1-absent].Get(jobtest.Within(t), "early"); err != nil || string(value) != "yes" {
+			t.Errorf("what was put before is %q, %v", value, err)
+		}
 	}
 }
 

@@ -34,14 +34,18 @@ const EnvCUDNN = "EPL_XLA_CUDNN"
 // cacheBytes is how large it becomes.
 const cacheBytes = 8 << 30
 
-// find reads the options of the backend's name, and looks for the plugin.
+// find reads the options of the backend's name, and loads the plugin.
 func find(options string) (exec.Kind, error) {
-	plugin, o, err := xla.Parse(options)
+	name, o, err := xla.Parse(options)
 	if err != nil {
 		return nil, err
 	}
-	g := &gpus{plugin: plugin, options: o}
-	if g.path, err = pjrt.Find(plugin); err != nil {
+	path, err := pjrt.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	g := &gpus{name: name, options: o}
+	if g.plugin, err = pjrt.Load(path); err != nil {
 		return nil, err
 	}
 	g.options.Log, g.options.NoCUDNN = log.Printf, os.Getenv(EnvCUDNN) == "off"
@@ -62,8 +66,9 @@ func find(options string) (exec.Kind, error) {
 
 // gpus are those of a plugin. It implements exec.Kind.
 type gpus struct {
-	plugin, path string
-	options      xla.Options
+	name    string // of the plugin: the same on all workers, as its path need not be
+	plugin  *pjrt.Plugin
+	options xla.Options
 }
 
 // Joint implements exec.Kind.
@@ -71,8 +76,8 @@ func (g *gpus) Joint() error {
 	if g.options.Share > 1 {
 		return errors.Errorf("share=%d makes several devices of a GPU, and NCCL takes one only once", g.options.Share)
 	}
-	if !strings.Contains(filepath.Base(g.plugin), "cuda") {
-		return errors.Errorf("the plugin %q is not for CUDA", g.plugin)
+	if !strings.Contains(filepath.Base(g.name), "cuda") {
+		return errors.Errorf("the plugin %q is not for CUDA", g.name)
 	}
 	return nil
 }
@@ -81,7 +86,7 @@ func (g *gpus) Joint() error {
 func (g *gpus) Open(opening exec.Opening) (devices []compute.Backend, err error) {
 	o := g.options
 	o.Opening = opening
-	all, err := xla.Open(g.path, o)
+	all, err := xla.Devices(g.plugin, o)
 	for _, d := range all {
 		devices = append(devices, d)
 	}

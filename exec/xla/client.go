@@ -1,6 +1,6 @@
 // Package xla makes the GPUs of this machine devices that programs run on: through PJRT, without cgo.
 //
-// What goes in is the name of a plugin ([Open]), then segments of the IR. What comes out are devices, a compute.Backend each, that compile a
+// What goes in is a plugin ([Devices]), then segments of the IR. What comes out are devices, a compute.Backend each, that compile a
 // segment as one StableHLO module (package hlo) and run it asynchronously: results can be used at once, and an error of the device comes
 // when something is read. Compiled modules are kept on disk ([Cache]).
 //
@@ -27,7 +27,7 @@ import (
 	"github.com/easyparallel/epl/pjrt"
 )
 
-// Options of [Open].
+// Options of [Devices].
 type Options struct {
 	pjrt.ClientOptions
 	// Opening says how many of the GPUs are used, and whether those of other workers are in the same client.
@@ -66,22 +66,7 @@ func Parse(text string) (plugin string, o Options, err error) {
 	return plugin, o, nil
 }
 
-// Open makes devices of the GPUs that a plugin finds, by its name or path. Finalizing all of them ends it.
-//
-//	devices, err := xla.Open("cuda", xla.Options{})
-func Open(plugin string, o Options) ([]*Device, error) {
-	path, err := pjrt.Find(plugin)
-	if err != nil {
-		return nil, err
-	}
-	p, err := pjrt.Load(path)
-	if err != nil {
-		return nil, err
-	}
-	return Devices(p, o)
-}
-
-// Devices are those of a plugin that is loaded.
+// Devices makes devices of the GPUs that a plugin finds. Finalizing all of them ends it.
 func Devices(p *pjrt.Plugin, o Options) ([]*Device, error) {
 	if o.Opening.Peers != nil {
 		o.NumProcesses, o.ProcessIndex, o.Store = len(o.Opening.Workers), o.Opening.Worker, store{o.Opening.Peers}

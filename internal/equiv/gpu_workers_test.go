@@ -1,10 +1,12 @@
 package equiv
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,7 +88,7 @@ func init() {
 	// GPUs that stop are what is left when a worker is gone: nothing ends any more.
 	parts["GPUs that stop"] = func(w *part) error {
 		f, _ := w.gpus(1)
-		env, err := w.init(map[string]any{"communication.timeout": "10m"}, epl.WithInner("xla:fake"))
+		env, err := w.init(map[string]any{"communication.timeout": cmp.Or(os.Getenv(timeoutVariable), "10m")}, epl.WithInner("xla:fake"))
 		if err != nil {
 			return err
 		}
@@ -102,6 +104,18 @@ func init() {
 			return nil
 		})
 		_, err = loop.RunSteps(env.Dataset(Dataset{m.Batch}), 1<<30)
+		return err
+	}
+	parts["different GPU programs"] = func(w *part) error {
+		f, _ := w.gpus(1)
+		env, err := w.init(nil, epl.WithInner("xla:fake"))
+		if err != nil {
+			return err
+		}
+		defer env.Close()
+		m := Models()[env.Cluster().WorkerIndex()]
+		_, err = TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 1)
+		fmt.Println("compiled:", slices.Contains(f.Called(), "PJRT_Client_Compile"))
 		return err
 	}
 	parts["too few GPUs"] = func(w *part) error {
@@ -125,6 +139,29 @@ func TestAWorkerOnGPUsThatIsKilledIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	all[0].ends(t, time.Minute, "worker 1 (", "is gone", "closed")
+}
+
+func TestAWorkerOnGPUsThatIsStoppedIsNamed(t *testing.T) {
+	all := workers{num: 2, devices: 1, env: []string{timeoutVariable + "=4s"}}.start(t, "GPUs that stop")
+	all[1].says(t, time.Minute, "stopped")
+	if err := all[1].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	all[0].ends(t, time.Minute, "(communication.timeout)", "to read a result of program", "worker 1 (", "it may be stopped", "closed")
+}
+
+// What GPUs wait for is not known. If all of them wait for too long, that is said.
+func TestGPUsThatWaitForEachOtherEnd(t *testing.T) {
+	all := workers{num: 2, devices: 1, env: []string{timeoutVariable + "=2s"}}.start(t, "GPUs that stop")
+	for _, r := range all {
+		r.ends(t, time.Minute, "(communication.timeout)", "to read a result of program", "closed")
+	}
+}
+
+func TestDifferentProgramsOnGPUsAreRefusedBeforeTheyAreCompiled(t *testing.T) {
+	for _, r := range (workers{num: 2, devices: 1}).start(t, "different GPU programs") {
+		r.ends(t, time.Minute, "do not agree on training program 1", "worker 1", "compiled: false")
+	}
 }
 
 func TestWorkersWithTooFewGPUsSayWho(t *testing.T) {
