@@ -223,7 +223,11 @@ func (e *Engine) forward(r *plan.Result) exec.StepOptions {
 // onDevice says how a program is run as a whole. noFeed is why it cannot take batches of env.Dataset; "": it can.
 func (e *Engine) onDevice(r *plan.Result, noFeed string) exec.WholeOptions {
 	limit, _ := e.opts.limit()
+	offload := e.opts.Config.Offload.Level != ""
+	if offload {
+		limit /= 2 // they go to the host in any case, and devices that fuse may need more than the account says
+	}
 	return exec.WholeOptions{Memory: e.opts.Config.Cluster.DeviceMemory, NoFeed: noFeed, Profile: schedule.NewLedger(r.Final).Profile(emit.Whole(r.Final), r.Whole()),
 		// Variables get their first values in one program. Those of a model that is larger than a device come one by one.
-		Piecewise: limit > 0 && r.Account.Peak() > limit && len(r.Final.Inputs) == 0}
+		Piecewise: limit > 0 && r.Account.Peak() > limit && len(r.Final.Inputs) == 0, Pinned: offload}
 }

@@ -55,6 +55,19 @@ type Ahead interface {
 	Computed(inputs []compute.Buffer) bool
 }
 
+// HostMemory is a device that copies to and from memory of the host while it computes: pinned memory, which is the device's own.
+type HostMemory interface {
+	// HasHostMemory tells whether it really does.
+	HasHostMemory() bool
+	// ToHost and ToDevice begin to copy what the device has, or has on the host. The original may be finalized meanwhile.
+	ToHost(b compute.Buffer) (compute.Buffer, error)
+	ToDevice(b compute.Buffer) (compute.Buffer, error)
+	// HostFromFlatData copies data of the program to it.
+	HostFromFlatData(flat any, shape shapes.Shape) (compute.Buffer, error)
+	// Await waits until what is copied or computed is there.
+	Await(b compute.Buffer) error
+}
+
 // Measured is an executable of devices that know, once it is compiled, what it needs.
 type Measured interface {
 	// Measured is what each segment needs, or the whole program; nil: devices do not tell.
@@ -71,6 +84,8 @@ type WholeOptions struct {
 	NoFeed string
 	// Piecewise: it is larger than the device. Its results are computed one after the other, and stay on the host.
 	Piecewise bool
+	// Pinned: they are for programs that keep variables on the host, and stay in pinned memory there, if the device has it.
+	Pinned bool
 }
 
 // StepOptions say how a schedule is run.

@@ -96,9 +96,16 @@ func (b *Buffer) on(device int) (compute.Buffer, error) {
 			return nil, err
 		}
 	}
-	var err error
-	b.shards[device], err = onDevice(b.runner.devices[device], b.shards[device])
-	return b.shards[device], err
+	h, ok := b.shards[device].(*hostBuffer)
+	if !ok {
+		return b.shards[device], nil
+	}
+	x, err := h.on(b.runner.devices[device])
+	if err != nil {
+		return nil, err
+	}
+	b.shards[device] = x
+	return x, h.Finalize()
 }
 
 // host copies the data to the host: from any device that has them, or from another worker. The lock is held.

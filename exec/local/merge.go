@@ -186,13 +186,17 @@ func (r *run) reduce(c circle, m *merging, p *part, how ir.How) error {
 	if err != nil {
 		return err
 	}
-	flat, shared, err := hostView(r.device.backend, b, p.shape)
-	if err != nil {
-		return err
-	}
 	scale := 1.0
 	if how == ir.Mean {
 		scale = 1 / float64(max(c.total, 1))
+	}
+	if len(c.ranks) == 1 && scale == 1 { // it stays where it is
+		p.buffer = b
+		return nil
+	}
+	flat, shared, err := hostView(r.device.backend, b, p.shape)
+	if err != nil {
+		return err
 	}
 	if x, ok := flat.([]float32); ok && r.opts.FP16Scale > 0 && p.op.Phase == ir.Backward && len(c.ranks) > 1 {
 		r.reduceHalf(c, m, p, x, scale)

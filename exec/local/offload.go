@@ -8,6 +8,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/trace"
@@ -16,8 +17,9 @@ import (
 // hostBuffer is a tensor in the memory of the host. It implements compute.Buffer, and is not written to.
 type hostBuffer struct {
 	backend compute.Backend
-	flat    any
 	shape   shapes.Shape
+	flat    any            // nil: it is pinned
+	pinned  compute.Buffer // in memory that the device copies from by itself; nil: it is in flat, which others may have, too
 }
 
 var _ compute.Buffer = (*hostBuffer)(nil)
@@ -33,6 +35,9 @@ func (h *hostBuffer) DeviceNum() (compute.DeviceNum, error) { return 0, nil }
 
 // ToFlatData implements compute.Buffer.
 func (h *hostBuffer) ToFlatData(flat any) error {
+	if h.pinned != nil {
+		return h.pinned.ToFlatData(flat)
+	}
 	copyFlat(flat, h.flat)
 	return nil
 }
@@ -43,22 +48,50 @@ func (h *hostBuffer) Data() (any, error) {
 }
 
 // CopyToDevice implements compute.Buffer.
-func (h *hostBuffer) CopyToDevice(device compute.DeviceNum) (compute.Buffer, error) {
-	return h.backend.BufferFromFlatData(device, h.flat, h.shape)
+func (h *hostBuffer) CopyToDevice(compute.DeviceNum) (compute.Buffer, error) { return h.on(h.backend) }
+
+// Finalize implements compute.Buffer. The garbage collector does it for what is not pinned.
+func (h *hostBuffer) Finalize() error {
+	if h.pinned != nil {
+		return h.pinned.Finalize()
+	}
+	return nil
 }
 
-// Finalize implements compute.Buffer: the garbage collector does it.
-func (h *hostBuffer) Finalize() error { return nil }
+// on is a copy on a device.
+func (h *hostBuffer) on(device compute.Backend) (compute.Buffer, error) {
+	if h.pinned != nil && device == h.backend {
+		return device.(exec.HostMemory).ToDevice(h.pinned)
+	}
+	flat := h.flat
+	if h.pinned != nil {
+		var err error
+		if flat, err = toHost(h.pinned, h.shape); err != nil {
+			return nil, err
+		}
+	}
+	return device.BufferFromFlatData(0, flat, h.shape)
+}
 
-// onHost is what a device has of a variable, in the memory of the host: all of it, which devices share, or a part. It leaves
-// nothing of it on devices.
-func (b *Buffer) onHost(device int, part *rows) (*hostBuffer, error) {
+// hostMemory is a device with pinned memory of the host; nil: it has none.
+func hostMemory(device compute.Backend) exec.HostMemory {
+	if m, ok := device.(exec.HostMemory); ok && m.HasHostMemory() {
+		return m
+	}
+	return nil
+}
+
+// onHost is what a device has of a variable, in the memory of the host: all of it, or a part. It leaves nothing of it on devices. With pin it is
+// the caller's alone and pinned, where the device has such memory; else devices share it.
+func (b *Buffer) onHost(device int, part *rows, pin bool) (*hostBuffer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone {
 		return nil, errGone
 	}
 	backend := b.runner.devices[device]
+	host := hostMemory(backend)
+	pin = pin && host != nil
 	if part != nil && device < len(b.parts) && b.parts[device] != nil && b.rows[device] == *part {
 		if h, ok := b.parts[device].(*hostBuffer); ok {
 			return h, nil
@@ -68,6 +101,9 @@ func (b *Buffer) onHost(device int, part *rows) (*hostBuffer, error) {
 		if h, ok := b.shards[device].(*hostBuffer); ok {
 			return h, nil
 		}
+	}
+	if pin && part == nil {
+		return b.pin(device, host)
 	}
 	onDevices := slices.ContainsFunc(b.shards, func(x compute.Buffer) bool { return x != nil })
 	if b.flat == nil || b.pieces != nil || onDevices {
@@ -80,19 +116,44 @@ func (b *Buffer) onHost(device int, part *rows) (*hostBuffer, error) {
 		}
 	}
 	if part == nil {
-		return &hostBuffer{backend, b.flat, b.shape}, nil
+		return &hostBuffer{backend: backend, flat: b.flat, shape: b.shape}, nil
 	}
-	h := &hostBuffer{backend, newFlat(part.shape(b.shape)), part.shape(b.shape)}
+	h := &hostBuffer{backend: backend, flat: newFlat(part.shape(b.shape)), shape: part.shape(b.shape)}
 	part.cut(h.flat, b.flat, b.shape)
+	if pin {
+		var err error
+		if h.pinned, err = host.HostFromFlatData(h.flat, h.shape); err != nil {
+			return nil, err
+		}
+		h.flat = nil
+	}
 	return h, nil
 }
 
-// onDevice makes a buffer of a device of one that may be on the host, where another device may have put it.
-func onDevice(device compute.Backend, b compute.Buffer) (compute.Buffer, error) {
-	if h, ok := b.(*hostBuffer); ok {
-		return device.BufferFromFlatData(0, h.flat, h.shape)
+// pin moves the data to pinned memory of a device, and leaves them nowhere else: a model that is as large as the memory of the host is there
+// once. The lock is held.
+func (b *Buffer) pin(device int, host exec.HostMemory) (*hostBuffer, error) {
+	h := &hostBuffer{backend: b.runner.devices[device], shape: b.shape}
+	var err error
+	if device < len(b.shards) && b.shards[device] != nil {
+		if h.pinned, err = host.ToHost(b.shards[device]); err == nil {
+			err = host.Await(h.pinned)
+		}
+	} else {
+		var flat any
+		if flat, err = b.host(); err == nil {
+			h.pinned, err = host.HostFromFlatData(flat, b.shape)
+		}
 	}
-	return b, nil
+	if err != nil {
+		return nil, err
+	}
+	if err := b.leave(nil); err != nil {
+		return nil, err
+	}
+	b.shards = make([]compute.Buffer, device+1)
+	b.shards[device] = h
+	return h, nil
 }
 
 // load brings a variable to the device, while the device goes on.
@@ -100,6 +161,20 @@ func (r *run) load(v *ir.Value) error {
 	h := r.host[v]
 	if h == nil {
 		return errors.Errorf("%s is not on the host", v)
+	}
+	r.loads[v]--
+	at := schedule.Slot{Value: v, Micro: schedule.Once}
+	if h.pinned != nil { // the copy is in the order of what the device does: what computes with it waits there
+		if err := r.waitStores(); err != nil {
+			return err
+		}
+		start := time.Now()
+		b, err := h.on(r.device.backend)
+		if err != nil {
+			return err
+		}
+		r.copies(b, loadOp, v, start)
+		return r.keep(at, b)
 	}
 	type arrived struct {
 		b   compute.Buffer
@@ -112,11 +187,32 @@ func (r *run) load(v *ir.Value) error {
 		r.communicated(r.hostLane(), loadOp, v.String(), start, v.Bytes())
 		come <- arrived{b, err}
 	})
-	r.coming(schedule.Slot{Value: v, Micro: schedule.Once}, v.Bytes(), loadOp, func() (compute.Buffer, error) {
+	r.coming(at, v.Bytes(), loadOp, func() (compute.Buffer, error) {
 		x := <-come
 		return x.b, x.err
 	})
 	return r.meter.add(r.ledger.Use(v), v.Bytes())
+}
+
+// copies notes a copy by the device itself in the timeline, if there is one: from its start until all is there.
+func (r *run) copies(b compute.Buffer, op string, v *ir.Value, start time.Time) {
+	if r.trace != nil {
+		r.drawn.Go(func() {
+			_ = hostMemory(r.device.backend).Await(b)
+			r.communicated(r.hostLane(), op, v.String(), start, v.Bytes())
+		})
+	}
+}
+
+// waitStores waits until new values are on the host: their memory on the device is free only then, and what is loaded next may need it.
+func (r *run) waitStores() error {
+	for _, b := range r.storing {
+		if err := hostMemory(r.device.backend).Await(b); err != nil {
+			return err
+		}
+	}
+	r.storing = nil
+	return nil
 }
 
 // coming keeps a value that is on its way, by some op.
@@ -142,30 +238,88 @@ func (r *run) store(v *ir.Value) error {
 	}
 	start := time.Now()
 	shape := v.LocalShape(r.at())
+	if err := r.outdated(v); err != nil {
+		return err
+	}
+	if host := hostMemory(r.device.backend); host != nil && r.alone(v) {
+		b, err := host.ToHost(h.Buffer)
+		if err != nil {
+			return err
+		}
+		r.copies(b, storeOp, v, start)
+		r.storing = append(r.storing, b)
+		r.host[v] = &hostBuffer{backend: r.device.backend, pinned: b, shape: shape}
+		return nil
+	}
 	flat, err := toHost(h, shape)
 	if err != nil {
 		return err
 	}
 	r.did(trace.Event{Kind: trace.Wait, Op: storeOp, Name: v.String(), Start: start})
 	r.communicated(r.hostLane(), storeOp, v.String(), start, v.Bytes())
-	r.host[v] = &hostBuffer{r.device.backend, flat, shape}
+	r.host[v] = &hostBuffer{backend: r.device.backend, flat: flat, shape: shape}
 	return nil
+}
+
+// outdated lets go of the old value of a variable, if nothing loads it any more: the new one takes its memory.
+func (r *run) outdated(update *ir.Value) error {
+	v := r.home(update).Param
+	if h := r.host[v]; h != nil && r.donated[r.param[v]] && r.loads[v] == 0 {
+		delete(r.host, v)
+		return h.Finalize()
+	}
+	return nil
+}
+
+// home is the variable of a new value.
+func (x *stepper) home(update *ir.Value) schedule.Variable {
+	return x.schedule.Variables[slices.IndexFunc(x.schedule.Variables, func(x schedule.Variable) bool { return x.Update == update })]
 }
 
 // storer is the device of this worker that stores a new value: the first that has it, unless each has a part of its own.
 func (r *run) storer(v *ir.Value) *run {
-	home := r.schedule.Variables[slices.IndexFunc(r.schedule.Variables, func(x schedule.Variable) bool { return x.Update == v })]
-	if home.Param.On(ir.Replicas).Kind == ir.Flat {
+	if r.home(v).Param.On(ir.Replicas).Kind == ir.Flat {
 		return r
 	}
 	return r.runs[slices.IndexFunc(r.runs, func(o *run) bool { return o.place == r.place && o.position == r.position })]
 }
 
+// alone tells whether no other device of this worker has the same value.
+func (r *run) alone(v *ir.Value) bool { return r.keeps(r.home(v), r.local) }
+
+// keeps tells whether a device has a value of a variable that no other device of this worker has.
+func (x *stepper) keeps(home schedule.Variable, device int) bool {
+	if home.Param.On(ir.Replicas).Kind == ir.Flat {
+		return true
+	}
+	mine := x.seat(x.first + device)
+	for d := range x.devices {
+		if other := x.seat(x.first + d); d != device && other.place == mine.place && other.position == mine.position {
+			return false
+		}
+	}
+	return true
+}
+
 // stored is a new value on the host, of a device of this worker.
 func (r *run) stored(v *ir.Value) (compute.Buffer, error) {
-	h := r.storer(v).host[v]
+	by := r.storer(v)
+	h := by.host[v]
 	if h == nil {
 		return nil, errors.Errorf("device %d did not store it", r.id)
 	}
+	if h.pinned != nil { // nobody else has it
+		delete(by.host, v)
+	}
 	return h, nil
+}
+
+// letGoHost lets go of what is left on the host: variables that were donated, and new values of a step that failed.
+func (r *run) letGoHost() {
+	for v, h := range r.host {
+		if i, isParam := r.param[v]; !isParam || r.donated[i] {
+			_ = h.Finalize()
+		}
+	}
+	clear(r.host)
 }

@@ -126,17 +126,18 @@ func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
 		return nil, errGone
 	}
 	if device < len(b.parts) && b.parts[device] != nil && b.rows[device] == want {
-		if _, host := b.parts[device].(*hostBuffer); !host {
+		h, host := b.parts[device].(*hostBuffer)
+		if !host {
 			return b.parts[device], nil
 		}
-		x, err := onDevice(b.runner.devices[device], b.parts[device])
+		x, err := h.on(b.runner.devices[device])
 		if err != nil {
 			return nil, err
 		}
 		b.serving.Lock()
 		defer b.serving.Unlock()
 		b.parts[device] = x
-		return x, nil
+		return x, h.Finalize()
 	}
 	if len(b.pieces) > 0 { // in other parts: put together, then divided anew
 		if err := b.assemble(); err != nil {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/emit"
@@ -148,16 +149,28 @@ func (x *piecewise) run(i int, piece *ir.Segment, given, values map[*ir.Value]co
 		}
 	}
 	shape := x.program.Main.Outputs[i].Shape
-	flat, err := toHost(outs[0], shape)
-	if err != nil {
+	if results[i], err = x.result(outs[0], shape); err != nil {
 		return err
 	}
-	results[i] = &Buffer{runner: x.runner, shape: shape, flat: flat}
 	if v := piece.Outputs[0]; !v.Op.IsLeaf() && needed(x.pieces[i+1:], v) {
 		values[v] = outs[0]
 		return m.add(schedule.ForTemporaries, v.Bytes())
 	}
 	return outs[0].Finalize()
+}
+
+// result keeps a result on the host.
+func (x *piecewise) result(b compute.Buffer, shape shapes.Shape) (*Buffer, error) {
+	device := x.runner.devices[0]
+	if host := hostMemory(device); host != nil && x.opts.Pinned {
+		p, err := host.ToHost(b)
+		if err == nil {
+			err = host.Await(p)
+		}
+		return &Buffer{runner: x.runner, shape: shape, shards: []compute.Buffer{&hostBuffer{backend: device, pinned: p, shape: shape}}}, err
+	}
+	flat, err := toHost(b, shape)
+	return &Buffer{runner: x.runner, shape: shape, flat: flat}, err
 }
 
 // needed tells whether a piece reads a value.

@@ -62,13 +62,15 @@ type run struct {
 	// scattered are the buckets of which model replicas get parts, by bucket.
 	scattered []*scattering
 	// host is what is in the memory of the host: variables, and the new values of variables.
-	host  map[*ir.Value]*hostBuffer
-	meter *meter
+	host    map[*ir.Value]*hostBuffer
+	loads   map[*ir.Value]int // how often a variable is still loaded
+	storing []compute.Buffer  // on its way to the host
+	meter   *meter
 }
 
 func newRun(s *step, local int) *run {
 	id := s.first + local
-	r := &run{step: s, id: id, local: local, seat: s.seat(id), device: s.devices[local], values: map[schedule.Slot]*held{}, host: map[*ir.Value]*hostBuffer{},
+	r := &run{step: s, id: id, local: local, seat: s.seat(id), device: s.devices[local], values: map[schedule.Slot]*held{}, host: map[*ir.Value]*hostBuffer{}, loads: map[*ir.Value]int{},
 		pending: make([]*merging, len(s.schedule.Buckets)), scattered: make([]*scattering, len(s.schedule.Buckets)),
 		meter: &meter{device: id, limit: s.opts.Memory}}
 	return r
@@ -105,6 +107,11 @@ func (r *run) list() (err error) {
 			r.values[slot].borrowed = !r.donated[i]
 		}
 	}
+	for _, in := range r.schedule.Places[r.place] {
+		if in.Kind == schedule.Load {
+			r.loads[in.Value]++
+		}
+	}
 	for _, at = range r.schedule.Places[r.place] {
 		if err := r.do(at); err != nil {
 			return err
@@ -115,6 +122,9 @@ func (r *run) list() (err error) {
 		if err := r.arrive(h); err != nil {
 			return err
 		}
+	}
+	if err := r.waitStores(); err != nil {
+		return err
 	}
 	if err := r.deliver(); err != nil {
 		return err
@@ -481,6 +491,7 @@ func (r *run) letGo() {
 	for at := range r.values {
 		_ = r.free(at)
 	}
+	r.letGoHost()
 }
 
 func bytesOf(b compute.Buffer) int64 {

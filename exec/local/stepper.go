@@ -332,11 +332,11 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 			}
 			var err error
 			part, shared := rowsOf(home.Param, seat.at())
-			switch host := home.Host; {
+			switch host, pin := home.Host, len(donate) > 0 && donate[i] && s.keeps(home, d); {
 			case host && shared:
-				s.shards[i][d], err = b.onHost(d, &part)
+				s.shards[i][d], err = b.onHost(d, &part, pin)
 			case host:
-				s.shards[i][d], err = b.onHost(d, nil)
+				s.shards[i][d], err = b.onHost(d, nil, pin)
 			case shared && s.opts.Forward && (len(donate) == 0 || !donate[i]):
 				s.shards[i][d], err = b.view(d, part)
 			case shared:

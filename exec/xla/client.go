@@ -103,7 +103,9 @@ func (c *client) devices() (all []*Device, err error) {
 			return nil, err
 		}
 		gpu := gpus[i%len(gpus)]
-		all = append(all, &Device{Backend: shadow, client: c, gpu: gpu, cudnn: !c.opts.NoCUDNN && hasCUDNN(c.Platform(), gpu)})
+		d := &Device{Backend: shadow, client: c, gpu: gpu, cudnn: !c.opts.NoCUDNN && hasCUDNN(c.Platform(), gpu)}
+		d.pinned, _ = gpu.Memory("pinned_host") // some plugins have none
+		all = append(all, d)
 	}
 	c.users = len(all)
 	return all, nil

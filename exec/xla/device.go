@@ -21,8 +21,9 @@ type Device struct {
 	compute.Backend // records ops
 	client          *client
 	gpu             *pjrt.Device
-	cudnn           bool // it computes attention
-	tf32            bool // float32 products round their operands
+	pinned          *pjrt.Memory // of the host; nil: there is none
+	cudnn           bool         // it computes attention
+	tf32            bool         // float32 products round their operands
 
 	once sync.Once
 }
@@ -86,15 +87,20 @@ func (d *Device) NewSharedBuffer(compute.DeviceNum, shapes.Shape) (compute.Buffe
 
 // BufferFromFlatData implements compute.DataInterface.
 func (d *Device) BufferFromFlatData(_ compute.DeviceNum, flat any, shape shapes.Shape) (compute.Buffer, error) {
+	return d.upload(d.gpu.DefaultMemory, flat, shape)
+}
+
+// upload copies data of the program to a memory.
+func (d *Device) upload(to *pjrt.Memory, flat any, shape shapes.Shape) (compute.Buffer, error) {
 	var data []byte
 	if shape.Size() > 0 {
 		data = dtypes.UnsafeByteSliceFromAny(flat)
 	}
-	b, err := d.gpu.DefaultMemory.FromHost(data, pjrt.Type(shape.DType), dims(shape)...)
+	b, err := to.FromHost(data, pjrt.Type(shape.DType), dims(shape)...)
 	if err != nil {
-		return nil, errors.WithMessagef(err, "epl: %s cannot be copied to %s", shape, d.DeviceDescription(0))
+		return nil, d.refused(err, shape, to)
 	}
-	return &buffer{device: d, data: b, shape: shape}, nil
+	return &buffer{device: d, data: b, shape: shape, host: to == d.pinned}, nil
 }
 
 func dims(s shapes.Shape) []int64 {
@@ -111,6 +117,7 @@ type buffer struct {
 	data   *pjrt.Buffer
 	shape  shapes.Shape
 	of     string // the program that computes it; "": it came from the host
+	host   bool   // it is in memory of the host
 }
 
 // Backend implements compute.Buffer.
@@ -134,6 +141,11 @@ func (b *buffer) ToFlatData(flat any) error {
 	if err == nil {
 		err = b.device.client.finish(b.of, done)
 	}
+	return b.late(err)
+}
+
+// late is an error that came when something was waited for.
+func (b *buffer) late(err error) error {
 	if err != nil && b.of != "" {
 		err = errors.WithMessagef(err, "epl: %s failed on %s", b.of, b.device.DeviceDescription(0))
 	}

@@ -182,6 +182,9 @@ func (x *executable) Execute(inputs []compute.Buffer, donate []bool, _ compute.D
 		if !ok || b.device != x.device {
 			return nil, errors.Errorf("epl: %s: input %d is a %T of another device", x.name(), i, in)
 		}
+		if b.host {
+			return nil, errors.Errorf("epl: %s: input %d is in memory of the host", x.name(), i)
+		}
 		if want := x.segment.Inputs[i].Shape; !b.shape.Equal(want) {
 			return nil, errors.Errorf("epl: %s: input %d is %s, not %s", x.name(), i, b.shape, want)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train/loss"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
 	"github.com/gomlx/gomlx/support/exceptions"
 	"github.com/pkg/errors"
 
@@ -23,9 +24,9 @@ import (
 )
 
 // fakeGPUs makes the backend "xla" one whose modules compute what GoMLX's pure-Go backend does. At the end of the test nothing is left of it.
-func fakeGPUs(t *testing.T, n int) {
+func fakeGPUs(t *testing.T, n int, memory int64) *pjrttest.Fake {
 	t.Helper()
-	f := pjrttest.New(t, pjrttest.Options{Devices: n})
+	f := pjrttest.New(t, pjrttest.Options{Devices: n, Memory: memory})
 	var training atomic.Bool // from when a step runs on
 	see := func(s *ir.Segment, donate []bool, text string) {
 		if !slices.ContainsFunc(s.Ops, func(op *ir.Op) bool { return op.Phase == ir.Backward }) {
@@ -39,7 +40,11 @@ func fakeGPUs(t *testing.T, n int) {
 		p.Run = func(device int, args [][]byte) ([][]byte, error) { training.Store(true); return run(device, args) }
 		f.Program(text, p)
 	}
-	exec.Register("xla", func(string) (exec.Kind, error) { return xlatest.Kind(t, f, xla.Options{Compiling: see}), nil })
+	exec.Register("xla", func(string) (exec.Kind, error) {
+		training.Store(false)
+		return xlatest.Kind(t, f, xla.Options{Compiling: see}), nil
+	})
+	return f
 }
 
 // Whatever the plan is, training on GPUs gives the bits of the pure-Go backend, because the fake computes with it: so buffers are
@@ -68,7 +73,7 @@ func TestTrainingOnGPUsUpToXLAItself(t *testing.T) {
 		"recompute":    {Models()[1], 2, 1, map[string]any{"gradient_checkpoint.type": "auto"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fakeGPUs(t, 2)
+			fakeGPUs(t, 2, 0)
 			run := func(inner string) *Run {
 				env := newCluster(t, c.devices, c.micro, c.params, epl.WithInner(inner))
 				run, err := TrainOn(env.Backend(), env.Dataset(Dataset{c.m.Batch}), c.m, epl.Optimizer(sgd()), 3)
@@ -258,6 +263,57 @@ func TestMemoryOfGPUs(t *testing.T) {
 			want, got := env.Predicted().Devices[0].PeakBytes, env.Stats().Devices[0].PeakBytes
 			if c.micro > 1 && want != got || want == 0 { // as a whole it needs less than the program that makes the variables
 				t.Errorf("%d bytes are predicted, and %d counted", want, got)
+			}
+		})
+	}
+}
+
+// Variables on the host are in pinned memory, from which the GPU copies by itself, and are there once; devices that share them have them in memory
+// of the program. Weights are those of the pure-Go backend.
+func TestOffloadOnGPUs(t *testing.T) {
+	for name, c := range map[string]struct {
+		m              Model
+		devices, micro int
+		memory         int64
+		params         map[string]any
+		pinned         bool
+	}{
+		"one device":               {Models()[0], 1, 1, 0, nil, true},
+		"micro-batches":            {Models()[1], 1, 2, 0, nil, true},
+		"larger than the device":   {Model{"large", MLP(3, 64, false), loss.MeanSquaredError, Regression(16, 8)}, 1, 1, 100 << 10, nil, true},
+		"replicas":                 {Models()[0], 2, 1, 0, nil, false},
+		"replicas that have parts": {Models()[0], 2, 1, 0, map[string]any{"zero.level": "v2"}, true},
+		"stages":                   {Model{"stages", MLP(2, 64, false), loss.MeanSquaredError, Regression(16, 8)}, 2, 2, 0, map[string]any{"cluster.colocate_split_and_replicate": false}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fakeGPUs(t, 2, c.memory)
+			params := map[string]any{"offload.level": "v0"}
+			for k, v := range c.params {
+				params[k] = v
+			}
+			run := func(inner string, steps int) (*Run, int64) {
+				env := newCluster(t, c.devices, c.micro, params, epl.WithInner(inner))
+				run, err := TrainOn(env.Backend(), env.Dataset(Dataset{c.m.Batch}), c.m, epl.Optimizer(optimizer.Adam().LearningRate(0.01).Done()), steps)
+				if err != nil {
+					t.Fatalf("%s: %v", inner, err)
+				}
+				pinned := f.InUse("pinned_host")
+				if run.Store, err = run.Store.Clone(); err != nil {
+					t.Fatal(err)
+				}
+				if err := env.Close(); err != nil {
+					t.Fatalf("%s: %v", inner, err)
+				}
+				return run, pinned
+			}
+			want, _ := run("go", 4)
+			_, first := run("xla:fake", 1)
+			got, then := run("xla:fake", 4)
+			if err := SameBits(want, got); err != nil {
+				t.Error(err)
+			}
+			if first != then || (then > 0) != c.pinned {
+				t.Errorf("%d bytes are pinned after a step, and %d after four", first, then)
 			}
 		})
 	}

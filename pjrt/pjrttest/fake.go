@@ -219,6 +219,18 @@ func (f *Fake) Alive() []string {
 	return list
 }
 
+// InUse returns the bytes of buffers in memories of a kind.
+func (f *Fake) InUse(kind string) (n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, o := range f.objects {
+		if b, ok := o.(*buffer); ok && !b.donated && f.memories[b.on].kind == kind {
+			n += int64(size(b.typ, b.dims))
+		}
+	}
+	return n
+}
+
 // ClientOptions returns the options that the last client was made with.
 func (f *Fake) ClientOptions() map[string]any {
 	f.mu.Lock()
