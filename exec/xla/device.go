@@ -124,7 +124,7 @@ type buffer struct {
 func (b *buffer) Backend() compute.Backend { return b.device }
 
 // Finalize implements compute.Buffer.
-func (b *buffer) Finalize() error { return b.data.Close() }
+func (b *buffer) Finalize() error { return b.device.client.free(b.data) }
 
 // Shape implements compute.Buffer.
 func (b *buffer) Shape() (shapes.Shape, error) { return b.shape, nil }

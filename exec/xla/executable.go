@@ -145,7 +145,7 @@ func (x *executable) Finalize() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, m := range x.modules {
-		_ = m.Close()
+		_ = x.device.client.free(m)
 	}
 	x.modules = nil
 }

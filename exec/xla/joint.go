@@ -1,10 +1,10 @@
 package xla
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/pkg/errors"
 
@@ -62,14 +62,35 @@ func (c *client) stuck() bool {
 	return c.opts.Opening.Peers != nil && c.opts.Opening.Peers.Err() != nil
 }
 
+// free closes something of the client, unless that may wait for ever.
+func (c *client) free(x interface{ Close() error }) error {
+	if c.stuck() {
+		return nil
+	}
+	return x.Close()
+}
+
+// grace is how long a copy may take that is begun after the job has failed: what GPUs had finished before can still be read.
+const grace = time.Second
+
 // finish waits for a copy, and so for the program that computes what is copied.
 func (c *client) finish(program string, done *pjrt.Event) error {
 	peers := c.opts.Opening.Peers
-	if ready, err := done.Ready(); peers == nil || err == nil && ready {
+	if peers == nil {
 		return pjrt.Finish(context.Background(), done)
 	}
-	ctx, over := peers.Watch("read a result of " + cmp.Or(program, "the host"))
+	what := "read what was uploaded"
+	if program != "" {
+		what = "read a result of " + program
+	}
+	job, over := peers.Watch(what)
 	defer over()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	defer context.AfterFunc(job, func() {
+		time.Sleep(grace)
+		cancel(context.Cause(job))
+	})()
 	return pjrt.Finish(ctx, done)
 }
 

@@ -133,7 +133,7 @@ func TestWorkerOfAGroup(t *testing.T) {
 		if err != nil {
 			return 0, err
 		}
-		defer m.Close()
+		defer d.client.free(m)
 		shape := shapes.Make(dtypes.Float32, 1)
 		in, err := d.BufferFromFlatData(0, []float32{float32(turn + me)}, shape)
 		if err != nil {
