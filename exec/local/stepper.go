@@ -37,6 +37,7 @@ type stepper struct {
 	ledger   *schedule.Ledger
 	profiles []*schedule.Profile // by segment
 	traffic  schedule.Traffic
+	budget   []int64 // by place; nil: nothing is stored while devices compute
 
 	mu    sync.Mutex // one step at a time
 	world *comm.World
@@ -84,9 +85,12 @@ func newStepper(p *ir.Program, s *schedule.Program, runner *Runner, opts exec.St
 		x.Finalize()
 		return nil, err
 	}
+	plans := opts.Plans
 	if all := x.Measured(); all != nil {
+		plans = all
 		x.profiles = s.Profiles(x.ledger, all)
 	}
+	x.budget = x.budgets(plans)
 	return x, nil
 }
 
