@@ -38,8 +38,8 @@ func TestPassesForXLATrainTheSameModel(t *testing.T) {
 				continue
 			}
 			t.Run(name+" in "+half.name, func(t *testing.T) {
-				fakeGPUs(t, 2)
 				run := func(params map[string]any, list string) (*Run, string) {
+					fakeGPUs(t, 2)
 					env := newCluster(t, c.devices, c.micro, params, epl.WithInner("xla:fake"), epl.WithPasses(list))
 					run, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 3)
 					if err != nil {
