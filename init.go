@@ -184,9 +184,11 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if err != nil {
 		return nil, err
 	}
-	joint, err := inner.joint(cfg.Communication.Backend, cl.WorkerNum())
-	if err != nil && planOut == "" {
-		return nil, err
+	joint := false
+	if planOut == "" {
+		if joint, err = inner.joint(cfg.Communication.Backend, cl.WorkerNum()); err != nil {
+			return nil, err
+		}
 	}
 	var devices []compute.Backend
 	open := func(peers exec.Peers) (err error) {

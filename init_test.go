@@ -173,6 +173,21 @@ func TestNCCLNeedsGPUs(t *testing.T) {
 	wantError(t, err, `epl: communication.backend is "nccl", which is for GPUs, but the inner backend is "go", not "xla:cuda"; change that, or use "auto"`)
 }
 
+// A plan for GPUs is made on any machine.
+func TestPlanningForNCCLNeedsNoGPUs(t *testing.T) {
+	t.Setenv("EPL_COMMUNICATION_BACKEND", "nccl")
+	t.Setenv(epl.EnvPlanOut, filepath.Join(t.TempDir(), "plan.json"))
+	for _, inner := range []string{"go", "cpu"} {
+		env, err := epl.Init(nil, epl.WithInner(inner))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := env.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Without the engine, or without anything, programs run on GoMLX's backend as they are.
 func TestPassesSwitchTheEngineForCPUs(t *testing.T) {
 	const engine = "EPL's engine for CPUs"
