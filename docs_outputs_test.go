@@ -50,20 +50,14 @@ func passTable() string {
 	var b strings.Builder
 	b.WriteString("| pass | why | results | can be switched off |\n|---|---|---|---|\n")
 	for _, p := range passes.Table {
-		results, off, why := "within rounding", "yes", p.Why
+		results, off := "within rounding", "yes"
 		if p.Exact {
 			results = "the same bits"
 		}
-		if p.XLA {
-			why = "for mixed precision on XLA: " + why
-		}
-		switch {
-		case p.Needed:
+		if p.Needed {
 			off = "no"
-		case p.Asked:
-			off = "is off unless it is asked for"
 		}
-		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s |\n", p.Name, p.Name, why, results, off)
+		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s |\n", p.Name, p.Name, p.Why, results, off)
 	}
 	return b.String()
 }

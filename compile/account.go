@@ -78,8 +78,8 @@ func (o Options) limit() (bytes int64, by string) {
 // much.
 func (o Options) measured(x compute.Executable, c *Compiled) error {
 	if m, ok := x.(exec.Measured); ok {
-		if listings := m.Measured(); listings != nil {
-			c.Measured = c.AccountOf(listings)
+		if lists, needs := m.Measured(); needs != nil {
+			c.Measured = c.AccountOf(lists, needs)
 		}
 	}
 	if c.Measured == nil {

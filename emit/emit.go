@@ -26,6 +26,22 @@ type Late interface {
 	Memory() *Listing
 }
 
+// Grouper is a device that can run segments together with others: those with an ir.Mesh, whose collectives are inside.
+type Grouper interface {
+	// CanGroup is nil if the devices with these ranks can run segments together, else the reason why not.
+	CanGroup(ranks []int) error
+	// Group compiles what this device runs of a segment with the other devices of its mesh.
+	Group(s *ir.Segment) (compute.Executable, error)
+}
+
+// Joint is an executable of a device that waits for other devices.
+type Joint interface {
+	compute.Executable
+	// Abort lets those that wait return an error, because a device does not come. Reset is called when all have.
+	Abort(err error)
+	Reset()
+}
+
 // Program compiles the whole program: its parameters are the inputs of the executable, in order.
 func Program(backend compute.Backend, p *ir.Program) (compute.Executable, error) {
 	if c, ok := backend.(Compiler); ok {

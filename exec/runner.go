@@ -70,8 +70,9 @@ type HostMemory interface {
 
 // Measured is an executable of devices that know, once it is compiled, what it needs.
 type Measured interface {
-	// Measured is what each segment needs, or the whole program; nil: devices do not tell.
-	Measured() []*emit.Listing
+	// Measured is what each segment of the lists needs that devices run, or the whole program; nil: devices do not tell. The lists are nil if they
+	// are those that the runner was given.
+	Measured() (lists *schedule.Program, needs []*emit.Listing)
 }
 
 // WholeOptions say how a program is run as a whole.

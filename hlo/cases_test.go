@@ -568,6 +568,11 @@ return %5`},
 			want: func(in []any) []any { return []any{in[0], in[1], in[0], in[0]} }},
 		{name: "all reduce", params: "float32[2] int32[3]", body: `%2 = AllReduce(%0, %1) {ReductionType: "Sum", ReplicaGroups: [[0]]} -> float32[2], int32[3]
 return %2, %2.1`, want: func(in []any) []any { return in }},
+		{name: "communicate", params: "float32[2,3]", body: `%1 = Communicate(%0) {Groups: [[0]], How: "all-reduce", Reduce: "sum"} -> float32[2,3]
+%2 = Communicate(%1) {Dim: 1, Groups: [[0]], How: "all-gather"} -> float32[2,3]
+%3 = Communicate(%2) {Groups: [[0]], How: "reduce-scatter", Reduce: "max"} -> float32[2,3]
+%4 = Communicate(%3) {Dim: 1, Groups: [[0]], How: "all-to-all"} -> float32[2,3]
+return %4`, want: func(in []any) []any { return in }},
 	}
 }
 

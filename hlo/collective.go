@@ -20,6 +20,27 @@ func init() {
 		}
 		return out
 	}
+	table[ir.OpCommunicate] = func(w *Writer, op *ir.Op, in []Value) []Value {
+		return []Value{communicate(w, op.Attrs.(*ir.Communicate), in[0])}
+	}
+}
+
+var reduceBy = map[ir.Reduction]compute.ReduceOpType{ir.ReduceBySum: compute.ReduceOpSum, ir.ReduceByMax: compute.ReduceOpMax, ir.ReduceByMin: compute.ReduceOpMin}
+
+// communicate writes a collective of the IR.
+func communicate(w *Writer, a *ir.Communicate, x Value) Value {
+	switch a.How {
+	case ir.AllReduceOf:
+		return w.AllReduce(x, reduceBy[a.Reduce], a.Groups)
+	case ir.AllGatherOf:
+		return w.AllGather(x, a.Dim, a.Groups)
+	case ir.ReduceScatterOf:
+		return w.ReduceScatter(x, reduceBy[a.Reduce], a.Dim, a.Groups)
+	case ir.AllToAllOf:
+		return w.AllToAll(x, a.Split, a.Dim, a.Groups)
+	}
+	refuse("there is no collective %s", a.How)
+	return Value{}
 }
 
 // Groups are lists of replicas that do a collective together: every replica is in one. None: all replicas together.

@@ -15,6 +15,11 @@ type Segment struct {
 	Outputs []*Value
 	// Of, of a segment that was lowered for a device, are the values of the SPMD program that values stand for; nil: they are the same.
 	Of map[*Value]*Value
+	// Mesh, if it is not nil, says that devices run the segment together: collectives and merges are inside. An op may be there twice, where it is
+	// computed again.
+	Mesh *Mesh
+	// Barriers are where, among the ops, a piece begins of which XLA must not use what it computed before: see [OptimizationBarrier].
+	Barriers []int
 }
 
 // Origin is the value of the SPMD program that a value of the segment stands for, or the value itself if it was made on the way.

@@ -270,7 +270,7 @@ func (r *Result) schedule(cfg *config.Config, t Target, s assignment) (err error
 		if err := r.list(t.Planner, emit.Whole(r.Final)); err != nil {
 			return err
 		}
-		r.Account = r.AccountOf(r.Listings)
+		r.Account = r.AccountOf(nil, r.Listings)
 		return nil
 	}
 	comm, pipeline := cfg.Communication, cfg.Pipeline
@@ -290,15 +290,18 @@ func (r *Result) schedule(cfg *config.Config, t Target, s assignment) (err error
 		return err
 	}
 	r.traffic = schedule.Traffic{Half: comm.FP16, Packed: t.Cluster.WorkerNum() > 1}
-	r.Account = r.AccountOf(r.Listings)
+	r.Account = r.AccountOf(nil, r.Listings)
 	return nil
 }
 
-// AccountOf is what the program needs of memory if devices make this of it, or of its segments.
-func (r *Result) AccountOf(listings []*emit.Listing) *schedule.Account {
+// AccountOf is what the program needs of memory if devices run these lists, or those of the plan if they are nil, and make this of it, or of the segments.
+func (r *Result) AccountOf(lists *schedule.Program, listings []*emit.Listing) *schedule.Account {
+	if lists == nil {
+		lists = r.Schedule
+	}
 	switch {
-	case r.Schedule != nil:
-		return r.Schedule.Account(r.Final, r.traffic, listings)
+	case lists != nil:
+		return lists.Account(r.Final, r.traffic, listings)
 	case len(listings) > 0:
 		return schedule.WholeAccount(r.Final, listings[0])
 	}

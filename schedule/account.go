@@ -333,7 +333,7 @@ func (c *counter) do(at int, in Instr) {
 	case Exchange:
 		c.during(ExchangeBuffers(in.Op))
 	}
-	for _, at := range in.Frees {
+	for _, at := range in.Dies() {
 		c.drop(at)
 	}
 }
@@ -351,16 +351,16 @@ func (c *counter) awaits(at Slot) int {
 
 // run plays a segment, which keeps the inputs that die with it unless they are being sent.
 func (c *counter) run(in Instr) {
-	inputs := c.s.Segments[in.Segment].Inputs
+	inputs, takes := c.s.Segments[in.Segment].Inputs, c.s.Takes(in)
 	dies := map[Slot]bool{}
 	for _, at := range in.Frees {
 		dies[at] = !c.sending(c.have[at])
 	}
-	keeps := func(i int) bool { return given(inputs[i]) || dies[c.s.slot(inputs[i], in.Micro)] }
+	keeps := func(i int) bool { return given(inputs[i]) || dies[takes[i]] }
 	c.segment(c.profiles[in.Segment], keeps)
-	for i, v := range inputs {
+	for i, at := range takes {
 		if keeps(i) {
-			c.drop(c.s.slot(v, in.Micro))
+			c.drop(at)
 		}
 	}
 }

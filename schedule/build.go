@@ -65,7 +65,7 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 			b.offload(place)
 		}
 	}
-	b.frees()
+	b.s.frees()
 	for _, s := range b.s.Segments {
 		s.First = lower.Lower(s.Segment, nil)
 	}

@@ -99,7 +99,7 @@ func (c *checker) do(list int, in Instr) error {
 	for _, x := range c.makes(in) {
 		have[x] = true
 	}
-	for _, x := range in.Frees {
+	for _, x := range in.Dies() {
 		if !have[x] {
 			return errors.Errorf("%s frees %s, which is not there", c.Text(in), x.Value)
 		}
@@ -113,8 +113,10 @@ func (c *checker) end(stops []play.Stop[event]) error {
 	for _, x := range stops {
 		return errors.Errorf("group %d waits forever at instruction %d, %s", x.List, x.At, c.Text(c.Places[x.List][x.At]))
 	}
-	if i := slices.IndexFunc(c.state, func(k Kind) bool { return k != Wait }); i >= 0 {
-		return errors.Errorf("bucket %d is never merged, or not waited for", i)
+	for i, b := range c.Buckets {
+		if c.state[i] != Wait && !b.Inside {
+			return errors.Errorf("bucket %d is never merged, or not waited for", i)
+		}
 	}
 	for i, t := range c.Transfers {
 		if n := c.received[i]; n != len(c.sent[i]) {

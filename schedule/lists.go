@@ -251,26 +251,31 @@ func (l *lister) get(v *ir.Value, micro int) {
 }
 
 // frees finds the last use of everything.
-func (b *builder) frees() {
-	stays := b.s.stays()
-	for place, l := range b.s.Places {
+func (p *Program) frees() {
+	stays := p.stays()
+	for place, l := range p.Places {
 		seen := map[Slot]bool{}
 		for i, in := range slices.Backward(l) {
-			made := b.s.makes(in)
-			for _, at := range slices.Concat(b.s.uses(in), made) {
-				if given(at.Value) || seen[at] {
-					continue
+			last := func(slots []Slot) (dead []Slot) {
+				for _, at := range slots {
+					if given(at.Value) || seen[at] {
+						continue
+					}
+					seen[at] = true
+					if !stays[slotAt{at, place}] {
+						dead = append(dead, at)
+					}
 				}
-				seen[at] = true
-				if !stays[slotAt{at, place}] {
-					l[i].Frees = append(l[i].Frees, at)
-				}
+				return dead
 			}
+			made := p.makes(in)
+			unused := last(made)
 			if in.Kind == Load || in.Kind == Run { // what came before it used what another one brought, or computed
 				for _, at := range made {
 					delete(seen, at)
 				}
 			}
+			l[i].Frees = append(last(p.uses(in)), unused...)
 		}
 	}
 }

@@ -40,6 +40,9 @@ func (p *Program) residents(see func(list int, at Slot)) {
 func (p *Program) stays() map[slotAt]bool {
 	stays := map[slotAt]bool{}
 	for _, b := range p.Buckets {
+		if b.Inside {
+			continue
+		}
 		for _, m := range b.Merges {
 			for micro := range p.Local.MicroBatches {
 				stays[slotAt{Slot{m.Inputs[0], micro}, b.Place}] = true
@@ -82,13 +85,30 @@ func (p *Program) slot(v *ir.Value, micro int) Slot {
 	return Slot{v, micro}
 }
 
+// Takes are where the inputs of a segment are that an instruction runs.
+func (p *Program) Takes(in Instr) (slots []Slot) {
+	if in.In != nil {
+		return in.In
+	}
+	for _, v := range p.Segments[in.Segment].Inputs {
+		slots = append(slots, p.slot(v, in.Micro))
+	}
+	return slots
+}
+
+// Gives are where its outputs go.
+func (p *Program) Gives(in Instr) []Slot {
+	if in.Out != nil {
+		return in.Out
+	}
+	return slotsOf(p.Segments[in.Segment].Outputs, in.Micro)
+}
+
 // uses are the slots that an instruction reads.
 func (p *Program) uses(in Instr) (slots []Slot) {
 	switch in.Kind {
 	case Run:
-		for _, v := range p.Segments[in.Segment].Inputs {
-			slots = append(slots, p.slot(v, in.Micro))
-		}
+		return p.Takes(in)
 	case Accumulate, Merge:
 		b := p.Buckets[in.Bucket]
 		if in.Kind == Merge && !b.Parts {
@@ -115,7 +135,7 @@ func (p *Program) uses(in Instr) (slots []Slot) {
 func (p *Program) makes(in Instr) []Slot {
 	switch in.Kind {
 	case Run:
-		return slotsOf(p.Segments[in.Segment].Outputs, in.Micro)
+		return p.Gives(in)
 	case Wait:
 		_, vs := p.Buckets[in.Bucket].Values()
 		return slotsOf(vs, Once)

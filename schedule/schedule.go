@@ -70,6 +70,8 @@ type Bucket struct {
 	Merges []*ir.Op
 	// After is the segment after which all of them can start.
 	After int
+	// Inside: a segment that devices run together merges it. No instruction does.
+	Inside bool
 }
 
 // Bytes is the size of the bucket on one device.
@@ -193,8 +195,23 @@ type Instr struct {
 	Value    *ir.Value // of Feed, Load and Store
 	Op       *ir.Op    // of Exchange
 	Micro    int       // Once for what happens once
+	// In and Out, of Run, are where the segment's inputs and outputs are; nil: where those of the micro-batch are.
+	In, Out []Slot
 	// Frees are what nobody needs afterwards. Run may use the memory of its inputs among them for its results.
 	Frees []Slot
+}
+
+// Dies are what is to be freed after an instruction: what nobody needs, without the old value of what it has replaced.
+func (in Instr) Dies() (slots []Slot) {
+	if in.Out == nil {
+		return in.Frees
+	}
+	for _, at := range in.Frees {
+		if !slices.Contains(in.Out, at) || !slices.Contains(in.In, at) {
+			slots = append(slots, at)
+		}
+	}
+	return slots
 }
 
 // String prints the schedule.

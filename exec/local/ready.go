@@ -75,14 +75,15 @@ func (x *stepper) ready() error {
 
 // donates tells which inputs a segment is given to keep, if nobody else still reads them.
 func (x *stepper) donates(in schedule.Instr) (all []bool) {
-	for _, v := range x.schedule.Segments[in.Segment].Inputs {
+	takes := x.schedule.Takes(in)
+	for i, v := range x.schedule.Segments[in.Segment].Inputs {
 		give := false
 		switch v.Op.Attrs.(type) {
 		case *ir.Instance, *ir.Position, *ir.InstanceCount:
 			give = true
 		default:
 			_, isParam := x.param[v]
-			give = slices.Contains(in.Frees, x.slot(v, in.Micro)) && !(x.opts.Forward && isParam && !x.isInput[v])
+			give = slices.Contains(in.Frees, takes[i]) && !(x.opts.Forward && isParam && !x.isInput[v])
 		}
 		all = append(all, give)
 	}
@@ -104,7 +105,7 @@ func (e *whole) ready(p *ir.Program) error {
 }
 
 // Measured implements exec.Measured.
-func (x *stepper) Measured() []*emit.Listing {
+func (x *stepper) Measured() (*schedule.Program, []*emit.Listing) {
 	all := make([]*emit.Listing, len(x.schedule.Segments))
 	known := false
 	for i := range all {
@@ -116,17 +117,17 @@ func (x *stepper) Measured() []*emit.Listing {
 		known = known || all[i] != nil
 	}
 	if !known {
-		return nil
+		return nil, nil
 	}
-	return all
+	return x.schedule, all
 }
 
 // Measured implements exec.Measured.
-func (e *whole) Measured() []*emit.Listing {
+func (e *whole) Measured() (*schedule.Program, []*emit.Listing) {
 	if late, ok := e.inner.(emit.Late); ok {
 		if l := late.Memory(); l != nil {
-			return []*emit.Listing{l}
+			return nil, []*emit.Listing{l}
 		}
 	}
-	return nil
+	return nil, nil
 }

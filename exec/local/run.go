@@ -64,7 +64,7 @@ type run struct {
 	// host is what is in the memory of the host: variables, and the new values of variables.
 	host    map[*ir.Value]*hostBuffer
 	loads   map[*ir.Value]int // how often a variable is still loaded
-	storing []storing
+	storing []compute.Buffer  // on its way to the host
 	meter   *meter
 }
 
@@ -123,7 +123,7 @@ func (r *run) list() (err error) {
 			return err
 		}
 	}
-	if err := r.waitStores(len(r.storing)); err != nil {
+	if err := r.waitStores(); err != nil {
 		return err
 	}
 	if err := r.deliver(); err != nil {
@@ -232,9 +232,10 @@ func meets(p *schedule.Program, in schedule.Instr) bool {
 func (r *run) segment(in schedule.Instr) error {
 	s := r.schedule.Segments[in.Segment]
 	ins, donate := make([]compute.Buffer, len(s.Inputs)), make([]bool, len(s.Inputs))
+	takes, gives := r.schedule.Takes(in), r.schedule.Gives(in)
 	for i, v := range s.Inputs {
 		var err error
-		if ins[i], donate[i], err = r.input(v, in); err != nil {
+		if ins[i], donate[i], err = r.input(v, takes[i], in); err != nil {
 			return err
 		}
 	}
@@ -243,22 +244,19 @@ func (r *run) segment(in schedule.Instr) error {
 	if err := r.meter.during(need); err != nil {
 		return err
 	}
-	if err := r.room(need.Peak.Total()); err != nil {
-		return err
-	}
 	start := time.Now()
 	outs, err := r.execute(r.device.segments[in.Segment], ins, donate)
 	r.ran(trace.Task{Kind: string(s.Kind), Stage: s.Stage, Micro: in.Micro}, r.schedule.Text(in), start)
 	if err != nil {
 		return err
 	}
-	for i, v := range s.Inputs {
+	for i, at := range takes {
 		if donate[i] {
-			r.forget(r.slot(v, in.Micro))
+			r.forget(at)
 		}
 	}
-	for i, v := range s.Outputs {
-		if err := r.keep(schedule.Slot{Value: v, Micro: in.Micro}, outs[i]); err != nil {
+	for i, at := range gives {
+		if err := r.keep(at, outs[i]); err != nil {
 			return err
 		}
 	}
@@ -266,20 +264,19 @@ func (r *run) segment(in schedule.Instr) error {
 }
 
 // input finds an input of a segment; owned tells whether the segment may consume it.
-func (r *run) input(v *ir.Value, in schedule.Instr) (b compute.Buffer, owned bool, err error) {
+func (r *run) input(v *ir.Value, at schedule.Slot, in schedule.Instr) (b compute.Buffer, owned bool, err error) {
 	switch v.Op.Attrs.(type) {
 	case *ir.Instance:
 		b, err = scalar(r.device.backend, []uint64{uint64(r.instance(r.replica, in.Micro))}, dtypes.Uint64)
 		return b, true, err
 	case *ir.Position:
-		at := r.at().At(v.Op.Attrs.(*ir.Position).Axis)
-		b, err = scalar(r.device.backend, []int32{int32(at)}, dtypes.Int32)
+		position := r.at().At(v.Op.Attrs.(*ir.Position).Axis)
+		b, err = scalar(r.device.backend, []int32{int32(position)}, dtypes.Int32)
 		return b, true, err
 	case *ir.InstanceCount:
 		b, err = scalar(r.device.backend, []float32{float32(r.deal.total())}, dtypes.Float32)
 		return b, true, err
 	}
-	at := r.slot(v, in.Micro)
 	h, err := r.value(at)
 	if err != nil {
 		return nil, false, err
@@ -384,7 +381,7 @@ func (r *run) take(at schedule.Slot) (compute.Buffer, bool, error) {
 
 // freeAll lets go of what nobody needs after an instruction.
 func (r *run) freeAll(in schedule.Instr) error {
-	for _, at := range in.Frees {
+	for _, at := range in.Dies() {
 		if err := r.free(at); err != nil {
 			return err
 		}

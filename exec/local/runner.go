@@ -60,7 +60,7 @@ func (d *Runner) Whole(p *ir.Program, o exec.WholeOptions) (compute.Executable, 
 		x.Finalize()
 		return nil, err
 	}
-	if all := x.Measured(); all != nil {
+	if _, all := x.Measured(); all != nil {
 		x.opts.Profile = schedule.NewLedger(p).Profile(emit.Whole(p), all[0])
 	}
 	return x, nil

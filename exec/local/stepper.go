@@ -37,7 +37,10 @@ type stepper struct {
 	ledger   *schedule.Ledger
 	profiles []*schedule.Profile // by segment
 	traffic  schedule.Traffic
-	budget   []int64 // by place; nil: nothing is stored while devices compute
+
+	// partial is what runs steps that lack instances, where devices run segments together in those that do not; nil: this one does.
+	partial func() (*stepper, error)
+	apart   *stepper // that one, when there was such a step
 
 	mu    sync.Mutex // one step at a time
 	world *comm.World
@@ -54,8 +57,23 @@ type device struct {
 	adders   []compute.Executable // per bucket; nil where nothing is accumulated
 }
 
-// newStepper compiles the segments of the schedule for every device.
+// newStepper compiles the segments of the schedule for every device. Devices that can run segments together do.
 func newStepper(p *ir.Program, s *schedule.Program, runner *Runner, opts exec.StepOptions) (*stepper, error) {
+	joint := jointly(s, runner, opts)
+	if joint == nil {
+		return compileStepper(p, s, runner, opts)
+	}
+	apart := opts
+	opts.Plans = nil // they were made for other segments
+	x, err := compileStepper(p, joint, runner, opts)
+	if err == nil {
+		x.partial = sync.OnceValues(func() (*stepper, error) { return compileStepper(p, s, runner, apart) })
+	}
+	return x, err
+}
+
+// compileStepper compiles the segments of the schedule as they are.
+func compileStepper(p *ir.Program, s *schedule.Program, runner *Runner, opts exec.StepOptions) (*stepper, error) {
 	x := &stepper{Signature: &exec.Signature{Program: p}, program: p, schedule: s, runner: runner, opts: opts, param: map[*ir.Value]int{}, isInput: map[*ir.Value]bool{},
 		ledger: schedule.NewLedger(p), traffic: schedule.Traffic{Half: opts.FP16Scale > 0}}
 	if !opts.Alone {
@@ -85,12 +103,9 @@ func newStepper(p *ir.Program, s *schedule.Program, runner *Runner, opts exec.St
 		x.Finalize()
 		return nil, err
 	}
-	plans := opts.Plans
-	if all := x.Measured(); all != nil {
-		plans = all
+	if _, all := x.Measured(); all != nil {
 		x.profiles = s.Profiles(x.ledger, all)
 	}
-	x.budget = x.budgets(plans)
 	return x, nil
 }
 
@@ -146,12 +161,17 @@ func (x *stepper) compile(b compute.Backend, seat seat, classes *lower.Classes) 
 			continue
 		}
 		var err error
-		if dev.segments[i], err = emit.Segment(b, classes.Lower(s.Segment, seat.at())); err != nil {
+		if local := classes.Lower(s.Segment, seat.at()); s.Mesh == nil {
+			dev.segments[i], err = emit.Segment(b, local)
+		} else {
+			dev.segments[i], err = b.(emit.Grouper).Group(local)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
 	for i, bucket := range x.schedule.Buckets {
-		if x.schedule.Local.MicroBatches > 1 && bucket.How.Adds() && bucket.Place == seat.place {
+		if x.schedule.Local.MicroBatches > 1 && bucket.How.Adds() && !bucket.Inside && bucket.Place == seat.place {
 			var err error
 			if dev.adders[i], err = adder(b, bucket, seat.at()); err != nil {
 				return nil, err
@@ -186,14 +206,22 @@ func adder(b compute.Backend, bucket schedule.Bucket, at ir.Coordinates) (comput
 func (x *stepper) Finalize() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.each(compute.Executable.Finalize)
+	if x.apart != nil {
+		x.apart.each(compute.Executable.Finalize)
+	}
+	x.disconnect()
+}
+
+// each visits what was compiled.
+func (x *stepper) each(visit func(compute.Executable)) {
 	for _, d := range x.devices {
 		for _, e := range slices.Concat(d.segments, d.adders) {
 			if e != nil {
-				e.Finalize()
+				visit(e)
 			}
 		}
 	}
-	x.disconnect()
 }
 
 // disconnect ends a world of the stepper's own: ranks that failed may be apart.
@@ -265,6 +293,9 @@ func (s *step) execute(inputs []compute.Buffer, donate []bool) ([]compute.Buffer
 		return nil, err
 	}
 	if err := s.connect(); err != nil {
+		return nil, err
+	}
+	if err := s.lacking(); err != nil {
 		return nil, err
 	}
 	if s.opts.Trace != nil {
@@ -500,12 +531,14 @@ func (s *step) run() ([]compute.Buffer, error) {
 		wg.Go(func() {
 			if errs[d] = r.list(); errs[d] != nil {
 				s.world.Abort(errs[d])
+				s.joint(func(e emit.Joint) { e.Abort(errs[d]) })
 			}
 		})
 	}
 	wg.Wait()
 	defer s.letGo()
 	if err := firstCause(errs); err != nil {
+		s.joint(emit.Joint.Reset)
 		return nil, err
 	}
 	for d, r := range s.runs {

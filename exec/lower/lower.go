@@ -4,8 +4,10 @@
 // comes out of [Lower] is the same segment with the local shapes of that device. [Classes] lowers once per class of devices with equal
 // local shapes. The position of a device is an input of the segment, never a constant, so that the devices of a class share it.
 //
-// It may assume that placements are verified, and that collectives and transfers are between segments: a Reshard inside a segment
-// is a local slice or mask.
+// In a segment that devices run together (ir.Mesh) collectives and merges are inside, and become ir.Communicate.
+//
+// It may assume that placements are verified, and that collectives and transfers are else between segments: a Reshard is then a
+// local slice or mask.
 package lower
 
 import (
@@ -28,18 +30,21 @@ func Lower(s *ir.Segment, at ir.Coordinates) *ir.Segment {
 	for _, op := range s.Ops {
 		placed = placed || op.IsReshard() || slices.ContainsFunc(op.Outputs, (*ir.Value).IsPlaced)
 	}
-	if !placed {
+	if !placed && s.Mesh == nil {
 		return s
 	}
-	l := &lowering{at: at, p: ir.NewProgram(s.Name), values: map[*ir.Value]*ir.Value{},
-		to: &ir.Segment{Name: s.Name, Of: map[*ir.Value]*ir.Value{}}}
+	l := &lowering{at: at, p: ir.NewProgram(s.Name), values: map[*ir.Value]*ir.Value{}, mesh: s.Mesh,
+		to: &ir.Segment{Name: s.Name, Of: map[*ir.Value]*ir.Value{}, Mesh: s.Mesh}}
 	for _, v := range s.Inputs {
 		op := v.Op.Copy(nil)
 		op.Outputs[v.Index] = &ir.Value{Op: op, Index: v.Index, Shape: v.LocalShape(at)}
 		l.is(v, op.Outputs[v.Index])
 		l.to.Inputs = append(l.to.Inputs, op.Outputs[v.Index])
 	}
-	for _, op := range s.Ops {
+	for i, op := range s.Ops {
+		if slices.Contains(s.Barriers, i) {
+			l.barrier(s, i)
+		}
 		l.op(op)
 	}
 	for _, v := range s.Outputs {
@@ -92,6 +97,7 @@ type lowering struct {
 	values map[*ir.Value]*ir.Value
 	to     *ir.Segment
 	now    *ir.Op // that is being lowered
+	mesh   *ir.Mesh
 }
 
 // is notes what a device has of a value.
@@ -110,7 +116,14 @@ func (l *lowering) op(op *ir.Op) {
 		l.values[op.Outputs[0]] = op.Outputs[0]
 		return
 	case *ir.Reshard:
-		l.is(op.Outputs[0], l.reshard(op))
+		if op.IsExchange() {
+			l.is(op.Outputs[0], l.exchange(op))
+		} else {
+			l.is(op.Outputs[0], l.reshard(op))
+		}
+		return
+	case *ir.Merge:
+		l.is(op.Outputs[0], l.merge(op, a))
 		return
 	case *ir.FillEnd:
 		l.is(op.Outputs[0], l.fillEnd(op, a))
@@ -234,16 +247,19 @@ func (l *lowering) reshard(op *ir.Op) *ir.Value {
 		}
 		return l.add(&ir.Where{}, s, yes, v, l.constant(reflect.Zero(s.DType.GoType()).Interface()))
 	}
-	// Flat parts.
-	n, c := v.Shape.Size(), s.Size()
-	w := v
+	return l.window(l.flat(v, k), s, 0, l.add(&ir.Mul{}, index, l.position(op), l.number(s.Size())))
+}
+
+// flat lays a value out flat, with zeros past the end, so that k devices can have equal parts.
+func (l *lowering) flat(v *ir.Value, k int) *ir.Value {
+	n, c := v.Shape.Size(), ir.PartShape(v.Shape, k).Size()
 	if v.Shape.Rank() != 1 {
-		w = l.reshape(v, n)
+		v = l.reshape(v, n)
 	}
 	if pad := k*c - n; pad > 0 {
-		w = l.add(&ir.Pad{AxesConfig: []compute.PadAxis{{End: pad}}}, shapes.Make(s.DType, k*c), w, l.constant(reflect.Zero(s.DType.GoType()).Interface()))
+		v = l.add(&ir.Pad{AxesConfig: []compute.PadAxis{{End: pad}}}, shapes.Make(v.Shape.DType, k*c), v, l.constant(reflect.Zero(v.Shape.DType.GoType()).Interface()))
 	}
-	return l.window(w, s, 0, l.add(&ir.Mul{}, index, l.position(op), l.number(c)))
+	return v
 }
 
 // fillEnd sets what lies past the end of a tensor.

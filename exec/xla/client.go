@@ -137,9 +137,10 @@ type client struct {
 	patience time.Duration  // before it says that it compiles
 	ranks    []*pjrt.Device // see Device.Ranks
 
-	mu    sync.Mutex
-	users int // devices that are not finalized
-	err   error
+	mu     sync.Mutex
+	users  int // devices that are not finalized
+	groups map[*ir.Segment]*code
+	err    error
 }
 
 // release ends the client with its last device.

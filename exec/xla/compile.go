@@ -2,6 +2,7 @@ package xla
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -64,10 +65,17 @@ func (p *progress) of() int {
 	return p.asked
 }
 
-// compile compiles a module for a GPU, or finds it in the cache. What takes long is said.
-func (c *client) compile(name, text string, gpu *pjrt.Device) (*module, error) {
-	o := pjrt.CompileOptions{Devices: []int{gpu.ID}, Flags: c.flags}
-	key := c.key(text, o, gpu)
+// compile compiles a module for GPUs that run it together, or finds it in the cache. What takes long is said.
+func (c *client) compile(name, text string, gpus ...*pjrt.Device) (*module, error) {
+	o := pjrt.CompileOptions{Replicas: len(gpus), Flags: c.flags}
+	for _, gpu := range gpus {
+		o.Devices = append(o.Devices, gpu.ID)
+	}
+	if len(gpus) > 1 { // processes compile by themselves: one may have the module in its cache, or have no part in it
+		o.Flags = maps.Clone(c.flags)
+		o.Flags["xla_gpu_shard_autotuning"] = false
+	}
+	key := c.key(text, o, gpus[0])
 	number, same := c.progress.begin(key)
 	defer c.progress.end()
 	same.Lock()
@@ -85,7 +93,7 @@ func (c *client) compile(name, text string, gpu *pjrt.Device) (*module, error) {
 	}
 	start := time.Now()
 	slow := time.AfterFunc(c.patience, func() {
-		c.log("epl: XLA compiles %s, %d of %d, for %s", name, number, c.progress.of(), gpu.Kind)
+		c.log("epl: XLA compiles %s, %d of %d, for %s", name, number, c.progress.of(), gpus[0].Kind)
 	})
 	x, err := c.Compile([]byte(text), o)
 	if !slow.Stop() {

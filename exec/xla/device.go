@@ -169,7 +169,6 @@ func (b *buffer) CopyToDevice(compute.DeviceNum) (compute.Buffer, error) {
 // Compile implements emit.Compiler. The module is compiled when the program is first run, unless it is made ready before: then it is known
 // which inputs are donated.
 func (d *Device) Compile(s *ir.Segment, _ func(*ir.Segment) (compute.Executable, error)) (compute.Executable, error) {
-	x := &executable{device: d, segment: s}
-	_, err := x.text(nil)
-	return x, err
+	x, err := newCode(d.client, d, s, d.gpu)
+	return &executable{code: x, device: d}, err
 }

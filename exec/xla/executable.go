@@ -16,26 +16,47 @@ import (
 	"github.com/easyparallel/epl/pjrt"
 )
 
-// executable is a segment on a GPU. It implements compute.Executable and emit.Late.
-type executable struct {
-	device  *Device
+// code is a segment for a GPU, or for several that run it together. Devices of this process share it then.
+type code struct {
+	client  *client
 	segment *ir.Segment
+	gpus    []*pjrt.Device // that run it
+	here    []*pjrt.Device // those of this process
+	options hlo.Options
+	users   int // devices; guarded by the client
 
 	mu      sync.Mutex
 	modules []*module // by which inputs are donated: there is mostly one
 	ready   bool      // no more are compiled
+
+	meet meet // of the devices of this process
+}
+
+// newCode checks that there is a module for a segment.
+func newCode(c *client, d *Device, s *ir.Segment, gpus ...*pjrt.Device) (*code, error) {
+	x := &code{client: c, segment: s, gpus: gpus, users: 1, options: hlo.Options{Replicas: len(gpus), CUDNN: d.cudnn, TF32: d.tf32}}
+	own := c.AddressableDevices()
+	for _, gpu := range gpus {
+		if slices.Contains(own, gpu) {
+			x.here = append(x.here, gpu)
+		}
+	}
+	_, err := x.text(nil)
+	return x, err
 }
 
 // text is the module of the segment.
-func (x *executable) text(donate []bool) (string, error) {
-	text, err := hlo.Module(x.segment, hlo.Options{Donor: donate, CUDNN: x.device.cudnn, TF32: x.device.tf32})
+func (x *code) text(donate []bool) (string, error) {
+	o := x.options
+	o.Donor = donate
+	text, err := hlo.Module(x.segment, o)
 	return text, errors.WithMessagef(err, "epl: %s", x.name())
 }
 
-func (x *executable) name() string { return fmt.Sprintf("program %q", x.segment.Name) }
+func (x *code) name() string { return fmt.Sprintf("program %q", x.segment.Name) }
 
 // Ready implements emit.Late.
-func (x *executable) Ready(donate []bool) error {
+func (x *code) Ready(donate []bool) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.ready = true
@@ -46,7 +67,7 @@ func (x *executable) Ready(donate []bool) error {
 }
 
 // at is the module that may use the memory of these inputs; nil: there is none yet.
-func (x *executable) at(donate []bool) *module {
+func (x *code) at(donate []bool) *module {
 	for _, m := range x.modules {
 		if slices.Equal(m.donates, donate) {
 			return m
@@ -55,15 +76,15 @@ func (x *executable) at(donate []bool) *module {
 	return nil
 }
 
-func (x *executable) compile(donate []bool) error {
+func (x *code) compile(donate []bool) error {
 	text, err := x.text(donate)
 	if err != nil {
 		return err
 	}
-	if see := x.device.client.opts.Compiling; see != nil {
+	if see := x.client.opts.Compiling; see != nil {
 		see(x.segment, donate, text)
 	}
-	m, err := x.device.client.compile(x.name(), text, x.device.gpu)
+	m, err := x.client.compile(x.name(), text, x.gpus...)
 	if err != nil {
 		return err
 	}
@@ -74,7 +95,7 @@ func (x *executable) compile(donate []bool) error {
 
 // module is the one to run. If modules were made ready for other donations only, it is the one that differs least: a copy costs less than to
 // compile in the middle of a step. keep are the inputs that it could use, and must not.
-func (x *executable) module(donate []bool) (m *module, keep []int, err error) {
+func (x *code) module(donate []bool) (m *module, keep []int, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.at(donate) == nil && !x.ready {
@@ -104,7 +125,7 @@ func (x *executable) module(donate []bool) (m *module, keep []int, err error) {
 
 // Memory implements emit.Late: what the module needs that needs most beside its inputs. The compiler tells how much memory outputs share with
 // inputs, and not which; outputs take that of the first that fits, and what is left over is counted outside.
-func (x *executable) Memory() *emit.Listing {
+func (x *code) Memory() *emit.Listing {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var l *emit.Listing
@@ -140,15 +161,66 @@ func Over(s *ir.Segment, donate []bool) []int {
 	return all
 }
 
-// Finalize implements compute.Executable.
-func (x *executable) Finalize() {
+// run starts a module on the GPUs of this process; args and what it returns are by GPU.
+func (x *code) run(args [][]*pjrt.Buffer, donate []bool) (outs [][]*pjrt.Buffer, err error) {
+	m, keep, err := x.module(donate)
+	if err != nil {
+		return nil, err
+	}
+	order := m.Devices() // may be another than ours
+	lists := make([][]*pjrt.Buffer, len(order))
+	for i, d := range order {
+		lists[i] = args[slices.Index(x.here, d)]
+	}
+	var all [][]*pjrt.Buffer
+	err = x.client.call("start "+x.name(), func() (err error) {
+		all, _, err = m.Execute(lists, pjrt.ExecuteOptions{NoEvents: true, Keep: keep})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	outs = make([][]*pjrt.Buffer, len(x.here))
+	for i, d := range order {
+		outs[slices.Index(x.here, d)] = all[i]
+	}
+	return outs, nil
+}
+
+// release closes the modules with the last device that uses them.
+func (x *code) release() {
+	x.client.mu.Lock()
+	x.users--
+	last := x.users == 0
+	if last {
+		delete(x.client.groups, x.segment)
+	}
+	x.client.mu.Unlock()
+	if !last {
+		return
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, m := range x.modules {
-		_ = x.device.client.free(m)
+		_ = x.client.free(m)
 	}
 	x.modules = nil
 }
+
+// executable is what a device runs. It implements compute.Executable, emit.Late and emit.Joint.
+type executable struct {
+	*code
+	device *Device
+	once   sync.Once
+}
+
+var (
+	_ emit.Late  = (*executable)(nil)
+	_ emit.Joint = (*executable)(nil)
+)
+
+// Finalize implements compute.Executable.
+func (x *executable) Finalize() { x.once.Do(x.code.release) }
 
 // Inputs implements compute.Executable.
 func (x *executable) Inputs() (names []string, s []shapes.Shape) {
@@ -170,41 +242,48 @@ func (x *executable) Outputs() (s []shapes.Shape) {
 	return s
 }
 
-// Execute implements compute.Executable. It does not wait for the GPU.
+// Execute implements compute.Executable. It does not wait for the GPU, but for the other devices of this process that run the segment with it.
 func (x *executable) Execute(inputs []compute.Buffer, donate []bool, _ compute.DeviceNum) ([]compute.Buffer, error) {
-	if len(inputs) != len(x.segment.Inputs) || len(donate) != 0 && len(donate) != len(inputs) {
-		return nil, errors.Errorf("epl: %s takes %d inputs, not %d (donation given for %d)", x.name(), len(x.segment.Inputs), len(inputs), len(donate))
-	}
-	args, gives := make([]*pjrt.Buffer, len(inputs)), make([]bool, len(inputs))
-	copy(gives, donate)
-	for i, in := range inputs {
-		b, ok := in.(*buffer)
-		if !ok || b.device != x.device {
-			return nil, errors.Errorf("epl: %s: input %d is a %T of another device", x.name(), i, in)
-		}
-		if b.host {
-			return nil, errors.Errorf("epl: %s: input %d is in memory of the host", x.name(), i)
-		}
-		if want := x.segment.Inputs[i].Shape; !b.shape.Equal(want) {
-			return nil, errors.Errorf("epl: %s: input %d is %s, not %s", x.name(), i, b.shape, want)
-		}
-		args[i] = b.data
-	}
-	m, keep, err := x.module(gives)
+	d := x.device
+	args, gives, err := d.arguments(x.segment, x.name(), inputs, donate)
 	if err != nil {
 		return nil, err
 	}
-	var all [][]*pjrt.Buffer
-	err = x.device.client.call("start "+x.name(), func() (err error) {
-		all, _, err = m.Execute([][]*pjrt.Buffer{args}, pjrt.ExecuteOptions{NoEvents: true, Keep: keep})
-		return err
-	})
+	all, err := x.together(d.gpu, args, gives)
 	if err != nil {
-		return nil, errors.WithMessagef(err, "epl: %s on %s", x.name(), x.device.DeviceDescription(0))
+		return nil, errors.WithMessagef(err, "epl: %s on %s", x.name(), d.DeviceDescription(0))
 	}
-	outs := make([]compute.Buffer, len(x.segment.Outputs))
-	for i, b := range all[0] {
-		outs[i] = &buffer{device: x.device, data: b, shape: x.segment.Outputs[i].Shape, of: x.name()}
+	return d.results(x.segment, x.name(), all, args, gives)
+}
+
+// arguments are the inputs of a segment, if they are on the device and of the right shapes.
+func (d *Device) arguments(s *ir.Segment, name string, inputs []compute.Buffer, donate []bool) (args []*pjrt.Buffer, gives []bool, err error) {
+	if len(inputs) != len(s.Inputs) || len(donate) != 0 && len(donate) != len(inputs) {
+		return nil, nil, errors.Errorf("epl: %s takes %d inputs, not %d (donation given for %d)", name, len(s.Inputs), len(inputs), len(donate))
+	}
+	args, gives = make([]*pjrt.Buffer, len(inputs)), make([]bool, len(inputs))
+	copy(gives, donate)
+	for i, in := range inputs {
+		b, ok := in.(*buffer)
+		if !ok || b.device != d {
+			return nil, nil, errors.Errorf("epl: %s: input %d is a %T of another device", name, i, in)
+		}
+		if b.host {
+			return nil, nil, errors.Errorf("epl: %s: input %d is in memory of the host", name, i)
+		}
+		if want := s.Inputs[i].Shape; !b.shape.Equal(want) {
+			return nil, nil, errors.Errorf("epl: %s: input %d is %s, not %s", name, i, b.shape, want)
+		}
+		args[i] = b.data
+	}
+	return args, gives, nil
+}
+
+// results are the outputs of a segment, after it took what it was given.
+func (d *Device) results(s *ir.Segment, name string, all, args []*pjrt.Buffer, gives []bool) ([]compute.Buffer, error) {
+	outs := make([]compute.Buffer, len(s.Outputs))
+	for i, b := range all {
+		outs[i] = &buffer{device: d, data: b, shape: s.Outputs[i].Shape, of: name}
 	}
 	for i, b := range args {
 		if gives[i] { // its memory is gone, or not needed any more

@@ -47,6 +47,9 @@ var parts = map[string]func(w *part) error{}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if *onGPUs {
+		gpusForAll()
+	}
 	name := os.Getenv(partVariable)
 	if name == "" {
 		os.Exit(m.Run())

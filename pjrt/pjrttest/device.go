@@ -79,8 +79,11 @@ func deviceFunctions(table []uintptr) {
 		if err != nil {
 			return err
 		}
-		a.BytesInUse = f.inUse(d.memories[0])
-		a.PeakBytesInUse, a.PeakBytesInUseIsSet = f.peaks[d.memories[0]], true
+		for _, o := range f.objects {
+			if b, ok := o.(*buffer); ok && b.on == d.memories[0] && !b.donated {
+				a.BytesInUse += int64(size(b.typ, b.dims))
+			}
+		}
 		a.BytesLimit, a.BytesLimitIsSet = cmp.Or(f.options.Memory, 1<<30), true
 		return nil
 	})

@@ -2,6 +2,7 @@ package pjrttest
 
 import (
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/easyparallel/epl/pjrt"
@@ -138,9 +139,16 @@ func execute(f *Fake, a *capi.LoadedExecutableExecuteArgs) *pjrt.Error {
 		}
 	}
 	events := array[uintptr](a.DeviceCompleteEvents, a.NumDevices)
+	var work []func()
 	for d, args := range all {
 		memories := x.devices[d].memories
 		done := newEvent()
+		var outputs []*buffer
+		for i, o := range x.program.Outputs {
+			on := memories[max(0, slices.Index(f.kinds, o.MemoryKind))]
+			outputs = append(outputs, &buffer{typ: int32(o.Type), dims: o.Dims, on: on, ready: done})
+			array[uintptr](address(outLists[d]), uintptr(len(x.program.Outputs)))[i] = f.add(outputs[i])
+		}
 		var donated []bool
 		for _, i := range x.program.Donates {
 			donated = append(donated, i >= 0 && !slices.Contains(keep, int64(i)))
@@ -148,16 +156,10 @@ func execute(f *Fake, a *capi.LoadedExecutableExecuteArgs) *pjrt.Error {
 				args[i].donated = true
 			}
 		}
-		var outputs []*buffer
-		for i, o := range x.program.Outputs {
-			on := memories[max(0, slices.Index(f.kinds, o.MemoryKind))]
-			outputs = append(outputs, &buffer{typ: int32(o.Type), dims: o.Dims, on: on, ready: done})
-			array[uintptr](address(outLists[d]), uintptr(len(x.program.Outputs)))[i] = f.add(outputs[i])
-		}
 		if events != nil {
 			events[d] = f.add(done)
 		}
-		f.later(func() {
+		work = append(work, func() {
 			in := make([][]byte, len(args))
 			for i, b := range args {
 				<-b.ready.done
@@ -182,5 +184,12 @@ func execute(f *Fake, a *capi.LoadedExecutableExecuteArgs) *pjrt.Error {
 			done.happened(nil)
 		})
 	}
+	f.later(func() {
+		var runs sync.WaitGroup
+		for _, run := range work { // devices may wait for each other
+			runs.Go(run)
+		}
+		runs.Wait()
+	})
 	return nil
 }

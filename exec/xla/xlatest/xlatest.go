@@ -3,6 +3,7 @@
 package xlatest
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 
@@ -31,8 +32,12 @@ func Devices(t testing.TB, f *pjrttest.Fake, o xla.Options) []*xla.Device {
 
 // Compiling makes modules known to a fake plugin, as what the pure-Go backend computes, unless see gives them another program. It is an option of clients.
 func Compiling(t testing.TB, f *pjrttest.Fake, see func(s *ir.Segment, donate []bool, text string)) func(s *ir.Segment, donate []bool, text string) {
+	return compiling(t, f, see, exec.Opening{})
+}
+
+func compiling(t testing.TB, f *pjrttest.Fake, see func(s *ir.Segment, donate []bool, text string), o exec.Opening) func(s *ir.Segment, donate []bool, text string) {
 	return func(s *ir.Segment, donate []bool, text string) {
-		f.Program(text, Program(t, s, donate))
+		f.Program(text, program(t, s, donate, o))
 		if see != nil {
 			see(s, donate, text)
 		}
@@ -40,7 +45,7 @@ func Compiling(t testing.TB, f *pjrttest.Fake, see func(s *ir.Segment, donate []
 }
 
 func open(t testing.TB, f *pjrttest.Fake, o xla.Options) ([]*xla.Device, error) {
-	o.Compiling = Compiling(t, f, o.Compiling)
+	o.Compiling = compiling(t, f, o.Compiling, o.Opening)
 	all, err := xla.Devices(f.Load(t), o)
 	t.Cleanup(func() {
 		for _, d := range all {
@@ -77,6 +82,10 @@ const Temporary = 1 << 10
 
 // Program computes a segment on the pure-Go backend.
 func Program(t testing.TB, s *ir.Segment, donate []bool) pjrttest.Program {
+	return program(t, s, donate, exec.Opening{})
+}
+
+func program(t testing.TB, s *ir.Segment, donate []bool, o exec.Opening) pjrttest.Program {
 	inner, err := gobackend.New("ops_sequential")
 	if err != nil {
 		t.Fatal(err)
@@ -100,6 +109,10 @@ func Program(t testing.TB, s *ir.Segment, donate []bool) pjrttest.Program {
 	}
 	p.Memory.Temporary = Temporary
 	p.Memory.Peak = p.Memory.Arguments + p.Memory.Outputs - p.Memory.Aliased + p.Memory.Temporary
+	if s.Mesh != nil && s.Mesh.Devices() > 1 {
+		p.Run = newGroup(inner, s, fmt.Sprint(s.Name, donate), o).run
+		return p
+	}
 	var mu sync.Mutex
 	x, err := emit.Segment(inner, s)
 	p.Run = func(_ int, args [][]byte) (results [][]byte, _ error) {
@@ -108,30 +121,35 @@ func Program(t testing.TB, s *ir.Segment, donate []bool) pjrttest.Program {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		var ins []compute.Buffer
-		for i, v := range s.Inputs {
-			flat := flatOf(v.Shape)
-			copy(bytesOf(flat, v.Shape), args[i])
-			b, err := inner.BufferFromFlatData(0, flat, v.Shape)
-			if err != nil {
-				return nil, err
-			}
-			ins = append(ins, b)
-		}
-		outs, err := x.Execute(ins, nil, 0)
+		return execute(inner, x, s, args)
+	}
+	return p
+}
+
+// execute runs a compiled segment on bytes.
+func execute(inner compute.Backend, x compute.Executable, s *ir.Segment, args [][]byte) (results [][]byte, _ error) {
+	var ins []compute.Buffer
+	for i, v := range s.Inputs {
+		flat := flatOf(v.Shape)
+		copy(bytesOf(flat, v.Shape), args[i])
+		b, err := inner.BufferFromFlatData(0, flat, v.Shape)
 		if err != nil {
 			return nil, err
 		}
-		for i, v := range s.Outputs {
-			flat := flatOf(v.Shape)
-			if err := outs[i].ToFlatData(flat); err != nil {
-				return nil, err
-			}
-			results = append(results, bytesOf(flat, v.Shape))
-		}
-		return results, nil
+		ins = append(ins, b)
 	}
-	return p
+	outs, err := x.Execute(ins, nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range s.Outputs {
+		flat := flatOf(v.Shape)
+		if err := outs[i].ToFlatData(flat); err != nil {
+			return nil, err
+		}
+		results = append(results, bytesOf(flat, v.Shape))
+	}
+	return results, nil
 }
 
 func flatOf(s shapes.Shape) any { return dtypes.MakeAnySlice(s.DType, s.Size()) }

@@ -1,0 +1,151 @@
+package lower
+
+import (
+	"slices"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// Segments that devices run together: what they have is of one shape on all of them.
+
+// communicate does a collective, if there is someone to do it with.
+func (l *lowering) communicate(a *ir.Communicate, s shapes.Shape, v *ir.Value) *ir.Value {
+	if len(a.Groups[0]) == 1 {
+		return v
+	}
+	return l.add(a, s, v)
+}
+
+// resized is a shape with another number of rows along a dim.
+func resized(s shapes.Shape, dim, n int) shapes.Shape {
+	s = s.Clone()
+	s.Dimensions[dim] = n
+	return s
+}
+
+// exchange changes a placement by a collective.
+func (l *lowering) exchange(op *ir.Op) *ir.Value {
+	v, out := l.values[op.Inputs[0]], op.Outputs[0]
+	axis, how := op.Change()
+	before, after := op.Inputs[0].On(axis), out.On(axis)
+	s, a := out.LocalShape(l.at), &ir.Communicate{How: how, Groups: l.mesh.Along(axis)}
+	k := len(a.Groups[0])
+	switch how {
+	case ir.AllReduceOf:
+		a.Reduce = before.Reduce
+	case ir.AllGatherOf:
+		switch {
+		case op.Attrs.(*ir.Reshard).Stack:
+			v = l.reshape(v, slices.Concat([]int{1}, v.Shape.Dimensions)...)
+		case before.Kind == ir.Flat:
+			all := l.communicate(a, resized(v.Shape, 0, k*v.Shape.Size()), v)
+			if n := s.Size(); n < all.Shape.Size() {
+				all = l.add(&ir.Slice{Starts: []int{0}, Limits: []int{n}, Strides: []int{1}}, shapes.Make(s.DType, n), all)
+			}
+			return l.reshape(all, s.Dimensions...)
+		default:
+			a.Dim = before.Dim
+		}
+	case ir.ReduceScatterOf:
+		a.Reduce = before.Reduce
+		if after.Kind == ir.Flat {
+			v = l.flat(v, k)
+		} else {
+			a.Dim = after.Dim
+		}
+	case ir.AllToAllOf:
+		a.Dim, a.Split = before.Dim, after.Dim
+	}
+	return l.communicate(a, s, v)
+}
+
+// merge merges the values of all instances, of which the device has one, or the sum of its own.
+func (l *lowering) merge(op *ir.Op, m *ir.Merge) *ir.Value {
+	v, s := l.values[op.Inputs[0]], op.Outputs[0].LocalShape(l.at)
+	circles := l.mesh.Circles(op)
+	k := len(circles[0])
+	switch m.How {
+	case ir.First:
+		if k == 1 {
+			return v
+		}
+		// That of the first device of the circle.
+		stacked := l.reshape(v, slices.Concat([]int{1}, v.Shape.Dimensions)...)
+		all := l.communicate(&ir.Communicate{How: ir.AllGatherOf, Groups: circles}, resized(stacked.Shape, 0, k), stacked)
+		first := &ir.Slice{Starts: make([]int, all.Shape.Rank()), Limits: stacked.Shape.Dimensions, Strides: slices.Repeat([]int{1}, all.Shape.Rank())}
+		return l.reshape(l.add(first, stacked.Shape, all), v.Shape.Dimensions...)
+	case ir.Concat:
+		return l.communicate(&ir.Communicate{How: ir.AllGatherOf, Groups: circles}, s, v)
+	}
+	if op.Outputs[0].On(ir.Replicas).Kind == ir.Flat { // each model replica gets a part
+		if op.Inputs[0].On(ir.Model).Kind == ir.Partial {
+			v = l.communicate(&ir.Communicate{How: ir.AllReduceOf, Reduce: ir.ReduceBySum, Groups: l.mesh.Along(ir.Model)}, v.Shape, v)
+		}
+		v = l.communicate(&ir.Communicate{How: ir.ReduceScatterOf, Reduce: ir.ReduceBySum, Groups: l.mesh.Along(ir.Replicas)}, s, l.flat(v, l.mesh.Replicas))
+	} else {
+		v = l.communicate(&ir.Communicate{How: ir.AllReduceOf, Reduce: ir.ReduceBySum, Groups: circles}, s, v)
+	}
+	total := l.mesh.Instances / l.mesh.Replicas * k
+	if op.Inputs[0].On(ir.Model).Kind == ir.Partial {
+		total /= l.mesh.Model // its devices have terms of one
+	}
+	if m.How == ir.Sum || total == 1 {
+		return v
+	}
+	return l.scale(v, 1/float64(total))
+}
+
+// scale multiplies a value by a number.
+func (l *lowering) scale(v *ir.Value, by float64) *ir.Value {
+	x := l.constant(float32(by))
+	if v.Shape.DType == dtypes.Float64 {
+		x = l.constant(by)
+	} else if v.Shape.DType != dtypes.Float32 {
+		x = l.add(&ir.ConvertDType{DType: v.Shape.DType}, shapes.Make(v.Shape.DType), x)
+	}
+	if v.Shape.Rank() > 0 {
+		x = l.add(&ir.BroadcastInDim{OutputShape: v.Shape}, v.Shape, x)
+	}
+	return l.add(&ir.Mul{}, v.Shape, v, x)
+}
+
+// barrier lets the piece that begins at an op take what was there before through a barrier, so that XLA does not use what it computed from it
+// before: else it would keep what is to be computed, or gathered, again. Nothing of the piece is there before all that it takes is.
+func (l *lowering) barrier(s *ir.Segment, at int) {
+	end := len(s.Ops)
+	for _, next := range s.Barriers {
+		if next > at {
+			end = min(end, next)
+		}
+	}
+	made, seen := map[*ir.Value]bool{}, map[*ir.Value]bool{}
+	var from []*ir.Value
+	for _, op := range s.Ops[at:end] {
+		op.Uses(func(v *ir.Value) {
+			if _, isConst := v.Op.Attrs.(*ir.Constant); !made[v] && !seen[v] && !isConst && l.values[v] != nil {
+				seen[v] = true
+				from = append(from, v)
+			}
+		})
+		for _, v := range op.Outputs {
+			made[v] = true
+		}
+	}
+	if len(from) == 0 {
+		return
+	}
+	var ins []*ir.Value
+	var of []shapes.Shape
+	for _, v := range from {
+		ins, of = append(ins, l.values[v]), append(of, l.values[v].Shape)
+	}
+	b := l.p.NewOp(&ir.OptimizationBarrier{}, ins, of...)
+	b.Attribution = s.Ops[at].Attribution
+	l.to.Ops = append(l.to.Ops, b)
+	for i, v := range from {
+		l.is(v, b.Outputs[i])
+	}
+}

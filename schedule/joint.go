@@ -1,0 +1,489 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/exec/lower"
+	"github.com/easyparallel/epl/ir"
+)
+
+// JointOptions say which devices run segments together.
+type JointOptions struct {
+	// Worker is whose a device is, by rank.
+	Worker func(rank int) int
+	// First is what makes the ranks of the schedule those of all workers.
+	First int
+	// Can is nil if the devices with these ranks, those of a place in all model replicas, can run segments together, else the reason why not.
+	Can func(ranks []int) error
+	// Half: gradients travel as float16. Devices do not merge such values by themselves.
+	Half bool
+}
+
+// Joint makes the lists of devices that run segments together: what follows each other on a place, segments, exchanges and merges, becomes
+// one segment with the collectives inside. With one micro-batch that is the whole step of a program with one stage; with more, it is what is done
+// for a micro-batch, sums included, and what is done once. What takes the host stays between segments: data, values of other stages, offloaded
+// variables, checks. The lists are for complete steps only.
+//
+// A place where that cannot be done keeps its list; why says so, by place. If there is no other place, joint is nil.
+func (p *Program) Joint(o JointOptions) (joint *Program, why []error) {
+	q := *p
+	q.Segments, q.Buckets, q.Places = nil, slices.Clone(p.Buckets), nil
+	any := false
+	for place := range p.Places {
+		j := &joiner{p: p, q: &q, o: o, place: place, summed: map[*ir.Value]bool{}, kept: map[int]int{}, made: map[string]int{}}
+		err := j.can()
+		if err == nil {
+			err = j.join()
+		}
+		if why = append(why, err); err != nil {
+			for i, b := range q.Buckets {
+				if b.Place == place {
+					q.Buckets[i].Inside = false
+				}
+			}
+			j.list = nil
+			for _, in := range p.Places[place] {
+				j.keep(in)
+			}
+		}
+		any = any || err == nil
+		q.Places = append(q.Places, j.list)
+	}
+	if !any {
+		return nil, why
+	}
+	for place := range q.Places {
+		for i := range q.Places[place] {
+			q.Places[place][i].Frees = nil
+		}
+	}
+	for i, b := range q.Buckets { // After is for timelines: the number of a segment
+		q.Buckets[i].After = max(slices.IndexFunc(q.Segments, func(s *Segment) bool { return s.Place == b.Place }), 0)
+	}
+	q.frees()
+	for _, s := range q.Segments {
+		if s.First == nil {
+			s.First = lower.Lower(s.Segment, nil)
+		}
+	}
+	if err := q.Check(); err != nil {
+		return nil, []error{err}
+	}
+	return &q, why
+}
+
+// joiner makes the list of one place.
+type joiner struct {
+	p, q   *Program
+	o      JointOptions
+	place  int
+	mesh   *ir.Mesh
+	list   []Instr
+	block  *block             // that is open
+	summed map[*ir.Value]bool // whose sums over micro-batches have begun
+	kept   map[int]int        // segments as they were: their numbers now
+	made   map[string]int     // segments that were made, by what they are
+}
+
+// can makes the mesh of the place, and tells why its devices cannot run segments together.
+func (j *joiner) can() error {
+	group := j.p.Groups[j.place]
+	j.mesh = &ir.Mesh{Replicas: j.p.Local.Replicas, Model: len(group), Instances: j.p.Local.Instances()}
+	var workers []int
+	for _, replica := range j.p.Ranks {
+		for _, device := range group {
+			j.mesh.Ranks, workers = append(j.mesh.Ranks, j.o.First+replica[device]), append(workers, j.o.Worker(replica[device]))
+		}
+	}
+	if slices.Max(workers) > slices.Min(workers) {
+		j.mesh.Workers = workers
+	}
+	if err := j.o.Can(j.mesh.Ranks); err != nil {
+		return err
+	}
+	for _, s := range j.p.Segments {
+		if s.Place != j.place {
+			continue
+		}
+		if err := j.even(s.Inputs...); err != nil {
+			return err
+		}
+		for _, op := range s.Ops {
+			if err := j.even(op.Outputs...); err != nil {
+				return err
+			}
+		}
+	}
+	for _, in := range j.p.Places[j.place] {
+		if in.Kind == Exchange {
+			if err := j.even(in.Op.Inputs[0], in.Op.Outputs[0]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// even is an error if devices have unequal parts of a value: what they run together has one shape.
+func (j *joiner) even(vs ...*ir.Value) error {
+	for _, v := range vs {
+		if x := v.On(ir.Model); x.Kind == ir.Sharded && v.Shape.Dimensions[x.Dim]/x.Unit%v.Devices(ir.Model) != 0 {
+			return errors.Errorf("%s: %d rows, in units of %d, do not divide among %d devices", v, v.Shape.Dimensions[x.Dim], x.Unit, v.Devices(ir.Model))
+		}
+	}
+	return nil
+}
+
+// inside tells whether devices merge a bucket by themselves. Checks, and what depends on the number of instances, are for the host.
+func (j *joiner) inside(bucket int) bool {
+	b := j.p.Buckets[bucket]
+	circles := j.mesh.Circles(b.Merges[0])
+	for _, c := range circles {
+		if len(c) != len(circles[0]) {
+			return false
+		}
+	}
+	in := b.Merges[0].Inputs[0]
+	switch b.How {
+	case ir.Mean, ir.Sum:
+		return !j.o.Half || in.Shape.DType != dtypes.Float32 || b.Merges[0].Phase != ir.Backward || len(circles[0]) == 1
+	case ir.First:
+		return !b.Terms
+	case ir.Concat:
+		return !b.Terms && j.p.Local.MicroBatches == 1
+	}
+	return false
+}
+
+// join makes the list.
+func (j *joiner) join() error {
+	for i, b := range j.p.Buckets {
+		if b.Place == j.place {
+			j.q.Buckets[i].Inside = j.inside(i)
+		}
+	}
+	list := j.sorted()
+	for i, in := range list {
+		if j.block != nil && j.ends(in) {
+			if err := j.close(list[i:]); err != nil {
+				return err
+			}
+		}
+		var err error
+		switch {
+		case j.joins(in):
+			err = j.open(in.Micro).add(in)
+		case j.block == nil:
+			j.keep(in)
+		case in.Kind == Feed || in.Kind == Send && j.p.Transfers[in.Transfer].Input:
+			j.block.before = append(j.block.before, in) // it waits for nothing that the devices compute
+		default:
+			j.block.after = append(j.block.after, in)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return j.close(nil)
+}
+
+// sorted is the list with what is inside segments where its values are: what a micro-batch gathers while another one runs comes with the first
+// that it runs itself, parts are merged when they are there, and other merges when they are waited for.
+func (j *joiner) sorted() (list []Instr) {
+	var early []Instr
+	for _, in := range j.p.Places[j.place] {
+		if in.Kind == Merge || in.Kind == Wait {
+			if x := j.q.Buckets[in.Bucket]; x.Inside && x.Parts != (in.Kind == Merge) {
+				continue
+			}
+		}
+		if in.Kind == Exchange && in.Micro != Once && isGather(in.Op) {
+			early = append(early, in)
+			continue
+		}
+		if in.Kind == Run {
+			early = slices.DeleteFunc(early, func(x Instr) bool {
+				if x.Micro == in.Micro {
+					list = append(list, x)
+				}
+				return x.Micro == in.Micro
+			})
+		}
+		list = append(list, in)
+	}
+	return append(list, early...)
+}
+
+// joins tells whether an instruction becomes part of a segment.
+func (j *joiner) joins(in Instr) bool {
+	switch in.Kind {
+	case Run, Exchange:
+		return true
+	case Accumulate, Merge, Wait:
+		return j.q.Buckets[in.Bucket].Inside
+	}
+	return false
+}
+
+// ends tells whether an instruction is not part of the segment that is open: it is for another micro-batch, or needs something that is done after it.
+// With one micro-batch there is no other.
+func (j *joiner) ends(in Instr) bool {
+	other := j.p.Local.MicroBatches > 1 && in.Micro != j.block.micro
+	switch in.Kind {
+	case Run, Exchange:
+		return other || slices.ContainsFunc(j.block.after, func(x Instr) bool { return x.Kind == Send })
+	case Accumulate, Merge, Wait:
+		if j.q.Buckets[in.Bucket].Inside {
+			return other
+		}
+		return in.Kind == Wait
+	}
+	if in.Kind == Feed || in.Kind == Send && j.p.Transfers[in.Transfer].Input {
+		return other // what it waits for may wait for what this micro-batch sends
+	}
+	return in.Kind == Receive || in.Kind == Load || in.Kind == Store
+}
+
+// keep takes an instruction over as it is.
+func (j *joiner) keep(in Instr) {
+	if in.Kind == Run {
+		n, ok := j.kept[in.Segment]
+		if !ok {
+			n = len(j.q.Segments)
+			j.kept[in.Segment] = n
+			j.q.Segments = append(j.q.Segments, j.p.Segments[in.Segment])
+		}
+		in.Segment = n
+	}
+	j.list = append(j.list, in)
+}
+
+// block is instructions that become one segment.
+type block struct {
+	*joiner
+	micro         int
+	parts         []string // what it consists of
+	before, after []Instr
+	ops           []*ir.Op
+	barriers      []int
+	region        int
+	first         *Segment           // of those that it is made of
+	is            map[Slot]*ir.Value // the values in the segment
+	slot          map[*ir.Value]Slot // what a value stands for
+	inputs        []*ir.Value        // that it takes
+	news          []Slot             // that it makes
+	scratch       *ir.Program        // for new ops
+}
+
+// open is the block of a micro-batch.
+func (j *joiner) open(micro int) *block {
+	if j.block == nil {
+		j.block = &block{joiner: j, micro: micro, is: map[Slot]*ir.Value{}, slot: map[*ir.Value]Slot{}, scratch: ir.NewProgram("joint"), region: -1}
+	}
+	return j.block
+}
+
+// take makes a slot an input, unless the block has it.
+func (b *block) take(v *ir.Value, at Slot) error {
+	if is := b.is[at]; is == v || given(v) && slices.Contains(b.inputs, v) {
+		return nil
+	} else if was, ok := b.slot[v]; is != nil || ok && was != at {
+		return errors.Errorf("epl: internal error: %s stands for two values of micro-batch %d", v, at.Micro)
+	}
+	b.is[at], b.slot[v] = v, at
+	b.inputs = append(b.inputs, v)
+	return nil
+}
+
+// put notes that the block makes a slot.
+func (b *block) put(v *ir.Value, at Slot) {
+	b.is[at] = v
+	if _, ok := b.slot[v]; !ok {
+		b.slot[v] = at
+	}
+	if !slices.Contains(b.news, at) {
+		b.news = append(b.news, at)
+	}
+}
+
+// add adds an instruction.
+func (b *block) add(in Instr) error {
+	p := b.p
+	switch in.Kind {
+	case Run:
+		s := p.Segments[in.Segment]
+		if b.first == nil {
+			b.first = s
+		}
+		b.parts = append(b.parts, fmt.Sprintf("run %d", in.Segment))
+		for i, at := range p.Takes(in) {
+			if err := b.take(s.Inputs[i], at); err != nil {
+				return err
+			}
+		}
+		b.begin(s)
+		b.ops = append(b.ops, s.Ops...)
+		for i, at := range p.Gives(in) {
+			if b.is[at] == s.Outputs[i] && slices.Contains(b.inputs, s.Outputs[i]) {
+				continue // it is handed through
+			}
+			b.put(s.Outputs[i], at)
+		}
+	case Exchange:
+		b.parts = append(b.parts, fmt.Sprintf("exchange %s", in.Op))
+		if err := b.take(in.Op.Inputs[0], p.slot(in.Op.Inputs[0], in.Micro)); err != nil {
+			return err
+		}
+		b.ops = append(b.ops, in.Op)
+		b.put(in.Op.Outputs[0], Slot{in.Op.Outputs[0], in.Micro})
+	case Accumulate:
+		b.parts = append(b.parts, fmt.Sprintf("accumulate %d", in.Bucket))
+		vs, _ := p.Buckets[in.Bucket].Values()
+		for _, v := range vs {
+			if err := b.take(v, Slot{v, in.Micro}); err != nil {
+				return err
+			}
+			b.sum(v)
+		}
+	case Merge, Wait:
+		x := p.Buckets[in.Bucket]
+		b.parts = append(b.parts, fmt.Sprintf("merge %d", in.Bucket))
+		for _, m := range x.Merges {
+			if err := b.take(m.Inputs[0], b.merges(m.Inputs[0], x, in.Micro)); err != nil {
+				return err
+			}
+			b.ops = append(b.ops, m)
+			if out := m.Outputs[0]; x.Parts {
+				b.slot[out] = Slot{out, in.Micro}
+				b.sum(out)
+			} else {
+				b.put(out, Slot{out, Once})
+			}
+		}
+	}
+	return nil
+}
+
+// sum adds a value of the micro-batch to those of the micro-batches before. The first is the sum.
+func (b *block) sum(v *ir.Value) {
+	at := Slot{v, Once}
+	if !b.summed[v] || b.p.Local.MicroBatches == 1 {
+		b.summed[v] = true
+		b.parts = append(b.parts, "first")
+		b.put(v, at)
+		return
+	}
+	before := b.scratch.NewOp(&ir.Parameter{Name: "sum", Shape: v.Shape}, nil, v.Shape).Outputs[0]
+	before.PlaceLike(v)
+	sum := b.scratch.NewOp(&ir.Add{}, []*ir.Value{before, v}, v.Shape)
+	sum.Outputs[0].PlaceLike(v)
+	sum.Attribution, sum.Varying = v.Op.Attribution, v.Op.Varying
+	b.slot[before] = at
+	b.inputs = append(b.inputs, before)
+	b.ops = append(b.ops, sum)
+	b.put(sum.Outputs[0], at)
+}
+
+// begin puts a barrier in front of a segment of another region: it computes, or gathers, again what one before it has.
+func (b *block) begin(s *Segment) {
+	region := -1
+	for _, op := range s.Ops {
+		region = max(region, op.Region)
+	}
+	if b.region >= 0 && region != b.region && s.Kind != Apply {
+		b.barriers = append(b.barriers, len(b.ops))
+	}
+	b.region = region
+}
+
+// close makes the segment. rest are the instructions that follow: what they use leaves it.
+func (j *joiner) close(rest []Instr) error {
+	b := j.block
+	if j.block = nil; b == nil {
+		return nil
+	}
+	j.list = append(j.list, b.before...)
+	defer func() { j.list = append(j.list, b.after...) }()
+	needed := map[Slot]bool{}
+	for _, in := range slices.Concat(b.after, rest) {
+		for _, at := range j.reads(in) {
+			needed[at] = true
+		}
+	}
+	for at := range j.q.stays() {
+		if at.list == j.place {
+			needed[at.Slot] = true
+		}
+	}
+	s := &Segment{Place: j.place, Segment: &ir.Segment{Ops: b.ops, Mesh: j.mesh, Barriers: b.barriers}, Kind: Apply}
+	in := Instr{Kind: Run, Micro: b.micro}
+	if b.first != nil {
+		s.Stage, s.Kind, s.Name = b.first.Stage, b.first.Kind, b.first.Name
+	}
+	for _, at := range b.news {
+		if needed[at] && !(slices.Contains(b.inputs, b.is[at]) && b.slot[b.is[at]] == at) {
+			s.Outputs, in.Out = append(s.Outputs, b.is[at]), append(in.Out, at)
+			b.parts = append(b.parts, fmt.Sprintf("gives %s %t", at.Value, at.Micro == Once))
+		}
+	}
+	if len(in.Out) == 0 {
+		return nil // nobody needs it
+	}
+	for _, v := range b.inputs {
+		at := b.slot[v]
+		s.Inputs, in.In = append(s.Inputs, v), append(in.In, at)
+	}
+	what := strings.Join(b.parts, ",")
+	n, ok := j.made[what]
+	if !ok {
+		n = len(j.q.Segments)
+		j.made[what] = n
+		if s.Name == "" {
+			s.Name = "once"
+		}
+		j.q.Segments = append(j.q.Segments, s)
+	}
+	in.Segment = n
+	j.list = append(j.list, in)
+	return nil
+}
+
+// reads are the slots that an instruction that is still to come uses: what segments merge, they read from them.
+func (j *joiner) reads(in Instr) (slots []Slot) {
+	switch in.Kind {
+	case Accumulate, Merge, Wait:
+		if !j.q.Buckets[in.Bucket].Inside {
+			break
+		}
+		x := j.p.Buckets[in.Bucket]
+		for _, m := range x.Merges {
+			switch {
+			case in.Kind == Accumulate:
+				slots = append(slots, Slot{m.Inputs[0], in.Micro}, Slot{m.Inputs[0], Once})
+			default:
+				slots = append(slots, j.merges(m.Inputs[0], x, in.Micro))
+				if x.Parts {
+					slots = append(slots, Slot{m.Outputs[0], Once})
+				}
+			}
+		}
+		return slots
+	}
+	return j.p.uses(in)
+}
+
+// merges is where a value is when its bucket is merged.
+func (j *joiner) merges(v *ir.Value, x Bucket, micro int) Slot {
+	switch {
+	case x.Parts:
+		return Slot{v, micro}
+	case j.p.Local.MicroBatches > 1 && x.How.Adds():
+		return Slot{v, Once}
+	}
+	return Slot{v, 0} // of the only micro-batch, or the first
+}
