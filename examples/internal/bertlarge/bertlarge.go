@@ -113,8 +113,8 @@ func measure(mode string) error {
 		on, opt = env.Backend(), epl.Optimizer(opt)
 		defer env.Close()
 		defer func() {
-			for _, d := range env.Stats().Devices {
-				fmt.Printf("%s: at most %.2f GiB on the device\n", mode, float64(d.Allocated)/(1<<30))
+			for i, d := range env.Stats().Devices {
+				fmt.Printf("%s: at most %.2f GiB on the device, predicted for a step %.2f GiB\n", mode, float64(d.Allocated)/(1<<30), float64(env.Predicted().Devices[i].PeakBytes)/(1<<30))
 			}
 		}()
 		if *explains {
