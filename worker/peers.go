@@ -72,8 +72,8 @@ const (
 	questionGet = "get "
 	questionPut = "put "
 
-	// maxValue is how large a key with its value may be.
-	maxValue = 1 << 20
+	// maxValue is how large a key with its value may be: what XLA measured for a large module is more than kilobytes.
+	maxValue = 8 << 20
 
 	// valueMoment is how long the first worker waits with its answer: shorter than what Query takes for a broken way.
 	valueMoment = 200 * time.Millisecond

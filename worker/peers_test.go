@@ -34,7 +34,7 @@ func TestWorkersExchangeValues(t *testing.T) {
 	if value, found, err := all[2].TryGet("topology/1"); found || err != nil {
 		t.Errorf("a key of other peers is found: %q, %v", value, err)
 	}
-	value := func(i int) []byte { return bytes.Repeat([]byte{0, ' ', byte(i), 0xff, '\n'}, 10_000*i) }
+	value := func(i int) []byte { return bytes.Repeat([]byte{0, ' ', byte(i), 0xff, '\n'}, 800_000*i) }
 	jobtest.OnAll(3, func(i int) {
 		time.Sleep(time.Duration(i) * 50 * time.Millisecond) // who comes first waits
 		if err := all[i].Put(fmt.Sprint("a key/", i), value(i)); err != nil {
@@ -53,7 +53,7 @@ func TestWorkersExchangeValues(t *testing.T) {
 			t.Errorf("worker %d: %t, %v", i, found, err)
 		}
 	})
-	jobtest.WantError(t, all[1].Put("large", make([]byte, 2<<20)), "internal error", "large", "the limit")
+	jobtest.WantError(t, all[1].Put("large", make([]byte, 9<<20)), "internal error", "large", "the limit")
 }
 
 func TestAValueThatNobodyPutsIsNotWaitedForLongerThanTheContext(t *testing.T) {
