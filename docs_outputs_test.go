@@ -50,14 +50,20 @@ func passTable() string {
 	var b strings.Builder
 	b.WriteString("| pass | why | results | can be switched off |\n|---|---|---|---|\n")
 	for _, p := range passes.Table {
-		results, off := "within rounding", "yes"
+		results, off, why := "within rounding", "yes", p.Why
 		if p.Exact {
 			results = "the same bits"
 		}
-		if p.Needed {
-			off = "no"
+		if p.XLA {
+			why = "for mixed precision on XLA: " + why
 		}
-		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s |\n", p.Name, p.Name, p.Why, results, off)
+		switch {
+		case p.Needed:
+			off = "no"
+		case p.Asked:
+			off = "is off unless it is asked for"
+		}
+		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s |\n", p.Name, p.Name, why, results, off)
 	}
 	return b.String()
 }

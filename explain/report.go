@@ -156,10 +156,13 @@ func (r *report) variables() {
 
 // steps tells what passes did, in the order of the table. If the program was refused, passes that did not run may be on.
 func (r *report) steps() {
+	forXLA := slices.ContainsFunc(passes.Table, func(p passes.Pass) bool {
+		return p.XLA && slices.ContainsFunc(r.Program.Steps, func(s passes.Step) bool { return s.Pass == p.Name })
+	})
 	for _, p := range passes.Table {
 		if i := slices.IndexFunc(r.Program.Steps, func(s passes.Step) bool { return s.Pass == p.Name }); i >= 0 {
 			r.Steps = append(r.Steps, stepReport{r.Program.Steps[i], p.Why})
-		} else if r.Err == nil {
+		} else if r.Err == nil && (!p.XLA || forXLA) {
 			r.Off = append(r.Off, p.Name)
 		}
 	}

@@ -23,6 +23,9 @@ func init() {
 	}
 }
 
+// IsElementwiseType tells whether an operation computes every element from those at the same position.
+func IsElementwiseType(t OpType) bool { return elementwise[t] }
+
 // IsElementwise tells whether the op computes every element by itself: its inputs are scalars, or of its own dims.
 func (op *Op) IsElementwise() bool {
 	if !elementwise[op.Type()] {

@@ -103,6 +103,9 @@ func (a *mixer) class(op *ir.Op) class {
 	if c == low && !(is32(op.Inputs[0]) && is32(op.Inputs[1]) && is32(op.Outputs[0])) {
 		return full // its types are the model's business
 	}
+	if c == move && len(op.Outputs) != 1 {
+		return full // a barrier for several
+	}
 	return c
 }
 
@@ -247,8 +250,13 @@ func (a *mixer) decide(op *ir.Op, c class) (inLow bool, reason string) {
 		return false, fmt.Sprintf("its result is compared, and %s is float32", v)
 	}
 	inputs := op.Inputs
-	if _, ok := op.Attrs.(*ir.SchedulingBarrier); ok {
+	switch op.Attrs.(type) {
+	case *ir.SchedulingBarrier:
 		inputs = inputs[:1] // the others it only waits for
+	case *ir.OptimizationBarrier:
+		if a.saves(inputs[0], op) {
+			return true, "backward keeps in " + a.name + " what it reads"
+		}
 	}
 	var have, lack int64
 	for _, in := range inputs {
@@ -352,6 +360,8 @@ func (a *mixer) lowOf(v *ir.Value, user *ir.Op) *ir.Value {
 		return v
 	case a.state[v] == rounded:
 		return a.lows[v]
+	case a.saves(v, user):
+		return a.save(v)
 	}
 	if _, ok := v.Op.Attrs.(*ir.BroadcastInDim); ok {
 		return a.cast(v, user, a.attrs(v.Op.Attrs), a.dtype, a.lowOf(v.Op.Inputs[0], user))
@@ -368,20 +378,31 @@ func (a *mixer) cast(v *ir.Value, user *ir.Op, attrs ir.Attrs, d dtypes.DType, f
 	return a.casts[key]
 }
 
+// saves tells whether an op of backward reads, of what forward computes, what is kept in the low type: unless it is small, or compared, or
+// a state that a fused op keeps for its gradient, or float16, which may not have it: an exponential, or what is divided by.
+func (a *mixer) saves(v *ir.Value, user *ir.Op) bool {
+	return a.state[v] == exact && !a.compared.whole[v] && v.Op.Phase < user.Phase && !v.Op.IsLeaf() && !a.small[v] && v.Index == 0 &&
+		a.dtype == dtypes.BFloat16
+}
+
+// save is what is kept of a value in the low type.
+func (a *mixer) save(v *ir.Value) *ir.Value {
+	if a.saved[v] == nil {
+		a.saved[v] = a.behind(v)
+	}
+	return a.saved[v]
+}
+
 // full is the value in float32, for an op that reads it. What was rounded is kept so, and cast back where it is used, unless it is
-// compared with what was not. So is what backward reads of what forward computes, unless it is small, or compared, or float16, which
-// may not have it: an exponential, or what is divided by.
+// compared with what was not. So is what is saved for backward.
 func (a *mixer) full(v *ir.Value, user *ir.Op) *ir.Value {
 	from := a.lows[v]
 	switch {
 	case a.compared.copied[v] && a.compared.ops[user]:
 		return v
 	case a.state[v] == rounded:
-	case a.state[v] == exact && !a.compared.whole[v] && v.Op.Phase < user.Phase && !v.Op.IsLeaf() && !a.small[v] && a.dtype == dtypes.BFloat16:
-		if a.saved[v] == nil {
-			a.saved[v] = a.behind(v)
-		}
-		from = a.saved[v]
+	case a.saves(v, user):
+		from = a.save(v)
 	default:
 		return v
 	}

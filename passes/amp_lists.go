@@ -28,7 +28,7 @@ var classes = map[ir.OpType]class{
 	ir.OpGather: follow, ir.OpPad: follow,
 
 	ir.OpBroadcastInDim: move, ir.OpConcatenate: move, ir.OpIdentity: move, ir.OpReshape: move, ir.OpReverse: move,
-	ir.OpSlice: move, ir.OpTranspose: move, ir.OpSchedulingBarrier: move,
+	ir.OpSlice: move, ir.OpTranspose: move, ir.OpSchedulingBarrier: move, ir.OpOptimizationBarrier: move,
 }
 
 // why are the reasons of the log for full ops; what is not here is on no list.

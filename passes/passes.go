@@ -30,6 +30,10 @@ type Pass struct {
 	Exact bool
 	// Needed passes make the program what the plan says; they cannot be switched off.
 	Needed bool
+	// XLA passes are for other programs do not go through them.
+	XLA bool
+	// Asked passes run only if the list of passes names them, or all: nobody has seen them help.
+	Asked bool
 	// Needs must hold in the program that goes in. Leaves hold afterwards, whether or not there was something to do, and Ends
 	// no more. Nothing else says where a pass belongs in the order.
 	Needs, Leaves, Ends []Fact
@@ -110,6 +114,12 @@ func (o Options) warn(kind, line string) {
 	}
 }
 
+// forXLA tells whether passes for mixed precision on XLA apply to a program. They round differently, so that float32 keeps its bits, and the
+// engine for CPUs has no use for them.
+func (o Options) forXLA(p *ir.Program) bool {
+	return o.AMP != dtypes.InvalidDType && o.AMPBarriers && p.IsTraining()
+}
+
 // inPieces tells whether a step has to run in pieces, even on one device.
 func (o Options) inPieces() bool { return o.Divides() || o.ApplyGroups > 1 || o.Timeline }
 
@@ -130,9 +140,30 @@ var Table = []Pass{
 	{Name: "common", Exact: true, Run: always(common),
 		Needs: []Fact{Stages, GlobalView}, Ends: []Fact{OpOf},
 		Why: "equal ops on equal inputs, which automatic differentiation makes in numbers, are computed once"},
+	{Name: "gelu", XLA: true, Run: gelu,
+		Needs: []Fact{Stages, GlobalView}, Ends: []Fact{OpOf},
+		Why: "GELU by way of a sigmoid takes one exponential, and backward computes it again rather than keep it"},
+	{Name: "layer-norm", XLA: true, Run: layerNorm,
+		Needs: []Fact{Stages, GlobalView}, Ends: []Fact{OpOf},
+		Why: "gradients of layer norms by one formula read what they need once less, and nothing but its input is kept"},
+	{Name: "softmax", XLA: true, Run: softmax,
+		Needs: []Fact{Stages, GlobalView}, Ends: []Fact{OpOf},
+		Why: "backward computes exponentials again rather than keep them, and a loss reads logits once less"},
 	{Name: "amp", Needed: true, Once: true, Run: amp,
 		Needs: []Fact{Stages, GlobalView}, Leaves: []Fact{Precision}, Ends: []Fact{OpOf},
 		Why: "dots are faster in half precision, and what they read takes half the memory: weights stay float32, sums and norms too"},
+	{Name: "variance", XLA: true, Run: variance,
+		Needs: []Fact{Stages, Precision, GlobalView}, Ends: []Fact{OpOf},
+		Why: "the mean and the variance of what was rounded to bfloat16 are taken at once"},
+	{Name: "pad", XLA: true, Run: pad,
+		Needs: []Fact{Stages, Precision, GlobalView}, Ends: []Fact{OpOf},
+		Why: "GPUs multiply fast what is a multiple of a tile, as a vocabulary seldom is: it is padded, and masked"},
+	{Name: "concat", XLA: true, Run: concat,
+		Needs: []Fact{Stages, GlobalView}, Ends: []Fact{OpOf},
+		Why: "gradients of parts of a value are put side by side, not padded with zeros and added up"},
+	{Name: "sums", XLA: true, Asked: true, Run: sums,
+		Needs: []Fact{Stages, Precision, GlobalView}, Ends: []Fact{OpOf},
+		Why: "sums of backward read values before they are rounded, so that XLA can take them where it computes those"},
 	{Name: "transpose", Exact: true, Run: always(transposes),
 		Needs: []Fact{Stages, GlobalView}, Ends: []Fact{OpOf},
 		Why: "transposes that change nothing, or undo each other, are dropped; moving axes of size 1 is a reshape"},
@@ -192,6 +223,11 @@ func Parse(spec string, warn func(line string)) (Set, error) {
 		}
 	}
 	all(true)
+	for _, p := range Table {
+		if p.Asked {
+			s[p.Name] = false
+		}
+	}
 	for word := range strings.SplitSeq(spec, ",") {
 		word = strings.ToLower(strings.TrimSpace(word))
 		name, off := strings.CutPrefix(word, "-")
@@ -248,7 +284,7 @@ func Run(p *ir.Program, on Set, o Options, after func(Pass, *ir.Program)) ([]Ste
 func run(table []Pass, p *ir.Program, on Set, o Options, after func(Pass, *ir.Program)) ([]Step, error) {
 	var steps []Step
 	for _, pass := range table {
-		if !on[pass.Name] {
+		if !on[pass.Name] || pass.XLA && !o.forXLA(p) {
 			continue
 		}
 		if err := pass.begin(p); err != nil {

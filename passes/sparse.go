@@ -26,7 +26,7 @@ func sparseGradient(g *ir.Value) (*ir.ScatterSum, bool) {
 // isZeros tells whether a value is zero everywhere because it was written so.
 func isZeros(v *ir.Value) bool {
 	switch a := v.Op.Attrs.(type) {
-	case *ir.BroadcastInDim, *ir.Reshape:
+	case *ir.BroadcastInDim, *ir.Reshape, *ir.ConvertDType:
 		return isZeros(v.Op.Inputs[0])
 	case *ir.Constant:
 		return !slices.ContainsFunc(dtypes.UnsafeByteSliceFromAny(a.Value.Flat), func(b byte) bool { return b != 0 })

@@ -214,7 +214,7 @@ func TestCopiesBetweenMemoriesAndDevices(t *testing.T) {
 	if a := must[uintptr](t)(far.Address()); a == 0 {
 		t.Error("no address")
 	}
-	if stats := must[pjrt.MemoryStats](t)(second.MemoryStats()); stats.InUse != 24 || stats.Limit != 1<<30 || stats.PeakInUse != -1 {
+	if stats := must[pjrt.MemoryStats](t)(second.MemoryStats()); stats.InUse != 24 || stats.Limit != 1<<30 || stats.PeakInUse < 24 || stats.Pool != -1 {
 		t.Errorf("%+v", stats)
 	}
 	if _, err := first.Memory("paper"); err == nil || !strings.Contains(err.Error(), `device 0 has no memory of kind "paper"; its memories are ["device" "pinned_host"]`) {

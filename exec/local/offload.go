@@ -8,6 +8,7 @@ import (
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
@@ -165,7 +166,7 @@ func (r *run) load(v *ir.Value) error {
 	r.loads[v]--
 	at := schedule.Slot{Value: v, Micro: schedule.Once}
 	if h.pinned != nil { // the copy is in the order of what the device does: what computes with it waits there
-		if err := r.waitStores(); err != nil {
+		if err := r.room(v.Bytes()); err != nil {
 			return err
 		}
 		start := time.Now()
@@ -204,15 +205,52 @@ func (r *run) copies(b compute.Buffer, op string, v *ir.Value, start time.Time) 
 	}
 }
 
-// waitStores waits until new values are on the host: their memory on the device is free only then, and what is loaded next may need it.
-func (r *run) waitStores() error {
-	for _, b := range r.storing {
-		if err := hostMemory(r.device.backend).Await(b); err != nil {
+// storing is a new value on its way to the host. Its memory on the device is free only when it is there.
+type storing struct {
+	compute.Buffer
+	bytes int64
+}
+
+// room waits for new values on their way to the host, the oldest first, as long as something that takes bytes would need more memory with them
+// than is predicted: copies go on beside all else, and the prediction holds.
+func (r *run) room(bytes int64) error {
+	for len(r.storing) > 0 {
+		live := r.meter.books.Live.Total() + bytes
+		for _, x := range r.storing {
+			live += x.bytes
+		}
+		if live <= r.budget[r.place] {
+			return nil
+		}
+		if err := r.waitStores(1); err != nil {
 			return err
 		}
 	}
-	r.storing = nil
 	return nil
+}
+
+// waitStores waits until the first n new values are on the host.
+func (r *run) waitStores(n int) error {
+	for _, x := range r.storing[:n] {
+		if err := hostMemory(r.device.backend).Await(x.Buffer); err != nil {
+			return err
+		}
+	}
+	r.storing = r.storing[n:]
+	return nil
+}
+
+// budgets are what devices are predicted to need, by place, if new values go to the host while they compute.
+func (x *stepper) budgets(plans []*emit.Listing) []int64 {
+	host := slices.ContainsFunc(x.schedule.Variables, func(v schedule.Variable) bool { return v.Host })
+	if !host || !slices.ContainsFunc(x.devices, func(d *device) bool { return hostMemory(d.backend) != nil }) {
+		return nil
+	}
+	all := make([]int64, len(x.schedule.Places))
+	for place, p := range x.schedule.Account(x.program, x.traffic, plans).Places {
+		all[place] = p.Peak.Total()
+	}
+	return all
 }
 
 // coming keeps a value that is on its way, by some op.
@@ -247,7 +285,7 @@ func (r *run) store(v *ir.Value) error {
 			return err
 		}
 		r.copies(b, storeOp, v, start)
-		r.storing = append(r.storing, b)
+		r.storing = append(r.storing, storing{b, v.Bytes()})
 		r.host[v] = &hostBuffer{backend: r.device.backend, pinned: b, shape: shape}
 		return nil
 	}

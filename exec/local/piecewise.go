@@ -1,6 +1,9 @@
 package local
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
@@ -21,6 +24,7 @@ type piecewise struct {
 	runner  *Runner
 	onHost  bool
 	opts    exec.WholeOptions
+	order   []int // results, as they are computed
 	pieces  []*ir.Segment
 	execs   []compute.Executable
 
@@ -36,8 +40,21 @@ func newPiecewise(p *ir.Program, runner *Runner, opts exec.WholeOptions) (*piece
 		x.opts.Memory, x.onHost = 0, true
 	}
 	ledger := schedule.NewLedger(p)
+	// In the order of the program: random numbers follow from each other, and a piece that needs the last ones would have all of them.
+	at := map[*ir.Op]int{}
+	for i, op := range p.Main.Ops {
+		at[op] = i
+	}
+	var outputs []*ir.Value
+	for i := range p.Main.Outputs {
+		x.order = append(x.order, i)
+	}
+	slices.SortStableFunc(x.order, func(i, j int) int { return cmp.Compare(at[p.Main.Outputs[i].Op], at[p.Main.Outputs[j].Op]) })
+	for _, i := range x.order {
+		outputs = append(outputs, p.Main.Outputs[i])
+	}
 	computed := map[*ir.Op]int{}
-	for i, o := range p.Main.Outputs {
+	for i, o := range outputs {
 		piece := ir.Cut(p.Main, "", func(op *ir.Op) bool { _, done := computed[op]; return !done }, []*ir.Value{o})
 		for _, op := range piece.Ops {
 			if !op.IsLeaf() {
@@ -45,7 +62,7 @@ func newPiecewise(p *ir.Program, runner *Runner, opts exec.WholeOptions) (*piece
 			}
 		}
 	}
-	for i, o := range p.Main.Outputs {
+	for i, o := range outputs {
 		outs := []*ir.Value{o}
 		seen := map[*ir.Value]bool{o: true}
 		for _, op := range p.Main.Ops { // what later pieces need
@@ -109,7 +126,7 @@ func (x *piecewise) Execute(inputs []compute.Buffer, donate []bool, device compu
 	results := make([]compute.Buffer, len(x.pieces))
 	for i, piece := range x.pieces {
 		if err := x.run(i, piece, given, values, &m, results); err != nil {
-			return nil, errors.WithMessagef(err, "program %q, result %d", x.program.Name, i)
+			return nil, errors.WithMessagef(err, "program %q, result %d", x.program.Name, x.order[i])
 		}
 	}
 	for i, d := range donate {
@@ -148,11 +165,22 @@ func (x *piecewise) run(i int, piece *ir.Segment, given, values map[*ir.Value]co
 			return err
 		}
 	}
-	shape := x.program.Main.Outputs[i].Shape
-	if results[i], err = x.result(outs[0], shape); err != nil {
+	to := x.order[i]
+	if results[to], err = x.result(outs[0], x.program.Main.Outputs[to].Shape); err != nil {
 		return err
 	}
-	if v := piece.Outputs[0]; !v.Op.IsLeaf() && needed(x.pieces[i+1:], v) {
+	for v, b := range values { // what no later piece reads
+		if !needed(x.pieces[i+1:], v) {
+			delete(values, v)
+			if err := m.add(schedule.ForTemporaries, -v.Bytes()); err != nil {
+				return err
+			}
+			if err := b.Finalize(); err != nil {
+				return err
+			}
+		}
+	}
+	if v := piece.Outputs[0]; !v.Op.IsLeaf() && values[v] == nil && needed(x.pieces[i+1:], v) {
 		values[v] = outs[0]
 		return m.add(schedule.ForTemporaries, v.Bytes())
 	}

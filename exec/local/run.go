@@ -64,7 +64,7 @@ type run struct {
 	// host is what is in the memory of the host: variables, and the new values of variables.
 	host    map[*ir.Value]*hostBuffer
 	loads   map[*ir.Value]int // how often a variable is still loaded
-	storing []compute.Buffer  // on its way to the host
+	storing []storing
 	meter   *meter
 }
 
@@ -123,7 +123,7 @@ func (r *run) list() (err error) {
 			return err
 		}
 	}
-	if err := r.waitStores(); err != nil {
+	if err := r.waitStores(len(r.storing)); err != nil {
 		return err
 	}
 	if err := r.deliver(); err != nil {
@@ -242,6 +242,9 @@ func (r *run) segment(in schedule.Instr) error {
 	need := r.profiles[in.Segment].Need(func(i int) bool { return donate[i] })
 	r.remember(r.meter.books.Live.Plus(need.Peak))
 	if err := r.meter.during(need); err != nil {
+		return err
+	}
+	if err := r.room(need.Peak.Total()); err != nil {
 		return err
 	}
 	start := time.Now()

@@ -37,6 +37,7 @@ type stepper struct {
 	ledger   *schedule.Ledger
 	profiles []*schedule.Profile // by segment
 	traffic  schedule.Traffic
+	budget   []int64 // by place; nil: nothing is stored while devices compute
 
 	// partial is what runs steps that lack instances, where devices run segments together in those that do not; nil: this one does.
 	partial func() (*stepper, error)
@@ -103,9 +104,12 @@ func compileStepper(p *ir.Program, s *schedule.Program, runner *Runner, opts exe
 		x.Finalize()
 		return nil, err
 	}
+	plans := opts.Plans
 	if _, all := x.Measured(); all != nil {
+		plans = all
 		x.profiles = s.Profiles(x.ledger, all)
 	}
+	x.budget = x.budgets(plans)
 	return x, nil
 }
 

@@ -79,11 +79,8 @@ func deviceFunctions(table []uintptr) {
 		if err != nil {
 			return err
 		}
-		for _, o := range f.objects {
-			if b, ok := o.(*buffer); ok && b.on == d.memories[0] && !b.donated {
-				a.BytesInUse += int64(size(b.typ, b.dims))
-			}
-		}
+		a.BytesInUse = f.inUse(d.memories[0])
+		a.PeakBytesInUse, a.PeakBytesInUseIsSet = f.peaks[d.memories[0]], true
 		a.BytesLimit, a.BytesLimitIsSet = cmp.Or(f.options.Memory, 1<<30), true
 		return nil
 	})

@@ -143,18 +143,18 @@ func execute(f *Fake, a *capi.LoadedExecutableExecuteArgs) *pjrt.Error {
 	for d, args := range all {
 		memories := x.devices[d].memories
 		done := newEvent()
-		var outputs []*buffer
-		for i, o := range x.program.Outputs {
-			on := memories[max(0, slices.Index(f.kinds, o.MemoryKind))]
-			outputs = append(outputs, &buffer{typ: int32(o.Type), dims: o.Dims, on: on, ready: done})
-			array[uintptr](address(outLists[d]), uintptr(len(x.program.Outputs)))[i] = f.add(outputs[i])
-		}
 		var donated []bool
 		for _, i := range x.program.Donates {
 			donated = append(donated, i >= 0 && !slices.Contains(keep, int64(i)))
 			if donated[len(donated)-1] {
 				args[i].donated = true
 			}
+		}
+		var outputs []*buffer
+		for i, o := range x.program.Outputs {
+			on := memories[max(0, slices.Index(f.kinds, o.MemoryKind))]
+			outputs = append(outputs, &buffer{typ: int32(o.Type), dims: o.Dims, on: on, ready: done})
+			array[uintptr](address(outLists[d]), uintptr(len(x.program.Outputs)))[i] = f.add(outputs[i])
 		}
 		if events != nil {
 			events[d] = f.add(done)

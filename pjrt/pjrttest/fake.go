@@ -58,6 +58,7 @@ type Fake struct {
 	next     uintptr
 	objects  map[uintptr]any // all handles that C gave and that are not yet freed
 	memories map[uintptr]*memory
+	peaks    map[uintptr]int64 // by memory: the most bytes of buffers
 	programs map[string]Program
 	faults   map[string]*pjrt.Error
 	called   map[string]bool
@@ -82,7 +83,7 @@ var (
 func New(t testing.TB, options Options) *Fake {
 	t.Helper()
 	only.Lock()
-	f := &Fake{options: options, kinds: []string{"device", "pinned_host"}, next: 1 << 20, objects: map[uintptr]any{}, memories: map[uintptr]*memory{}, programs: map[string]Program{},
+	f := &Fake{options: options, kinds: []string{"device", "pinned_host"}, next: 1 << 20, objects: map[uintptr]any{}, memories: map[uintptr]*memory{}, peaks: map[uintptr]int64{}, programs: map[string]Program{},
 		faults: map[string]*pjrt.Error{}, called: map[string]bool{}, strings: map[string][]byte{}, mail: map[int64]*buffer{}, mapped: map[uintptr]uintptr{}}
 	f.options.Devices = max(options.Devices, 1)
 	functions := functions()
@@ -223,8 +224,18 @@ func (f *Fake) Alive() []string {
 func (f *Fake) InUse(kind string) (n int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for on, m := range f.memories {
+		if m.kind == kind {
+			n += f.inUse(on)
+		}
+	}
+	return n
+}
+
+// inUse is the bytes of buffers in a memory.
+func (f *Fake) inUse(on uintptr) (n int64) {
 	for _, o := range f.objects {
-		if b, ok := o.(*buffer); ok && !b.donated && f.memories[b.on].kind == kind {
+		if b, ok := o.(*buffer); ok && !b.donated && b.on == on {
 			n += int64(size(b.typ, b.dims))
 		}
 	}
@@ -298,6 +309,9 @@ type (
 func (f *Fake) add(o any) uintptr {
 	f.next += 64
 	f.objects[f.next] = o
+	if b, ok := o.(*buffer); ok {
+		f.peaks[b.on] = max(f.peaks[b.on], f.inUse(b.on))
+	}
 	return f.next
 }
 

@@ -1,0 +1,57 @@
+package bertlarge
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/easyparallel/epl/exec"
+	"github.com/easyparallel/epl/exec/xla"
+	"github.com/easyparallel/epl/exec/xla/xlatest"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/pjrt"
+	"github.com/easyparallel/epl/pjrt/pjrttest"
+)
+
+// The passes for XLA know all of the model's GELUs, norms, sums of queries, keys and values, and the vocabulary: what XLA gets has none as GoMLX
+// wrote them.
+func TestPassesForXLAFindAllOfTheModel(t *testing.T) {
+	var step string
+	f := pjrttest.New(t, pjrttest.Options{Platform: "cuda"})
+	see := func(s *ir.Segment, _ []bool, text string) {
+		if strings.Contains(text, "dot_general") {
+			step = text
+		}
+		p := pjrttest.Program{Run: func(int, [][]byte) (out [][]byte, _ error) {
+			for _, v := range s.Outputs {
+				out = append(out, make([]byte, v.Shape.ByteSize()))
+			}
+			return out, nil
+		}}
+		for _, v := range s.Outputs {
+			o := pjrt.Output{Type: pjrt.Type(v.Shape.DType), MemoryKind: "device"}
+			for _, n := range v.Shape.Dimensions {
+				o.Dims = append(o.Dims, int64(n))
+			}
+			p.Outputs = append(p.Outputs, o)
+		}
+		f.Program(text, p)
+	}
+	exec.Register("xla", func(string) (exec.Kind, error) { return xlatest.Kind(t, f, xla.Options{Compiling: see}), nil })
+	*batch, *length, *layers, *width, *heads, *hidden, *words = 4, 64, 2, 128, 2, 512, 5000
+	*backend = "xla:fake"
+	*steps, *warmup = 1, 0
+	if err := measure("amp"); err != nil {
+		t.Fatal(err)
+	}
+	for part, want := range map[string]int{
+		"stablehlo.logistic":       2 * 3, // in each layer, and in the head, forward and backward
+		"stablehlo.concatenate":    2,
+		"-> tensor<256x5000xbf16>": 0, // it has 5120 columns
+		"-> tensor<256x5000xf32>":  0,
+		"tensor<4x2x64xbf16>":      0, // the state of attention is float32
+	} {
+		if got := strings.Count(step, part); got != want {
+			t.Errorf("%q is there %d times, not %d", part, got, want)
+		}
+	}
+}
