@@ -139,6 +139,9 @@ func (e *emitter) op(op *ir.Op, to compute.Function) error {
 		}
 		in.Values[i] = x
 	}
+	if len(op.Funcs) == 1 && op.Funcs[0].Name == ir.NormGradient {
+		return e.inline(op, in.Values, to)
+	}
 	for _, f := range op.Funcs {
 		g, err := e.function(f, to)
 		if err != nil {
@@ -163,6 +166,25 @@ func (e *emitter) op(op *ir.Op, to compute.Function) error {
 			return errors.Errorf("%s: %s is %s, the backend makes it %s", op, v, ir.ShapeText(v.Shape), ir.ShapeText(shape))
 		}
 		e.values[v] = o
+	}
+	return nil
+}
+
+// inline emits the body of a function in the place of its call: the pure-Go backend fails on some functions with several results.
+func (e *emitter) inline(call *ir.Op, in []compute.Value, to compute.Function) error {
+	f := call.Funcs[0]
+	for i, p := range f.Params {
+		e.values[p] = in[i]
+	}
+	for _, op := range f.Ops {
+		if _, ok := op.Attrs.(*ir.Parameter); !ok {
+			if err := e.op(op, to); err != nil {
+				return err
+			}
+		}
+	}
+	for i, v := range call.Outputs {
+		e.values[v] = e.values[f.Outputs[i]]
 	}
 	return nil
 }

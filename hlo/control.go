@@ -27,6 +27,9 @@ func (w *Writer) barrier(in []Value) []Value {
 
 // call calls a function, which is written after main.
 func call(w *Writer, op *ir.Op, in []Value) []Value {
+	if out := w.kernel(op, in); out != nil {
+		return out
+	}
 	f := op.Funcs[0]
 	if _, ok := w.funcs[f]; !ok {
 		w.funcs[f] = len(w.called)
