@@ -516,3 +516,60 @@ func (r *rewriter) parts(sum *ir.Value) (parts []*ir.Value, axis int) {
 	}
 	return parts, axis
 }
+
+// split multiplies the parts of weights whose products are used apart, as queries, keys and values are: no part is copied out of a whole.
+func split(p *ir.Program, _ Options) (int, error) {
+	r := newRewriter(p)
+	for _, op := range p.Main.Ops {
+		if op.Type() == ir.OpDotGeneral && op.Phase == ir.Forward {
+			r.split(op)
+		}
+	}
+	return r.finish(), nil
+}
+
+// split replaces one product, and the sum with a bias, if there is one.
+func (r *rewriter) split(op *ir.Op) {
+	dot, out := op.Attrs.(*ir.DotGeneral), op.Outputs[0]
+	weights, last := op.Inputs[1], out.Shape.Rank()-1
+	free := slices.IndexFunc(upTo(weights.Shape.Rank()), func(axis int) bool { return !slices.Contains(dot.RHSContractingAxes, axis) })
+	if len(dot.RHSBatchAxes) > 0 || weights.Shape.Rank() != len(dot.RHSContractingAxes)+1 || free < 0 {
+		return
+	}
+	whole, bias := out, (*ir.Value)(nil)
+	if next := r.only(out); next != nil && next.Type() == ir.OpAdd {
+		for i, in := range next.Inputs {
+			b, ok := in.Op.Attrs.(*ir.BroadcastInDim)
+			if ok && next.Inputs[1-i] == out && in.Op.Inputs[0].Shape.Rank() == 1 && slices.Equal(b.BroadcastAxes, []int{last}) {
+				whole, bias = next.Outputs[0], in.Op.Inputs[0]
+			}
+		}
+	}
+	users := r.index.Users(whole)
+	for _, user := range users {
+		s, ok := user.Attrs.(*ir.Slice)
+		if !ok || !slices.Equal(s.Starts[:last], make([]int, last)) || !slices.Equal(s.Limits[:last], out.Shape.Dimensions[:last]) ||
+			slices.ContainsFunc(s.Strides, func(n int) bool { return n != 1 }) {
+			return
+		}
+	}
+	if len(users) < 2 || slices.Contains(r.p.Main.Outputs, whole) {
+		return
+	}
+	r.found++
+	for _, user := range users {
+		s, at, part := user.Attrs.(*ir.Slice), place{r, user}, user.Outputs[0].Shape
+		cut := func(v *ir.Value, axis int) *ir.Value {
+			a := &ir.Slice{Starts: make([]int, v.Shape.Rank()), Limits: slices.Clone(v.Shape.Dimensions), Strides: slices.Repeat([]int{1}, v.Shape.Rank())}
+			a.Starts[axis], a.Limits[axis] = s.Starts[last], s.Limits[last]
+			shape := v.Shape.Clone()
+			shape.Dimensions[axis] = part.Dimensions[last]
+			return at.put(a, shape, v)
+		}
+		product := at.put(dot, part, op.Inputs[0], cut(weights, free))
+		if bias != nil {
+			product = at.put(&ir.Add{}, part, product, at.put(&ir.BroadcastInDim{OutputShape: part, BroadcastAxes: []int{last}}, part, cut(bias, 0)))
+		}
+		r.by[user.Outputs[0]] = product
+	}
+}

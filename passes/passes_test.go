@@ -215,7 +215,7 @@ func options(p passes.Pass) (o passes.Options) {
 		o.ApplyGroups = 2
 	case "amp":
 		o.AMP = dtypes.BFloat16
-	case "gelu", "layer-norm", "softmax", "variance", "pad", "concat", "sums", "kernels":
+	case "gelu", "layer-norm", "softmax", "variance", "pad", "concat", "sums", "kernels", "split":
 		o.AMP, o.AMPBarriers = dtypes.BFloat16, true
 	case "taskgraphs":
 		o.Places = [][]int{{0}, {1}}
@@ -246,7 +246,7 @@ func parse(t *testing.T, text string) *ir.Program {
 
 // bounds say how far results may be off, for passes that do more than take sums in another order: GELU is another function, and what is rounded to
 // bfloat16 in the programs of others may be rounded the other way.
-var bounds = map[string]float64{"gelu": 1e-4, "variance": 1e-2, "pad": 1e-2, "sums": 1e-2}
+var bounds = map[string]float64{"gelu": 1e-4, "variance": 1e-2, "pad": 1e-2, "sums": 1e-2, "split": 1e-2}
 
 // sameResults runs both programs on the pure-Go backend with the same random inputs.
 func sameResults(t *testing.T, pass passes.Pass, a, b *ir.Program) {
@@ -314,8 +314,8 @@ func TestPassesAreSwitchedByName(t *testing.T) {
 		{"none", "", 0},
 		{"none,common", "common", 0},
 		{"-fused, -COMMON", "empty dead-code gelu layer-norm softmax variance pad concat transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 0},
-		{"none,all,-common", "fused empty dead-code gelu layer-norm softmax variance pad concat kernels sums transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 0},
-		{"all,-swap-dot,-sum-dot,-fused", "empty dead-code common gelu layer-norm softmax variance pad concat kernels sums transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 2},
+		{"none,all,-common", "fused empty dead-code gelu layer-norm softmax variance pad concat split kernels sums transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 0},
+		{"all,-swap-dot,-sum-dot,-fused", "empty dead-code common gelu layer-norm softmax variance pad concat split kernels sums transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 2},
 		{"none,sums", "sums", 0},
 		{"none,engine,-views,in-place", "engine in-place", 0},
 	} {
