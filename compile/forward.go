@@ -223,11 +223,17 @@ func (e *Engine) forward(r *plan.Result) exec.StepOptions {
 // onDevice says how a program is run as a whole. noFeed is why it cannot take batches of env.Dataset; "": it can.
 func (e *Engine) onDevice(r *plan.Result, noFeed string) exec.WholeOptions {
 	limit, _ := e.opts.limit()
-	offload := e.opts.Config.Offload.Level != ""
-	if offload {
-		limit /= 2 // they go to the host in any case, and devices that fuse may need more than the account says
+	needs, offload := r.Account.Peak(), e.opts.Config.Offload.Level != ""
+	if e.opts.own > 0 {
+		results := int64(0) // a value that is returned twice is there twice
+		for _, v := range r.Final.Main.Outputs {
+			results += v.Shape.ByteSize()
+		}
+		if needs = max(needs, results); offload {
+			limit /= 64 // what goes to the host need not be on the device together
+		}
 	}
 	return exec.WholeOptions{Memory: e.opts.Config.Cluster.DeviceMemory, NoFeed: noFeed, Profile: schedule.NewLedger(r.Final).Profile(emit.Whole(r.Final), r.Whole()),
 		// Variables get their first values in one program. Those of a model that is larger than a device come one by one.
-		Piecewise: limit > 0 && r.Account.Peak() > limit && len(r.Final.Inputs) == 0, Pinned: offload}
+		Piecewise: limit > 0 && needs > limit && len(r.Final.Inputs) == 0, Pinned: offload}
 }

@@ -64,7 +64,9 @@ func train() error {
 		defer func() { _ = env.Explain(os.Stdout) }()
 	}
 	opt := epl.Optimizer(optimizer.Adam().LearningRate(1e-6).DType(dtypes.Float32).Done())
-	step, err := model.NewExec(env.Backend(), model.NewStore(), func(scope *model.Scope, x, labels *graph.Node) *graph.Node {
+	store := model.NewStore()
+	store.SetParam(model.ParamInitialSeed, int64(42))
+	step, err := model.NewExec(env.Backend(), store, func(scope *model.Scope, x, labels *graph.Node) *graph.Node {
 		for i := range depth {
 			w := scope.In("layer_%d", i).VariableWithShape("weights", shapes.Make(dtypes.Float32, *width, *width)).NodeValue(x.Graph())
 			x = graph.Add(x, graph.MulScalar(graph.Tanh(graph.Dot(x, w).Product()), 0.1))
