@@ -279,7 +279,7 @@ func (a *mixer) decide(op *ir.Op, c class) (inLow bool, reason string) {
 		return true, "dots read what it moves"
 	case have == 0:
 		return false, "nothing that it reads is " + a.name
-	case c == follow && a.lonely[op.Outputs[0]]:
+	case c == follow && a.lonely[op.Outputs[0]] && op.Type() != ir.OpGather: // what it reads is larger than what it gives
 		return false, "its result is needed in float32 only"
 	case lack > have:
 		return false, "more would have to be cast than it reads in " + a.name

@@ -130,6 +130,12 @@ func (x *padder) op(op *ir.Op) bool {
 		return x.reduce(at, op, v, a.Axes, math.Inf(-1))
 	case *ir.DotGeneral:
 		return x.product(at, op, a)
+	case *ir.Gather:
+		if i != 0 || a.SliceSizes[axis] == x.size {
+			return false
+		}
+		x.by[out] = at.put(a, out.Shape, x.wide[v], op.Inputs[1])
+		return true
 	}
 	if !ir.IsElementwiseType(op.Type()) {
 		return false

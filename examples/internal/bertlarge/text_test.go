@@ -45,7 +45,7 @@ func TestPassesForXLAFindAllOfTheModel(t *testing.T) {
 	}
 	for part, want := range map[string]int{
 		"stablehlo.logistic":       2 * 3, // in each layer, and in the head, forward and backward
-		"stablehlo.concatenate":    2,
+		"stablehlo.concatenate":    2 + 1, // and indices of labels
 		"-> tensor<256x5000xbf16>": 0, // it has 5120 columns
 		"-> tensor<256x5000xf32>":  0,
 		"tensor<4x2x64xbf16>":      0, // the state of attention is float32
