@@ -154,7 +154,11 @@ func (o Options) advised(err error, c *Compiled) error {
 		return err
 	}
 	limit, by := o.limit()
-	return errors.Errorf("%v\nepl: %s: %s\n%s", err, noMemory, c.Needs(limit, by), o.advice(c))
+	why := ""
+	if limit > 0 && c.Counted().Peak() <= limit {
+		why = ", though a training step alone should fit: another program, or process, took it"
+	}
+	return errors.Errorf("%v\nepl: %s%s: %s\n%s", err, noMemory, why, c.Needs(limit, by), o.advice(c))
 }
 
 // noMemory begins what is said then, once.
