@@ -82,6 +82,9 @@ func (o Options) measured(x compute.Executable, c *Compiled) error {
 			c.Measured = c.AccountOf(lists, needs)
 		}
 	}
+	if g, ok := x.(exec.Grouped); ok {
+		c.Lists, c.Host = g.Lists()
+	}
 	if c.Measured == nil {
 		o.own = 0 // the account of a program is not exact enough to refuse what may fit
 	}

@@ -75,6 +75,13 @@ type Measured interface {
 	Measured() (lists *schedule.Program, needs []*emit.Listing)
 }
 
+// Grouped is an executable of several devices, which may run segments together.
+type Grouped interface {
+	// Lists are those that devices run where they run segments together; nil: they do nowhere. host is why they communicate through the host, by group of
+	// devices; nil: they do not, or cannot do otherwise.
+	Lists() (lists *schedule.Program, host []error)
+}
+
 // WholeOptions say how a program is run as a whole.
 type WholeOptions struct {
 	Device int   // which of the worker's devices

@@ -29,6 +29,10 @@ type Program struct {
 	Config *config.Config
 	// Measured is the account by what devices say of the program now that it is compiled; nil: they do not tell.
 	Measured *schedule.Account
+	// Lists are those that devices run where they run segments together; nil: they do nowhere. Host is why devices communicate through the host, by group
+	// of devices.
+	Lists *schedule.Program
+	Host  []error
 }
 
 // maxVariables is how many variables are listed one by one; of more there are groups.

@@ -1,7 +1,9 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -54,6 +56,7 @@ func (r *report) writeSchedule(w *strings.Builder) {
 	if !training {
 		return
 	}
+	r.writeTogether(w)
 	t := table{head: []string{">bucket", "merged by", "what", ">values", ">bytes", "after"}}
 	for i, b := range s.Buckets {
 		how := b.How.String()
@@ -63,6 +66,41 @@ func (r *report) writeSchedule(w *strings.Builder) {
 		t.row(i, how, bucketText(b), len(b.Merges), b.Bytes(), s.Segments[b.After].Name)
 	}
 	t.write(w, "    ")
+}
+
+// writeTogether says which devices run segments together, with what collectives inside, and which communicate through the host though they need not.
+func (r *report) writeTogether(w *strings.Builder) {
+	for place, err := range r.Host {
+		if err != nil {
+			sentences(w, fmt.Sprintf("devices of stage group %d communicate through the host, because %v", place, err))
+		}
+	}
+	if r.Lists == nil {
+		return
+	}
+	for place := range r.Lists.Places {
+		segments, count := 0, map[ir.Collective]int{}
+		for _, s := range r.Lists.Segments {
+			if s.Place != place || s.Mesh == nil || s.Mesh.Devices() == 1 {
+				continue
+			}
+			segments++
+			for _, op := range s.First.Ops {
+				if a, ok := op.Attrs.(*ir.Communicate); ok {
+					count[a.How]++
+				}
+			}
+		}
+		if segments == 0 {
+			continue
+		}
+		var inside []string
+		for _, how := range slices.Sorted(maps.Keys(count)) {
+			inside = append(inside, fmt.Sprintf("%d %s", count[how], how))
+		}
+		sentences(w, fmt.Sprintf("devices of stage group %d run %s together, with collectives inside: %s",
+			place, words.Count(segments, "segment"), cmp.Or(strings.Join(inside, ", "), "none")))
+	}
 }
 
 func (r *report) writeInstance(w *strings.Builder) {

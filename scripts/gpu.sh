@@ -10,7 +10,7 @@ build)
 	cd "$(dirname "$0")/.." && mkdir -p "$folder" && folder=$(cd "$folder" && pwd)
 	export CGO_ENABLED=0
 	for test in pjrt hlo exec/xla; do go test -c -ldflags "-s -w" -o "$folder/$(basename $test).test" ./$test || exit 1; done
-	for program in gpu gpu/bertlarge; do go build -ldflags "-s -w" -o "$folder/$(basename $program)" ./examples/$program || exit 1; done
+	for program in gpu gpu/bertlarge gpu/nccl; do go build -ldflags "-s -w" -o "$folder/$(basename $program)" ./examples/$program || exit 1; done
 	cp scripts/gpu.sh "$folder/"
 	;;
 run)
@@ -24,12 +24,13 @@ run)
 		shift
 		if "$@" >"$logs/$name.log" 2>&1; then verdict=ok; else verdict=FAILED failed=1; fi
 		printf '%-28s %4d s  %s\n' "$name" $((SECONDS - start)) "$verdict"
-		grep -E '^ *--- FAIL|comparisons failed|differs by| takes |each, all together|GiB on the device|warm up took' "$logs/$name.log" | cut -c1-200 | sed 's/^/    /'
+		grep -E '^ *--- FAIL|comparisons failed|comparisons are right|WRONG|differs by| takes |each, all together|GiB on the device|warm up took' "$logs/$name.log" | cut -c1-200 | sed 's/^/    /'
 	}
 	check pjrt ./pjrt.test -test.v -test.timeout 5m -test.run Real
 	check workers ./xla.test -test.v -test.timeout 5m -test.run Real
 	check hlo ./hlo.test -test.v -test.timeout 5m -test.run OnADevice
 	check equivalence ./gpu
+	check nccl ./nccl -parallel 3
 	small=(-layers 4 -width 512 -heads 8 -hidden 2048 -batch 8 -length 128 -warmup 20)
 	check small-step ./bertlarge "${small[@]}" -steps 300
 	check small-step-async ./bertlarge "${small[@]}" -steps 1000 -async

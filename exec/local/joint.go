@@ -13,11 +13,11 @@ import (
 
 // Devices that can communicate by themselves run segments together: see schedule.Program.Joint.
 
-// jointly makes the lists of such devices; nil: they run what they are given one by one.
-func jointly(s *schedule.Program, runner *Runner, opts exec.StepOptions) *schedule.Program {
+// jointly makes the lists of such devices; nil: they run what they are given one by one. why says so, by place, where devices could do otherwise.
+func jointly(s *schedule.Program, runner *Runner, opts exec.StepOptions) (joint *schedule.Program, why []error) {
 	job := runner.Job
 	if opts.Forward && job != nil && !opts.Alone {
-		return nil // workers may come, or not
+		return nil, nil // workers may come, or not
 	}
 	o := schedule.JointOptions{Half: opts.FP16Scale > 0}
 	if opts.Alone && job != nil {
@@ -41,13 +41,23 @@ func jointly(s *schedule.Program, runner *Runner, opts exec.StepOptions) *schedu
 		}
 		return nil
 	}
-	joint, why := s.Joint(o)
+	joint, why = s.Joint(o)
 	for place, err := range why {
-		if err != nil && !errors.Is(err, errNoGroups) {
+		if errors.Is(err, errNoGroups) {
+			why[place] = nil
+		} else if err != nil {
 			runner.Notice(fmt.Sprintf("not together %d", place), fmt.Sprintf("epl: program %q: devices of stage group %d communicate through the host, because %v", s.Name, place, err), true)
 		}
 	}
-	return joint
+	return joint, why
+}
+
+// Lists implements exec.Grouped.
+func (x *stepper) Lists() (*schedule.Program, []error) {
+	if x.partial == nil {
+		return nil, x.why
+	}
+	return x.schedule, x.why
 }
 
 var errNoGroups = errors.New("the backend has no collectives")

@@ -42,6 +42,7 @@ type stepper struct {
 	// partial is what runs steps that lack instances, where devices run segments together in those that do not; nil: this one does.
 	partial func() (*stepper, error)
 	apart   *stepper // that one, when there was such a step
+	why     []error  // by place: devices communicate through the host, though they could do otherwise
 
 	mu    sync.Mutex // one step at a time
 	world *comm.World
@@ -49,7 +50,10 @@ type stepper struct {
 	count uint64 // steps
 }
 
-var _ compute.Executable = (*stepper)(nil)
+var (
+	_ compute.Executable = (*stepper)(nil)
+	_ exec.Grouped       = (*stepper)(nil)
+)
 
 // device is what one device needs to run its list.
 type device struct {
@@ -60,17 +64,19 @@ type device struct {
 
 // newStepper compiles the segments of the schedule for every device. Devices that can run segments together do.
 func newStepper(p *ir.Program, s *schedule.Program, runner *Runner, opts exec.StepOptions) (*stepper, error) {
-	joint := jointly(s, runner, opts)
-	if joint == nil {
-		return compileStepper(p, s, runner, opts)
+	joint, why := jointly(s, runner, opts)
+	lists, apart := s, opts
+	if joint != nil {
+		lists, opts.Plans = joint, nil // they were made for other segments
 	}
-	apart := opts
-	opts.Plans = nil // they were made for other segments
-	x, err := compileStepper(p, joint, runner, opts)
-	if err == nil {
+	x, err := compileStepper(p, lists, runner, opts)
+	if err != nil {
+		return nil, err
+	}
+	if x.why = why; joint != nil {
 		x.partial = sync.OnceValues(func() (*stepper, error) { return compileStepper(p, s, runner, apart) })
 	}
-	return x, err
+	return x, nil
 }
 
 // compileStepper compiles the segments of the schedule as they are.

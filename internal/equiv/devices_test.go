@@ -40,7 +40,7 @@ func TestStagesOfSeveralDevicesGiveTheWeightsOfOneDevice(t *testing.T) {
 				t.Parallel()
 				m := Model{"mlp", wide(devices...), Models()[0].Loss, Regression(10, 8)}
 				single := m
-				single.Batch = joined(m.Batch, c.replicas*c.micro)
+				single.Batch = Joined(m.Batch, c.replicas*c.micro)
 				want := train1(t, single, sgd(), 3, nil)
 				got := trainParallel(t, newPipeline(t, total*c.replicas, c.micro, nil), m, sgd(), 3)
 				if err := CloseWeights(want, got, 1e-5); err != nil {

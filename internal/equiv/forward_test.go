@@ -473,7 +473,7 @@ func TestTrainingBetweenBatchesOfAnEvaluation(t *testing.T) {
 	env := newCluster(t, 2, 1, nil)
 	var losses [2][]float64
 	for k, backend := range []compute.Backend{Plain(), env.Backend()} {
-		opt, steps, ds := sgd(), train.Dataset(Dataset{joined(m.Batch, 2)}), train.Dataset(finite{m.Batch, 6})
+		opt, steps, ds := sgd(), train.Dataset(Dataset{Joined(m.Batch, 2)}), train.Dataset(finite{m.Batch, 6})
 		if k == 1 {
 			opt, steps, ds = epl.Optimizer(opt), env.Dataset(Dataset{m.Batch}), env.Dataset(ds)
 		}

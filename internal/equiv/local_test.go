@@ -151,7 +151,7 @@ func trainMasked(t *testing.T, env *epl.Env, weighted bool, batch func(int) (in,
 }
 
 func TestInstanceWeightMakesAMaskedLossThatOfOneLargeBatch(t *testing.T) {
-	want := trainMasked(t, nil, false, joined(maskedBatch, 6))
+	want := trainMasked(t, nil, false, Joined(maskedBatch, 6))
 	got := trainMasked(t, newCluster(t, 3, 2, nil), true, maskedBatch)
 	if err := CloseWeights(want, got, 1e-5); err != nil {
 		t.Error(err)
@@ -207,7 +207,7 @@ func TestATransformerWithMasksTrainsAsOnOneLargeBatch(t *testing.T) {
 		return r
 	}
 	for _, c := range [][2]int{{2, 1}, {3, 2}, {4, 1}, {1, 5}} {
-		want := run(nil, false, joined(batch, c[0]*c[1]))
+		want := run(nil, false, Joined(batch, c[0]*c[1]))
 		got := run(newCluster(t, c[0], c[1], nil), true, batch)
 		if err := CloseWeights(want, got, 1e-5); err != nil {
 			t.Errorf("%d devices, %d micro-batches: %v", c[0], c[1], err)
@@ -218,7 +218,7 @@ func TestATransformerWithMasksTrainsAsOnOneLargeBatch(t *testing.T) {
 func TestGradientsAreSummedIfAskedTo(t *testing.T) {
 	m := Model{"mlp", MLP(2, 16, false), Models()[0].Loss, Regression(8, 8)}
 	single := m
-	single.Batch = joined(m.Batch, 4)
+	single.Batch = Joined(m.Batch, 4)
 	// The sum of four gradients is four times the mean: the same as a learning rate four times as large.
 	want := train1(t, single, optimizer.StochasticGradientDescent().WithDecay(false).WithLearningRate(0.04), 5, nil)
 	env := newCluster(t, 2, 2, map[string]any{"communication.gradients_reduce_method": "sum"})
@@ -235,7 +235,7 @@ func TestGradientsAreSummedIfAskedTo(t *testing.T) {
 func TestGradientsThatTravelAsFloat16StayClose(t *testing.T) {
 	m := Model{"mlp", MLP(2, 16, false), Models()[0].Loss, Regression(8, 8)}
 	single := m
-	single.Batch = joined(m.Batch, 4)
+	single.Batch = Joined(m.Batch, 4)
 	want := train1(t, single, sgd(), 5, nil)
 	got := trainParallel(t, newCluster(t, 4, 1, map[string]any{"communication.fp16": true}), m, sgd(), 5)
 	if err := CloseWeights(want, got, 1e-3); err != nil {
@@ -266,7 +266,7 @@ func TestSparseAndDenseGradientsOfAnEmbeddingGiveTheSameWeights(t *testing.T) {
 		return layers.Dense(scope.In("out"), e, true, 32)
 	}, Models()[1].Loss, Tokens(2, 16, 32)}
 	single := m
-	single.Batch = joined(m.Batch, 6)
+	single.Batch = Joined(m.Batch, 6)
 	want := train1(t, single, sgd(), 5, nil)
 	sent := map[bool]int64{}
 	for _, dense := range []bool{false, true} {
@@ -290,7 +290,7 @@ func TestSparseGradientsMayShareIndices(t *testing.T) {
 		return layers.Dense(scope.In("out"), Mul(Tanh(a), b), true, 32)
 	}, Models()[1].Loss, Tokens(2, 16, 32)}
 	single := m
-	single.Batch = joined(m.Batch, 4)
+	single.Batch = Joined(m.Batch, 4)
 	want := train1(t, single, sgd(), 5, nil)
 	got := trainParallel(t, newCluster(t, 2, 2, nil), m, sgd(), 5)
 	if err := CloseWeights(want, got, 1e-5); err != nil {
@@ -314,7 +314,7 @@ func TestGradientsAreClippedPerInstanceOrAfterReduction(t *testing.T) {
 	}
 	for name, clip := range clips {
 		single := m
-		single.Batch = joined(m.Batch, 4)
+		single.Batch = Joined(m.Batch, 4)
 		after := train1(t, single, clip(sgd()), 5, nil) // one device clips the gradient of all samples
 		got := trainParallel(t, newCluster(t, 4, 1, map[string]any{"communication.clip_after_allreduce": true}), m, clip(sgd()), 5)
 		if err := CloseWeights(after, got, 1e-5); err != nil {
@@ -336,7 +336,7 @@ func TestGoMLXClippingWorksOnReducedGradients(t *testing.T) {
 		return build(scope, x)
 	}
 	single := m
-	single.Batch = joined(m.Batch, 4)
+	single.Batch = Joined(m.Batch, 4)
 	want := train1(t, single, sgd(), 5, nil)
 	got := trainParallel(t, newCluster(t, 2, 2, nil), m, sgd(), 5)
 	if err := CloseWeights(want, got, 1e-5); err != nil {
@@ -428,7 +428,7 @@ func TestAnIncompleteLastStepTakesTheMeanOverWhatItHas(t *testing.T) {
 				k = n - 6
 			}
 			shifted := func(i int) (in, labels []*tensors.Tensor) { return m.Batch(step*6 + i) }
-			return joined(shifted, k)(0)
+			return Joined(shifted, k)(0)
 		}
 		single := m
 		single.Batch = batch

@@ -134,7 +134,7 @@ func TestLossesOfGoMLXWithMasksAndWeightsTrainAsOnOneLargeBatch(t *testing.T) {
 				for _, c := range [][2]int{{3, 1}, {1, 4}, {2, 3}} {
 					one := m.model(e)
 					single := one
-					single.Batch = joined(one.Batch, c[0]*c[1])
+					single.Batch = Joined(one.Batch, c[0]*c[1])
 					want := train1(t, single, sgd(), 4, nil)
 					got := trainParallel(t, newCluster(t, c[0], c[1], nil), one, sgd(), 4)
 					if err := CloseWeights(want, got, 1e-5); err != nil {
@@ -283,7 +283,7 @@ func TestMetricsHaveTheWeightsOfTheirOwnMasks(t *testing.T) {
 	m := ownModel("at least one", 3, nil)
 	build := m.Build(1)
 	values := func(env *epl.Env, k int) (all []float64) {
-		backend, ds, opt := Plain(), train.Dataset(Dataset{joined(m.Batch, k)}), sgd()
+		backend, ds, opt := Plain(), train.Dataset(Dataset{Joined(m.Batch, k)}), sgd()
 		if env != nil {
 			backend, ds, opt = env.Backend(), env.Dataset(Dataset{m.Batch}), epl.Optimizer(opt)
 		}

@@ -302,7 +302,7 @@ func TestAVariableThatIsTheGradientOfAnotherStaysAsItIs(t *testing.T) {
 	}, Models()[0].Loss, Regression(4, 8)}
 	for _, micro := range []int{1, 2} {
 		w := replicated(staged(m), 2, micro)
-		want, err := TrainOn(Plain(), Dataset{joined(m.Batch, 2*micro)}, m, epl.Optimizer(sgd()), 3)
+		want, err := TrainOn(Plain(), Dataset{Joined(m.Batch, 2*micro)}, m, epl.Optimizer(sgd()), 3)
 		if err != nil {
 			t.Fatal(err)
 		}

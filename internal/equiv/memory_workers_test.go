@@ -148,7 +148,7 @@ func init() {
 				}
 			}
 		}
-		want, err := m.under(one).train(Plain(), 0, Dataset{joined(m.Batch, 2)}, epl.Optimizer(velocity{}), len(all.Losses))
+		want, err := m.under(one).train(Plain(), 0, Dataset{Joined(m.Batch, 2)}, epl.Optimizer(velocity{}), len(all.Losses))
 		if err != nil {
 			return err
 		}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/gomlx/compute/dtypes"
-	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 
 	"github.com/easyparallel/epl"
@@ -30,44 +28,6 @@ func newCluster(t testing.TB, devices, micro int, params map[string]any, opts ..
 	return env
 }
 
-// joined makes one large batch of the k batches of a step.
-func joined(batch func(int) (in, labels []*tensors.Tensor), k int) func(int) (in, labels []*tensors.Tensor) {
-	return func(step int) (in, labels []*tensors.Tensor) {
-		var ins, labs [][]*tensors.Tensor
-		for i := range k {
-			a, b := batch(step*k + i)
-			ins, labs = append(ins, a), append(labs, b)
-		}
-		return concat(ins), concat(labs)
-	}
-}
-
-func concat(parts [][]*tensors.Tensor) []*tensors.Tensor {
-	var out []*tensors.Tensor
-	for j := range parts[0] {
-		dims := append([]int(nil), parts[0][j].Shape().Dimensions...)
-		for _, p := range parts[1:] {
-			dims[0] += p[j].Shape().Dimensions[0]
-		}
-		switch parts[0][j].DType() {
-		case dtypes.Float32:
-			out = append(out, tensors.FromFlatDataAndDimensions(flatten[float32](parts, j), dims...))
-		case dtypes.Bool:
-			out = append(out, tensors.FromFlatDataAndDimensions(flatten[bool](parts, j), dims...))
-		default:
-			out = append(out, tensors.FromFlatDataAndDimensions(flatten[int32](parts, j), dims...))
-		}
-	}
-	return out
-}
-
-func flatten[T float32 | int32 | bool](parts [][]*tensors.Tensor, j int) (all []T) {
-	for _, p := range parts {
-		p[j].MustConstFlatData(func(flat any) { all = append(all, flat.([]T)...) })
-	}
-	return all
-}
-
 func sgd() optimizer.Interface { return optimizer.StochasticGradientDescent().WithDecay(false) }
 
 func TestDataParallelTrainingGivesTheWeightsOfOneDeviceOnTheSameSamples(t *testing.T) {
@@ -81,7 +41,7 @@ func TestDataParallelTrainingGivesTheWeightsOfOneDeviceOnTheSameSamples(t *testi
 				t.Run(fmt.Sprintf("%s/%dx%d", m.Name, devices, micro), func(t *testing.T) {
 					t.Parallel()
 					single := m
-					single.Batch = joined(m.Batch, devices*micro)
+					single.Batch = Joined(m.Batch, devices*micro)
 					want := train1(t, single, sgd(), 5, nil)
 					env := newCluster(t, devices, micro, nil)
 					got, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 5)

@@ -27,7 +27,7 @@ func TestAnIncompleteLastStepOfAPipelineTakesTheMeanOverWhatItHas(t *testing.T) 
 				steps := (n + k - 1) / k
 				want, err := m.train(Plain(), p.stages, Dataset{func(step int) (in, labels []*tensors.Tensor) {
 					shifted := func(i int) (in, labels []*tensors.Tensor) { return m.Batch(step*k + i) }
-					return joined(shifted, min(k, n-step*k))(0)
+					return Joined(shifted, min(k, n-step*k))(0)
 				}}, sgd(), steps)
 				if err != nil {
 					t.Fatalf("%+v", err)
@@ -54,7 +54,7 @@ func TestEvaluationAndPredictionBetweenStepsOfAPipeline(t *testing.T) {
 			for k, env := range []*epl.Env{nil, p.env(t, nil)} {
 				backend, opt := Plain(), sgd()
 				dealt := func(ds train.Dataset) train.Dataset { return ds }
-				data := train.Dataset(Dataset{joined(m.Batch, p.batches())})
+				data := train.Dataset(Dataset{Joined(m.Batch, p.batches())})
 				if env != nil {
 					backend, opt, dealt = env.Backend(), epl.Optimizer(opt), env.Dataset
 					data = env.Dataset(Dataset{m.Batch})
@@ -115,7 +115,7 @@ func TestACheckpointOfAPipelineGoesOnUnderAnyOtherPlan(t *testing.T) {
 				all := &Run{}
 				for i, p := range plans {
 					at := func(step int) (in, labels []*tensors.Tensor) { return m.Batch(2*i*k + step) }
-					backend, ds, o := Plain(), train.Dataset(Dataset{joined(at, k)}), opt()
+					backend, ds, o := Plain(), train.Dataset(Dataset{Joined(at, k)}), opt()
 					if p.stages > 0 {
 						env := p.env(t, nil)
 						backend, ds, o = env.Backend(), env.Dataset(Dataset{at}), epl.Optimizer(o)
@@ -155,7 +155,7 @@ func TestAPipelineGoesOnFromWhatAnotherProgramChanged(t *testing.T) {
 			t.Parallel()
 			var runs [2]*Run
 			for k, env := range []*epl.Env{nil, p.env(t, nil)} {
-				backend, opt, data := Plain(), sgd(), train.Dataset(Dataset{joined(m.Batch, p.batches())})
+				backend, opt, data := Plain(), sgd(), train.Dataset(Dataset{Joined(m.Batch, p.batches())})
 				if env != nil {
 					backend, opt, data = env.Backend(), epl.Optimizer(opt), env.Dataset(Dataset{m.Batch})
 				}

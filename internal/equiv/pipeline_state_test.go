@@ -112,7 +112,7 @@ func TestProgramsWithDifferentStagesTrainTheSameVariables(t *testing.T) {
 					n := 4 / stages * 2 // batches of a step
 					from := next
 					at := func(step int) (in, labels []*tensors.Tensor) { return m.Batch(from + step) }
-					backend, opt, ds := plain, sgd(), train.Dataset(Dataset{joined(at, n)})
+					backend, opt, ds := plain, sgd(), train.Dataset(Dataset{Joined(at, n)})
 					if k == 1 {
 						backend, opt, ds = env.Backend(), epl.Optimizer(opt), env.Dataset(Dataset{at})
 					}
@@ -153,7 +153,7 @@ func TestVariablesOfAPipelineCanBeReadAndSetBetweenSteps(t *testing.T) {
 			var runs [2]*Run
 			var read [2][]float64
 			for k, env := range []*epl.Env{nil, p.env(t, nil)} {
-				backend, opt, data := Plain(), sgd(), train.Dataset(Dataset{joined(m.Batch, p.batches())})
+				backend, opt, data := Plain(), sgd(), train.Dataset(Dataset{Joined(m.Batch, p.batches())})
 				if env != nil {
 					backend, opt, data = env.Backend(), epl.Optimizer(opt), env.Dataset(Dataset{m.Batch})
 				}
@@ -199,7 +199,7 @@ func TestAPipelineReturnsVariablesConstantsInputsAndTheSameValueTwice(t *testing
 			t.Parallel()
 			var results [2][][]float64
 			for k, env := range []*epl.Env{nil, p.env(t, nil)} {
-				backend, ds := Plain(), train.Dataset(Dataset{joined(Regression(4, 8), p.batches())})
+				backend, ds := Plain(), train.Dataset(Dataset{Joined(Regression(4, 8), p.batches())})
 				if env != nil {
 					backend, ds = env.Backend(), env.Dataset(Dataset{Regression(4, 8)})
 				}
@@ -265,7 +265,7 @@ func TestModelsWithScopesRunAsPipelines(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%d", name, micro), func(t *testing.T) {
 					t.Parallel()
 					single := m
-					single.Batch = joined(m.Batch, 2*micro)
+					single.Batch = Joined(m.Batch, 2*micro)
 					env := newPipeline(t, 2*stages, micro, map[string]any{"pipeline.strategy": strategies[i+1]})
 					mustBeClose(t, train1(t, single, sgd(), 3, nil), trainParallel(t, env, m, sgd(), 3))
 				})

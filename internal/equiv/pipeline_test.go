@@ -126,7 +126,7 @@ func (m Staged) alone(t testing.TB, stages, k int, opt optimizer.Interface, step
 	t.Helper()
 	ds := Dataset{m.Batch}
 	if k > 1 {
-		ds = Dataset{joined(m.Batch, k)}
+		ds = Dataset{Joined(m.Batch, k)}
 	}
 	run, err := m.train(Plain(), stages, ds, opt, steps)
 	if err != nil {

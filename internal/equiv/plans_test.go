@@ -52,7 +52,7 @@ func TestRandomPlansGiveTheWeightsOfOneDevice(t *testing.T) {
 			t.Parallel()
 			t.Logf("%v, passes %s", params, spec)
 			single := m
-			single.Batch = joined(m.Batch, devices*micro)
+			single.Batch = Joined(m.Batch, devices*micro)
 			want := train1(t, single, sgd(), 3, nil)
 			got := trainParallel(t, newCluster(t, devices, micro, params, epl.WithPasses(spec)), m, sgd(), 3)
 			if err := CloseWeights(want, got, 1e-5); err != nil {

@@ -20,7 +20,7 @@ func (m Parted) pair(t *testing.T, p splitPlan, steps int, each func(k int, trai
 	var runs [2]*Run
 	x := m.under(p)
 	for k, env := range []*epl.Env{nil, p.env(t, nil)} {
-		backend, opt, data := Plain(), sgd(), train.Dataset(Dataset{joined(m.Batch, p.batches())})
+		backend, opt, data := Plain(), sgd(), train.Dataset(Dataset{Joined(m.Batch, p.batches())})
 		dealt := func(ds train.Dataset) train.Dataset { return ds }
 		if env != nil {
 			backend, opt, data, dealt = env.Backend(), epl.Optimizer(opt), env.Dataset(Dataset{m.Batch}), env.Dataset
@@ -144,7 +144,7 @@ func TestACheckpointOfASplitGoesOnOverAnyOtherNumberOfDevices(t *testing.T) {
 				all := &Run{}
 				for i, p := range plans {
 					at := func(step int) (in, labels []*tensors.Tensor) { return m.Batch(2*i*k + step) }
-					backend, ds, o, build := Plain(), train.Dataset(Dataset{joined(at, k)}), opt(), m.under(plans[0]).Build(0)
+					backend, ds, o, build := Plain(), train.Dataset(Dataset{Joined(at, k)}), opt(), m.under(plans[0]).Build(0)
 					if p.parts != nil {
 						env := p.env(t, nil)
 						backend, ds, o, build = env.Backend(), env.Dataset(Dataset{at}), epl.Optimizer(o), m.under(p).Build(0)
@@ -190,7 +190,7 @@ func TestProgramsWithOtherPartsTrainTheSameVariables(t *testing.T) {
 			n := 6 / p.devices() // batches of a step
 			from := next
 			at := func(step int) (in, labels []*tensors.Tensor) { return m.Batch(from + step) }
-			backend, opt, ds := plain, sgd(), train.Dataset(Dataset{joined(at, n)})
+			backend, opt, ds := plain, sgd(), train.Dataset(Dataset{Joined(at, n)})
 			if k == 1 {
 				backend, opt, ds = env.Backend(), epl.Optimizer(opt), env.Dataset(Dataset{at})
 			}
@@ -229,7 +229,7 @@ func TestAnIncompleteLastStepOfASplitTakesTheMeanOverWhatItHas(t *testing.T) {
 				steps := (n + k - 1) / k
 				want, err := m.under(p).train(Plain(), 0, Dataset{func(step int) (in, labels []*tensors.Tensor) {
 					shifted := func(i int) (in, labels []*tensors.Tensor) { return m.Batch(step*k + i) }
-					return joined(shifted, min(k, n-step*k))(0)
+					return Joined(shifted, min(k, n-step*k))(0)
 				}}, sgd(), steps)
 				if err != nil {
 					t.Fatalf("%+v", err)

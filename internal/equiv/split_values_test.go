@@ -33,7 +33,7 @@ func TestMetricsOverShardedLogitsAreThoseOfOneDevice(t *testing.T) {
 			t.Parallel()
 			var values [2][]float64
 			for k, env := range []*epl.Env{nil, p.env(t, nil)} {
-				backend, ds, opt := Plain(), train.Dataset(Dataset{joined(m.Batch, p.batches())}), sgd()
+				backend, ds, opt := Plain(), train.Dataset(Dataset{Joined(m.Batch, p.batches())}), sgd()
 				if env != nil {
 					backend, ds, opt = env.Backend(), env.Dataset(Dataset{m.Batch}), epl.Optimizer(opt)
 				}

@@ -74,7 +74,7 @@ func (w *part) split(m Parted, p splitPlan, params map[string]any) error {
 	if err != nil {
 		return err
 	}
-	want, err := m.under(p).train(Plain(), 0, Dataset{joined(m.Batch, p.batches())}, sgd(), steps)
+	want, err := m.under(p).train(Plain(), 0, Dataset{Joined(m.Batch, p.batches())}, sgd(), steps)
 	if err != nil {
 		return err
 	}

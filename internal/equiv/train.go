@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/dtypes/bfloat16"
 	half "github.com/gomlx/compute/dtypes/float16"
 	"github.com/gomlx/gomlx/core/tensors"
@@ -97,6 +98,44 @@ func (d Dataset) Iter() iter.Seq2[train.Batch, error] {
 			}
 		}
 	}
+}
+
+// Joined makes one large batch of the k batches of a step.
+func Joined(batch func(int) (in, labels []*tensors.Tensor), k int) func(int) (in, labels []*tensors.Tensor) {
+	return func(step int) (in, labels []*tensors.Tensor) {
+		var ins, labs [][]*tensors.Tensor
+		for i := range k {
+			a, b := batch(step*k + i)
+			ins, labs = append(ins, a), append(labs, b)
+		}
+		return concat(ins), concat(labs)
+	}
+}
+
+func concat(parts [][]*tensors.Tensor) []*tensors.Tensor {
+	var out []*tensors.Tensor
+	for j := range parts[0] {
+		dims := append([]int(nil), parts[0][j].Shape().Dimensions...)
+		for _, p := range parts[1:] {
+			dims[0] += p[j].Shape().Dimensions[0]
+		}
+		switch parts[0][j].DType() {
+		case dtypes.Float32:
+			out = append(out, tensors.FromFlatDataAndDimensions(flatten[float32](parts, j), dims...))
+		case dtypes.Bool:
+			out = append(out, tensors.FromFlatDataAndDimensions(flatten[bool](parts, j), dims...))
+		default:
+			out = append(out, tensors.FromFlatDataAndDimensions(flatten[int32](parts, j), dims...))
+		}
+	}
+	return out
+}
+
+func flatten[T float32 | int32 | bool](parts [][]*tensors.Tensor, j int) (all []T) {
+	for _, p := range parts {
+		p[j].MustConstFlatData(func(flat any) { all = append(all, flat.([]T)...) })
+	}
+	return all
 }
 
 // SameBits compares two runs bit by bit: losses, and every variable at the end.

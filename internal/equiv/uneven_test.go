@@ -29,7 +29,7 @@ type samples struct {
 func samplesOf(batch func(int) (in, labels []*tensors.Tensor), n int) samples {
 	in, _ := batch(0)
 	size := in[0].Shape().Dimensions[0]
-	inputs, labels := joined(batch, (n+size-1)/size)(0)
+	inputs, labels := Joined(batch, (n+size-1)/size)(0)
 	all := samples{inputs, labels, n}
 	return all.rows(0, n)
 }

@@ -91,7 +91,7 @@ func (w *part) pipeline(m Staged, stages, devices, micro int, params map[string]
 	if err != nil {
 		return err
 	}
-	want, err := m.train(Plain(), stages, Dataset{joined(m.Batch, env.Cluster().TotalDevices()/devices*micro)}, sgd(), steps)
+	want, err := m.train(Plain(), stages, Dataset{Joined(m.Batch, env.Cluster().TotalDevices()/devices*micro)}, sgd(), steps)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func init() {
 			}
 			last = run
 		}
-		want, err := m.train(Plain(), 2, Dataset{joined(m.Batch, devices/2)}, sgd(), 8)
+		want, err := m.train(Plain(), 2, Dataset{Joined(m.Batch, devices/2)}, sgd(), 8)
 		if err != nil {
 			return err
 		}

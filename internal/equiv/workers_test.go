@@ -256,7 +256,7 @@ func (w *part) sameWeights(m Model, micro int, params map[string]any, steps int)
 		return err
 	}
 	single := m
-	single.Batch = joined(m.Batch, env.Cluster().TotalDevices()*micro)
+	single.Batch = Joined(m.Batch, env.Cluster().TotalDevices()*micro)
 	want, err := TrainOn(Plain(), Dataset{single.Batch}, single, sgd(), steps)
 	if err != nil {
 		return err
@@ -596,7 +596,7 @@ func init() {
 			last = run
 		}
 		single := m
-		single.Batch = joined(m.Batch, 2)
+		single.Batch = Joined(m.Batch, 2)
 		want, err := TrainOn(Plain(), Dataset{single.Batch}, single, sgd(), 8)
 		if err != nil {
 			return err

@@ -501,7 +501,7 @@ func TestACheckpointUnderZeroGoesOnAtAnyOtherLevelAndNumberOfReplicas(t *testing
 			all, folder := &Run{}, t.TempDir()
 			for i, c := range plans {
 				at := func(step int) (in, labels []*tensors.Tensor) { return m.Batch(2*i*k + step) }
-				backend, ds, build := Plain(), train.Dataset(Dataset{joined(at, k)}), m.under(one).Build(0)
+				backend, ds, build := Plain(), train.Dataset(Dataset{Joined(at, k)}), m.under(one).Build(0)
 				if c.p.parts != nil {
 					env := c.p.env(t, map[string]any{"zero.level": c.level})
 					backend, ds, build = env.Backend(), env.Dataset(Dataset{at}), m.under(c.p).Build(0)
@@ -523,7 +523,7 @@ func TestACheckpointUnderZeroGoesOnAtAnyOtherLevelAndNumberOfReplicas(t *testing
 					t.Fatal(err)
 				}
 			}
-			straight, err := m.under(one).train(Plain(), 0, Dataset{joined(m.Batch, k)}, epl.Optimizer(r.make()), 2*len(plans))
+			straight, err := m.under(one).train(Plain(), 0, Dataset{Joined(m.Batch, k)}, epl.Optimizer(r.make()), 2*len(plans))
 			if err != nil {
 				t.Fatal(err)
 			}
