@@ -1,7 +1,13 @@
 package ir
 
-// NormGradient names functions of the gradient of a layer norm y = (x − μ)/σ·gain + offset, over the last axis, which a runner may have a kernel
-// for. What the function computes is its body, as always. Its parameters are the gradient of y and x, in bfloat16; μ and 1/σ in float32, with one
-// number for each row; gain in float32; and, if there is a sixth, another gradient of x in bfloat16. Its results are the gradient of x, with the
-// other one added, in bfloat16, and those of gain and offset.
-const NormGradient = "epl.norm_gradient"
+// Names of functions that a runner may have kernels for. What a function computes is its body, as always: a kernel is another way to compute it.
+const (
+	// NormGradient is the gradient of a layer norm y = (x − μ)/σ·gain + offset, over the last axis. Its parameters are the gradient of y and x,
+	// in bfloat16; μ and 1/σ in float32, with one number for each row; gain in float32; and, if there is a sixth, another gradient of x in bfloat16.
+	// Its results are the gradient of x, with the other one added, in bfloat16; those of gain and offset; and, if there is a fourth, the
+	// first summed over rows, in float32.
+	NormGradient = "epl.norm_gradient"
+	// GELUGradient is the gradient of GELU as the pass gelu writes it, of x + bias. Its parameters are the gradient of the result and x, in
+	// bfloat16, and the bias, in float32. Its results are the gradient of x, in bfloat16, and that of the bias.
+	GELUGradient = "epl.gelu_gradient"
+)

@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gomlx/compute/dtypes"
@@ -22,13 +23,31 @@ var (
 	kernelDX      = of(ir.OpSub, of(ir.OpSub, kernelG, meanOf(kernelG)), of(ir.OpMul, kernelY, meanOf(of(ir.OpMul, kernelG, kernelY))))
 )
 
+// What the pass gelu, and mixed precision after it, make of the gradient of GELU: see [ir.GELUGradient].
+var (
+	kernelDGELU = anything()
+	kernelOf    = anything()
+	kernelZ     = of(ir.OpMin, of(ir.OpMul, kernelOf, kernelOf), exactly(g3))
+	kernelPhi   = of(ir.OpLogistic, of(ir.OpMul, kernelOf, of(ir.OpAdd, of(ir.OpMul, kernelZ, of(ir.OpSub, exactly(g1), of(ir.OpMul, kernelZ, exactly(g2)))), exactly(g0))))
+	kernelDPhi  = of(ir.OpMul, of(ir.OpMul, of(ir.OpMul, kernelPhi, of(ir.OpSub, exactly(1), kernelPhi)),
+		of(ir.OpAdd, of(ir.OpMul, kernelZ, of(ir.OpSub, exactly(3*g1), of(ir.OpMul, kernelZ, exactly(5*g2)))), exactly(g0))), exactly(2*math.Sqrt2))
+	kernelGELU = of(ir.OpAdd, of(ir.OpMul, kernelDGELU, kernelPhi),
+		of(ir.OpMul, of(ir.OpMul, of(ir.OpMul, of(ir.OpMul, kernelDGELU, kernelOf), exactly(0.5)), kernelDPhi), exactly(math.Sqrt2/2)))
+)
+
 // kernels makes functions of what runners have kernels for.
 func kernels(p *ir.Program, _ Options) (int, error) {
 	r := newRewriter(p)
 	for _, op := range p.Main.Ops {
-		if op.Type() == ir.OpSub && op.Phase == ir.Backward && is32(op.Outputs[0]) {
+		switch {
+		case op.Phase != ir.Backward || !is32(op.Outputs[0]):
+		case op.Type() == ir.OpSub:
 			if m := kernelDX.find(op.Outputs[0], nil, nil); m != nil {
 				r.normGradient(m)
+			}
+		case op.Type() == ir.OpAdd:
+			if m := kernelGELU.find(op.Outputs[0], nil, nil); m != nil {
+				r.geluGradient(m)
 			}
 		}
 	}
@@ -86,27 +105,86 @@ func (r *rewriter) normGradient(m *match) {
 			return
 		}
 	}
-	outputs := []*ir.Value{rounded.Outputs[0], gains, offsets}
+	r.call(ir.NormGradient, rounded, inputs, []*ir.Value{rounded.Outputs[0], gains, offsets})
+}
+
+// geluGradient makes a function of the gradient of GELU.
+func (r *rewriter) geluGradient(m *match) {
+	x, rank := m.value[kernelOf], m.full.Shape.Rank()
+	for x.Op.Type() == ir.OpConvertDType && is32(x.Op.Inputs[0]) {
+		x = x.Op.Inputs[0]
+	}
+	rounded := r.only(m.full)
+	if x.Op.Type() != ir.OpAdd || rounded == nil || !isCast(rounded.Outputs[0], dtypes.BFloat16) {
+		return
+	}
+	bias := x.Op.Inputs[1]
+	b, ok := bias.Op.Attrs.(*ir.BroadcastInDim)
+	if !ok || !slices.Equal(b.BroadcastAxes, []int{rank - 1}) {
+		return
+	}
+	inputs := []*ir.Value{uncast(m.value[kernelDGELU]), uncast(x.Op.Inputs[0]), bias.Op.Inputs[0]}
+	for i, v := range inputs {
+		if half := i < 2; half != (v.Shape.DType == dtypes.BFloat16) || half && !v.Shape.Equal(rounded.Outputs[0].Shape) {
+			return
+		}
+	}
+	if r.sumOfRows(rounded.Outputs[0]) != nil {
+		r.call(ir.GELUGradient, rounded, inputs, []*ir.Value{rounded.Outputs[0]})
+	}
+}
+
+// sumOfRows is the sum over all rows of a rounded value, behind its barrier, as the gradient of a bias is; nil: there is none.
+func (r *rewriter) sumOfRows(v *ir.Value) *ir.Value {
+	for _, guard := range r.index.Users(v) {
+		if guard.Type() != ir.OpOptimizationBarrier {
+			continue
+		}
+		for _, cast := range r.index.Users(guard.Outputs[0]) {
+			if cast.Type() != ir.OpConvertDType || !is32(cast.Outputs[0]) {
+				continue
+			}
+			for _, sum := range r.index.Users(cast.Outputs[0]) {
+				if isSumOfRows(sum, v.Shape.Rank()) && sum.TaskGraph == v.Op.TaskGraph {
+					return sum.Outputs[0]
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// call makes a function of what is between values, and calls it where the first result was computed. If there is a sum of the first result over
+// rows, it is a result, too.
+func (r *rewriter) call(name string, where *ir.Op, inputs, outputs []*ir.Value) {
 	parts, _ := ir.Between(outputs, inputs)
 	for op := range parts {
-		if op.Phase != ir.Backward || op.TaskGraph != rounded.TaskGraph || len(op.Funcs) > 0 {
+		if op.Phase != ir.Backward || op.TaskGraph != where.TaskGraph || len(op.Funcs) > 0 {
 			return
 		}
 	}
 	r.found++
-	call := r.outline(ir.NormGradient, inputs, outputs)
-	call.Attribution, call.Func = rounded.Attribution, rounded.Func
-	r.before[rounded] = append(r.before[rounded], call)
+	sum := r.sumOfRows(outputs[0])
+	call := r.outline(name, inputs, outputs, sum)
+	call.Attribution, call.Func = where.Attribution, where.Func
+	r.before[where] = append(r.before[where], call)
+	if sum != nil {
+		outputs = append(outputs, sum)
+	}
 	for i, v := range outputs {
 		r.by[v] = call.Outputs[i]
 	}
 }
 
-// outline makes a function of what is between values, unless there is one for these shapes, and a call of it.
-func (r *rewriter) outline(name string, inputs, outputs []*ir.Value) *ir.Op {
-	call := r.p.NewOp(&ir.Call{}, inputs, shapesOf(outputs)...)
+// outline makes a function of what is between values, and of a sum of the first result, unless there is one for these shapes, and a call of it.
+func (r *rewriter) outline(name string, inputs, outputs []*ir.Value, sum *ir.Value) *ir.Op {
+	of := shapesOf(outputs)
+	if sum != nil {
+		of = append(of, sum.Shape)
+	}
+	call := r.p.NewOp(&ir.Call{}, inputs, of...)
 	for _, f := range r.p.Funcs {
-		if f.Name == name && slices.EqualFunc(shapesOf(f.Params), shapesOf(inputs), shapes.Shape.Equal) {
+		if f.Name == name && slices.EqualFunc(shapesOf(f.Params), shapesOf(inputs), shapes.Shape.Equal) && len(f.Outputs) == len(of) {
 			call.Funcs = []*ir.Func{f}
 			return call
 		}
@@ -130,6 +208,14 @@ func (r *rewriter) outline(name string, inputs, outputs []*ir.Value) *ir.Op {
 		return inside[v]
 	}
 	f.Outputs = ir.Through(outputs, copied)
+	if sum != nil {
+		wide := r.p.NewOp(&ir.ConvertDType{DType: dtypes.Float32}, f.Outputs[:1:1], typed(outputs[0].Shape, dtypes.Float32))
+		f.Append(wide)
+		total := r.p.NewOp(sum.Op.Attrs, wide.Outputs, sum.Shape)
+		wide.Attribution, total.Attribution = sum.Op.Attribution, sum.Op.Attribution
+		f.Append(total)
+		f.Outputs = append(f.Outputs, total.Outputs[0])
+	}
 	call.Funcs = []*ir.Func{f}
 	r.p.Funcs = append(r.p.Funcs, f)
 	return call

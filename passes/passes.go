@@ -166,7 +166,7 @@ var Table = []Pass{
 		Why: "parts of a product that are used apart, as queries, keys and values are, are multiplied apart, not copied out of a whole"},
 	{Name: "kernels", XLA: true, Asked: true, Run: kernels,
 		Needs: []Fact{Stages, Precision, GlobalView}, Ends: []Fact{OpOf},
-		Why: "gradients of layer norms are functions, which GPUs have a kernel for that reads and writes everything once"},
+		Why: "gradients of layer norms and GELUs are functions, which GPUs have kernels for that read and write everything once"},
 	{Name: "sums", XLA: true, Asked: true, Run: sums,
 		Needs: []Fact{Stages, Precision, GlobalView}, Ends: []Fact{OpOf},
 		Why: "sums of backward read values before they are rounded, so that XLA can take them where it computes those"},
