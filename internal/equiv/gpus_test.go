@@ -23,10 +23,12 @@ func (forever) Cleanup(func())                    {}
 func (forever) Fatal(args ...any)                 { log.Fatal(args...) }
 func (forever) Errorf(format string, args ...any) { log.Fatalf(format, args...) }
 
+const fake = "xla:fake"
+
 // gpusForAll makes fake GPUs the default backend.
 func gpusForAll() {
 	const most = 32
 	f := pjrttest.New(forever{}, pjrttest.Options{Devices: most})
 	exec.Register("xla", func(string) (exec.Kind, error) { return xlatest.Kind(forever{}, f, xla.Options{}), nil })
-	os.Setenv("GOMLX_BACKEND", "xla:fake")
+	os.Setenv("GOMLX_BACKEND", fake) // also for workers that tests start
 }

@@ -47,7 +47,7 @@ var parts = map[string]func(w *part) error{}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if *onGPUs {
+	if *onGPUs || os.Getenv("GOMLX_BACKEND") == fake {
 		gpusForAll()
 	}
 	name := os.Getenv(partVariable)

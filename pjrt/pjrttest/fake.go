@@ -116,6 +116,9 @@ func New(t testing.TB, options Options) *Fake {
 	return f
 }
 
+// Devices is how many a process has.
+func (f *Fake) Devices() int { return f.options.Devices }
+
 // API returns the address of the fake's table, for [pjrt.FromAPI].
 func (f *Fake) API() uintptr { return uintptr(unsafe.Pointer(&f.table[0])) }
 

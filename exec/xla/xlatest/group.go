@@ -28,7 +28,7 @@ type group struct {
 	segment *ir.Segment
 	pieces  []piece
 	name    string
-	opening exec.Opening
+	opening opening
 	here    []int // ranks of this process
 
 	mu     sync.Mutex
@@ -51,7 +51,7 @@ type round struct {
 	done chan struct{}
 }
 
-func newGroup(inner compute.Backend, s *ir.Segment, name string, o exec.Opening) *group {
+func newGroup(inner compute.Backend, s *ir.Segment, name string, o opening) *group {
 	g := &group{inner: inner, segment: s, name: name, opening: o}
 	first := 0
 	for _, n := range o.Workers[:o.Worker] {
@@ -107,8 +107,26 @@ func newGroup(inner compute.Backend, s *ir.Segment, name string, o exec.Opening)
 	return g
 }
 
-// run computes what one device has of the outputs. In fakes, the number of a device is its rank.
+// opening is that of a worker whose fake, as those of all workers, has so many devices.
+type opening struct {
+	exec.Opening
+	devices int
+}
+
+// rank is that of a device, by its number in a client over all workers.
+func (o opening) rank(device int) (rank int) {
+	if o.Peers == nil {
+		return device
+	}
+	for _, n := range o.Workers[:device/o.devices] {
+		rank += n
+	}
+	return rank + device%o.devices
+}
+
+// run computes what one device has of the outputs.
 func (g *group) run(device int, args [][]byte) ([][]byte, error) {
+	device = g.opening.rank(device)
 	g.mu.Lock()
 	if g.next == nil {
 		g.next = &round{args: map[int][][]byte{}, done: make(chan struct{})}

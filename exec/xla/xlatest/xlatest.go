@@ -32,10 +32,10 @@ func Devices(t testing.TB, f *pjrttest.Fake, o xla.Options) []*xla.Device {
 
 // Compiling makes modules known to a fake plugin, as what the pure-Go backend computes, unless see gives them another program. It is an option of clients.
 func Compiling(t testing.TB, f *pjrttest.Fake, see func(s *ir.Segment, donate []bool, text string)) func(s *ir.Segment, donate []bool, text string) {
-	return compiling(t, f, see, exec.Opening{})
+	return compiling(t, f, see, opening{})
 }
 
-func compiling(t testing.TB, f *pjrttest.Fake, see func(s *ir.Segment, donate []bool, text string), o exec.Opening) func(s *ir.Segment, donate []bool, text string) {
+func compiling(t testing.TB, f *pjrttest.Fake, see func(s *ir.Segment, donate []bool, text string), o opening) func(s *ir.Segment, donate []bool, text string) {
 	return func(s *ir.Segment, donate []bool, text string) {
 		f.Program(text, program(t, s, donate, o))
 		if see != nil {
@@ -45,7 +45,7 @@ func compiling(t testing.TB, f *pjrttest.Fake, see func(s *ir.Segment, donate []
 }
 
 func open(t testing.TB, f *pjrttest.Fake, o xla.Options) ([]*xla.Device, error) {
-	o.Compiling = compiling(t, f, o.Compiling, o.Opening)
+	o.Compiling = compiling(t, f, o.Compiling, opening{o.Opening, f.Devices()})
 	all, err := xla.Devices(f.Load(t), o)
 	t.Cleanup(func() {
 		for _, d := range all {
@@ -82,10 +82,10 @@ const Temporary = 1 << 10
 
 // Program computes a segment on the pure-Go backend.
 func Program(t testing.TB, s *ir.Segment, donate []bool) pjrttest.Program {
-	return program(t, s, donate, exec.Opening{})
+	return program(t, s, donate, opening{})
 }
 
-func program(t testing.TB, s *ir.Segment, donate []bool, o exec.Opening) pjrttest.Program {
+func program(t testing.TB, s *ir.Segment, donate []bool, o opening) pjrttest.Program {
 	inner, err := gobackend.New("ops_sequential")
 	if err != nil {
 		t.Fatal(err)
