@@ -27,7 +27,7 @@ type group struct {
 	inner   compute.Backend
 	segment *ir.Segment
 	pieces  []piece
-	name    string
+	name    string // differs between modules, and is the same in all processes
 	opening opening
 	here    []int // ranks of this process
 

@@ -3,6 +3,7 @@
 package xlatest
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"sync"
 	"testing"
@@ -37,7 +38,7 @@ func Compiling(t testing.TB, f *pjrttest.Fake, see func(s *ir.Segment, donate []
 
 func compiling(t testing.TB, f *pjrttest.Fake, see func(s *ir.Segment, donate []bool, text string), o opening) func(s *ir.Segment, donate []bool, text string) {
 	return func(s *ir.Segment, donate []bool, text string) {
-		f.Program(text, program(t, s, donate, o))
+		f.Program(text, program(t, s, donate, text, o))
 		if see != nil {
 			see(s, donate, text)
 		}
@@ -82,10 +83,10 @@ const Temporary = 1 << 10
 
 // Program computes a segment on the pure-Go backend.
 func Program(t testing.TB, s *ir.Segment, donate []bool) pjrttest.Program {
-	return program(t, s, donate, opening{})
+	return program(t, s, donate, "", opening{})
 }
 
-func program(t testing.TB, s *ir.Segment, donate []bool, o opening) pjrttest.Program {
+func program(t testing.TB, s *ir.Segment, donate []bool, text string, o opening) pjrttest.Program {
 	inner, err := gobackend.New("ops_sequential")
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +111,7 @@ func program(t testing.TB, s *ir.Segment, donate []bool, o opening) pjrttest.Pro
 	p.Memory.Temporary = Temporary
 	p.Memory.Peak = p.Memory.Arguments + p.Memory.Outputs - p.Memory.Aliased + p.Memory.Temporary
 	if s.Mesh != nil && s.Mesh.Devices() > 1 {
-		p.Run = newGroup(inner, s, fmt.Sprint(s.Name, donate), o).run
+		p.Run = newGroup(inner, s, fmt.Sprintf("%x", sha256.Sum256([]byte(text))), o).run
 		return p
 	}
 	var mu sync.Mutex
