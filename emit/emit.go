@@ -139,7 +139,7 @@ func (e *emitter) op(op *ir.Op, to compute.Function) error {
 		}
 		in.Values[i] = x
 	}
-	if len(op.Funcs) == 1 && (op.Funcs[0].Name == ir.NormGradient || op.Funcs[0].Name == ir.GELUGradient) {
+	if len(op.Funcs) == 1 && op.Funcs[0].IsKernel() {
 		return e.inline(op, in.Values, to)
 	}
 	for _, f := range op.Funcs {

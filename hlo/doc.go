@@ -6,7 +6,8 @@
 //
 // Every operation of the IR is either written, as GoMLX's own XLA backend would build it, or refused by an error that names it and says
 // why: shapes known only when the program runs, quantised operations, and those that are not for one device alone. Fused operations
-// are written as their definitions; attention in half precision as a call of cuDNN, if [Options.CUDNN] is set. Operations that several
+// are written as their definitions; attention in half precision as a call of cuDNN, if [Options.CUDNN] is set, and functions that there are kernels
+// for (ir.NormGradient, ir.GELUGradient) as those, in Triton's language. Operations that several
 // devices do together, such as a change of placement, are written by [Options.Extra], with the collectives of [Writer].
 //
 // Numbers are those of the types of the program: half precision is computed in float32 inside fused operations, and float32 products

@@ -24,7 +24,8 @@ type Options struct {
 	Donor []bool
 	// TF32 allows products and convolutions of float32 to round their operands to 10 bits, which is faster and 1e-3 off.
 	TF32 bool
-	// CUDNN computes attention in half precision by cuDNN, where it can ([FusesAttention]): the module is for CUDA then.
+	// CUDNN computes attention in half precision by cuDNN, where it can ([FusesAttention]), and calls kernels of our own: the module is for
+	// CUDA then.
 	CUDNN bool
 	// Extra, if set, writes operations that this package refuses. It returns their results; nil: it does not know the operation either.
 	Extra func(w *Writer, op *ir.Op, in []Value) []Value

@@ -2,6 +2,7 @@ package hlo
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/gomlx/compute/dtypes"
@@ -16,7 +17,7 @@ import (
 // kernel writes the call of a function as one of a kernel; nil: there is none for it.
 func (w *Writer) kernel(op *ir.Op, in []Value) []Value {
 	name := op.Funcs[0].Name
-	if !w.options.CUDNN || name != ir.NormGradient && name != ir.GELUGradient {
+	if !w.options.CUDNN || !op.Funcs[0].IsKernel() {
 		return nil
 	}
 	dx := op.Outputs[0].Shape
@@ -33,6 +34,9 @@ func (w *Writer) kernel(op *ir.Op, in []Value) []Value {
 	part := shapes.Make(dtypes.Float32, programs, width)
 	warps := max(1, min(8, block/256))
 	k := &ttir{width: width, block: block, rows: rows, programs: programs}
+	if epsilon, ok := strings.CutPrefix(name, ir.Norm); ok {
+		return w.triton("norm", k.norm(epsilon), programs, warps, in, outputs(op)...)
+	}
 	var text string
 	outs := []shapes.Shape{dx, part}
 	if name == ir.NormGradient {
@@ -126,12 +130,16 @@ func (k *ttir) mul(x, y string) string { return k.binary("mulf", x, y) }
 
 // mean is that of a row, in all its places.
 func (k *ttir) mean(x, part string) string {
-	sum := k.op(`"tt.reduce"(%s) <{axis = 0 : i32}> ({
+	return k.mul(k.op("tt.splat %s : f32 -> %s", k.sum(x), k.row("f32")), part)
+}
+
+// sum is that of a row.
+func (k *ttir) sum(x string) string {
+	return k.op(`"tt.reduce"(%s) <{axis = 0 : i32}> ({
     ^bb0(%%a: f32, %%b: f32):
       %%s = arith.addf %%a, %%b : f32
       tt.reduce.return %%s : f32
     }) : (%s) -> f32`, x, k.row("f32"))
-	return k.mul(k.op("tt.splat %s : f32 -> %s", sum, k.row("f32")), part)
 }
 
 // kernel writes the function around what is done with each row. Its last parameters, as many as there are sums, get what sums of rows each program has.
@@ -157,6 +165,12 @@ func (k *ttir) kernel(name string, params []string, sums []string, before func(c
 		return k.op("arith.addi %s, %s : %s", k.op("tt.splat %s : i32 -> %s", k.op("arith.muli %s, %%width : i32", row), k.row("i32")), columns, k.row("i32"))
 	}
 	before(columns)
+	if len(sums) == 0 {
+		fmt.Fprintf(k, "    scf.for %%row = %s to %%rows step %%programs : i32 {\n", first)
+		body("%row", offsets("%row"))
+		k.WriteString("    }\n    tt.return\n  }\n}\n")
+		return k.String()
+	}
 	var inits, types []string
 	for i := range sums {
 		inits, types = append(inits, fmt.Sprintf("%%sum%d = %s", i, zero)), append(types, k.row("f32"))
@@ -174,6 +188,35 @@ func (k *ttir) kernel(name string, params []string, sums []string, before func(c
 	}
 	k.WriteString("    tt.return\n  }\n}\n")
 	return k.String()
+}
+
+// norm is the kernel of [ir.Norm]. A row is in registers: so the variance is taken of what is centred.
+func (k *ttir) norm(epsilon string) string {
+	var gain, offset, part, least string
+	number := func(x float64) string { return k.op("arith.constant %.9e : f32", float32(x)) }
+	return k.kernel("norm", []string{"x:bf16", "gain:f32", "offset:f32", "y:bf16", "mu:f32", "sigma:f32"}, nil, func(columns string) {
+		gain, offset, part = k.load32("%gain", columns), k.load32("%offset", columns), number(1/float64(k.width))
+		value, err := strconv.ParseFloat(epsilon, 32)
+		if err != nil {
+			refuse("%v", err)
+		}
+		least = number(value)
+	}, func(row, here string) []string {
+		keep := func(pointer, x string) {
+			fmt.Fprintf(k, "    tt.store %s, %s : !tt.ptr<f32>\n", k.op("tt.addptr %s, %s : !tt.ptr<f32>, i32", pointer, row), x)
+		}
+		spread := func(x string) string { return k.op("tt.splat %s : f32 -> %s", x, k.row("f32")) }
+		x := k.load("%x", here)
+		mu := k.op("arith.mulf %s, %s : f32", k.sum(x), part)
+		centred := k.sub(x, spread(mu))
+		variance := k.op("arith.mulf %s, %s : f32", k.sum(k.mul(centred, centred)), part)
+		sigma := k.op("math.sqrt %s : f32", k.op("arith.addf %s, %s : f32", variance, least))
+		keep("%mu", mu)
+		keep("%sigma", sigma)
+		y := k.binary("divf", centred, spread(sigma))
+		k.store("%y", here, k.add(k.mul(y, gain), offset))
+		return nil
+	})
 }
 
 // normGradient is the kernel of [ir.NormGradient].

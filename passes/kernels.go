@@ -35,20 +35,83 @@ var (
 		of(ir.OpMul, of(ir.OpMul, of(ir.OpMul, of(ir.OpMul, kernelDGELU, kernelOf), exactly(0.5)), kernelDPhi), exactly(math.Sqrt2/2)))
 )
 
-// kernels makes functions of what runners have kernels for.
+// What mixed precision makes of a layer norm: see [ir.Norm].
+var (
+	kernelNormOf     = anything()
+	kernelNormMu     = anything()
+	kernelNormSigma  = anything()
+	kernelNormGain   = &pattern{loose: true}
+	kernelNormOffset = &pattern{loose: true}
+	kernelMean       = meanOf(kernelNormOf)
+	kernelCentred    = of(ir.OpSub, kernelNormOf, kernelMean)
+	kernelEpsilon    = anything()
+	kernelDeviation  = of(ir.OpSqrt, of(ir.OpAdd, of(ir.OpMul, of(ir.OpMax, of(ir.OpSub, sumOf(of(ir.OpMul, kernelNormOf, kernelNormOf)),
+		of(ir.OpMul, sumOf(kernelNormOf), kernelMean)), exactly(0)), oneOfN), kernelEpsilon))
+	kernelDeviation2 = of(ir.OpSqrt, of(ir.OpAdd, meanOf(of(ir.OpMul, kernelCentred, kernelCentred)), kernelEpsilon))
+	kernelNorm       = of(ir.OpAdd, of(ir.OpMul, of(ir.OpDiv, of(ir.OpSub, kernelNormOf, kernelNormMu), kernelNormSigma), kernelNormGain), kernelNormOffset)
+)
+
+// norm makes a function of a layer norm.
+func (r *rewriter) norm(m *match) {
+	x, mu, sigma, gain, offset := m.value[kernelNormOf], m.value[kernelNormMu], m.value[kernelNormSigma], m.value[kernelNormGain], m.value[kernelNormOffset]
+	rank, rounded := m.full.Shape.Rank(), r.only(m.full)
+	if rounded == nil || !isCast(rounded.Outputs[0], dtypes.BFloat16) || x.Op.Type() != ir.OpConvertDType || !x.Shape.Equal(m.full.Shape) {
+		return
+	}
+	width := m.full.Shape.Dimensions[rank-1]
+	for _, v := range []*ir.Value{gain, offset} {
+		if v.Shape.Size() != width || v.Shape.Dimensions[v.Shape.Rank()-1] != width {
+			return
+		}
+	}
+	// μ and σ must be those of x, whichever way the variance is taken.
+	last, given := []int{rank - 1}, map[*pattern]*ir.Value{kernelNormOf: x}
+	mean, deviation := kernelMean.findFor(mu, x, last, given), kernelDeviation.findFor(sigma, x, last, given)
+	if deviation == nil {
+		deviation = kernelDeviation2.findFor(sigma, x, last, given)
+	}
+	if mean == nil || deviation == nil {
+		return
+	}
+	epsilon := constant(deviation.value[kernelEpsilon])
+	if len(epsilon) != 1 {
+		return
+	}
+	inputs, outputs := []*ir.Value{uncast(x), gain, offset}, []*ir.Value{rounded.Outputs[0], mean.value[kernelMean], sigma}
+	if inputs[0].Shape.DType != dtypes.BFloat16 {
+		return
+	}
+	r.call(ir.Norm+fmt.Sprint(epsilon[0]), rounded, inputs, outputs)
+}
+
+// kernels makes functions of gradients that runners have kernels for.
 func kernels(p *ir.Program, _ Options) (int, error) {
+	return outlined(p, ir.Backward, func(r *rewriter, v *ir.Value) {
+		if m := kernelDX.find(v, nil, nil); m != nil {
+			r.normGradient(m)
+		} else if m := kernelGELU.find(v, nil, nil); m != nil {
+			r.geluGradient(m)
+		}
+	})
+}
+
+// normKernels makes functions of layer norms.
+func normKernels(p *ir.Program, _ Options) (int, error) {
+	return outlined(p, ir.Forward, func(r *rewriter, v *ir.Value) {
+		if rank := v.Shape.Rank(); rank > 1 {
+			if m := kernelNorm.find(v, []int{rank - 1}, nil); m != nil {
+				r.norm(m)
+			}
+		}
+	})
+}
+
+// outlined makes functions of what look finds at sums and differences of a phase.
+func outlined(p *ir.Program, phase ir.Phase, look func(r *rewriter, v *ir.Value)) (int, error) {
 	r := newRewriter(p)
 	for _, op := range p.Main.Ops {
-		switch {
-		case op.Phase != ir.Backward || !is32(op.Outputs[0]):
-		case op.Type() == ir.OpSub:
-			if m := kernelDX.find(op.Outputs[0], nil, nil); m != nil {
-				r.normGradient(m)
-			}
-		case op.Type() == ir.OpAdd:
-			if m := kernelGELU.find(op.Outputs[0], nil, nil); m != nil {
-				r.geluGradient(m)
-			}
+		if op.Phase == phase && (op.Type() == ir.OpAdd || op.Type() == ir.OpSub) && is32(op.Outputs[0]) {
+			look(r, op.Outputs[0])
 		}
 	}
 	n := r.finish()
@@ -159,7 +222,7 @@ func (r *rewriter) sumOfRows(v *ir.Value) *ir.Value {
 func (r *rewriter) call(name string, where *ir.Op, inputs, outputs []*ir.Value) {
 	parts, _ := ir.Between(outputs, inputs)
 	for op := range parts {
-		if op.Phase != ir.Backward || op.TaskGraph != where.TaskGraph || len(op.Funcs) > 0 {
+		if op.Phase != where.Phase || op.TaskGraph != where.TaskGraph || len(op.Funcs) > 0 {
 			return
 		}
 	}

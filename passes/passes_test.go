@@ -215,7 +215,7 @@ func options(p passes.Pass) (o passes.Options) {
 		o.ApplyGroups = 2
 	case "amp":
 		o.AMP = dtypes.BFloat16
-	case "gelu", "layer-norm", "softmax", "variance", "pad", "concat", "sums", "kernels", "split":
+	case "gelu", "layer-norm", "softmax", "variance", "pad", "concat", "sums", "kernels", "norm-kernels", "split":
 		o.AMP, o.AMPBarriers = dtypes.BFloat16, true
 	case "taskgraphs":
 		o.Places = [][]int{{0}, {1}}
@@ -314,8 +314,8 @@ func TestPassesAreSwitchedByName(t *testing.T) {
 		{"none", "", 0},
 		{"none,common", "common", 0},
 		{"-fused, -COMMON", "empty dead-code gelu layer-norm softmax variance pad concat transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 0},
-		{"none,all,-common", "fused empty dead-code gelu layer-norm softmax variance pad concat split kernels sums transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 0},
-		{"all,-swap-dot,-sum-dot,-fused", "empty dead-code common gelu layer-norm softmax variance pad concat split kernels sums transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 2},
+		{"none,all,-common", "fused empty dead-code gelu layer-norm softmax variance pad concat split kernels norm-kernels sums transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 0},
+		{"all,-swap-dot,-sum-dot,-fused", "empty dead-code common gelu layer-norm softmax variance pad concat split kernels norm-kernels sums transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 2},
 		{"none,sums", "sums", 0},
 		{"none,engine,-views,in-place", "engine in-place", 0},
 	} {

@@ -14,6 +14,8 @@ type pattern struct {
 	op   ir.OpType // "": any value
 	of   []*pattern
 	test func(v *ir.Value, m *match) bool // nil: none
+	// loose: its shape may be another than those that fit.
+	loose bool
 }
 
 func of(op ir.OpType, parts ...*pattern) *pattern { return &pattern{op: op, of: parts} }
@@ -65,7 +67,12 @@ type match struct {
 
 // find matches a pattern with a value, given the axes of sums, and what some of its parts stand for, if they are known; nil: it does not match.
 func (p *pattern) find(v *ir.Value, axes []int, given map[*pattern]*ir.Value) *match {
-	m := (&match{full: v, axes: axes, value: given}).with(p, v)
+	return p.findFor(v, v, axes, given)
+}
+
+// findFor matches a pattern with a value that has one number for each sum over axes of another, the whole.
+func (p *pattern) findFor(v, whole *ir.Value, axes []int, given map[*pattern]*ir.Value) *match {
+	m := (&match{full: whole, axes: axes, value: given}).with(p, v)
 	if m == nil || slices.ContainsFunc(m.seen, func(v *ir.Value) bool { return !m.fits(v) }) {
 		return nil
 	}
@@ -74,7 +81,10 @@ func (p *pattern) find(v *ir.Value, axes []int, given map[*pattern]*ir.Value) *m
 
 // with is a match in which a pattern stands for a value, too; nil: it cannot.
 func (m *match) with(p *pattern, v *ir.Value) *match {
-	m = &match{m.full, m.axes, maps.Clone(m.value), append(slices.Clip(m.seen), v)}
+	m = &match{m.full, m.axes, maps.Clone(m.value), slices.Clip(m.seen)}
+	if !p.loose {
+		m.seen = append(m.seen, v)
+	}
 	for p.op != "" && v.Op.Type() != p.op && m.reshapes(v.Op) {
 		v = v.Op.Inputs[0]
 		m.seen = append(m.seen, v)
