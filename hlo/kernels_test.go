@@ -101,6 +101,7 @@ func TestKernelsOnADevice(t *testing.T) {
 		"norm, rows of 128": normGradient(t, 16, 128, false), "norm, rows of 256": normGradient(t, 300, 256, true),
 		"norm, rows of 1024": normGradient(t, 3000, 1024, true), "norm, rows of 4096": normGradient(t, 64, 4096, false),
 		"GELU, rows of 4096": geluGradient(t, 3000, 4096), "GELU, rows of 384": geluGradient(t, 10, 384),
+		"norm itself": normProgram(t, 3000, 1024), "norm itself, rows of 256": normProgram(t, 7, 256),
 	}
 	for name, p := range programs {
 		t.Run(name, func(t *testing.T) {
@@ -170,4 +171,55 @@ main {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// normProgram is a program that calls the function of a layer norm.
+func normProgram(t *testing.T, rows, width int) *ir.Program {
+	t.Helper()
+	p, err := ir.Parse(strings.NewReplacer("PART", fmt.Sprint(1/float32(width)), "[R", fmt.Sprint("[", rows), ",W]", fmt.Sprint(",", width, "]")).Replace(`program "norm"
+func "epl.norm:1e-05" {
+  %0 = Parameter() {Name: "in0", Shape: bfloat16[R,W]} -> bfloat16[R,W] : forward
+  %1 = Parameter() {Name: "in1", Shape: float32[1,W]} -> float32[1,W] : forward
+  %2 = Parameter() {Name: "in2", Shape: float32[1,W]} -> float32[1,W] : forward
+  %3 = ConvertDType(%0) {DType: float32} -> float32[R,W] : forward
+  %4 = Constant() {Value: float32[](PART)} -> float32[] : forward
+  %5 = ReduceSum(%3) {Axes: [1]} -> float32[R] : forward
+  %6 = Mul(%5, %4) -> float32[R] : forward
+  %7 = Reshape(%6) {Dimensions: [R, 1]} -> float32[R,1] : forward
+  %8 = Sub(%3, %7) -> float32[R,W] : forward
+  %9 = Mul(%8, %8) -> float32[R,W] : forward
+  %10 = ReduceSum(%9) {Axes: [1]} -> float32[R] : forward
+  %11 = Mul(%10, %4) -> float32[R] : forward
+  %12 = Reshape(%11) {Dimensions: [R, 1]} -> float32[R,1] : forward
+  %13 = Constant() {Value: float32[](1e-05)} -> float32[] : forward
+  %14 = Add(%12, %13) -> float32[R,1] : forward
+  %15 = Sqrt(%14) -> float32[R,1] : forward
+  %16 = Div(%8, %15) -> float32[R,W] : forward
+  %17 = Mul(%16, %1) -> float32[R,W] : forward
+  %18 = Add(%17, %2) -> float32[R,W] : forward
+  %19 = ConvertDType(%18) {DType: bfloat16} -> bfloat16[R,W] : forward
+  return %19, %6, %15
+}
+main {
+  %30 = Parameter() {Name: "x", Shape: bfloat16[R,W]} -> bfloat16[R,W] : forward
+  %31 = Parameter() {Name: "gain", Shape: float32[1,W]} -> float32[1,W] : forward
+  %32 = Parameter() {Name: "offset", Shape: float32[1,W]} -> float32[1,W] : forward
+  %35 = Call(%30, %31, %32) [func "epl.norm:1e-05"] -> bfloat16[R,W], float32[R], float32[R,1] : forward
+  return %35, %35.1, %35.2
+}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Every function that a pass makes has a kernel on GPUs.
+func TestEveryKernelIsWritten(t *testing.T) {
+	for name, p := range map[string]*ir.Program{"norm": normProgram(t, 8, 256), "norm_gradient": normGradient(t, 8, 256, false), "gelu_gradient": geluGradient(t, 8, 384)} {
+		text, err := hlo.Module(emit.Whole(p), hlo.Options{CUDNN: true})
+		if err != nil || !strings.Contains(text, fmt.Sprintf("name = %q", name)) || !strings.Contains(text, "tt.func public @"+name+"(") {
+			t.Errorf("%s: there is no kernel: %v", name, err)
+		}
+	}
 }
