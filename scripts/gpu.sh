@@ -11,7 +11,11 @@ build)
 	export CGO_ENABLED=0
 	for test in pjrt hlo exec/xla; do go test -c -ldflags "-s -w" -o "$folder/$(basename $test).test" ./$test || exit 1; done
 	for program in gpu gpu/bertlarge gpu/nccl; do go build -ldflags "-s -w" -o "$folder/$(basename $program)" ./examples/$program || exit 1; done
-	cp scripts/gpu.sh "$folder/"
+	go build -ldflags "-s -w" -o "$folder/compile" ./bench/compile || exit 1
+	mkdir -p "$folder/groups" "$folder/many"
+	go test ./examples/gpu/nccl -run ModulesOf8Replicas -args -dump "$folder/groups" || exit 1
+	go test ./examples/internal/bertlarge -run Many -args -dump "$folder/many" || exit 1
+	cp scripts/gpu.sh examples/gpu/nccl/groups.py "$folder/"
 	;;
 run)
 	cd "$(dirname "$0")" || exit 1
@@ -24,13 +28,15 @@ run)
 		shift
 		if "$@" >"$logs/$name.log" 2>&1; then verdict=ok; else verdict=FAILED failed=1; fi
 		printf '%-28s %4d s  %s\n' "$name" $((SECONDS - start)) "$verdict"
-		grep -E '^ *--- FAIL|comparisons failed|comparisons are right|WRONG|differs by| takes |each, all together|GiB on the device|warm up took' "$logs/$name.log" | cut -c1-200 | sed 's/^/    /'
+		grep -E '^ *--- FAIL|comparisons failed|comparisons are right|modules are right|compiled in|WRONG|differs by| takes |each, all together|GiB on the device|warm up took' "$logs/$name.log" | cut -c1-200 | sed 's/^/    /'
 	}
 	check pjrt ./pjrt.test -test.v -test.timeout 5m -test.run Real
 	check workers ./xla.test -test.v -test.timeout 5m -test.run Real
 	check hlo ./hlo.test -test.v -test.timeout 5m -test.run OnADevice
 	check equivalence ./gpu
 	check nccl ./nccl -parallel 3
+	check groups-on-jax python3 groups.py groups
+	check compile-for-64 ./compile many/*.mlir
 	small=(-layers 4 -width 512 -heads 8 -hidden 2048 -batch 8 -length 128 -warmup 20)
 	check small-step ./bertlarge "${small[@]}" -steps 300
 	check small-step-async ./bertlarge "${small[@]}" -steps 1000 -async

@@ -8,7 +8,6 @@ import (
 	"github.com/easyparallel/epl/exec/xla"
 	"github.com/easyparallel/epl/exec/xla/xlatest"
 	"github.com/easyparallel/epl/ir"
-	"github.com/easyparallel/epl/pjrt"
 	"github.com/easyparallel/epl/pjrt/pjrttest"
 )
 
@@ -21,20 +20,7 @@ func TestPassesForXLAFindAllOfTheModel(t *testing.T) {
 		if strings.Contains(text, "dot_general") {
 			step = text
 		}
-		p := pjrttest.Program{Run: func(int, [][]byte) (out [][]byte, _ error) {
-			for _, v := range s.Outputs {
-				out = append(out, make([]byte, v.Shape.ByteSize()))
-			}
-			return out, nil
-		}}
-		for _, v := range s.Outputs {
-			o := pjrt.Output{Type: pjrt.Type(v.Shape.DType), MemoryKind: "device"}
-			for _, n := range v.Shape.Dimensions {
-				o.Dims = append(o.Dims, int64(n))
-			}
-			p.Outputs = append(p.Outputs, o)
-		}
-		f.Program(text, p)
+		f.Program(text, zeros(s))
 	}
 	exec.Register("xla", func(string) (exec.Kind, error) { return xlatest.Kind(t, f, xla.Options{Compiling: see}), nil })
 	*batch, *length, *layers, *width, *heads, *hidden, *words = 4, 64, 2, 128, 2, 512, 5000
@@ -46,7 +32,7 @@ func TestPassesForXLAFindAllOfTheModel(t *testing.T) {
 	for part, want := range map[string]int{
 		"stablehlo.logistic":       2 * 3, // in each layer, and in the head, forward and backward
 		"stablehlo.concatenate":    2 + 1, // and indices of labels
-		"-> tensor<256x5000xbf16>": 0, // it has 5120 columns
+		"-> tensor<256x5000xbf16>": 0,     // it has 5120 columns
 		"-> tensor<256x5000xf32>":  0,
 		"tensor<4x2x64xbf16>":      0, // the state of attention is float32
 	} {
