@@ -51,10 +51,7 @@ func (d *Runner) Whole(p *ir.Program, o exec.WholeOptions) (compute.Executable, 
 	if o.Piecewise {
 		return newPiecewise(p, d, o)
 	}
-	inner, err := newEarly(d.devices[o.Device], p)
-	if err == nil && inner == nil {
-		inner, err = emit.Program(d.devices[o.Device], p)
-	}
+	inner, err := emit.Program(d.devices[o.Device], p)
 	if err != nil {
 		return nil, err
 	}
