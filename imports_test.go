@@ -111,7 +111,7 @@ var mayImport = map[string][]string{
 	"cmd/...":            {"", "config", "cluster", "ir", "passes", "plan", "trace", "launch", "internal/version", "internal/usage"},
 	"internal/usage":     {"internal/near"}, // of commands
 	"internal/procmem":   {},
-	"examples/...":       {"", "xla", "internal/equiv", "internal/procmem", "data", "examples/internal/bertlarge", "examples/internal/pictures", "examples/internal/residual"},
+	"examples/...":       {"", "xla", "internal/equiv", "internal/procmem", "data", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},
 	"bench/...":          {"", "cluster", "comm", "passes", "pjrt", "rendezvous", "trace", "wire", "internal/equiv", "internal/procmem"},
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/gomlx/gomlx/support/exceptions"
 
 	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/examples/internal/moe"
 )
 
 // flags is the command line.
@@ -44,7 +45,7 @@ func parseFlags(args []string, help io.Writer) (flags, error) {
 	set.IntVar(&f.topK, "top_k", 2, "`experts` that a word goes to: 1 or 2")
 	set.Float64Var(&f.capacityFactor, "capacity_factor", 1.5, "`room` of the experts for the words of a sentence; 1 is just enough if all get as many")
 	set.Float64Var(&f.balance, "balance", 0.01, "`weight` of the loss that keeps experts equally busy")
-	set.StringVar(&f.form, "form", formScope, "what is in the scope of Split: the variables and the calculation of the experts (scope), or only the variables (define)")
+	set.StringVar(&f.form, "form", moe.FormScope, "what is in the scope of Split: the variables and the calculation of the experts (scope), or only the variables (define)")
 	set.StringVar(&f.data, "data", "", "`file` with a sentence, a tab and its translation in each line (default: generated numbers)")
 	set.IntVar(&f.length, "length", 0, "`words` of the longest sentence to learn from (default: of the longest in the data)")
 	set.IntVar(&f.vocabulary, "vocabulary", 8192, "`words` that the network knows at most, the most frequent ones")
@@ -90,8 +91,8 @@ func (f flags) check(given map[string]bool) error {
 		return fmt.Errorf("moe: -capacity_factor is %v; it is above 0", f.capacityFactor)
 	case !(f.balance >= 0):
 		return fmt.Errorf("moe: -balance is %v; it is 0 or more", f.balance)
-	case f.form != formScope && f.form != formDefine:
-		return fmt.Errorf("moe: -form is %q; it can be %s or %s", f.form, formScope, formDefine)
+	case f.form != moe.FormScope && f.form != moe.FormDefine:
+		return fmt.Errorf("moe: -form is %q; it can be %s or %s", f.form, moe.FormScope, moe.FormDefine)
 	case f.length < 0 || given["length"] && f.length < 2:
 		return fmt.Errorf("moe: -length is %d; the longest sentence has at least 2 words, of which one is its end", f.length)
 	case f.vocabulary <= len(marks):
@@ -113,9 +114,9 @@ func (f flags) check(given map[string]bool) error {
 }
 
 // network returns what the flags describe, for so many devices.
-func (f flags) network(c *corpus, devices int) t5 {
-	return t5{layers: f.layers, width: f.width, ff: f.ff, heads: f.heads, vocabulary: len(c.words), devices: devices, form: f.form,
-		gate: gate{experts: f.experts, topK: f.topK, capacityFactor: f.capacityFactor}}
+func (f flags) network(c *corpus, devices int) moe.T5 {
+	return moe.T5{Layers: f.layers, Width: f.width, FF: f.ff, Heads: f.heads, Vocabulary: len(c.words), Devices: devices, Form: f.form,
+		Gate: moe.Gate{Experts: f.experts, TopK: f.topK, CapacityFactor: f.capacityFactor}}
 }
 
 // init sets EPL up. The experts and everything else share the devices.

@@ -57,11 +57,11 @@ func runEPL(f flags, c *corpus, out io.Writer) (first bool, losses []float32, er
 	}
 	c.describe(out)
 	network := f.network(c, env.Cluster().TotalDevices()) // + epl
-	devices := fmt.Sprintf("%d devices", network.devices)
-	if network.devices == 1 {
+	devices := fmt.Sprintf("%d devices", network.Devices)
+	if network.Devices == 1 {
 		devices = "1 device"
 	}
-	fmt.Fprintf(out, "%d experts of capacity %d for each sentence, on %s\n", network.gate.experts, network.gate.capacity(c.length), devices)
+	fmt.Fprintf(out, "%d experts of capacity %d for each sentence, on %s\n", network.Gate.Experts, network.Gate.Capacity(c.length), devices)
 	losses, err = fit(env.Backend(), env.Dataset, network, c, f, f.batch, out)
 	if err == nil && f.explain {
 		err = env.Explain(out)

@@ -4,33 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
-	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/gomlx/compute/dtypes"
-	"github.com/gomlx/compute/shapes"
-	. "github.com/gomlx/gomlx/core/graph" //nolint:all // the way GoMLX models are written
-	"github.com/gomlx/gomlx/core/tensors"
-	"github.com/gomlx/gomlx/ml/model"
-
-	"github.com/easyparallel/epl"
 )
-
-func newEnv(t *testing.T, opts ...epl.Option) *epl.Env {
-	t.Helper()
-	env, err := epl.Init(nil, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = env.Close() })
-	return env
-}
 
 func parse(t *testing.T, line string) flags {
 	t.Helper()
@@ -155,94 +134,6 @@ largest difference: 0.5, in step 2
 `
 	if out.String() != want {
 		t.Errorf("got %s", &out)
-	}
-}
-
-func TestEveryOtherLayerHasExperts(t *testing.T) {
-	for layers, want := range map[int]string{1: "[0]", 2: "[1]", 3: "[0 2]", 4: "[1 3]"} {
-		m := t5{layers: layers}
-		var got []int
-		for i := range layers {
-			if m.hasExperts(i) {
-				got = append(got, i)
-			}
-		}
-		if fmt.Sprint(got) != want {
-			t.Errorf("%d layers: %v", layers, got)
-		}
-	}
-}
-
-func TestExpertsAreVariablesOfAllOfThem(t *testing.T) {
-	store := model.NewStore()
-	g := NewGraph(newEnv(t).Backend(), "network")
-	ids := Parameter(g, "ids", shapes.Make(dtypes.Int32, 2, 6))
-	m := t5{layers: 2, width: 8, ff: 10, heads: 2, vocabulary: 30, devices: 1, form: formScope,
-		gate: gate{experts: 3, topK: 2, capacityFactor: 1}}
-	out := m.logits(store.RootScope(), []*Node{ids, ids})
-	if err := out[0].Shape().CheckDims(2, 6, 30); err != nil {
-		t.Error(err)
-	}
-	if err := out[1].Shape().CheckDims(2); err != nil {
-		t.Error(err)
-	}
-	var experts []string
-	for v := range store.IterVariables() {
-		if v.Shape().Rank() == 3 {
-			experts = append(experts, fmt.Sprint(v.Path(), v.Shape().Dimensions))
-		}
-	}
-	slices.Sort(experts)
-	want := []string{"/decoder/layer_1/experts/in[3 8 10]", "/decoder/layer_1/experts/out[3 10 8]",
-		"/encoder/layer_1/experts/in[3 8 10]", "/encoder/layer_1/experts/out[3 10 8]"}
-	if !slices.Equal(experts, want) {
-		t.Errorf("got %q", experts)
-	}
-}
-
-// A translation is written word by word; what is said about a word must not depend on those that come after it, or the
-// network would learn from what it is not told later.
-func TestWordsDoNotDependOnThoseAfterThem(t *testing.T) {
-	for _, topK := range []int{1, 2} {
-		m := t5{layers: 2, width: 8, ff: 8, heads: 2, vocabulary: 20, devices: 1, form: formScope,
-			gate: gate{experts: 3, topK: topK, capacityFactor: 0.7}}
-		exec, err := model.NewExec(newEnv(t).Backend(), model.NewStore(), func(scope *model.Scope, inputs []*Node) *Node {
-			return m.logits(scope, inputs)[0]
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		logits := func(target []int32) []float32 {
-			out, err := exec.Call([][]int32{{4, 5, 6, end, 0, 0}}, [][]int32{target})
-			if err != nil {
-				t.Fatalf("%+v", err)
-			}
-			return tensors.MustCopyFlatData[float32](out[0])
-		}
-		whole, part := logits([]int32{start, 7, 8, 9, 10, 11}), logits([]int32{start, 7, 8, 0, 0, 0})
-		for i := range 3 * 20 {
-			if math.Abs(float64(whole[i]-part[i])) > 1e-5 {
-				t.Fatalf("top %d: word %d is %v, and %v with words after it", topK, i/20, part[i], whole[i])
-			}
-		}
-		if slices.Equal(whole[3*20:4*20], part[3*20:4*20]) {
-			t.Error("the words before a word do not matter")
-		}
-	}
-}
-
-func TestDistancesHaveTheBucketsOfT5(t *testing.T) {
-	for _, c := range []struct {
-		distance int
-		bothWays bool
-		want     int32
-	}{
-		{0, true, 0}, {-1, true, 1}, {1, true, 17}, {-7, true, 7}, {-8, true, 8}, {-12, true, 9}, {-200, true, 15}, {200, true, 31},
-		{0, false, 0}, {3, false, 0}, {-3, false, 3}, {-15, false, 15}, {-16, false, 16}, {-127, false, 31}, {-1000, false, 31},
-	} {
-		if got := bucket(c.distance, c.bothWays); got != c.want {
-			t.Errorf("%+v: %d", c, got)
-		}
 	}
 }
 

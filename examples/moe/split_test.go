@@ -8,13 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/easyparallel/epl/examples/internal/moe"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // Words travel to the devices of their experts, and the answers back: once forward and once backward. All of it is found by EPL.
 func TestWordsTravelToExpertsAndBackAndNothingElseDoes(t *testing.T) {
-	for _, form := range []string{formScope, formDefine} {
+	for _, form := range []string{moe.FormScope, moe.FormDefine} {
 		t.Run(form, func(t *testing.T) {
 			f := parse(t, tiny+"-layers 2 -steps 3 -eval 4 -devices 2 -form "+form)
 			c := small(t, f)
@@ -29,7 +31,7 @@ func TestWordsTravelToExpertsAndBackAndNothingElseDoes(t *testing.T) {
 				t.Fatalf("%+v", err)
 			}
 			const layers, journeys, float = 2, 4, 4 // of encoder and decoder; there and back, forward and backward; bytes
-			words := f.experts * f.batch / 2 * network.gate.capacity(c.length) * f.width
+			words := f.experts * f.batch / 2 * network.Gate.Capacity(c.length) * f.width
 			want := int64(f.steps * layers * journeys * words * float) // what stays at home counts as well
 			for i, d := range env.Stats().Devices {
 				if d.Sent["all-to-all"] != want || d.Sent["all-gather"] > 0 || d.Sent["reduce-scatter"] > 0 {

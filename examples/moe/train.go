@@ -12,16 +12,17 @@ import (
 	"github.com/gomlx/gomlx/ui/commandline"
 
 	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/examples/internal/moe"
 )
 
 // fit trains the network with batches of so many pairs, prints how it goes, and returns the loss of each step. deal is
 // env.Dataset, which deals batches to micro-batches; without EPL it returns what it is given.
-func fit(backend compute.Backend, deal func(train.Dataset) train.Dataset, network t5, c *corpus, f flags, batch int,
+func fit(backend compute.Backend, deal func(train.Dataset) train.Dataset, network moe.T5, c *corpus, f flags, batch int,
 	out io.Writer) (losses []float32, err error) {
 
 	store := model.NewStore()
 	store.SetParam(model.ParamInitialSeed, f.seed)
-	trainer := train.NewTrainer(backend, store, network.logits, f.translationLoss,
+	trainer := train.NewTrainer(backend, store, network.Logits, moe.Loss(f.balance),
 		epl.Optimizer(optimizer.Adam().LearningRate(f.rate).Done()), nil, nil) // + epl
 	translate, err := newTranslator(backend, store, network, f.batch)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	. "github.com/gomlx/gomlx/core/graph" //nolint:all // the way GoMLX models are written
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/model"
+
+	"github.com/easyparallel/epl/examples/internal/moe"
 )
 
 // translator translates with the network as it is.
@@ -18,9 +20,9 @@ type translator struct {
 	batch int
 }
 
-func newTranslator(backend compute.Backend, store *model.Store, network t5, batch int) (*translator, error) {
+func newTranslator(backend compute.Backend, store *model.Store, network moe.T5, batch int) (*translator, error) {
 	exec, err := model.NewExec(backend, store, func(scope *model.Scope, inputs []*Node) *Node {
-		return ArgMax(network.logits(scope, inputs)[0], -1, dtypes.Int32)
+		return ArgMax(network.Logits(scope, inputs)[0], -1, dtypes.Int32)
 	})
 	return &translator{exec, batch}, err
 }

@@ -102,7 +102,10 @@ func (p *process) said() string {
 	if _, why, found := strings.Cut(out, "FAILED: "); found {
 		out = why
 	} else {
-		out = fmt.Sprintf("%v: %s", p.err, out[max(0, len(out)-600):])
+		if i := strings.Index(out, "goroutine "); i > 0 {
+			out = out[:i] // it crashed, and says why before
+		}
+		out = fmt.Sprintf("%v: %s", p.err, out[max(0, len(out)-1000):])
 	}
 	return strings.Join(strings.Fields(out), " ")
 }
@@ -118,11 +121,15 @@ func (p *process) result() (*result, error) {
 	return &r, gob.NewDecoder(f).Decode(&r)
 }
 
-// close ends what is left of it.
-func (j *job) close() {
-	for _, p := range j.workers {
+// close ends what is left of it, and writes down what workers said.
+func (j *job) close(t try, logs string) {
+	for i, p := range j.workers {
 		_ = p.cmd.Process.Kill()
 		<-p.end
+		if logs != "" {
+			name := strings.NewReplacer(" ", "-", ":", "", ",", "").Replace(fmt.Sprintf("%s-%s-%d.log", t, filepath.Base(j.folder), i))
+			_ = os.WriteFile(filepath.Join(logs, name), p.out.Bytes(), 0o666)
+		}
 	}
 	_ = os.RemoveAll(j.folder)
 }

@@ -32,7 +32,8 @@ type options struct {
 	oneGPU             bool
 	timeout            time.Duration
 	parallel           int
-	verbose            bool
+	count              int
+	logs               string
 }
 
 func main() {
@@ -47,7 +48,8 @@ func main() {
 	flag.BoolVar(&o.oneGPU, "one-gpu", true, "all processes share a GPU; otherwise each has the one of its number")
 	flag.DurationVar(&o.timeout, "timeout", 90*time.Second, "kill workers of a row after this time")
 	flag.IntVar(&o.parallel, "parallel", 1, "rows that are made at the same time")
-	flag.BoolVar(&o.verbose, "v", false, "print what workers say")
+	flag.IntVar(&o.count, "count", 1, "make each row so many times")
+	flag.StringVar(&o.logs, "logs", "", "`folder` for what workers say")
 	flag.Parse()
 	var err error
 	if o.only, err = regexp.Compile(*only); err != nil || flag.NArg() > 0 || o.parallel < 1 {
@@ -64,7 +66,11 @@ func (o options) table(w io.Writer) bool {
 	fmt.Fprintf(w, "%-58s %8s %8s %6s  %s\n", "", "losses", "weights", "", "communication")
 	var rows []chan row
 	turns := make(chan struct{}, o.parallel)
-	for _, t := range tries() {
+	var all []try
+	for range o.count {
+		all = append(all, tries()...)
+	}
+	for _, t := range all {
 		if !o.only.MatchString(t.String()) || o.processes > 0 && t.processes != o.processes {
 			continue
 		}
@@ -156,15 +162,10 @@ func (o options) run(t try, batches int) (all []*result, said string, err error)
 	defer cancel()
 	j, err := start(ctx, t, batches, o)
 	if j != nil {
-		defer j.close()
+		defer j.close(t, o.logs)
 	}
 	if err == nil {
 		err = j.wait(ctx, o.timeout)
-	}
-	if j != nil && o.verbose {
-		for i, p := range j.workers {
-			fmt.Printf("--- %s, worker %d\n%s\n", t, i, p.output())
-		}
 	}
 	if err != nil {
 		return nil, "", err
@@ -273,7 +274,7 @@ func (o options) wrong(t try) (said string, err error) {
 	defer cancel()
 	j, err := start(ctx, t, 1, o)
 	if j != nil {
-		defer j.close()
+		defer j.close(t, o.logs)
 	}
 	if err != nil {
 		return "", err

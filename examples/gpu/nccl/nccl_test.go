@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 }
 
 func onCPUs(only string) options {
-	return options{backend: "go", only: regexp.MustCompile(only), timeout: 2 * time.Minute, parallel: 1, oneGPU: true}
+	return options{backend: "go", only: regexp.MustCompile(only), timeout: 2 * time.Minute, parallel: 1, count: 1, oneGPU: true}
 }
 
 func TestTheTableOnCPUs(t *testing.T) {

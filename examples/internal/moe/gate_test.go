@@ -1,4 +1,4 @@
-package main
+package moe
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ type routed struct {
 	balance           []float32
 }
 
-func route(t *testing.T, g gate, probabilities [][][]float32, real [][]float32) (r routed) {
+func route(t *testing.T, g Gate, probabilities [][][]float32, real [][]float32) (r routed) {
 	t.Helper()
 	exec, err := NewExec(newEnv(t).Backend(), func(p, real *Node) (dispatch, combine, balance *Node) { return g.route(p, real) })
 	if err != nil {
@@ -55,11 +55,11 @@ func randomWords(random *rand.Rand, groups, words, experts int) (probabilities [
 }
 
 // expected routes words one after the other.
-func expected(g gate, p [][]float32, real []float32) (dispatch, combine [][][]float32, dropped int) {
-	capacity := g.capacity(len(p))
-	used := make([]int, g.experts)
+func expected(g Gate, p [][]float32, real []float32) (dispatch, combine [][][]float32, dropped int) {
+	capacity := g.Capacity(len(p))
+	used := make([]int, g.Experts)
 	for w := range p {
-		d, c := make([][]float32, g.experts), make([][]float32, g.experts)
+		d, c := make([][]float32, g.Experts), make([][]float32, g.Experts)
 		for e := range d {
 			d[e], c[e] = make([]float32, capacity), make([]float32, capacity)
 		}
@@ -69,7 +69,7 @@ func expected(g gate, p [][]float32, real []float32) (dispatch, combine [][][]fl
 		}
 		var chosen []int
 		total := float32(0)
-		for range g.topK {
+		for range g.TopK {
 			best := -1
 			for e := range p[w] {
 				if (len(chosen) == 0 || chosen[0] != e) && (best < 0 || p[w][e] > p[w][best]) {
@@ -85,7 +85,7 @@ func expected(g gate, p [][]float32, real []float32) (dispatch, combine [][][]fl
 				continue
 			}
 			d[e][used[e]], c[e][used[e]] = 1, p[w][e]
-			if g.topK > 1 {
+			if g.TopK > 1 {
 				c[e][used[e]] /= total
 			}
 			used[e]++
@@ -103,7 +103,7 @@ func TestWordsGoToTheLikeliestExpertsThatHaveRoom(t *testing.T) {
 	}{
 		{4, 1, 9, 1}, {4, 2, 9, 1}, {3, 2, 7, 0.5}, {8, 1, 5, 1.25}, {2, 2, 6, 10}, {1, 1, 5, 0.5}, {5, 2, 12, 100},
 	} {
-		g := gate{experts: c.experts, topK: c.topK, capacityFactor: c.factor}
+		g := Gate{Experts: c.experts, TopK: c.topK, CapacityFactor: c.factor}
 		p, real := randomWords(random, 6, c.words, c.experts)
 		got := route(t, g, p, real)
 		for group := range p {
@@ -137,14 +137,14 @@ func largest(a, b [][][]float32) (diff float64) {
 func TestPlacesAreOfOneWordAndWordsOfFewExperts(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, topK := range []int{1, 2} {
-		g := gate{experts: 5, topK: topK, capacityFactor: 1}
-		p, real := randomWords(random, 8, 11, g.experts)
+		g := Gate{Experts: 5, TopK: topK, CapacityFactor: 1}
+		p, real := randomWords(random, 8, 11, g.Experts)
 		got := route(t, g, p, real)
 		for group := range p {
 			inPlace := map[string]float32{}
 			for w := range p[group] {
 				var experts, weight float32
-				for e := range g.experts {
+				for e := range g.Experts {
 					var here float32
 					for place, goes := range got.dispatch[group][w][e] {
 						here += goes
@@ -183,15 +183,15 @@ func TestCapacityIsRoomForTheWordsOfASentence(t *testing.T) {
 	}{
 		{8, 2, 12, 1, 3}, {8, 2, 12, 1.5, 5}, {8, 1, 16, 1, 2}, {8, 1, 16, 1.25, 3}, {64, 1, 4, 1, 1}, {1, 1, 10, 1, 10},
 	} {
-		g := gate{experts: c.experts, topK: c.topK, capacityFactor: c.factor}
-		if got := g.capacity(c.words); got != c.want {
+		g := Gate{Experts: c.experts, TopK: c.topK, CapacityFactor: c.factor}
+		if got := g.Capacity(c.words); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}
 	}
 }
 
 func TestBalanceIsOneWhereExpertsAreEquallyBusyAndMoreElse(t *testing.T) {
-	g := gate{experts: 2, topK: 1, capacityFactor: 2}
+	g := Gate{Experts: 2, TopK: 1, CapacityFactor: 2}
 	even := [][]float32{{0.75, 0.25}, {0.25, 0.75}, {0.9, 0.1}} // the last is padding
 	onlyFirst := [][]float32{{0.75, 0.25}, {0.75, 0.25}, {0.1, 0.9}}
 	got := route(t, g, [][][]float32{even, onlyFirst, even}, [][]float32{{1, 1, 0}, {1, 1, 0}, {0, 0, 0}}).balance
@@ -204,7 +204,7 @@ func TestBalanceIsOneWhereExpertsAreEquallyBusyAndMoreElse(t *testing.T) {
 
 func TestGatesLearn(t *testing.T) {
 	for _, topK := range []int{1, 2} {
-		g := gate{experts: 3, topK: topK, capacityFactor: 3}
+		g := Gate{Experts: 3, TopK: topK, CapacityFactor: 3}
 		exec, err := NewExec(newEnv(t).Backend(), func(logits *Node) *Node {
 			_, combine, _ := g.route(Softmax(logits, -1), OnesLike(Squeeze(Slice(logits, AxisRange(), AxisRange(), AxisElem(0)), -1)))
 			each := Mul(ReduceSum(combine, -1), AddScalar(IotaFull(logits.Graph(), logits.Shape()), 1)) // answers that differ

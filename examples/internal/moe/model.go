@@ -1,4 +1,4 @@
-package main
+package moe
 
 import (
 	"math"
@@ -15,37 +15,37 @@ import (
 	"github.com/easyparallel/epl"
 )
 
-// t5 describes an encoder and a decoder ("Exploring the Limits of Transfer Learning with a Unified Text-to-Text
+// T5 describes an encoder and a decoder ("Exploring the Limits of Transfer Learning with a Unified Text-to-Text
 // Transformer", Raffel et al. 2019), in which every other layer has experts in place of a dense layer.
-type t5 struct {
-	layers, width, ff, heads int
-	vocabulary               int
-	gate                     gate
-	devices                  int    // that share the sentences, and the experts
-	form                     string // what is in the scope of Split
+type T5 struct {
+	Layers, Width, FF, Heads int
+	Vocabulary               int
+	Gate                     Gate
+	Devices                  int    // that share the sentences, and the experts
+	Form                     string // what is in the scope of Split
 }
 
 // The forms of annotation.
 const (
-	formScope  = "scope"  // variables and calculation of the experts are under Split
-	formDefine = "define" // only the variables are; the calculation is outside
+	FormScope  = "scope"  // variables and calculation of the experts are under Split
+	FormDefine = "define" // only the variables are; the calculation is outside
 )
 
-// logits builds the network: for each word of a translation, what it may be, [batch, words, vocabulary]. Inputs are the
+// Logits builds the network: for each word of a translation, what it may be, [batch, words, vocabulary]. Inputs are the
 // words of the sentences, and those of the translations before each word, both [batch, words]. The second result is how
 // evenly each pair keeps the experts busy, [batch].
-func (m t5) logits(scope *model.Scope, inputs []*Node) []*Node {
+func (m T5) Logits(scope *model.Scope, inputs []*Node) []*Node {
 	source, target := inputs[0], inputs[1]
-	epl.SetDefaultStrategy(source, epl.Replicate(m.devices, "attention and gating")) // + epl
-	words := normal(scope, 1).VariableWithShape("words", shapes.Make(dtypes.Float32, m.vocabulary, m.width)).NodeValue(source)
+	epl.SetDefaultStrategy(source, epl.Replicate(m.Devices, "attention and gating")) // + epl
+	words := normal(scope, 1).VariableWithShape("words", shapes.Make(dtypes.Float32, m.Vocabulary, m.Width)).NodeValue(source)
 	embed := func(ids *Node) *Node { return Gather(words, InsertAxes(ids, -1)) }
 
-	encoder := stack{t5: m, scope: scope.In("encoder"), real: isWord(source)}
+	encoder := stack{T5: m, scope: scope.In("encoder"), real: isWord(source)}
 	memory := encoder.run(embed(source))
-	decoder := stack{t5: m, scope: scope.In("decoder"), real: isWord(target), memory: memory, memoryReal: encoder.real}
+	decoder := stack{T5: m, scope: scope.In("decoder"), real: isWord(target), memory: memory, memoryReal: encoder.real}
 	x := decoder.run(embed(target))
 
-	x = MulScalar(x, 1/math.Sqrt(float64(m.width)))
+	x = MulScalar(x, 1/math.Sqrt(float64(m.Width)))
 	return []*Node{Einsum("btd,vd->btv", x, words), Add(encoder.balance, decoder.balance)}
 }
 
@@ -56,7 +56,7 @@ func isWord(ids *Node) *Node {
 
 // stack is an encoder, or a decoder, which also looks at the sentence that the encoder read.
 type stack struct {
-	t5
+	T5
 	scope              *model.Scope
 	real               *Node // 1 for words and 0 for padding
 	memory, memoryReal *Node // of the encoder; nil in an encoder
@@ -69,7 +69,7 @@ func (s *stack) run(x *Node) *Node {
 	if s.memory != nil {
 		bias = Add(bias, futureBias(x))
 	}
-	for i := range s.layers {
+	for i := range s.Layers {
 		scope := s.scope.In("layer_%d", i)
 		x = s.residual(scope.In("self"), x, func(scope *model.Scope, x *Node) *Node { return s.attend(scope, x, x, bias) })
 		if s.memory != nil {
@@ -87,22 +87,22 @@ func (s *stack) run(x *Node) *Node {
 }
 
 // residual adds to x what a layer learns from x, normalised.
-func (m t5) residual(scope *model.Scope, x *Node, layer func(*model.Scope, *Node) *Node) *Node {
+func (m T5) residual(scope *model.Scope, x *Node, layer func(*model.Scope, *Node) *Node) *Node {
 	return Add(x, layer(scope, rmsNorm(scope, x)))
 }
 
-func (m t5) denseLayer(scope *model.Scope, x *Node) *Node {
-	return dense(scope.In("out"), activation.Relu(dense(scope.In("in"), x, m.ff)), m.width)
+func (m T5) denseLayer(scope *model.Scope, x *Node) *Node {
+	return dense(scope.In("out"), activation.Relu(dense(scope.In("in"), x, m.FF)), m.Width)
 }
 
 // hasExperts tells whether a layer does. The last one does, and every other one before it.
-func (m t5) hasExperts(layer int) bool { return (m.layers-1-layer)%2 == 0 }
+func (m T5) hasExperts(layer int) bool { return (m.Layers-1-layer)%2 == 0 }
 
 // expertLayer lets some experts look at each word. The gate is replicated, and the experts are split: EPL finds that
 // words must travel to the devices of their experts, and the answers back.
 func (s *stack) expertLayer(scope *model.Scope, x *Node) *Node {
-	e, d, f := s.gate.experts, s.width, s.ff
-	dispatch, combine, balance := s.gate.route(Softmax(dense(scope.In("gate"), x, e), -1), s.real)
+	e, d, f := s.Gate.Experts, s.Width, s.FF
+	dispatch, combine, balance := s.Gate.route(Softmax(dense(scope.In("gate"), x, e), -1), s.real)
 	if s.balance != nil {
 		balance = Add(balance, s.balance)
 	}
@@ -118,8 +118,8 @@ func (s *stack) expertLayer(scope *model.Scope, x *Node) *Node {
 		hidden := activation.Relu(Einsum("egcd,edf->egcf", words, in))
 		answers = Einsum("egcf,efd->egcd", hidden, out)
 	}
-	experts := epl.Split(s.devices, "experts") // + epl
-	if s.form == formDefine {
+	experts := epl.Split(s.Devices, "experts") // + epl
+	if s.Form == FormDefine {
 		epl.With(x, experts, define) // + epl
 		calculate()
 	} else {
@@ -129,15 +129,15 @@ func (s *stack) expertLayer(scope *model.Scope, x *Node) *Node {
 }
 
 // attend lets each word of x look at all words of y, with several heads.
-func (m t5) attend(scope *model.Scope, x, y, bias *Node) *Node {
-	size := m.width / m.heads
+func (m T5) attend(scope *model.Scope, x, y, bias *Node) *Node {
+	size := m.Width / m.Heads
 	project := func(name string, of *Node) *Node {
-		return Reshape(dense(scope.In("%s", name), of, m.width), of.Shape().Dim(0), of.Shape().Dim(1), m.heads, size)
+		return Reshape(dense(scope.In("%s", name), of, m.Width), of.Shape().Dim(0), of.Shape().Dim(1), m.Heads, size)
 	}
 	query, key, value := project("query", x), project("key", y), project("value", y)
 	scores := MulScalar(Einsum("bqhd,bkhd->bhqk", query, key), 1/math.Sqrt(float64(size)))
 	seen := Einsum("bhqk,bkhd->bqhd", Softmax(Add(scores, bias), -1), value)
-	return dense(scope.In("output"), Reshape(seen, x.Shape().Dimensions...), m.width)
+	return dense(scope.In("output"), Reshape(seen, x.Shape().Dimensions...), m.Width)
 }
 
 // paddingBias is added to the scores of attention, so that nothing attends to padding.
@@ -162,7 +162,7 @@ func (s *stack) distanceBias(x *Node) *Node {
 			table[from][to] = bucket(to-from, s.memory == nil)
 		}
 	}
-	weights := normal(s.scope, s.heads).VariableWithShape("distances", shapes.Make(x.DType(), buckets, s.heads)).NodeValue(x)
+	weights := normal(s.scope, s.Heads).VariableWithShape("distances", shapes.Make(x.DType(), buckets, s.Heads)).NodeValue(x)
 	bias := Gather(weights, InsertAxes(Const(x.Graph(), table), -1)) // [from, to, head]
 	return InsertAxes(TransposeAllAxes(bias, 2, 0, 1), 0)
 }
@@ -207,15 +207,17 @@ func dense(scope *model.Scope, x *Node, out int) *Node {
 
 func rmsNorm(scope *model.Scope, x *Node) *Node { return norm.RMSNorm(scope, x).Done() }
 
-// translationLoss is the cross-entropy of the words of the translations, with how unevenly their experts are busy. It is a mean
+// Loss is the cross-entropy of the words of the translations, with how unevenly their experts are busy, by a weight. It is a mean
 // over words, whatever pairs they are in: so that micro-batches with more words count for more.
-func (f flags) translationLoss(labels, predictions []*Node) *Node {
-	target, logits, balance := labels[0], predictions[0], predictions[1]
-	mask := NotEqual(Squeeze(target, -1), ScalarZero(target.Graph(), target.DType()))
-	entropy := loss.SparseCategoricalCrossEntropyLogits([]*Node{target, mask}, []*Node{logits})
-	words := ReduceSum(ConvertDType(mask, logits.DType()), 1)
-	all := ReduceAllSum(words)
-	epl.AddToCollection(epl.InstanceWeight, all) // + epl
-	uneven := Div(ReduceAllSum(Mul(words, balance)), all)
-	return Add(entropy, MulScalar(uneven, f.balance))
+func Loss(weight float64) func(labels, predictions []*Node) *Node {
+	return func(labels, predictions []*Node) *Node {
+		target, logits, balance := labels[0], predictions[0], predictions[1]
+		mask := NotEqual(Squeeze(target, -1), ScalarZero(target.Graph(), target.DType()))
+		entropy := loss.SparseCategoricalCrossEntropyLogits([]*Node{target, mask}, []*Node{logits})
+		words := ReduceSum(ConvertDType(mask, logits.DType()), 1)
+		all := ReduceAllSum(words)
+		epl.AddToCollection(epl.InstanceWeight, all) // + epl
+		uneven := Div(ReduceAllSum(Mul(words, balance)), all)
+		return Add(entropy, MulScalar(uneven, weight))
+	}
 }
