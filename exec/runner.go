@@ -64,8 +64,9 @@ type HostMemory interface {
 	ToDevice(b compute.Buffer) (compute.Buffer, error)
 	// HostFromFlatData copies data of the program to it.
 	HostFromFlatData(flat any, shape shapes.Shape) (compute.Buffer, error)
-	// Await waits until what is copied or computed is there.
+	// Await waits until what is copied or computed is there. Later is for a buffer that may be gone then: what it returns waits, and is to be called.
 	Await(b compute.Buffer) error
+	Later(b compute.Buffer) (wait func() error)
 }
 
 // Measured is an executable of devices that know, once it is compiled, what it needs.

@@ -166,6 +166,9 @@ func (r *run) load(v *ir.Value) error {
 	r.loads[v]--
 	at := schedule.Slot{Value: v, Micro: schedule.Once}
 	if h.pinned != nil { // the copy is in the order of what the device does: what computes with it waits there
+		if err := r.catchUp(); err != nil {
+			return err
+		}
 		if err := r.room(v.Bytes()); err != nil {
 			return err
 		}
@@ -203,6 +206,17 @@ func (r *run) copies(b compute.Buffer, op string, v *ir.Value, start time.Time) 
 			r.communicated(r.hostLane(), op, v.String(), start, v.Bytes())
 		})
 	}
+}
+
+// catchUp waits for the last segment. Memory is taken when something is enqueued, and what copies still use is free only when they are
+// done: so the list is never more than a segment ahead of the device.
+func (r *run) catchUp() error {
+	wait := r.last
+	if wait == nil {
+		return nil
+	}
+	r.last = nil
+	return wait()
 }
 
 // storing is a new value on its way to the host. Its memory on the device is free only when it is there.
@@ -276,6 +290,9 @@ func (r *run) store(v *ir.Value) error {
 	}
 	start := time.Now()
 	shape := v.LocalShape(r.at())
+	if err := r.catchUp(); err != nil {
+		return err
+	}
 	if err := r.outdated(v); err != nil {
 		return err
 	}

@@ -64,6 +64,7 @@ type run struct {
 	// host is what is in the memory of the host: variables, and the new values of variables.
 	host    map[*ir.Value]*hostBuffer
 	loads   map[*ir.Value]int // how often a variable is still loaded
+	last    func() error      // waits for the last segment, where variables are copied while the device computes; nil: there is nothing to wait for
 	storing []storing
 	meter   *meter
 }
@@ -122,6 +123,9 @@ func (r *run) list() (err error) {
 		if err := r.arrive(h); err != nil {
 			return err
 		}
+	}
+	if err := r.catchUp(); err != nil {
+		return err
 	}
 	if err := r.waitStores(len(r.storing)); err != nil {
 		return err
@@ -252,6 +256,12 @@ func (r *run) segment(in schedule.Instr) error {
 	r.ran(trace.Task{Kind: string(s.Kind), Stage: s.Stage, Micro: in.Micro}, r.schedule.Text(in), start)
 	if err != nil {
 		return err
+	}
+	if host := hostMemory(r.device.backend); r.budget != nil && host != nil && len(outs) > 0 {
+		if err := r.catchUp(); err != nil {
+			return err
+		}
+		r.last = host.Later(outs[0])
 	}
 	for i, at := range takes {
 		if donate[i] {
@@ -490,6 +500,7 @@ func (r *run) letGo() {
 	for _, h := range r.calls {
 		_ = h.Wait()
 	}
+	_ = r.catchUp()
 	_ = r.reap()
 	for at := range r.values {
 		_ = r.free(at)

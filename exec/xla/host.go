@@ -41,13 +41,18 @@ func (d *Device) HostFromFlatData(flat any, shape shapes.Shape) (compute.Buffer,
 }
 
 // Await implements exec.HostMemory.
-func (d *Device) Await(b compute.Buffer) error {
+func (d *Device) Await(b compute.Buffer) error { return d.Later(b)() }
+
+// Later implements exec.HostMemory.
+func (d *Device) Later(b compute.Buffer) func() error {
 	x := b.(*buffer)
 	ready, err := x.data.ReadyEvent()
-	if err == nil {
-		err = d.client.finish(x.of, ready)
+	return func() error {
+		if err == nil {
+			err = d.client.finish(x.of, ready)
+		}
+		return x.late(err)
 	}
-	return x.late(err)
 }
 
 // refused is the error of a copy to a memory.
