@@ -118,8 +118,12 @@ func TestKernelsOnADevice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i := range want { // what is rounded to bfloat16 may be rounded the other way, and its sum follows
-				if d := differences(got[i], want[i], []float64{2e-2, 2e-2, 2e-2, 2e-1}[i]); d != "" {
+			bounds := []float64{2e-2, 2e-2, 2e-2, 2e-1}
+			if len(want) == 2 {
+				bounds[1] = 1e-1
+			}
+			for i := range want { // what is rounded to bfloat16 may be rounded the other way, and its sum, which comes last, follows
+				if d := differences(got[i], want[i], bounds[i]); d != "" {
 					t.Errorf("result %d: %s", i, d)
 				}
 			}
@@ -139,20 +143,30 @@ func "epl.gelu_gradient" {
   %4 = ConvertDType(%1) {DType: float32} -> float32[R,W] : forward
   %5 = BroadcastInDim(%2) {OutputShape: float32[R,W], BroadcastAxes: [1]} -> float32[R,W] : forward
   %6 = Add(%4, %5) -> float32[R,W] : forward
-  %7 = Constant() {Value: float32[](0.70710677)} -> float32[] : forward
-  %8 = Mul(%6, %7) -> float32[R,W] : forward
-  %9 = Erf(%8) -> float32[R,W] : forward
-  %10 = Constant() {Value: float32[](1)} -> float32[] : forward
-  %11 = Add(%9, %10) -> float32[R,W] : forward
-  %12 = Constant() {Value: float32[](0.5)} -> float32[] : forward
-  %13 = Mul(%11, %12) -> float32[R,W] : forward
-  %14 = Mul(%8, %8) -> float32[R,W] : forward
-  %15 = Neg(%14) -> float32[R,W] : forward
-  %16 = Exp(%15) -> float32[R,W] : forward
-  %17 = Constant() {Value: float32[](0.3989423)} -> float32[] : forward
-  %18 = Mul(%16, %17) -> float32[R,W] : forward
-  %19 = Mul(%6, %18) -> float32[R,W] : forward
-  %20 = Add(%13, %19) -> float32[R,W] : forward
+  %60 = Constant() {Value: float32[](1.595016)} -> float32[] : forward
+  %61 = Constant() {Value: float32[](0.0740113)} -> float32[] : forward
+  %62 = Constant() {Value: float32[](0.00070304)} -> float32[] : forward
+  %63 = Constant() {Value: float32[](36)} -> float32[] : forward
+  %64 = Constant() {Value: float32[](0.2220339)} -> float32[] : forward
+  %65 = Constant() {Value: float32[](0.0035152)} -> float32[] : forward
+  %66 = Constant() {Value: float32[](1)} -> float32[] : forward
+  %67 = Mul(%6, %6) -> float32[R,W] : forward
+  %68 = Min(%67, %63) -> float32[R,W] : forward
+  %69 = Mul(%68, %62) -> float32[R,W] : forward
+  %70 = Sub(%61, %69) -> float32[R,W] : forward
+  %71 = Mul(%68, %70) -> float32[R,W] : forward
+  %72 = Add(%71, %60) -> float32[R,W] : forward
+  %73 = Mul(%6, %72) -> float32[R,W] : forward
+  %74 = Logistic(%73) -> float32[R,W] : forward
+  %75 = Mul(%68, %65) -> float32[R,W] : forward
+  %76 = Sub(%64, %75) -> float32[R,W] : forward
+  %77 = Mul(%68, %76) -> float32[R,W] : forward
+  %78 = Add(%77, %60) -> float32[R,W] : forward
+  %79 = Sub(%66, %74) -> float32[R,W] : forward
+  %80 = Mul(%74, %79) -> float32[R,W] : forward
+  %81 = Mul(%80, %78) -> float32[R,W] : forward
+  %82 = Mul(%6, %81) -> float32[R,W] : forward
+  %20 = Add(%74, %82) -> float32[R,W] : forward
   %21 = Mul(%3, %20) -> float32[R,W] : forward
   %22 = ConvertDType(%21) {DType: bfloat16} -> bfloat16[R,W] : forward
   %23 = ConvertDType(%22) {DType: float32} -> float32[R,W] : forward

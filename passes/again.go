@@ -335,7 +335,7 @@ func softmax(p *ir.Program, o Options) (int, error) {
 		case op.Phase == ir.Backward:
 		case op.Type() == ir.OpExp:
 			r.exponentials(op)
-		case sums:
+		case sums && !o.splits(): // the class of a label may be on another device
 			if m := selected.find(op.Inputs[0], op.Attrs.(*ir.ReduceSum).Axes, nil); m != nil {
 				r.selected(op, m)
 			}
@@ -639,7 +639,10 @@ func (r *rewriter) parts(sum *ir.Value) (parts []*ir.Value, axis int) {
 }
 
 // split multiplies the parts of weights whose products are used apart, as queries, keys and values are: no part is copied out of a whole.
-func split(p *ir.Program, _ Options) (int, error) {
+func split(p *ir.Program, o Options) (int, error) {
+	if o.splits() {
+		return 0, nil // parts of a dim that is divided are on other devices
+	}
 	r := newRewriter(p)
 	for _, op := range p.Main.Ops {
 		if op.Type() == ir.OpDotGeneral && op.Phase == ir.Forward {

@@ -85,8 +85,8 @@ func (r *rewriter) norm(m *match) {
 }
 
 // kernels makes functions of gradients that runners have kernels for.
-func kernels(p *ir.Program, _ Options) (int, error) {
-	return outlined(p, ir.Backward, func(r *rewriter, v *ir.Value) {
+func kernels(p *ir.Program, o Options) (int, error) {
+	return outlined(p, o, ir.Backward, func(r *rewriter, v *ir.Value) {
 		if m := kernelDX.find(v, nil, nil); m != nil {
 			r.normGradient(m)
 		} else if m := kernelGELU.find(v, nil, nil); m != nil {
@@ -96,8 +96,8 @@ func kernels(p *ir.Program, _ Options) (int, error) {
 }
 
 // normKernels makes functions of layer norms.
-func normKernels(p *ir.Program, _ Options) (int, error) {
-	return outlined(p, ir.Forward, func(r *rewriter, v *ir.Value) {
+func normKernels(p *ir.Program, o Options) (int, error) {
+	return outlined(p, o, ir.Forward, func(r *rewriter, v *ir.Value) {
 		if rank := v.Shape.Rank(); rank > 1 {
 			if m := kernelNorm.find(v, []int{rank - 1}, nil); m != nil {
 				r.norm(m)
@@ -107,7 +107,10 @@ func normKernels(p *ir.Program, _ Options) (int, error) {
 }
 
 // outlined makes functions of what look finds at sums and differences of a phase.
-func outlined(p *ir.Program, phase ir.Phase, look func(r *rewriter, v *ir.Value)) (int, error) {
+func outlined(p *ir.Program, o Options, phase ir.Phase, look func(r *rewriter, v *ir.Value)) (int, error) {
+	if o.splits() {
+		return 0, nil // what a function computes is not divided over devices
+	}
 	r := newRewriter(p)
 	for _, op := range p.Main.Ops {
 		if op.Phase == phase && (op.Type() == ir.OpAdd || op.Type() == ir.OpSub) && is32(op.Outputs[0]) {

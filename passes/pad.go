@@ -16,7 +16,7 @@ import (
 // from it elementwise has the larger dim as well, so that nothing is copied. Sums and products over it see neutral elements there, and what
 // leaves is cut off: results are the same, but for the order of sums.
 func pad(p *ir.Program, o Options) (int, error) {
-	if slices.ContainsFunc(o.Places, func(devices []int) bool { return len(devices) > 1 }) {
+	if o.splits() {
 		return 0, nil // a dim that is divided over devices is not for here
 	}
 	n := 0

@@ -120,6 +120,11 @@ func (o Options) forXLA(p *ir.Program) bool {
 	return o.AMP != dtypes.InvalidDType && o.AMPBarriers && p.IsTraining()
 }
 
+// splits tells whether TaskGraphs run on several devices each, which divide dims of values.
+func (o Options) splits() bool {
+	return slices.ContainsFunc(o.Places, func(devices []int) bool { return len(devices) > 1 })
+}
+
 // inPieces tells whether a step has to run in pieces, even on one device.
 func (o Options) inPieces() bool { return o.Divides() || o.ApplyGroups > 1 || o.Timeline }
 
@@ -161,10 +166,10 @@ var Table = []Pass{
 	{Name: "concat", XLA: true, Run: concat,
 		Needs: []Fact{Stages, GlobalView}, Ends: []Fact{OpOf},
 		Why: "gradients of parts of a value are put side by side, not padded with zeros and added up"},
-	{Name: "split", XLA: true, Asked: true, Run: split,
+	{Name: "split", XLA: true, Run: split,
 		Needs: []Fact{Stages, Precision, GlobalView}, Ends: []Fact{OpOf},
 		Why: "parts of a product that are used apart, as queries, keys and values are, are multiplied apart, not copied out of a whole"},
-	{Name: "kernels", XLA: true, Asked: true, Run: kernels,
+	{Name: "kernels", XLA: true, Run: kernels,
 		Needs: []Fact{Stages, Precision, GlobalView}, Ends: []Fact{OpOf},
 		Why: "gradients of layer norms and GELUs are functions, which GPUs have kernels for that read and write everything once"},
 	{Name: "norm-kernels", XLA: true, Asked: true, Run: normKernels,

@@ -310,10 +310,10 @@ func TestPassesAreSwitchedByName(t *testing.T) {
 		want   string
 		warned int
 	}{
-		{"", "fused empty dead-code common gelu layer-norm softmax variance pad concat transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 0},
+		{"", "fused empty dead-code common gelu layer-norm softmax variance pad concat split kernels transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 0},
 		{"none", "", 0},
 		{"none,common", "common", 0},
-		{"-fused, -COMMON", "empty dead-code gelu layer-norm softmax variance pad concat transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 0},
+		{"-fused, -COMMON", "empty dead-code gelu layer-norm softmax variance pad concat split kernels transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 0},
 		{"none,all,-common", "fused empty dead-code gelu layer-norm softmax variance pad concat split kernels norm-kernels sums transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 0},
 		{"all,-swap-dot,-sum-dot,-fused", "empty dead-code common gelu layer-norm softmax variance pad concat split kernels norm-kernels sums transpose engine fuse-elementwise fuse-reduce fuse-dot loops views in-place", 2},
 		{"none,sums", "sums", 0},

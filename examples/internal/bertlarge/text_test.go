@@ -30,7 +30,9 @@ func TestPassesForXLAFindAllOfTheModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	for part, want := range map[string]int{
-		"stablehlo.logistic":       2 * 3, // in each layer, and in the head, forward and backward
+		"stablehlo.logistic":       3 + 1, // in each layer, and in the head, forward; in the head backward
+		"@gelu_gradient":           2,
+		"@norm_gradient":           2 * 2, // but the first and the last
 		"stablehlo.concatenate":    2 + 1, // and indices of labels
 		"-> tensor<256x5000xbf16>": 0,     // it has 5120 columns
 		"-> tensor<256x5000xf32>":  0,
