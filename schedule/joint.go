@@ -180,7 +180,7 @@ func (j *joiner) join() error {
 			err = j.open(in.Micro).add(in)
 		case j.block == nil:
 			j.keep(in)
-		case in.Kind == Feed || in.Kind == Send && j.p.Transfers[in.Transfer].Input:
+		case in.Kind == Feed || in.Kind == Wait || in.Kind == Send && j.p.Transfers[in.Transfer].Input:
 			j.block.before = append(j.block.before, in) // it waits for nothing that the devices compute
 		default:
 			j.block.after = append(j.block.after, in)
@@ -241,7 +241,7 @@ func (j *joiner) ends(in Instr) bool {
 		if j.q.Buckets[in.Bucket].Inside {
 			return other
 		}
-		return in.Kind == Wait
+		return in.Kind == Wait && slices.ContainsFunc(j.block.after, func(x Instr) bool { return x.Kind == Merge && x.Bucket == in.Bucket })
 	}
 	if in.Kind == Feed || in.Kind == Send && j.p.Transfers[in.Transfer].Input {
 		return other // what it waits for may wait for what this micro-batch sends

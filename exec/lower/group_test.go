@@ -1,0 +1,105 @@
+package lower_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/easyparallel/epl/exec/lower"
+	"github.com/easyparallel/epl/ir"
+)
+
+// exchanges change placements by every collective, on a mesh of 2 model replicas of 2 devices, and merge in every way.
+const exchanges = `program "exchanges"
+instances 2 1
+taskgraph 0 "all" split(2)
+stage taskgraph 0 place 0 place 1
+variable "/w" %1 taskgraph 0
+input %0
+main {
+  %0 = Parameter() {Name: "x", Shape: float32[4,6]} -> float32[4,6] : forward varying
+  %1 = Parameter() {Name: "w", Shape: float32[3,3]} -> float32[3,3] on replica of 2 flat : forward taskgraph 0
+  %2 = Position() {Axis: "model"} -> int32[] on model of 2 each : forward
+  %3 = Reshard(%1) -> float32[3,3] : forward taskgraph 0
+  %4 = Reshard(%0, %2) -> float32[4,6] on model of 2 sharded(0) : forward varying taskgraph 0
+  %5 = Reshard(%4) -> float32[4,6] on model of 2 sharded(1) : forward varying taskgraph 0
+  %6 = Reshard(%5) -> float32[4,6] : forward varying taskgraph 0
+  %7 = ReduceSum(%4) {Axes: [0]} -> float32[6] on model of 2 partial(sum) : forward varying taskgraph 0
+  %8 = Reshard(%7) -> float32[6] : forward varying taskgraph 0
+  %9 = Reshard(%7) -> float32[6] on model of 2 sharded(0) : forward varying taskgraph 0
+  %20 = Merge(%6) {How: "mean"} -> float32[4,6] : backward taskgraph 0
+  %21 = Merge(%3) {How: "sum"} -> float32[3,3] on replica of 2 flat : backward taskgraph 0
+  %22 = Merge(%8) {How: "first"} -> float32[6] : forward taskgraph 0
+  %23 = Merge(%9) {How: "concat"} -> float32[12] on model of 2 sharded(0) : forward taskgraph 0
+  %24 = Merge(%7) {How: "mean"} -> float32[6] : backward taskgraph 0
+  return %20, %21, %22, %23, %24
+}
+`
+
+func TestCollectivesOfDevicesThatRunASegmentTogether(t *testing.T) {
+	p, err := ir.Parse(exchanges)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := ir.Cut(p.Main, "exchanges", func(*ir.Op) bool { return true }, p.Main.Outputs)
+	s.Mesh = &ir.Mesh{Replicas: 2, Model: 2, Instances: 2, Ranks: []int{0, 1, 2, 3}}
+	l := lower.Lower(s, nil)
+	var got []string
+	for _, op := range l.Ops {
+		if a, ok := op.Attrs.(*ir.Communicate); ok {
+			got = append(got, fmt.Sprintf("%s %v: %s → %s", a.How, a.Groups, ir.ShapeText(op.Inputs[0].Shape), ir.ShapeText(op.Outputs[0].Shape)))
+		}
+	}
+	want := []string{
+		"all-gather [[0 2] [1 3]]: float32[5] → float32[10]", // past the end of 9 there are zeros
+		"all-to-all [[0 1] [2 3]]: float32[2,6] → float32[4,3]",
+		"all-gather [[0 1] [2 3]]: float32[4,3] → float32[4,6]",
+		"all-reduce [[0 1] [2 3]]: float32[6] → float32[6]",
+		"reduce-scatter [[0 1] [2 3]]: float32[6] → float32[3]",
+		"all-reduce [[0 2] [1 3]]: float32[4,6] → float32[4,6]",
+		"reduce-scatter [[0 2] [1 3]]: float32[10] → float32[5]",
+		"all-gather [[0 2] [1 3]]: float32[1,6] → float32[2,6]",
+		"all-gather [[0 2] [1 3]]: float32[3] → float32[6]",
+		"all-reduce [[0 1 2 3]]: float32[6] → float32[6]", // terms of the devices of a model replica, too
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("it communicates\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	// A mean is of instances, not of devices.
+	scales := 0
+	for _, op := range l.Ops {
+		if c, ok := op.Attrs.(*ir.Constant); ok && fmt.Sprint(c.Value.Flat) == "[0.5]" {
+			scales++
+		}
+	}
+	if scales != 2 {
+		t.Errorf("%d values are halved", scales)
+	}
+	s.Mesh = &ir.Mesh{Replicas: 2, Model: 2, Instances: 2, Ranks: []int{0, 1, 2, 3}, Workers: []int{0, 0, 1, 1}}
+	if got := s.Mesh.Circles(&ir.Op{Attrs: &ir.Merge{How: ir.Sum, Worker: true}, Inputs: []*ir.Value{s.Inputs[0]}}); fmt.Sprint(got) != "[[0] [2] [1] [3]]" {
+		t.Errorf("within workers, values are merged between %v", got)
+	}
+}
+
+// What is computed again behind a barrier is not taken from what was computed before.
+func TestAPieceBehindABarrierTakesNothingDirectly(t *testing.T) {
+	p, err := ir.Parse(strings.ReplaceAll("program \"p\"\ninput %0\nmain {\n  %0 = Parameter() {Name: \"x\", Shape: float32[2]} -> float32[2] : forward\n"+
+		"  %1 = Exp(%0) -> float32[2] : forward\n  %2 = Exp(%1) -> float32[2] : forward\n  return %2\n}", "%%", "%"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exp, twice := p.Main.Ops[1], p.Main.Ops[2]
+	s := &ir.Segment{Name: "again", Inputs: p.Main.Params, Ops: []*ir.Op{exp, exp, twice}, Outputs: twice.Outputs, Barriers: []int{1},
+		Mesh: &ir.Mesh{Replicas: 1, Model: 1, Instances: 1, Ranks: []int{0}}}
+	l := lower.Lower(s, nil)
+	var types []string
+	for _, op := range l.Ops {
+		types = append(types, string(op.Type()))
+	}
+	if got := strings.Join(types, " "); got != "Exp OptimizationBarrier Exp Exp" {
+		t.Fatalf("it computes %s", got)
+	}
+	if again := l.Ops[2]; again.Inputs[0].Op != l.Ops[1] || l.Ops[1].Inputs[0] != l.Inputs[0] || l.Ops[3].Inputs[0].Op != again {
+		t.Errorf("%s takes %s", again, again.Inputs[0])
+	}
+}
