@@ -13,7 +13,7 @@ import (
 type try struct {
 	processes int
 	name      string
-	bert      bert
+	network   network
 	stages    []epl.Strategy
 	apart     bool // stages have devices of their own
 	replicas  int
@@ -45,7 +45,7 @@ func (t try) settings(timeout fmt.Stringer) map[string]any {
 
 // alone is the same training on one device: all batches of a step are one, and what saves memory is left out. Mixed precision is not.
 func (t try) alone() try {
-	one := try{processes: 1, bert: t.bert, replicas: 1, micro: 1, params: map[string]any{}}
+	one := try{processes: 1, network: t.network.alone(), replicas: 1, micro: 1, params: map[string]any{}}
 	for range t.stages {
 		one.stages = append(one.stages, epl.Replicate(1))
 	}
@@ -54,7 +54,7 @@ func (t try) alone() try {
 			one.params[k] = v
 		}
 	}
-	one.name = fmt.Sprint(one.bert, len(one.stages), t.batches(), one.params)
+	one.name = fmt.Sprint(one.network, len(one.stages), t.batches(), one.params)
 	return one
 }
 
@@ -86,8 +86,7 @@ func tries() (all []try) {
 		return sum
 	}
 	for _, n := range []int{2, 4} {
-		experts := []epl.Strategy{epl.Replicate(n, "all"), epl.Split(n, "experts")}
-		dp := try{processes: n, bert: even, stages: one, replicas: n, micro: 1, by: byNCCL}
+		dp := try{processes: n, network: even, stages: one, replicas: n, micro: 1, by: byNCCL}
 		add := func(t try, name string, params ...map[string]any) {
 			t.name, t.params = name, together(params...)
 			all = append(all, t)
@@ -104,15 +103,15 @@ func tries() (all []try) {
 		add(dp, "data parallelism, bfloat16", amp)
 		add(dp, "data parallelism, offload", offload)
 		add(accumulated, "ZeRO v2, recompute, offload, bfloat16", zero("v2"), recompute, offload, amp)
-		parts := try{processes: n, bert: even, stages: split(n), replicas: 1, micro: 1, by: byNCCL}
+		parts := try{processes: n, network: even, stages: split(n), replicas: 1, micro: 1, by: byNCCL}
 		add(parts, fmt.Sprintf("Split(%d)", n))
 		parts.micro = 2
 		add(parts, fmt.Sprintf("Split(%d), 2 micro-batches, recompute", n), recompute)
 		add(parts, fmt.Sprintf("Split(%d), bfloat16", n), amp)
-		parts.bert, parts.by = uneven, byHost
+		parts.network, parts.by = uneven, byHost
 		add(parts, fmt.Sprintf("Split(%d), a vocabulary of 31", n))
-		add(try{processes: n, bert: moe, stages: experts, replicas: 1, micro: 2, by: byNCCL}, fmt.Sprintf("experts over %d, all-to-all", n))
-		pipe := try{processes: n, bert: even, stages: two, apart: true, replicas: n / 2, micro: 4}
+		add(try{processes: n, network: newTranslator(4, n), replicas: 1, micro: 2, by: byNCCL}, fmt.Sprintf("moe, experts over %d, all-to-all", n))
+		pipe := try{processes: n, network: even, stages: two, apart: true, replicas: n / 2, micro: 4}
 		if n == 2 {
 			add(pipe, "2 stages, 1F1B")
 			add(pipe, "2 stages, 1F1B, recompute", recompute)
@@ -122,15 +121,15 @@ func tries() (all []try) {
 		pipe.by = byNCCL
 		add(pipe, "2 replicas × 2 stages, 1F1B")
 		add(pipe, "2 replicas × 2 stages, 1F1B, ZeRO v1", zero("v1"))
-		add(try{processes: n, bert: even, stages: split(2), replicas: 2, micro: 2, by: byNCCL}, "2 replicas × Split(2)")
-		add(try{processes: n, bert: even, stages: []epl.Strategy{epl.Split(2, "first"), epl.Split(2, "second")}, apart: true, replicas: 1, micro: 4, by: byNCCL},
+		add(try{processes: n, network: even, stages: split(2), replicas: 2, micro: 2, by: byNCCL}, "2 replicas × Split(2)")
+		add(try{processes: n, network: even, stages: []epl.Strategy{epl.Split(2, "first"), epl.Split(2, "second")}, apart: true, replicas: 1, micro: 4, by: byNCCL},
 			"2 stages × Split(2), 1F1B")
-		add(try{processes: n, bert: moe, stages: []epl.Strategy{epl.Replicate(2, "all"), epl.Split(2, "experts")}, replicas: 2, micro: 1, by: byNCCL}, "2 replicas × experts over 2")
+		add(try{processes: n, network: newTranslator(4, 2), replicas: 2, micro: 1, by: byNCCL}, "moe, 2 replicas × experts over 2")
 	}
 	for _, n := range []int{2, 4} {
 		all = append(all,
-			try{processes: n, name: "the last worker is killed", bert: even, stages: one, replicas: n, micro: 1, does: killed},
-			try{processes: n, name: "different programs", bert: even, stages: one, replicas: n, micro: 1, does: different})
+			try{processes: n, name: "the last worker is killed", network: even, stages: one, replicas: n, micro: 1, does: killed},
+			try{processes: n, name: "different programs", network: even, stages: one, replicas: n, micro: 1, does: different})
 	}
 	return all
 }

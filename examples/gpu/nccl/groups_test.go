@@ -27,17 +27,15 @@ var dump = flag.String("dump", "", "`folder` for modules of 8 replicas, which gr
 
 // eights are plans for 8 devices.
 func eights() []try {
-	experts := moe
-	experts.experts = 8
-	dp := try{processes: 8, name: "data", bert: even, stages: []epl.Strategy{epl.Replicate(1, "all")}, replicas: 8, micro: 1}
+	dp := try{processes: 8, name: "data", network: even, stages: []epl.Strategy{epl.Replicate(1, "all")}, replicas: 8, micro: 1}
 	zero := dp
 	zero.name, zero.params = "zero-v2", map[string]any{"zero.level": "v2"}
 	half := dp
 	half.name, half.params = "bfloat16", map[string]any{"amp.level": "O1", "amp.dtype": "bfloat16"}
 	return []try{dp, zero, half,
-		{processes: 8, name: "2-replicas-split-4", bert: even, stages: []epl.Strategy{epl.Split(4, "all")}, replicas: 2, micro: 1},
-		{processes: 8, name: "experts-8", bert: experts, stages: []epl.Strategy{epl.Replicate(8, "all"), epl.Split(8, "experts")}, replicas: 1, micro: 1},
-		{processes: 8, name: "2-stages-split-4", bert: even, stages: []epl.Strategy{epl.Split(4, "first"), epl.Split(4, "second")}, apart: true, replicas: 1, micro: 2},
+		{processes: 8, name: "2-replicas-split-4", network: even, stages: []epl.Strategy{epl.Split(4, "all")}, replicas: 2, micro: 1},
+		{processes: 8, name: "experts-8", network: newTranslator(8, 8), replicas: 1, micro: 1},
+		{processes: 8, name: "2-stages-split-4", network: even, stages: []epl.Strategy{epl.Split(4, "first"), epl.Split(4, "second")}, apart: true, replicas: 1, micro: 2},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 
@@ -85,37 +86,36 @@ func (t try) train(p part, opts ...epl.Option) (*result, error) {
 		return nil, err
 	}
 	defer env.Close()
-	if t.does == different {
-		t.bert.hidden += 8 * env.Cluster().WorkerIndex()
+	if b, ok := t.network.(bert); ok && t.does == different {
+		b.hidden += 8 * env.Cluster().WorkerIndex()
+		t.network = b
 	}
-	m := t.bert.model(t.stages)
+	batches := t.network.batches
 	if p.Batches > 1 {
-		m.Batch = equiv.Joined(m.Batch, p.Batches)
+		batches = equiv.Joined(batches, p.Batches)
 	}
-	start, err := equiv.Start(m)
+	store, err := t.start()
 	if err != nil {
 		return nil, err
 	}
 	// Adam divides by the size of gradients, which hides wrong factors and makes rounding of small ones large: not with this epsilon.
 	opt := epl.Optimizer(optimizer.Adam().LearningRate(0.5).Epsilon(1).Done())
-	ds := env.Dataset(equiv.Dataset{Batch: m.Batch})
+	loop := train.NewLoop(train.NewTrainer(env.Backend(), store, t.network.build(t.stages), t.network.loss(), opt, nil, nil))
+	r := &result{Weights: map[string][]float32{}, Sent: map[string]int64{}}
+	loop.OnStep("loss", 0, func(l *train.Loop, metrics []*tensors.Tensor) error {
+		if r.Losses = append(r.Losses, tensors.ToScalar[float32](metrics[0])); len(r.Losses) == steps && t.does == killed {
+			fmt.Println(inTheMiddle)
+		}
+		return nil
+	})
+	n := steps
 	if t.does == killed {
-		loop := train.NewLoop(train.NewTrainer(env.Backend(), start, m.Build, m.Loss, opt, nil, nil))
-		loop.OnStep("say", 0, func(l *train.Loop, _ []*tensors.Tensor) error {
-			if l.LoopStep == steps {
-				fmt.Println(inTheMiddle)
-			}
-			return nil
-		})
-		_, err := loop.RunSteps(ds, 1<<30)
+		n = 1 << 20
+	}
+	if _, err := loop.RunSteps(env.Dataset(equiv.Dataset{Batch: batches}), n); err != nil {
 		return nil, err
 	}
-	run, err := equiv.TrainFrom(start, env.Backend(), ds, m, opt, steps)
-	if err != nil {
-		return nil, err
-	}
-	r := &result{Losses: run.Losses, Weights: map[string][]float32{}, Sent: map[string]int64{}}
-	for v := range run.Store.IterVariables() {
+	for v := range store.IterVariables() {
 		if v.Trainable {
 			value, err := v.Value()
 			if err != nil {
@@ -141,3 +141,20 @@ func (t try) train(p part, opts ...epl.Option) (*result, error) {
 
 // inTheMiddle is what a worker says that is to train for ever.
 const inTheMiddle = "trains"
+
+// start is the network before its first step, with the initial weights that the CPU draws: backends draw different ones.
+func (t try) start() (*model.Store, error) {
+	store := model.NewStore()
+	store.SetParam(model.ParamInitialSeed, int64(42))
+	trainer := train.NewTrainer(equiv.Plain(), store, t.network.build(t.stages), t.network.loss(), optimizer.StochasticGradientDescent(), nil, nil)
+	in, labels := t.network.batches(0)
+	if _, err := trainer.EvalStep(train.Batch{Inputs: in, Labels: labels}); err != nil {
+		return nil, err
+	}
+	for v := range store.IterVariables() {
+		if err := v.MustValue().ToLocal(); err != nil {
+			return nil, err
+		}
+	}
+	return store, nil
+}
