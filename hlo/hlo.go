@@ -27,6 +27,8 @@ type Options struct {
 	// CUDNN computes attention in half precision by cuDNN, where it can ([FusesAttention]), and calls kernels of our own: the module is for
 	// CUDA then.
 	CUDNN bool
+	// NoKernels writes out the functions that there are kernels of our own for.
+	NoKernels bool
 	// Extra, if set, writes operations that this package refuses. It returns their results; nil: it does not know the operation either.
 	Extra func(w *Writer, op *ir.Op, in []Value) []Value
 }

@@ -14,10 +14,13 @@ import (
 // Kernels of our own are in Triton's language, which XLA compiles with the module. They stand for functions that the IR knows by name; where a
 // kernel does not fit, the body of the function is written.
 
+// KernelTarget is what XLA calls a kernel by. It is not part of what XLA promises: a plugin may lack it.
+const KernelTarget = "__gpu$xla.gpu.triton"
+
 // kernel writes the call of a function as one of a kernel; nil: there is none for it.
 func (w *Writer) kernel(op *ir.Op, in []Value) []Value {
 	name := op.Funcs[0].Name
-	if !w.options.CUDNN || !op.Funcs[0].IsKernel() {
+	if !w.options.CUDNN || w.options.NoKernels || !op.Funcs[0].IsKernel() {
 		return nil
 	}
 	dx := op.Outputs[0].Shape
@@ -60,7 +63,7 @@ func (w *Writer) triton(name, text string, programs, warps int, in []Value, out 
 		"api_version = 4 : i32",
 		fmt.Sprintf("backend_config = {name = %q, ir = %q, num_stages = 2 : i32, num_warps = %d : i32, grid_x = %d : i32, grid_y = 1 : i32, grid_z = 1 : i32, debug = false}",
 			name, text, warps, programs),
-		`call_target_name = "__gpu$xla.gpu.triton"`, boolean("has_side_effect", false),
+		`call_target_name = "` + KernelTarget + `"`, boolean("has_side_effect", false),
 		layouts("operand_layouts", shapesOf(in), false), layouts("result_layouts", out, false),
 	}, nil, out...)
 }

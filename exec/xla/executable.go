@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gomlx/compute"
@@ -85,6 +86,11 @@ func (x *code) compile(donate []bool) error {
 		see(x.segment, donate, text)
 	}
 	m, err := x.client.compile(x.name(), text, x.gpus...)
+	if err != nil && strings.Contains(text, hlo.KernelTarget) && !x.options.NoKernels {
+		x.client.log("epl: %s is compiled without kernels of EPL's own, which this plugin refuses: %v", x.name(), err)
+		x.options.NoKernels = true
+		return x.compile(donate)
+	}
 	if err != nil {
 		return err
 	}

@@ -144,7 +144,8 @@ func TestTheRandomProgramsGiveEveryPassSomethingToDo(t *testing.T) {
 	t.Logf("changes: %v", changes)
 	t.Logf("operations: %v", ops)
 	for _, pass := range optional() {
-		if changes[pass.Name] < len(seeds())/4 && pass.Name != "empty" { // which has models of its own, with tensors without elements
+		// empty has models of its own, with tensors without elements, and so have those for XLA, in mixed precision.
+		if changes[pass.Name] < len(seeds())/4 && pass.Name != "empty" && !pass.XLA {
 			t.Errorf("pass %q changed %d things in %d programs", pass.Name, changes[pass.Name], len(seeds()))
 		}
 	}
