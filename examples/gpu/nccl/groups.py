@@ -44,8 +44,8 @@ def values(data, at, shapes):
     return all, at
 
 
-def check(path):
-    """Returns the largest difference, relative to the largest number of its output, and which output it is."""
+def check(path, least):
+    """Returns the largest difference, relative to the largest number of its output, but at least to least, and which output it is."""
     about, data = json.load(open(path + ".json")), open(path + ".bin", "rb").read()
     n, at, took, gave = about["Replicas"], 0, [], []
     for _ in range(n):
@@ -66,7 +66,7 @@ def check(path):
             want, got = gave[d][i].astype(np.float64), np.asarray(outs[i][d]).astype(np.float64)
             assert want.shape == got.shape, (want.shape, got.shape)
             if want.size:
-                diff = float(np.max(np.abs(want - got))) / max(float(np.max(np.abs(want))), 1e-3)
+                diff = float(np.max(np.abs(want - got))) / max(float(np.max(np.abs(want))), least)
                 if not diff <= worst:
                     worst, which = diff, i
     return n, worst, which
@@ -77,9 +77,10 @@ right = 0
 print("jax", jax.__version__, len(devices), "devices")
 for p in paths:
     name, start = os.path.basename(p), time.time()
-    limit = 5e-2 if "bfloat16" in name else 1e-4
+    # The gradient of keys' biases is 0 but for rounding, which is the larger the shorter the type.
+    limit, least = (5e-2, 1e-2) if "bfloat16" in name else (1e-4, 1e-3)
     try:
-        n, worst, which = check(p)
+        n, worst, which = check(p, least)
         ok = worst <= limit
         print(f"{name:24} {n} replicas  {worst:8.1e} in output {which:3}  {time.time() - start:5.1f} s  {'ok' if ok else 'WRONG'}")
         right += ok

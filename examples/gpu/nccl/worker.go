@@ -12,6 +12,7 @@ import (
 	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/gomlx/gomlx/ml/train/optimizer"
+	"github.com/gomlx/gomlx/support/exceptions"
 
 	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/internal/equiv"
@@ -112,7 +113,12 @@ func (t try) train(p part, opts ...epl.Option) (*result, error) {
 	if t.does == killed {
 		n = 1 << 20
 	}
-	if _, err := loop.RunSteps(env.Dataset(equiv.Dataset{Batch: batches}), n); err != nil {
+	if panicked := exceptions.TryCatch[error](func() { // by the loop, if a loss cannot be read
+		_, err = loop.RunSteps(env.Dataset(equiv.Dataset{Batch: batches}), n)
+	}); panicked != nil {
+		err = panicked
+	}
+	if err != nil {
 		return nil, err
 	}
 	for v := range store.IterVariables() {
