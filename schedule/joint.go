@@ -85,6 +85,8 @@ type joiner struct {
 	mesh   *ir.Mesh
 	list   []Instr
 	block  *block             // that is open
+	last   map[Slot]int       // the last instruction that reads a slot
+	stays  map[slotAt]bool    // what a step leaves
 	summed map[*ir.Value]bool // whose sums over micro-batches have begun
 	kept   map[int]int        // segments as they were: their numbers now
 	made   map[string]int     // segments that were made, by what they are
@@ -168,11 +170,15 @@ func (j *joiner) join() error {
 		}
 	}
 	list := j.sorted()
+	j.stays, j.last = j.q.stays(), map[Slot]int{}
+	for i, in := range list {
+		for _, at := range j.reads(in) {
+			j.last[at] = i
+		}
+	}
 	for i, in := range list {
 		if j.block != nil && j.ends(in) {
-			if err := j.close(list[i:]); err != nil {
-				return err
-			}
+			j.close(i)
 		}
 		var err error
 		switch {
@@ -189,7 +195,8 @@ func (j *joiner) join() error {
 			return err
 		}
 	}
-	return j.close(nil)
+	j.close(len(list))
+	return nil
 }
 
 // sorted is the list with what is inside segments where its values are: what a micro-batch gathers while another one runs comes with the first
@@ -401,24 +408,23 @@ func (b *block) begin(s *Segment) {
 	b.region = region
 }
 
-// close makes the segment. rest are the instructions that follow: what they use leaves it.
-func (j *joiner) close(rest []Instr) error {
+// close makes the segment. What instructions read that come after it leaves it: those from next on, and those that were put off.
+func (j *joiner) close(next int) {
 	b := j.block
 	if j.block = nil; b == nil {
-		return nil
+		return
 	}
 	j.list = append(j.list, b.before...)
 	defer func() { j.list = append(j.list, b.after...) }()
-	needed := map[Slot]bool{}
-	for _, in := range slices.Concat(b.after, rest) {
+	soon := map[Slot]bool{}
+	for _, in := range b.after {
 		for _, at := range j.reads(in) {
-			needed[at] = true
+			soon[at] = true
 		}
 	}
-	for at := range j.q.stays() {
-		if at.list == j.place {
-			needed[at.Slot] = true
-		}
+	needed := func(at Slot) bool {
+		last, ok := j.last[at]
+		return ok && last >= next || soon[at] || j.stays[slotAt{at, j.place}]
 	}
 	s := &Segment{Place: j.place, Segment: &ir.Segment{Ops: b.ops, Mesh: j.mesh, Barriers: b.barriers}, Kind: Apply}
 	in := Instr{Kind: Run, Micro: b.micro}
@@ -426,13 +432,13 @@ func (j *joiner) close(rest []Instr) error {
 		s.Stage, s.Kind, s.Name = b.first.Stage, b.first.Kind, b.first.Name
 	}
 	for _, at := range b.news {
-		if needed[at] && !(slices.Contains(b.inputs, b.is[at]) && b.slot[b.is[at]] == at) {
+		if needed(at) && !(slices.Contains(b.inputs, b.is[at]) && b.slot[b.is[at]] == at) {
 			s.Outputs, in.Out = append(s.Outputs, b.is[at]), append(in.Out, at)
 			b.parts = append(b.parts, fmt.Sprintf("gives %s %t", at.Value, at.Micro == Once))
 		}
 	}
 	if len(in.Out) == 0 {
-		return nil // nobody needs it
+		return // nobody needs it
 	}
 	for _, v := range b.inputs {
 		at := b.slot[v]
@@ -450,7 +456,6 @@ func (j *joiner) close(rest []Instr) error {
 	}
 	in.Segment = n
 	j.list = append(j.list, in)
-	return nil
 }
 
 // reads are the slots that an instruction that is still to come uses: what segments merge, they read from them.
