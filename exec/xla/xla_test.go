@@ -1,6 +1,7 @@
 package xla_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/exec/xla"
 	"github.com/easyparallel/epl/exec/xla/xlatest"
+	"github.com/easyparallel/epl/hlo"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/pjrt"
 	"github.com/easyparallel/epl/pjrt/pjrttest"
@@ -230,5 +232,47 @@ func TestWhatIsReadyIsNotCompiledAgain(t *testing.T) {
 	}
 	if len(compiled) != 1 {
 		t.Errorf("it was compiled for %v", compiled)
+	}
+}
+
+// A plugin may lack what kernels of our own need: it refuses the module that calls one, and gets one without.
+func TestAPluginThatRefusesKernelsGetsNone(t *testing.T) {
+	f := pjrttest.New(t, pjrttest.Options{Platform: "cuda"})
+	var texts, lines []string
+	d := xlatest.Devices(t, f, xla.Options{
+		Compiling: func(_ *ir.Segment, _ []bool, text string) {
+			if texts = append(texts, text); len(texts) == 1 {
+				f.Fail("PJRT_Client_Compile", pjrt.Unimplemented, "no such target")
+			}
+		},
+		Log: func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) },
+	})[0]
+	x, err := emit.Program(d, parse(t, `program "kernel"
+func "`+ir.GELUGradient+`" {
+  %0 = Parameter() {Name: "in0", Shape: bfloat16[2,128]} -> bfloat16[2,128] : forward
+  %1 = Parameter() {Name: "in1", Shape: bfloat16[2,128]} -> bfloat16[2,128] : forward
+  %2 = Mul(%0, %1) -> bfloat16[2,128] : forward
+  %3 = ConvertDType(%2) {DType: float32} -> float32[2,128] : forward
+  %4 = ReduceSum(%3) {Axes: [0]} -> float32[128] : forward
+  return %2, %4
+}
+main {
+  %10 = Parameter() {Name: "dy", Shape: bfloat16[2,128]} -> bfloat16[2,128] : forward
+  %11 = Parameter() {Name: "x", Shape: bfloat16[2,128]} -> bfloat16[2,128] : forward
+  %12 = Call(%10, %11) [func "`+ir.GELUGradient+`"] -> bfloat16[2,128], float32[128] : forward
+  return %12, %12.1
+}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Finalize()
+	if err := x.(emit.Late).Ready([]bool{false, false}); err != nil {
+		t.Fatal(err)
+	}
+	if len(texts) != 2 || !strings.Contains(texts[0], hlo.KernelTarget) || strings.Contains(texts[1], hlo.KernelTarget) {
+		t.Errorf("modules:\n%s", strings.Join(texts, "\n"))
+	}
+	if len(lines) != 1 || !strings.Contains(lines[0], "without kernels") || !strings.Contains(lines[0], "no such target") {
+		t.Errorf("it says %q", lines)
 	}
 }

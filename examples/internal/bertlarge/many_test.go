@@ -12,6 +12,7 @@ import (
 	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/exec/xla"
 	"github.com/easyparallel/epl/exec/xla/xlatest"
+	"github.com/easyparallel/epl/hlo"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/pjrt"
 	"github.com/easyparallel/epl/pjrt/pjrttest"
@@ -38,11 +39,14 @@ func TestTheStepOnManyGPUsIsOneModule(t *testing.T) {
 					f.Program(text, zeros(s))
 					return
 				}
+				f.Fail("PJRT_Client_Compile", pjrt.Unimplemented, "the text is enough")
+				if strings.Contains(step, hlo.KernelTarget) && !strings.Contains(text, hlo.KernelTarget) {
+					return // it is tried without kernels
+				}
 				if step != "" && step != text || s.Mesh.Devices() != devices {
 					t.Errorf("%q is another module, for %d devices", s.Name, s.Mesh.Devices())
 				}
 				step = text
-				f.Fail("PJRT_Client_Compile", pjrt.Unimplemented, "the text is enough")
 			}
 			exec.Register("xla", func(string) (exec.Kind, error) { return xlatest.Kind(t, f, xla.Options{Compiling: see}), nil })
 			if err := measure("amp"); err == nil || !strings.Contains(err.Error(), "the text is enough") {
