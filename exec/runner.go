@@ -55,12 +55,6 @@ type Ahead interface {
 	Computed(inputs []compute.Buffer) bool
 }
 
-// Neighbor is a device that copies from other devices of its worker without the host.
-type Neighbor interface {
-	// CopyFrom begins to copy what another device has. The original may be finalized meanwhile.
-	CopyFrom(b compute.Buffer) (compute.Buffer, error)
-}
-
 // HostMemory is a device that copies to and from memory of the host while it computes: pinned memory, which is the device's own.
 type HostMemory interface {
 	// HasHostMemory tells whether it really does.

@@ -257,7 +257,6 @@ type step struct {
 	counted []map[string]comm.Counter // by device: the world's counters before the step
 	trace   *trace.Step
 	drawn   sync.WaitGroup // bars of sends in the timeline
-	handed  *handovers
 	runs    []*run
 }
 
@@ -271,7 +270,7 @@ func (x *stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 	if err := x.Signature.Check(inputs, donate); err != nil {
 		return nil, err
 	}
-	s := &step{stepper: x, shards: make([][]compute.Buffer, len(inputs)), donated: make([]bool, len(inputs)), tensor: map[*ir.Value]int{}, plain: map[*ir.Value]*Buffer{}, handed: newHandovers(),
+	s := &step{stepper: x, shards: make([][]compute.Buffer, len(inputs)), donated: make([]bool, len(inputs)), tensor: map[*ir.Value]int{}, plain: map[*ir.Value]*Buffer{},
 		deal: newDeal(x)}
 	x.count++
 	outs, err := s.execute(inputs, donate)
@@ -542,7 +541,6 @@ func (s *step) run() ([]compute.Buffer, error) {
 		wg.Go(func() {
 			if errs[d] = r.list(); errs[d] != nil {
 				s.world.Abort(errs[d])
-				s.handed.stop()
 				s.joint(func(e emit.Joint) { e.Abort(errs[d]) })
 			}
 		})
@@ -589,7 +587,7 @@ func firstCause(errs []error) error {
 // isConsequence tells whether the error is that of a call between devices: another device may have the cause.
 func isConsequence(err error) bool {
 	var c *comm.CallError
-	return errors.As(err, &c) || errors.Is(err, errHandover)
+	return errors.As(err, &c)
 }
 
 // outputs gathers what the program returns: variables on the devices where they live, results from one that has them.
@@ -678,7 +676,6 @@ func (s *step) letGo() {
 	for _, r := range s.runs {
 		r.letGo()
 	}
-	s.handed.letGo()
 	for _, b := range s.fed {
 		_ = b.Finalize()
 	}

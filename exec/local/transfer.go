@@ -77,12 +77,6 @@ func (r *run) send(in schedule.Instr) error {
 		if x.from != r.position {
 			continue
 		}
-		if r.hands(t, x) {
-			if err := r.handOver(in, t.Value, r.rank(seat{r.replica, t.To, x.to})); err != nil {
-				return err
-			}
-			continue
-		}
 		h, flat, shared, err := r.view(t.Value, in.Micro)
 		if err != nil {
 			return err
@@ -167,15 +161,6 @@ func (r *run) receive(in schedule.Instr) error {
 			return err
 		}
 		return r.keep(schedule.Slot{Value: t.Value, Micro: in.Micro}, b)
-	}
-	for _, x := range r.legs(t) {
-		if x.to == r.position && r.hands(t, x) { // it is all that the device gets
-			b, err := r.takeOver(in, r.rank(seat{r.replica, t.From, x.from}))
-			if err != nil {
-				return err
-			}
-			return r.keep(schedule.Slot{Value: t.Into, Micro: in.Micro}, b)
-		}
 	}
 	s := t.Into.LocalShape(r.at())
 	b, err := r.fill(s, func(flat any) error {

@@ -11,7 +11,6 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/emit"
-	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/pjrt"
 )
@@ -29,10 +28,7 @@ type Device struct {
 	once sync.Once
 }
 
-var (
-	_ emit.Compiler = (*Device)(nil)
-	_ exec.Neighbor = (*Device)(nil)
-)
+var _ emit.Compiler = (*Device)(nil)
 
 // Name implements compute.Backend.
 func (d *Device) Name() string { return "xla" }
@@ -159,19 +155,6 @@ func (b *buffer) late(err error) error {
 // Data implements compute.Buffer, by an error.
 func (b *buffer) Data() (any, error) {
 	return nil, errors.New("epl: memory of a GPU is not shared with the host: use ToFlatData")
-}
-
-// CopyFrom implements exec.Neighbor.
-func (d *Device) CopyFrom(x compute.Buffer) (compute.Buffer, error) {
-	b, ok := x.(*buffer)
-	if !ok || b.device.client != d.client {
-		return nil, errors.Errorf("epl: %s cannot copy a %T of another client", d.DeviceDescription(0), x)
-	}
-	c, err := b.data.CopyToMemory(d.gpu.DefaultMemory)
-	if err != nil {
-		return nil, errors.WithMessagef(err, "epl: %s cannot be copied from %s to %s", b.shape, b.device.DeviceDescription(0), d.DeviceDescription(0))
-	}
-	return &buffer{device: d, data: c, shape: b.shape, of: b.of}, nil
 }
 
 // CopyToDevice implements compute.Buffer: a copy on the same device.

@@ -322,28 +322,3 @@ func TestOffloadOnGPUs(t *testing.T) {
 		})
 	}
 }
-
-// Values of stages go from GPU to GPU where both are of one worker, and through the host where it computes with what they have: on CPUs.
-func TestStagesOnGPUsHandValuesOver(t *testing.T) {
-	fakeGPUs(t, 2, 0)
-	staged := stagedMLP()
-	m := Model{Name: staged.Name, Loss: staged.Loss, Batch: staged.Batch, Build: func(scope *model.Scope, x *graph.Node) *graph.Node {
-		return staged.Build(2)(scope, []*graph.Node{x})[0]
-	}}
-	for inner, through := range map[string]bool{"go": true, "xla:fake": false} {
-		env := newCluster(t, 2, 3, map[string]any{"cluster.colocate_split_and_replicate": false}, epl.WithInner(inner))
-		if _, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 2); err != nil {
-			t.Fatal(err)
-		}
-		sent := int64(0)
-		for _, d := range env.Stats().Devices {
-			sent += d.Sent["send"]
-		}
-		if sent > 0 != through {
-			t.Errorf("%s: %d bytes go through the host", inner, sent)
-		}
-		if err := env.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
