@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
@@ -39,19 +38,7 @@ func TestListsOfDevicesThatRunSegmentsTogetherAreThoseOfTheGoldenFiles(t *testin
 			if joint == nil {
 				t.Fatal(why)
 			}
-			got, file := joint.String()+ops(joint), "testdata/joint-"+name+".txt"
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("run with -update if this is right:\n%s", got)
-			}
+			golden(t, "joint-"+name, joint.String()+ops(joint))
 		})
 	}
 }

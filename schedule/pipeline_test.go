@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -85,20 +84,7 @@ func TestPipelinesAreThoseOfTheGoldenFiles(t *testing.T) {
 	}{{1, 1, PreferBackward}, {2, 3, PreferBackward}, {1, 2, ZeroBubble}} {
 		name := fmt.Sprintf("stages-%dx%d-%s", c.replicas, c.micro, c.strategy)
 		t.Run(name, func(t *testing.T) {
-			got := buildStages(t, c.replicas, c.micro, c.strategy).String()
-			file := "testdata/" + name + ".txt"
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("run with -update if this is right:\n%s", got)
-			}
+			golden(t, name, buildStages(t, c.replicas, c.micro, c.strategy).String())
 		})
 	}
 }

@@ -49,6 +49,24 @@ main {
   return %%40, %%41, %%34, %%33
 }`
 
+// golden compares a text with that of a file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := "testdata/" + name + ".txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("run with -update if this is right:\n%s", got)
+	}
+}
+
 func build(t *testing.T, replicas, micro, splits int) *Program {
 	t.Helper()
 	p, err := ir.Parse(fmt.Sprintf(program, replicas, micro))
@@ -97,20 +115,7 @@ func TestSchedulesAreThoseOfTheGoldenFiles(t *testing.T) {
 		splits          int
 	}{{"two-replicas", 2, 1, 5}, {"accumulate", 1, 3, 5}, {"both", 3, 2, 1}} {
 		t.Run(c.name, func(t *testing.T) {
-			got := build(t, c.replicas, c.micro, c.splits).String()
-			file := "testdata/" + c.name + ".txt"
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("run with -update if this is right:\n%s", got)
-			}
+			golden(t, c.name, build(t, c.replicas, c.micro, c.splits).String())
 		})
 	}
 }

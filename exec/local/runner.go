@@ -1,4 +1,5 @@
-// Package local runs programs on devices that run one thing at a time, and communicate through the host. It owns their buffers.
+// Package local runs programs on devices that run one thing at a time, and communicate through the host, or run segments together and communicate
+// by themselves (emit.Grouper). It owns their buffers.
 //
 // What goes in is a program, its schedule.Program if it has one, and the devices of this worker, each an inner backend of its own that
 // runs one thing at a time. What comes out is a compute.Executable: an [whole] runs a whole program on one device, a [stepper]

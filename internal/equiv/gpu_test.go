@@ -19,7 +19,6 @@ import (
 	"github.com/easyparallel/epl/exec/xla"
 	"github.com/easyparallel/epl/exec/xla/xlatest"
 	"github.com/easyparallel/epl/ir"
-	"github.com/easyparallel/epl/pjrt"
 	"github.com/easyparallel/epl/pjrt/pjrttest"
 )
 
@@ -114,20 +113,7 @@ func TestAttentionOnGPUsIsFused(t *testing.T) {
 			var all strings.Builder
 			see := func(s *ir.Segment, _ []bool, text string) {
 				all.WriteString(text)
-				p := pjrttest.Program{Run: func(int, [][]byte) (out [][]byte, _ error) {
-					for _, v := range s.Outputs {
-						out = append(out, make([]byte, v.Shape.ByteSize()))
-					}
-					return out, nil
-				}}
-				for _, v := range s.Outputs {
-					o := pjrt.Output{Type: pjrt.Type(v.Shape.DType), MemoryKind: "device"}
-					for _, n := range v.Shape.Dimensions {
-						o.Dims = append(o.Dims, int64(n))
-					}
-					p.Outputs = append(p.Outputs, o)
-				}
-				f.Program(text, p)
+				f.Program(text, xlatest.Zeros(s))
 			}
 			exec.Register("xla", func(string) (exec.Kind, error) {
 				return xlatest.Kind(t, f, xla.Options{Compiling: see, NoCUDNN: c.off}), nil

@@ -36,7 +36,7 @@ func TestTheStepOnManyGPUsIsOneModule(t *testing.T) {
 			var step string
 			see := func(s *ir.Segment, _ []bool, text string) {
 				if s.Mesh == nil {
-					f.Program(text, zeros(s))
+					f.Program(text, xlatest.Zeros(s))
 					return
 				}
 				f.Fail("PJRT_Client_Compile", pjrt.Unimplemented, "the text is enough")
@@ -65,22 +65,4 @@ func TestTheStepOnManyGPUsIsOneModule(t *testing.T) {
 			}
 		})
 	}
-}
-
-// zeros computes nothing.
-func zeros(s *ir.Segment) pjrttest.Program {
-	p := pjrttest.Program{Run: func(int, [][]byte) (out [][]byte, _ error) {
-		for _, v := range s.Outputs {
-			out = append(out, make([]byte, v.Shape.ByteSize()))
-		}
-		return out, nil
-	}}
-	for _, v := range s.Outputs {
-		o := pjrt.Output{Type: pjrt.Type(v.Shape.DType), MemoryKind: "device"}
-		for _, n := range v.Shape.Dimensions {
-			o.Dims = append(o.Dims, int64(n))
-		}
-		p.Outputs = append(p.Outputs, o)
-	}
-	return p
 }

@@ -20,7 +20,7 @@ func TestPassesForXLAFindAllOfTheModel(t *testing.T) {
 		if strings.Contains(text, "dot_general") {
 			step = text
 		}
-		f.Program(text, zeros(s))
+		f.Program(text, xlatest.Zeros(s))
 	}
 	exec.Register("xla", func(string) (exec.Kind, error) { return xlatest.Kind(t, f, xla.Options{Compiling: see}), nil })
 	*batch, *length, *layers, *width, *heads, *hidden, *words = 4, 64, 2, 128, 2, 512, 5000

@@ -91,14 +91,7 @@ func program(t testing.TB, s *ir.Segment, donate []bool, text string, o opening)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := pjrttest.Program{Donates: xla.Over(s, donate)}
-	for _, v := range s.Outputs {
-		o := pjrt.Output{Type: pjrt.Type(v.Shape.DType), MemoryKind: "device"}
-		for _, n := range v.Shape.Dimensions {
-			o.Dims = append(o.Dims, int64(n))
-		}
-		p.Outputs = append(p.Outputs, o)
-	}
+	p := pjrttest.Program{Donates: xla.Over(s, donate), Outputs: outputs(s)}
 	for _, v := range s.Inputs {
 		p.Memory.Arguments += v.Bytes()
 	}
@@ -125,6 +118,28 @@ func program(t testing.TB, s *ir.Segment, donate []bool, text string, o opening)
 		return execute(inner, x, s, args)
 	}
 	return p
+}
+
+// outputs describes what a segment gives.
+func outputs(s *ir.Segment) (all []pjrt.Output) {
+	for _, v := range s.Outputs {
+		o := pjrt.Output{Type: pjrt.Type(v.Shape.DType), MemoryKind: "device"}
+		for _, n := range v.Shape.Dimensions {
+			o.Dims = append(o.Dims, int64(n))
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// Zeros computes nothing of a segment: its outputs are zeros. It is for modules that the pure-Go backend cannot compute.
+func Zeros(s *ir.Segment) pjrttest.Program {
+	return pjrttest.Program{Outputs: outputs(s), Run: func(int, [][]byte) (out [][]byte, _ error) {
+		for _, v := range s.Outputs {
+			out = append(out, make([]byte, v.Shape.ByteSize()))
+		}
+		return out, nil
+	}}
 }
 
 // execute runs a compiled segment on bytes.
