@@ -10,6 +10,8 @@ import (
 type Mesh struct {
 	Replicas, Model int // devices along the axes
 	Instances       int // that a step has
+	// Half: gradients of float32 travel as float16, scaled by this where it fits; 0: as they are.
+	Half float64
 	// Ranks are the devices, and Workers whose they are; nil: they are of one worker.
 	Ranks, Workers []int
 }

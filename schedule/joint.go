@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gomlx/compute/dtypes"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/exec/lower"
@@ -20,8 +19,8 @@ type JointOptions struct {
 	First int
 	// Can is nil if the devices with these ranks, those of a place in all model replicas, can run segments together, else the reason why not.
 	Can func(ranks []int) error
-	// Half: gradients travel as float16. Devices do not merge such values by themselves.
-	Half bool
+	// Half is that of [ir.Mesh].
+	Half float64
 }
 
 // Joint makes the lists of devices that run segments together: what follows each other on a place, segments, exchanges and merges, becomes
@@ -95,7 +94,7 @@ type joiner struct {
 // can makes the mesh of the place, and tells why its devices cannot run segments together.
 func (j *joiner) can() error {
 	group := j.p.Groups[j.place]
-	j.mesh = &ir.Mesh{Replicas: j.p.Local.Replicas, Model: len(group), Instances: j.p.Local.Instances()}
+	j.mesh = &ir.Mesh{Replicas: j.p.Local.Replicas, Model: len(group), Instances: j.p.Local.Instances(), Half: j.o.Half}
 	var workers []int
 	for _, replica := range j.p.Ranks {
 		for _, device := range group {
@@ -150,10 +149,9 @@ func (j *joiner) inside(bucket int) bool {
 			return false
 		}
 	}
-	in := b.Merges[0].Inputs[0]
 	switch b.How {
 	case ir.Mean, ir.Sum:
-		return !j.o.Half || in.Shape.DType != dtypes.Float32 || b.Merges[0].Phase != ir.Backward || len(circles[0]) == 1
+		return true
 	case ir.First:
 		return !b.Terms
 	case ir.Concat:

@@ -6,6 +6,7 @@ import (
 	"github.com/gomlx/compute/dtypes/float16"
 
 	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/exec/lower"
 )
 
 // halved is float32 values on their way as float16. How large they are is not known before they are there: with a loss scale, or weights
@@ -61,19 +62,16 @@ func (h *halved) widen(i int, to []float32, from []float16.Float16, factor float
 	}
 }
 
-// The largest number that a sum may become on the way, which leaves room for rounding up to that of float16, 65504.
-const largestSum = 1 << 15
-
 // scale is what a value is multiplied by on its way: what is preferred, unless the sum over all ranks could be beyond float16, or even
 // the largest element would be below 1, where small ones are lost; then the largest power of 2 with which the sum fits.
 func (h *halved) scale(i int) float64 {
 	largest := float64(h.largest[i])
 	sum := largest * float64(h.ranks)
-	if largest == 0 || largest*h.prefer >= 1 && sum*h.prefer <= largestSum {
+	if largest == 0 || largest*h.prefer >= 1 && sum*h.prefer <= lower.LargestHalf {
 		return h.prefer
 	}
-	_, exponent := math.Frexp(largestSum / sum) // in [2^(exponent-1), 2^exponent)
-	return math.Ldexp(1, min(exponent-1, 127))  // more is beyond float32
+	_, exponent := math.Frexp(lower.LargestHalf / sum) // in [2^(exponent-1), 2^exponent)
+	return math.Ldexp(1, min(exponent-1, 127))         // more is beyond float32
 }
 
 // largestFinite is the largest absolute value among those that are numbers: others travel as what they are. As bits without their

@@ -19,7 +19,7 @@ func jointly(s *schedule.Program, runner *Runner, opts exec.StepOptions) (joint 
 	if opts.Forward && job != nil && !opts.Alone {
 		return nil, nil // workers may come, or not
 	}
-	o := schedule.JointOptions{Half: opts.FP16Scale > 0}
+	o := schedule.JointOptions{Half: opts.FP16Scale}
 	if opts.Alone && job != nil {
 		o.First, job = job.First(), nil
 	}

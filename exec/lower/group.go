@@ -84,9 +84,9 @@ func (l *lowering) merge(op *ir.Op, m *ir.Merge) *ir.Value {
 		if op.Inputs[0].On(ir.Model).Kind == ir.Partial {
 			v = l.communicate(&ir.Communicate{How: ir.AllReduceOf, Reduce: ir.ReduceBySum, Groups: l.mesh.Along(ir.Model)}, v.Shape, v)
 		}
-		v = l.communicate(&ir.Communicate{How: ir.ReduceScatterOf, Reduce: ir.ReduceBySum, Groups: l.mesh.Along(ir.Replicas)}, s, l.flat(v, l.mesh.Replicas))
+		v = l.addUp(op, &ir.Communicate{How: ir.ReduceScatterOf, Reduce: ir.ReduceBySum, Groups: l.mesh.Along(ir.Replicas)}, s, l.flat(v, l.mesh.Replicas))
 	} else {
-		v = l.communicate(&ir.Communicate{How: ir.AllReduceOf, Reduce: ir.ReduceBySum, Groups: circles}, s, v)
+		v = l.addUp(op, &ir.Communicate{How: ir.AllReduceOf, Reduce: ir.ReduceBySum, Groups: circles}, s, v)
 	}
 	total := l.mesh.Instances / l.mesh.Replicas * k
 	if op.Inputs[0].On(ir.Model).Kind == ir.Partial {
@@ -98,6 +98,54 @@ func (l *lowering) merge(op *ir.Op, m *ir.Merge) *ir.Value {
 	return l.scale(v, 1/float64(total))
 }
 
+// addUp adds up values of devices. Gradients may travel as float16: exec/local tells how, and why they are scaled.
+func (l *lowering) addUp(op *ir.Op, a *ir.Communicate, s shapes.Shape, v *ir.Value) *ir.Value {
+	k := len(a.Groups[0])
+	if l.mesh.Half == 0 || v.Shape.DType != dtypes.Float32 || op.Phase != ir.Backward || k == 1 {
+		return l.communicate(a, s, v)
+	}
+	scale := l.halfScale(v, a.Groups)
+	half := func(s shapes.Shape) shapes.Shape { return shapes.Make(dtypes.Float16, s.Dimensions...) }
+	v = l.add(&ir.Mul{}, v.Shape, v, l.broadcast(scale, v.Shape.Dimensions))
+	v = l.communicate(a, half(s), l.add(&ir.ConvertDType{DType: dtypes.Float16}, half(v.Shape), v))
+	return l.add(&ir.Div{}, s, l.add(&ir.ConvertDType{DType: dtypes.Float32}, s, v), l.broadcast(scale, s.Dimensions))
+}
+
+// LargestHalf is the largest number that a sum of float16 may become on its way, which leaves room for rounding up to that of float16, 65504.
+const LargestHalf = 1 << 15
+
+// halfScale is what a value is multiplied by on its way as float16: what the mesh prefers, unless the sum over all devices could be beyond float16,
+// or even the largest element would be below 1, where small ones are lost; then the largest power of 2 with which the sum fits. Elements
+// that are no numbers do not count: they travel as what they are.
+func (l *lowering) halfScale(v *ir.Value, groups [][]int) *ir.Value {
+	number, truth, bits := shapes.Make(dtypes.Float32), shapes.Make(dtypes.Bool), shapes.Make(dtypes.Uint32)
+	all := shapes.Make(dtypes.Bool, v.Shape.Dimensions...)
+	finite := l.add(&ir.Where{}, v.Shape, l.add(&ir.IsFinite{}, all, v), l.add(&ir.Abs{}, v.Shape, v), l.constant(float32(0)))
+	largest := finite
+	if v.Shape.Rank() > 0 {
+		largest = l.add(&ir.ReduceMax{}, number, finite)
+	}
+	largest = l.communicate(&ir.Communicate{How: ir.AllReduceOf, Reduce: ir.ReduceByMax, Groups: groups}, number, largest)
+	k, preferred := float64(len(groups[0])), l.constant(float32(l.mesh.Half))
+	within := l.add(&ir.LogicalAnd{}, truth, // where 0 is, too
+		l.add(&ir.GreaterOrEqual{}, truth, largest, l.constant(float32(1/l.mesh.Half))),
+		l.add(&ir.LessOrEqual{}, truth, largest, l.constant(float32(LargestHalf/l.mesh.Half/k))))
+	within = l.add(&ir.LogicalOr{}, truth, within, l.add(&ir.Equal{}, truth, largest, l.constant(float32(0))))
+	// A float without its mantissa is a power of 2; that of an infinity would be 2^128.
+	fits := l.add(&ir.Bitcast{TargetDType: dtypes.Uint32}, bits, l.add(&ir.Div{}, number, l.constant(float32(LargestHalf/k)), largest))
+	fits = l.add(&ir.Min{}, bits, l.add(&ir.BitwiseAnd{}, bits, fits, l.constant(uint32(0xff<<23))), l.constant(uint32(0xfe<<23)))
+	return l.add(&ir.Where{}, number, within, preferred, l.add(&ir.Bitcast{TargetDType: dtypes.Float32}, number, fits))
+}
+
+// broadcast repeats a number.
+func (l *lowering) broadcast(x *ir.Value, dims []int) *ir.Value {
+	if len(dims) == 0 {
+		return x
+	}
+	s := shapes.Make(x.Shape.DType, dims...)
+	return l.add(&ir.BroadcastInDim{OutputShape: s}, s, x)
+}
+
 // scale multiplies a value by a number.
 func (l *lowering) scale(v *ir.Value, by float64) *ir.Value {
 	x := l.constant(float32(by))
@@ -106,10 +154,7 @@ func (l *lowering) scale(v *ir.Value, by float64) *ir.Value {
 	} else if v.Shape.DType != dtypes.Float32 {
 		x = l.add(&ir.ConvertDType{DType: v.Shape.DType}, shapes.Make(v.Shape.DType), x)
 	}
-	if v.Shape.Rank() > 0 {
-		x = l.add(&ir.BroadcastInDim{OutputShape: v.Shape}, v.Shape, x)
-	}
-	return l.add(&ir.Mul{}, v.Shape, v, x)
+	return l.add(&ir.Mul{}, v.Shape, v, l.broadcast(x, v.Shape.Dimensions))
 }
 
 // barrier lets the piece that begins at an op take what was there before through a barrier, so that XLA does not use what it computed from it

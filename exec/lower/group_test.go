@@ -103,3 +103,30 @@ func TestAPieceBehindABarrierTakesNothingDirectly(t *testing.T) {
 		t.Errorf("%s takes %s", again, again.Inputs[0])
 	}
 }
+
+// Gradients that travel as float16 are scaled by what all devices agree on; other values travel as they are.
+func TestGradientsOfDevicesThatRunASegmentTogetherTravelAsFloat16(t *testing.T) {
+	p, err := ir.Parse(exchanges)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := ir.Cut(p.Main, "exchanges", func(op *ir.Op) bool { return true }, p.Main.Outputs)
+	s.Mesh = &ir.Mesh{Replicas: 2, Model: 2, Instances: 2, Ranks: []int{0, 1, 2, 3}, Half: 128}
+	var got []string
+	for _, op := range lower.Lower(s, nil).Ops {
+		if a, ok := op.Attrs.(*ir.Communicate); ok && (a.How == ir.AllReduceOf || a.How == ir.ReduceScatterOf) && op.Phase == ir.Backward {
+			got = append(got, fmt.Sprintf("%s %s %v: %s → %s", a.How, a.Reduce, a.Groups, ir.ShapeText(op.Inputs[0].Shape), ir.ShapeText(op.Outputs[0].Shape)))
+		}
+	}
+	want := []string{
+		"all-reduce max [[0 2] [1 3]]: float32[] → float32[]",
+		"all-reduce sum [[0 2] [1 3]]: float16[4,6] → float16[4,6]",
+		"all-reduce max [[0 2] [1 3]]: float32[] → float32[]",
+		"reduce-scatter sum [[0 2] [1 3]]: float16[10] → float16[5]",
+		"all-reduce max [[0 1 2 3]]: float32[] → float32[]",
+		"all-reduce sum [[0 1 2 3]]: float16[6] → float16[6]",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("it communicates\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -58,10 +58,10 @@ func (w *part) gpus(n int) (f *pjrttest.Fake, end func() error) {
 func init() {
 	parts["GPUs"] = func(w *part) error {
 		_, end := w.gpus(2)
-		for _, m := range Models()[:2] {
+		for i, m := range Models()[:2] {
 			var runs []*Run
 			for _, o := range []struct{ inner, backend string }{{"go", "auto"}, {"xla:fake", "auto"}, {"xla:fake", "nccl"}} {
-				env, err := w.init(map[string]any{"communication.backend": o.backend}, epl.WithInner(o.inner))
+				env, err := w.init(map[string]any{"communication.backend": o.backend, "communication.fp16": i == 0}, epl.WithInner(o.inner))
 				if err != nil {
 					return err
 				}

@@ -63,7 +63,7 @@ func (t try) batches() int { return t.replicas * t.micro }
 
 // tolerance is how far losses and weights may be off, relative to the largest of each.
 func (t try) tolerance() float64 {
-	if t.params["amp.level"] != nil {
+	if t.params["amp.level"] != nil || t.params["communication.fp16"] != nil {
 		return 1e-2
 	}
 	return 1e-4
@@ -76,6 +76,8 @@ func tries() (all []try) {
 	two := []epl.Strategy{epl.Replicate(1, "first"), epl.Replicate(1, "second")}
 	zero := func(level string) map[string]any { return map[string]any{"zero.level": level} }
 	amp := map[string]any{"amp.level": "O1", "amp.dtype": "bfloat16"}
+	half := map[string]any{"communication.fp16": true}
+	scaled := map[string]any{"amp.level": "O1", "amp.dtype": "float16"}
 	recompute := map[string]any{"gradient_checkpoint.type": "auto"}
 	offload := map[string]any{"offload.level": "v0"}
 	together := func(all ...map[string]any) map[string]any {
@@ -101,6 +103,8 @@ func tries() (all []try) {
 		add(accumulated, "ZeRO v2, 3 micro-batches", zero("v2"))
 		add(dp, "data parallelism, recompute", recompute)
 		add(dp, "data parallelism, bfloat16", amp)
+		add(dp, "data parallelism, gradients as float16", half)
+		add(accumulated, "ZeRO v2, float16, loss scale, gradients as float16", zero("v2"), scaled, half)
 		add(dp, "data parallelism, offload", offload)
 		add(accumulated, "ZeRO v2, recompute, offload, bfloat16", zero("v2"), recompute, offload, amp)
 		parts := try{processes: n, network: even, stages: split(n), replicas: 1, micro: 1, by: byNCCL}

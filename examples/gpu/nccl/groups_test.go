@@ -32,7 +32,9 @@ func eights() []try {
 	zero.name, zero.params = "zero-v2", map[string]any{"zero.level": "v2"}
 	half := dp
 	half.name, half.params = "bfloat16", map[string]any{"amp.level": "O1", "amp.dtype": "bfloat16"}
-	return []try{dp, zero, half,
+	wire := zero
+	wire.name, wire.params = "gradients-float16", map[string]any{"zero.level": "v1", "communication.fp16": true}
+	return []try{dp, zero, half, wire,
 		{processes: 8, name: "2-replicas-split-4", network: even, stages: []epl.Strategy{epl.Split(4, "all")}, replicas: 2, micro: 1},
 		{processes: 8, name: "experts-8", network: newTranslator(8, 8), replicas: 1, micro: 1},
 		{processes: 8, name: "2-stages-split-4", network: even, stages: []epl.Strategy{epl.Split(4, "first"), epl.Split(4, "second")}, apart: true, replicas: 1, micro: 2},
