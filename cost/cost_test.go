@@ -113,22 +113,22 @@ func TestBytesOfOps(t *testing.T) {
 
 func TestTimeIsThatOfTheScarcerResource(t *testing.T) {
 	ops := parse(t, parameters+"  %4 = Add(%0, %0) -> float32[10,10] : forward\n  return %4\n}\n")
-	m := Machine{FlopsPerSecond: 100, BytesPerSecond: 1e9}
-	if got := m.Time(lastOf(ops)); got != time.Second {
+	p := Flat(100, 1e9, 0)
+	if got := p.Op(lastOf(ops)); got != time.Second {
 		t.Errorf("100 flops take %v", got)
 	}
-	m = Machine{FlopsPerSecond: 1e9, BytesPerSecond: 600, OpTime: time.Second}
-	if got := m.Time(lastOf(ops)); got != 3*time.Second {
+	p = Flat(1e9, 600, time.Second)
+	if got := p.Op(lastOf(ops)); got != 3*time.Second {
 		t.Errorf("1200 bytes take %v", got)
 	}
-	if got := m.Time(ops[0]); got != 0 {
+	if got := p.Op(ops[0]); got != 0 {
 		t.Errorf("a parameter takes %v", got)
 	}
-	m = Machine{LinkBytesPerSecond: 10, LinkLatency: time.Second}
-	if got := m.Transfer(20); got != 3*time.Second {
+	l := Link{Bandwidth: 10, Latency: time.Second}
+	if got := l.Time(20); got != 3*time.Second {
 		t.Errorf("a transfer takes %v", got)
 	}
-	if got := m.Transfer(0); got != 0 {
+	if got := l.Time(0); got != 0 {
 		t.Errorf("nothing takes %v", got)
 	}
 }

@@ -1,7 +1,7 @@
 // Package cost estimates what the ops of a program cost: floating-point operations, bytes moved, bytes kept for
-// backward, and time on a [Machine].
+// backward, and time on devices and links.
 //
-// It takes ops as recorded and looks at nothing but their attributes and shapes. The numbers are for comparing parts of
-// a program with each other, to balance them; they do not predict how long a step takes to the millisecond. A dim that
-// is known only when the program runs counts as 1.
+// In go ops as recorded or lowered, of which it looks at attributes and shapes alone, and what devices and links can do: a [Profile] is a kind of device,
+// a [Link] connects devices, and a [Cluster] has the devices of a job by rank. Out come the [Cost] of an op, the time of a segment on a device, and the time
+// of a [Collective]. A dim that is known only when the program runs counts as 1.
 package cost

@@ -16,7 +16,8 @@ import (
 type chain struct {
 	analysis.Line // of the forward ops, with what all phases but apply take
 	p             *ir.Program
-	machine       cost.Machine
+	device        *cost.Profile
+	link          cost.Link
 	at            map[*ir.Op]int // the positions of all ops but parameters, constants and apply
 	live          map[*ir.Op]bool
 	// stead maps what does not run to what runs in its stead: a fused op to its twin, or the ops of a twin to the fused
@@ -29,8 +30,8 @@ type chain struct {
 	sources [][]*sending // by position: those made there that lower positions read
 }
 
-func chainOf(p *ir.Program, m cost.Machine) *chain {
-	c := &chain{p: p.Clone(), machine: m, at: map[*ir.Op]int{}, stead: map[*ir.Op]*ir.Op{}}
+func chainOf(p *ir.Program, device *cost.Profile, link cost.Link) *chain {
+	c := &chain{p: p.Clone(), device: device, link: link, at: map[*ir.Op]int{}, stead: map[*ir.Op]*ir.Op{}}
 	c.writeOut()
 	var model, later, backward []*ir.Op
 	optimized := false
@@ -218,7 +219,7 @@ func (c *chain) measure() {
 	takes := make([]time.Duration, len(c.Ops))
 	for op, at := range c.at {
 		if c.live[op] {
-			takes[at] += c.machine.Time(op)
+			takes[at] += c.device.Op(op)
 		}
 	}
 	c.costly = make([]int, len(c.Ops)+1)

@@ -74,7 +74,7 @@ func (c *chain) explain(d division, runs []analysis.Run) *Cut {
 		s := &cut.Stages[i]
 		s.First, s.Last = c.Ops[start].String(), c.Ops[end-1].String()
 		s.Ops, s.Activations = len(ops[i]), cost.Activations(ops[i])
-		s.Time = c.Time[end] - c.Time[start] + c.machine.Transfer(received[i].down) + c.machine.Transfer(received[i].up)
+		s.Time = c.Time[end] - c.Time[start] + c.link.Time(received[i].down) + c.link.Time(received[i].up)
 		start = end
 	}
 	cut.Slowest = slices.IndexFunc(cut.Stages, func(s StageCost) bool { return s.Time == d.slowest })

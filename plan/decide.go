@@ -128,7 +128,7 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (*Result, error) {
 func (pl *Plan) placeTraining(r *Result, cfg *config.Config, t Target, decide bool) (err error) {
 	if n := cfg.Pipeline.NumStages; decide && cfg.Auto.AutoParallel && n > 0 {
 		if pl.Cut = t.Cut; pl.Cut == nil {
-			if pl.Cut, err = Stages(r.Recorded, n, cost.Default); err != nil {
+			if pl.Cut, err = Stages(r.Recorded, n, cost.Default, cost.DefaultLink); err != nil {
 				return err
 			}
 		}

@@ -107,12 +107,12 @@ func units(n int) *ir.Program {
 	return w.train(x)
 }
 
-// slow computes slowly and sends fast, so that only computing counts.
-var slow = cost.Machine{FlopsPerSecond: 1e6, BytesPerSecond: 1e15, LinkBytesPerSecond: 1e15}
+// slow computes slowly, and fast sends fast, so that only computing counts.
+var slow, fast = cost.Flat(1e6, 1e15, 0), cost.Link{Bandwidth: 1e15}
 
-func stages(t *testing.T, p *ir.Program, n int, m cost.Machine) *Cut {
+func stages(t *testing.T, p *ir.Program, n int, device *cost.Profile, link cost.Link) *Cut {
 	t.Helper()
-	cut, err := Stages(p, n, m)
+	cut, err := Stages(p, n, device, link)
 	if err == nil {
 		err = cut.Apply(p)
 	}
@@ -147,7 +147,7 @@ func count(t *testing.T, p *ir.Program, of ir.OpType, phase ir.Phase) []int {
 func TestEqualOpsAreSharedOutEvenly(t *testing.T) {
 	for _, c := range []struct{ ops, stages int }{{10, 1}, {10, 2}, {10, 5}, {10, 3}, {10, 4}, {7, 4}, {5, 4}, {12, 8}, {9, 9}} {
 		p := units(c.ops)
-		stages(t, p, c.stages, slow)
+		stages(t, p, c.stages, slow, fast)
 		for i, n := range count(t, p, ir.OpMul, ir.Forward) {
 			if least := c.ops / c.stages; n < least || n > least+1 || n > least && c.ops%c.stages == 0 {
 				t.Errorf("%d ops in %d stages: stage %d has %d", c.ops, c.stages, i, n)
@@ -171,9 +171,9 @@ func blocks(n int) *ir.Program {
 }
 
 func TestEqualBlocksStayWhole(t *testing.T) {
-	for _, m := range []cost.Machine{slow, cost.Default} {
+	for _, device := range []*cost.Profile{slow, cost.Default} {
 		p := blocks(8)
-		cut := stages(t, p, 4, m)
+		cut := stages(t, p, 4, device, cost.DefaultLink)
 		for i, n := range count(t, p, ir.OpExp, ir.Forward) {
 			if n != 2 || cut.Stages[i].Blocks != 2 {
 				t.Errorf("stage %d has %d blocks, and says %d", i, n, cut.Stages[i].Blocks)
@@ -196,7 +196,7 @@ func TestEqualBlocksStayWhole(t *testing.T) {
 
 func TestBlocksAreCutIfWholeOnesAreTooUneven(t *testing.T) {
 	p := blocks(3)
-	cut := stages(t, p, 2, slow)
+	cut := stages(t, p, 2, slow, fast)
 	whole := 0
 	for _, s := range cut.Stages {
 		whole += s.Blocks
@@ -207,7 +207,7 @@ func TestBlocksAreCutIfWholeOnesAreTooUneven(t *testing.T) {
 	if n := cut.Notes[len(cut.Notes)-1]; !strings.Contains(n, "Blocks are cut") {
 		t.Errorf("the last note is %q", n)
 	}
-	cut = stages(t, blocks(2), 11, slow)
+	cut = stages(t, blocks(2), 11, slow, fast)
 	if n := cut.Notes[len(cut.Notes)-1]; !strings.Contains(n, "fewer places between blocks") {
 		t.Errorf("the last note is %q", n)
 	}
@@ -228,7 +228,7 @@ func TestCutsPreferPlacesWhereLessCrosses(t *testing.T) {
 		y = w.forward(&ir.Mul{}, y, x)
 	}
 	p := w.train(w.forward(&ir.Add{}, x, y))
-	cut := stages(t, p, 2, cost.Machine{FlopsPerSecond: 1e6, BytesPerSecond: 1e15, LinkBytesPerSecond: 1e6})
+	cut := stages(t, p, 2, slow, cost.Link{Bandwidth: 1e6})
 	if got, want := cut.Stages[0].SentOn, 1*w.shape().ByteSize(); got != want {
 		t.Errorf("%d bytes cross, %d need to", got, want)
 	}
@@ -277,7 +277,7 @@ func times(c *chain, ends []int) []time.Duration {
 			continue
 		}
 		to := d.stage(at)
-		t[to] += c.machine.Time(op)
+		t[to] += c.device.Op(op)
 		op.Uses(func(v *ir.Value) {
 			from := d.stage(c.at[v.Op])
 			if v.Op.IsLeaf() {
@@ -298,7 +298,7 @@ func times(c *chain, ends []int) []time.Duration {
 		})
 	}
 	for i := range t {
-		t[i] += c.machine.Transfer(down[i]) + c.machine.Transfer(up[i])
+		t[i] += c.link.Time(down[i]) + c.link.Time(up[i])
 	}
 	return t
 }
@@ -308,10 +308,10 @@ func TestNoCutIsBetterThanTheOneFound(t *testing.T) {
 	tried := 0
 	for range 600 {
 		p := random(r, 3+r.Intn(13))
-		m := cost.Machine{FlopsPerSecond: 1e9, BytesPerSecond: 1e9 * (1 + r.Float64()*20), OpTime: time.Duration(r.Intn(2000)),
-			LinkBytesPerSecond: 1e8 * math.Pow(10, r.Float64()*3), LinkLatency: time.Duration(r.Intn(20000))}
+		device := cost.Flat(1e9, 1e9*(1+r.Float64()*20), time.Duration(r.Intn(2000)))
+		link := cost.Link{Bandwidth: 1e8 * math.Pow(10, r.Float64()*3), Latency: time.Duration(r.Intn(20000))}
 		n := 1 + r.Intn(5)
-		c := chainOf(p, m)
+		c := chainOf(p, device, link)
 		mayCut := c.anywhere()
 		for i := 1; i < len(c.Ops); i++ {
 			mayCut[i] = r.Intn(10) > 0
@@ -371,7 +371,7 @@ func TestRandomProgramsFlowForwardAndBack(t *testing.T) {
 	r := rand.New(rand.NewSource(2))
 	for range 200 {
 		p := random(r, 5+r.Intn(40))
-		stages(t, p, 1+r.Intn(4), cost.Default)
+		stages(t, p, 1+r.Intn(4), cost.Default, cost.DefaultLink)
 		for _, op := range p.Main.Ops {
 			op.Uses(func(v *ir.Value) {
 				if op.Phase == ir.Apply || v.Op.IsLeaf() {
@@ -400,7 +400,7 @@ func TestCheapOpsMoveToWhoReadsThem(t *testing.T) {
 	}
 	dead := w.op(ir.Forward, &ir.Tanh{}, w.shape(), x)
 	p := w.train(w.forward(&ir.Sub{}, x, late))
-	stages(t, p, 2, slow)
+	stages(t, p, 2, slow, fast)
 	if late.Op.TaskGraph.ID != 1 {
 		t.Error("what is made of the labels is not computed where the loss is")
 	}
@@ -430,7 +430,7 @@ func TestMetricsAfterTheOptimizerFollowWhatTheyRead(t *testing.T) {
 	for _, v := range []*ir.Value{average, number} {
 		p.Main.Outputs, p.Outputs = append(p.Main.Outputs, v), append(p.Outputs, ir.Output{})
 	}
-	stages(t, p, 2, slow)
+	stages(t, p, 2, slow, fast)
 	for _, v := range []*ir.Value{average, number} {
 		if v.Op.TaskGraph.ID != 1 {
 			t.Errorf("%s is in %s", v.Op, v.Op.TaskGraph.Title())
@@ -453,7 +453,7 @@ func TestWhatCannotBeCutIsRefused(t *testing.T) {
 		{annotated, 2, "internal error"},
 		{untrained, 2, "internal error"},
 	} {
-		if _, err := Stages(c.p, c.n, slow); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Stages(c.p, c.n, slow, fast); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%d stages: %v, not %q", c.n, err, c.want)
 		}
 	}

@@ -117,7 +117,7 @@ func (l *line) measure() {
 	for v, i := range last {
 		values = append(values, analysis.Span{First: at[v.Op], Last: i, Bytes: v.Bytes()})
 	}
-	l.Line = analysis.NewLine(l.Ops, each(l.Ops, cost.Default.Time), values)
+	l.Line = analysis.NewLine(l.Ops, each(l.Ops, cost.Default.Op), values)
 }
 
 // forward gives forward ops their regions. A cheap op is done where it is first read.

@@ -94,7 +94,7 @@ func timeOf(op *ir.Op) time.Duration {
 	case *ir.RNGBitGenerator:
 		each = 8 * time.Nanosecond
 	}
-	return cost.Default.Time(op) + each*time.Duration(op.Outputs[len(op.Outputs)-1].Shape.Size())
+	return cost.Default.Op(op) + each*time.Duration(op.Outputs[len(op.Outputs)-1].Shape.Size())
 }
 
 // choose keeps values while there are bytes left for them.

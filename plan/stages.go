@@ -17,12 +17,12 @@ import (
 const tolerance = 5
 
 // Stages cuts a training program without annotations into n stages, in the order in which its forward ops were
-// recorded, so that the slowest stage is as fast as can be on the given machine: its forward and backward ops, and what
+// recorded, so that the slowest stage is as fast as can be on devices of the given kind: its forward and backward ops, and what
 // it waits for from other stages. Blocks that the model repeats stay whole if that makes the slowest stage at most 5%
 // slower.
 //
 // The program stays as it is: [Cut.Apply] cuts it.
-func Stages(p *ir.Program, n int, m cost.Machine) (*Cut, error) {
+func Stages(p *ir.Program, n int, device *cost.Profile, link cost.Link) (*Cut, error) {
 	switch {
 	case n < 1:
 		return nil, errors.Errorf("epl: a program cannot be cut into %d stages; set pipeline.num_stages to at least 1", n)
@@ -31,7 +31,7 @@ func Stages(p *ir.Program, n int, m cost.Machine) (*Cut, error) {
 	case len(p.TaskGraphs) != 1 || !p.TaskGraphs[0].Implicit:
 		return nil, errors.Errorf("epl: internal error: program %q has annotations and is cut into stages", p.Name)
 	}
-	c := chainOf(p, m)
+	c := chainOf(p, device, link)
 	whole, ok := c.divide(n, c.anywhere())
 	if !ok {
 		return nil, errors.Errorf("epl: program %q cannot be cut into %d stages: its forward part has %d ops that compute something; "+

@@ -110,7 +110,7 @@ func (c *chain) windows(mayCut []bool, limit time.Duration, visit func(a, b int,
 			fetched += down[a]
 			returned += up[a]
 			if mayCut[a] && c.costly[b] > c.costly[a] {
-				visit(a, b, busy+c.machine.Transfer(fetched)+c.machine.Transfer(returned), fetched+returned)
+				visit(a, b, busy+c.link.Time(fetched)+c.link.Time(returned), fetched+returned)
 			}
 		}
 	}

@@ -4,16 +4,18 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gomlx/compute/dtypes"
+
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/ir"
 )
 
-// machine is what estimates are for: a usual one, but with a link that is as slow as propagation takes it to be, like one to
-// another host. What exchanges little is then found best, also if experts do not divide and a device has one more of them.
-func machine() cost.Machine {
-	m := cost.Default
-	m.LinkBytesPerSecond = m.BytesPerSecond / between
-	return m
+// link is what estimates are for: as slow as propagation takes it to be, like one to another host. What exchanges little is then found
+// best, also if experts do not divide and a device has one more of them.
+func link() cost.Link {
+	l := cost.DefaultLink
+	l.Bandwidth = cost.Default.Bandwidth / between
+	return l
 }
 
 // estimate is what a price is made of.
@@ -105,17 +107,17 @@ func (x *problem) time(todo *plan) time.Duration {
 		moved[phase].Count++
 		moved[phase].Bytes += bytes
 	})
-	m, microBatches := machine(), 1.0
+	device, link, microBatches := cost.Default, link(), 1.0
 	if x.p.Local != nil {
 		microBatches = float64(x.p.Local.MicroBatches)
 	}
-	total := microBatches * max(float64(most.flops)/m.FlopsPerSecond, float64(most.bytes)/m.BytesPerSecond)
+	total := microBatches * max(float64(most.flops)/device.Rate(cost.Dot, dtypes.Float32, 1), float64(most.bytes)/device.Bandwidth)
 	for phase, e := range moved {
 		n := microBatches
 		if ir.Phase(phase) == ir.Apply {
 			n = 1
 		}
-		total += n * (float64(e.Count)*m.LinkLatency.Seconds() + float64(e.Bytes)/m.LinkBytesPerSecond)
+		total += n * (float64(e.Count)*link.Latency.Seconds() + float64(e.Bytes)/link.Bandwidth)
 	}
 	return time.Duration(total * float64(time.Second))
 }

@@ -1,0 +1,68 @@
+package cost
+
+import (
+	"time"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// Link is what connects devices.
+type Link struct {
+	Latency   time.Duration
+	Bandwidth float64 // bytes per second, in each direction
+	// Shared: the devices of a host have it together: a network card, a memory bus. Else each has its own.
+	Shared bool
+}
+
+// DefaultLink connects the virtual devices of a machine, roughly. It goes with [Default].
+var DefaultLink = Link{Latency: 10 * time.Microsecond, Bandwidth: 4e9}
+
+// Time is how long so many bytes take over the link; nothing takes no time.
+func (l Link) Time(bytes int64) time.Duration {
+	if bytes == 0 {
+		return 0
+	}
+	return l.Latency + seconds(float64(bytes)/l.Bandwidth)
+}
+
+// Cluster is the devices of a job, by rank, and what connects them.
+type Cluster struct {
+	Devices []Device
+	Inside  Link // between devices of one host
+	Between Link // between hosts
+}
+
+// Device is one of a cluster.
+type Device struct {
+	Profile *Profile
+	Host    int
+	Speed   float64 // relative to the profile; 0 is 1
+}
+
+// Uniform is a cluster of equal hosts with equal devices.
+func Uniform(hosts, devices int, p *Profile, inside, between Link) *Cluster {
+	c := &Cluster{Inside: inside, Between: between}
+	for host := range hosts {
+		for range devices {
+			c.Devices = append(c.Devices, Device{Profile: p, Host: host, Speed: 1})
+		}
+	}
+	return c
+}
+
+// Link is what connects two devices, given by their ranks.
+func (c *Cluster) Link(a, b int) Link {
+	if c.Devices[a].Host == c.Devices[b].Host {
+		return c.Inside
+	}
+	return c.Between
+}
+
+// Ops is how long the device takes for a segment: see [Profile.Ops].
+func (d Device) Ops(s *ir.Segment) time.Duration {
+	t := d.Profile.Ops(s)
+	if d.Speed > 0 && d.Speed != 1 {
+		t = time.Duration(float64(t) / d.Speed)
+	}
+	return t
+}

@@ -1,0 +1,114 @@
+package cost
+
+import (
+	"time"
+
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// Profile is what a kind of device can do. It is a file that users can add: see [Find].
+type Profile struct {
+	Name   string
+	Source string // where the numbers are from
+	// Memory is the bytes that a program can have; 0: they are not limited.
+	Memory int64
+	// Bandwidth of the memory is in bytes per second, sustained: a copy reads and writes.
+	Bandwidth float64
+	// Launch is what it takes to start a kernel: an op, or ops that are fused.
+	Launch time.Duration
+	// Segment is what it takes to start a segment: an instruction of a device's list.
+	Segment time.Duration
+	// Rates are flops per second by family and type, "dot/float32", and by flops of the kernel. See [Profile.Rate] for those that are missing.
+	Rates map[string]Rate
+	// Fuses: elementwise ops and reductions that follow each other are one kernel, which reads its inputs once and writes what others read.
+	Fuses bool
+}
+
+// The families of ops that have rates of their own.
+const (
+	Dot         = "dot"
+	Conv        = "conv"
+	Attention   = "attention"
+	Elementwise = "elementwise" // in additions: see the table of weights
+	Reduce      = "reduce"
+	Random      = "random"
+	Move        = "move" // gathers, scatters, sorts, windows
+)
+
+// fallbacks are the families whose rates stand in for those that a profile lacks.
+var fallbacks = map[string]string{Conv: Dot, Attention: Dot, Reduce: Elementwise, Random: Elementwise, Move: Elementwise}
+
+// Default is a virtual CPU device of the pure-Go backend, roughly: its matrix products on one core of a current server, and memory that
+// other devices use too. Parts of a program are compared on it; only the ratios matter.
+var Default = Flat(20e9, 8e9, time.Microsecond)
+
+// Flat is a device that does everything at the same rate: to compare parts of a program, and for tests.
+func Flat(flops, bandwidth float64, launch time.Duration) *Profile {
+	return &Profile{Name: "flat", Bandwidth: bandwidth, Launch: launch, Rates: map[string]Rate{Dot: Constant(flops), Elementwise: Constant(flops)}}
+}
+
+// Rate is what the device sustains of a family of ops, in flops per second: what the profile says of the family and type, else of the family in
+// float32, else of the family whatever the type; else the same of the family that stands in for it (dot for conv and attention, elementwise
+// for the others). It is 0 if the profile does not say: memory alone limits them.
+func (p *Profile) Rate(family string, dtype dtypes.DType, flops float64) float64 {
+	for ; family != ""; family = fallbacks[family] {
+		for _, key := range []string{family + "/" + dtype.String(), family + "/float32", family} {
+			if r, ok := p.Rates[key]; ok {
+				return r.At(flops)
+			}
+		}
+	}
+	return 0
+}
+
+// Op is how long the device takes for an op alone: it computes and reads memory at the same time.
+func (p *Profile) Op(op *ir.Op) time.Duration {
+	if op.IsLeaf() || renames[op.Type()] {
+		return 0
+	}
+	c := Of(op)
+	return p.Launch + p.kernel(Family(op), op.Outputs[0].Shape.DType, float64(c.Flops), float64(c.Bytes()))
+}
+
+// kernel is how long the device takes once it has started.
+func (p *Profile) kernel(family string, dtype dtypes.DType, flops, bytes float64) time.Duration {
+	s := bytes / p.Bandwidth
+	if rate := p.Rate(family, dtype, flops); rate > 0 {
+		s = max(s, flops/rate)
+	}
+	return seconds(s)
+}
+
+// Ops is how long the device takes for a segment: its kernels one after the other. Shapes are those of one device, as in a segment that
+// was lowered.
+func (p *Profile) Ops(s *ir.Segment) time.Duration {
+	total := p.Segment
+	for _, op := range s.Ops {
+		total += p.Op(op)
+	}
+	return total
+}
+
+// Family is the family of an op.
+func Family(op *ir.Op) string {
+	switch op.Attrs.(type) {
+	case *ir.DotGeneral, *ir.FusedDense, *ir.FusedQuantizedDense, *ir.FusedAttentionQKVProjection:
+		return Dot
+	case *ir.ConvGeneral:
+		return Conv
+	case *ir.FusedScaledDotProductAttention, *ir.FusedScaledDotProductAttentionVJP:
+		return Attention
+	case *ir.RNGBitGenerator:
+		return Random
+	case *ir.Gather, *ir.ScatterSum, *ir.ScatterMax, *ir.ScatterMin, *ir.Sort, *ir.ReduceWindow, *ir.SelectAndScatterMax, *ir.SelectAndScatterMin, *ir.FFT:
+		return Move
+	}
+	if _, ok := perInput[op.Type()]; ok {
+		return Reduce
+	}
+	return Elementwise
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
