@@ -75,7 +75,7 @@ var mayImport = map[string][]string{
 	"worker":     {"cluster", "config", "comm", "rendezvous", "serve", "internal/checked", "internal/version"},
 
 	// What the pipeline decides by.
-	"cost":  {"ir"},
+	"cost":  {"ir", "config", "internal/near"},
 	"shard": {"ir", "ir/analysis", "cost"},
 
 	// What one device runs of what all do.
@@ -108,7 +108,7 @@ var mayImport = map[string][]string{
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "exec/local", "compile"}, // the test of the whole
 	"internal/rootcause": {},                                                                                           // only tests
-	"cmd/...":            {"", "config", "cluster", "ir", "passes", "plan", "trace", "launch", "internal/version", "internal/usage"},
+	"cmd/...":            {"", "config", "cluster", "cost", "ir", "passes", "plan", "trace", "launch", "internal/version", "internal/usage"},
 	"internal/usage":     {"internal/near"}, // of commands
 	"internal/procmem":   {},
 	"examples/...":       {"", "xla", "internal/equiv", "internal/procmem", "data", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},

@@ -61,6 +61,18 @@ func (bytesType) convert(given any) (any, bool) {
 	return whole.Int64(), true
 }
 
+// ParseBytes reads an amount of memory as the configuration does: 512MB, 2GiB, 1.5g.
+func ParseBytes(text string) (n int64, ok bool) {
+	v, ok := bytesType{}.convert(text)
+	if ok {
+		n = v.(int64)
+	}
+	return n, ok
+}
+
+// FormatBytes writes an amount of memory so that [ParseBytes] reads it.
+func FormatBytes(n int64) string { return bytesType{}.format(n) }
+
 // byteUnit returns the size of a unit, in any case, with or without its "B".
 func byteUnit(s string) (int64, bool) {
 	if s == "" || strings.EqualFold(s, "b") {

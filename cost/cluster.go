@@ -30,12 +30,15 @@ type Cluster struct {
 	Devices []Device
 	Inside  Link // between devices of one host
 	Between Link // between hosts
+	// Hosts are the links inside of hosts that have another than Inside.
+	Hosts map[int]Link
 }
 
 // Device is one of a cluster.
 type Device struct {
 	Profile *Profile
 	Host    int
+	Worker  int     // the process that has it
 	Speed   float64 // relative to the profile; 0 is 1
 }
 
@@ -44,7 +47,7 @@ func Uniform(hosts, devices int, p *Profile, inside, between Link) *Cluster {
 	c := &Cluster{Inside: inside, Between: between}
 	for host := range hosts {
 		for range devices {
-			c.Devices = append(c.Devices, Device{Profile: p, Host: host, Speed: 1})
+			c.Devices = append(c.Devices, Device{Profile: p, Host: host, Worker: host, Speed: 1})
 		}
 	}
 	return c
@@ -53,7 +56,7 @@ func Uniform(hosts, devices int, p *Profile, inside, between Link) *Cluster {
 // Link is what connects two devices, given by their ranks.
 func (c *Cluster) Link(a, b int) Link {
 	if c.Devices[a].Host == c.Devices[b].Host {
-		return c.Inside
+		return c.inside(c.Devices[a].Host)
 	}
 	return c.Between
 }
@@ -65,4 +68,21 @@ func (d Device) Ops(s *ir.Segment) time.Duration {
 		t = time.Duration(float64(t) / d.Speed)
 	}
 	return t
+}
+
+// inside is the link inside of a host.
+func (c *Cluster) inside(host int) Link {
+	if l, ok := c.Hosts[host]; ok {
+		return l
+	}
+	return c.Inside
+}
+
+// Memory is that of the device that has least; 0 if it is not limited, or not known of one.
+func (c *Cluster) Memory() int64 {
+	least := c.Devices[0].Profile.Memory
+	for _, d := range c.Devices {
+		least = min(least, d.Profile.Memory)
+	}
+	return least
 }

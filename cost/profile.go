@@ -1,6 +1,7 @@
 package cost
 
 import (
+	"strings"
 	"time"
 
 	"github.com/gomlx/compute/dtypes"
@@ -24,6 +25,8 @@ type Profile struct {
 	Rates map[string]Rate
 	// Fuses: elementwise ops and reductions that follow each other are one kernel, which reads its inputs once and writes what others read.
 	Fuses bool
+	// Inside usually connects the devices of a host, and Between hosts, with such devices; nil: it is not said.
+	Inside, Between *Link
 }
 
 // The families of ops that have rates of their own.
@@ -36,6 +39,8 @@ const (
 	Random      = "random"
 	Move        = "move" // gathers, scatters, sorts, windows
 )
+
+var families = []string{Dot, Conv, Attention, Elementwise, Reduce, Random, Move}
 
 // fallbacks are the families whose rates stand in for those that a profile lacks.
 var fallbacks = map[string]string{Conv: Dot, Attention: Dot, Reduce: Elementwise, Random: Elementwise, Move: Elementwise}
@@ -54,7 +59,7 @@ func Flat(flops, bandwidth float64, launch time.Duration) *Profile {
 // for the others). It is 0 if the profile does not say: memory alone limits them.
 func (p *Profile) Rate(family string, dtype dtypes.DType, flops float64) float64 {
 	for ; family != ""; family = fallbacks[family] {
-		for _, key := range []string{family + "/" + dtype.String(), family + "/float32", family} {
+		for _, key := range []string{family + "/" + strings.ToLower(dtype.String()), family + "/float32", family} {
 			if r, ok := p.Rates[key]; ok {
 				return r.At(flops)
 			}

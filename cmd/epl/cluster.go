@@ -1,14 +1,12 @@
 package main
 
 import (
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/internal/usage"
 )
 
@@ -19,61 +17,29 @@ type described struct {
 	memory  string   // of a device; "" if it is not said
 }
 
-// clusterFile is the form of a file that describes a cluster.
-type clusterFile struct {
-	Workers []struct {
-		Host    string `json:"host"`
-		Devices int    `json:"devices"`
-		Count   int    `json:"count"` // so many workers are like this; 0 means 1
-	} `json:"workers"`
-	DeviceMemory string `json:"device_memory"`
-}
-
-// describe reads --cluster: "8x8" are 8 workers with 8 devices each, "4+2" two workers with 4 and 2; anything else is a file.
+// describe reads --cluster.
 func describe(spec string) (d described, err error) {
-	if workers, devices, ok := strings.Cut(spec, "x"); ok && number(workers) > 0 && number(devices) > 0 {
-		return described{devices: slices.Repeat([]string{devices}, number(workers))}, nil
+	wrong := func(err error) (described, error) {
+		return d, usage.Errorf("epl: --cluster %s: %s", spec, strings.TrimPrefix(err.Error(), "epl: "))
 	}
-	if counts := strings.Split(spec, "+"); !slices.ContainsFunc(counts, func(n string) bool { return number(n) == 0 }) {
-		return described{devices: counts}, nil
-	}
-	if strings.Trim(spec, "0123456789x+") == "" && spec != "" {
-		return d, usage.Errorf("epl: --cluster %s: expected workers x devices of each, such as 8x8, or devices of each worker, such as 4+2, at least one of each", spec)
-	}
-	text, err := os.ReadFile(spec)
+	said, err := cost.Describe(spec)
 	if err != nil {
-		return d, usage.Errorf("epl: --cluster %s: expected workers x devices of each, such as 8x8, or 4+2, or a file: %v", spec, err)
+		return wrong(err)
 	}
-	var file clusterFile
-	if err := yaml.UnmarshalStrict(text, &file); err != nil {
-		return d, usage.Errorf("epl: --cluster %s: %v; docs/plans.md describes such files", spec, err)
-	}
-	d.memory = file.DeviceMemory
-	for i, w := range file.Workers {
-		if w.Devices < 1 || w.Count < 0 {
-			return d, usage.Errorf("epl: --cluster %s: worker %d has no devices; write how many", spec, i)
+	said.Each(func(w cost.Workers) {
+		d.devices = append(d.devices, strconv.Itoa(w.Devices))
+		if w.Host != "" {
+			d.hosts = append(d.hosts, w.Host)
 		}
-		for range max(w.Count, 1) {
-			d.devices = append(d.devices, strconv.Itoa(w.Devices))
-			if w.Host != "" {
-				d.hosts = append(d.hosts, w.Host)
-			}
-		}
+	})
+	c, err := said.Cluster()
+	if err != nil {
+		return wrong(err)
 	}
-	if len(d.devices) == 0 || len(d.hosts) > 0 && len(d.hosts) != len(d.devices) {
-		return d, usage.Errorf("epl: --cluster %s: %d workers, %d hosts: describe at least one worker, and name the host of every one, or none",
-			spec, len(d.devices), len(d.hosts))
+	if n := c.Memory(); n > 0 {
+		d.memory = config.FormatBytes(n)
 	}
 	return d, nil
-}
-
-// number is a number of workers or devices; 0 if it is none.
-func number(text string) int {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > 1<<20 {
-		return 0
-	}
-	return n
 }
 
 // variables describe the cluster to a program.

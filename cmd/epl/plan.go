@@ -43,7 +43,7 @@ docs/plans.md is the guide.
   epl plan --devices 8 --set offload.level=v0 -- go run ./examples/bert
   epl plan --workers 2 --devices 4 --set cluster.device_memory=16GiB -- ./train -batch 32
   epl plan --memory memory.svg -- go run ./examples/pipeline
-  epl plan --cluster 8x8 --json plan.json --html plan.html -- ./train
+  epl plan --cluster 8x8xV100-32 --json plan.json --html plan.html -- ./train
   epl plan diff before.json plan.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -96,7 +96,7 @@ docs/plans.md is the guide.
 	flags.IntVar(&devices, "devices", 0, "devices of each worker (default: what the program asks for, else 1)")
 	flags.StringArrayVar(&settings, "set", nil, "change a configuration `key=value`; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("set", completeSettings) // the flag is there
-	flags.StringVar(&clusterSpec, "cluster", "", "workers and devices: `8x8`, 4+2, or a file that describes them")
+	flags.StringVar(&clusterSpec, "cluster", "", "workers and devices: `8x8`, 8x8xV100-32, 4+2, or a file that describes them")
 	flags.StringVar(&files.memory, "memory", "", "draw what lives on each device over the step, in an SVG `file`")
 	flags.StringVar(&files.json, "json", "", "write the plan as JSON into a `file`, to compare and to pin it")
 	flags.StringVar(&files.html, "html", "", "write the plan as a page into a `file`")

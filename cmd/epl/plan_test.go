@@ -241,6 +241,20 @@ func TestAPlanAsDataIsWrittenComparedAndPinned(t *testing.T) {
 	}
 }
 
+func TestTheMemoryOfAProfileIsThatOfDevices(t *testing.T) {
+	clearEnvironment(t)
+	dir := t.TempDir()
+	t.Setenv("EPL_PROFILES", dir)
+	text := `{"name": "tiny", "memory": "5MiB", "bandwidth": "1GB/s", "rates": {"dot": 1e9}}`
+	if err := os.WriteFile(filepath.Join(dir, "tiny.json"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, stdout, stderr := epl(t, "plan", "--cluster", "1x2xtiny", "--", example(t, "pipeline"))
+	if !strings.Contains(stdout, "it does not fit into 5.0 MiB (cluster.device_memory)") {
+		t.Errorf("stderr %q, stdout:\n%s", stderr, stdout)
+	}
+}
+
 func TestAClusterThatIsNoneIsRefusedBeforeTheProgramRuns(t *testing.T) {
 	clearEnvironment(t)
 	dir := t.TempDir()
@@ -258,7 +272,8 @@ func TestAClusterThatIsNoneIsRefusedBeforeTheProgramRuns(t *testing.T) {
 		"ghost": "such as 8x8",
 		write("a.yaml", "workers: [{devices: 0}]"):                        "worker 0 has no devices",
 		write("b.yaml", "workers: [{host: a, devices: 1}, {devices: 1}]"): "name the host of every one",
-		write("c.yaml", "worker: 3"):                                      "docs/plans.md",
+		write("c.yaml", "worker: 3"):                                      "docs/profiles.md",
+		"8x8xV100-3":                                                      "there is no profile \"V100-3\"; did you mean V100-32",
 	} {
 		status, _, stderr := epl(t, "plan", "--cluster", spec, "--", "./no-such-program")
 		if status != 2 || !strings.Contains(stderr, want) {
