@@ -82,13 +82,18 @@ func (o Options) measured(x compute.Executable, c *Compiled) error {
 			c.Measured = c.AccountOf(lists, needs)
 		}
 	}
-	if g, ok := x.(exec.Grouped); ok {
-		c.Lists, c.Host = g.Lists()
-	}
+	c.together(x)
 	if c.Measured == nil {
 		o.own = 0 // the account of a program is not exact enough to refuse what may fit
 	}
 	return o.fits(c)
+}
+
+// together notes which devices run segments together.
+func (c *Compiled) together(x compute.Executable) {
+	if g, ok := x.(exec.Grouped); ok {
+		c.Lists, c.Host = g.Lists()
+	}
 }
 
 // fits refuses a training program whose devices have too little memory, with the account and what would help.

@@ -181,7 +181,9 @@ func (e *Engine) compile(c *Compiled) (x compute.Executable, err error) {
 		}
 	}
 	defer func() {
-		if err == nil && c.Recorded.IsTraining() {
+		if err == nil && !c.Recorded.IsTraining() {
+			c.together(x)
+		} else if err == nil {
 			if err = e.opts.measured(x, c); err != nil {
 				x.Finalize()
 				x = nil

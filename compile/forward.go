@@ -111,7 +111,7 @@ func (x *forward) deal(donate []bool) error {
 	said := *c
 	pl := *c.Plan
 	pl.Dealt, said.Plan = why, &pl
-	x.now(&said)
+	defer x.now(&said)
 	if a == nil {
 		return nil
 	}
@@ -128,6 +128,7 @@ func (x *forward) deal(donate []bool) error {
 	made, err := e.Ahead(h)
 	if err == nil {
 		x.exec = made
+		said.together(made)
 	}
 	return err
 }

@@ -53,10 +53,10 @@ func (r *report) writeSchedule(w *strings.Builder) {
 		t := table{n.Head, n.Rows}
 		t.write(w, "    ")
 	}
+	r.writeTogether(w)
 	if !training {
 		return
 	}
-	r.writeTogether(w)
 	t := table{head: []string{">bucket", "merged by", "what", ">values", ">bytes", "after"}}
 	for i, b := range s.Buckets {
 		how := b.How.String()

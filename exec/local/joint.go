@@ -16,9 +16,6 @@ import (
 // jointly makes the lists of such devices; nil: they run what they are given one by one. why says so, by place, where devices could do otherwise.
 func jointly(s *schedule.Program, runner *Runner, opts exec.StepOptions) (joint *schedule.Program, why []error) {
 	job := runner.Job
-	if opts.Forward && job != nil && !opts.Alone {
-		return nil, nil // workers may come, or not
-	}
 	o := schedule.JointOptions{Half: opts.FP16Scale}
 	if opts.Alone && job != nil {
 		o.First, job = job.First(), nil
@@ -58,6 +55,22 @@ func (x *stepper) Lists() (*schedule.Program, []error) {
 		return nil, x.why
 	}
 	return x.schedule, x.why
+}
+
+// Lists implements exec.Grouped: model replicas do the same.
+func (a *ahead) Lists() (*schedule.Program, []error) {
+	if a.span == nil {
+		if g, ok := a.halves[0].Forward.(exec.Grouped); ok {
+			return g.Lists()
+		}
+		return nil, nil
+	}
+	for _, s := range a.span.steppers {
+		if s != nil {
+			return s.Lists()
+		}
+	}
+	return nil, nil
 }
 
 var errNoGroups = errors.New("the backend has no collectives")

@@ -53,6 +53,7 @@ type stepper struct {
 var (
 	_ compute.Executable = (*stepper)(nil)
 	_ exec.Grouped       = (*stepper)(nil)
+	_ exec.Grouped       = (*ahead)(nil)
 )
 
 // device is what one device needs to run its list.

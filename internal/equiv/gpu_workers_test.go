@@ -125,6 +125,23 @@ func init() {
 	}
 }
 
+// Model replicas have GPUs of several workers, which evaluate and predict by modules that they run together.
+func TestWorkersEvaluateTogetherOnGPUs(t *testing.T) {
+	workers{num: 2, devices: 1}.agree(t, "evaluation on GPUs")
+}
+
+func init() {
+	parts["evaluation on GPUs"] = func(w *part) error {
+		_, end := w.gpus(1)
+		os.Setenv("GOMLX_BACKEND", fake)
+		p := splitPlan{parts: []int{2, 2}, colocate: true, replicas: 1, micro: 1}
+		if err := w.togetherAlike(large(epl.Split(2, "a"), epl.Split(2, "b")), p, 2, nil); err != nil {
+			return err
+		}
+		return end()
+	}
+}
+
 // The GPUs of all workers are those of one client, and training gives the bits of the pure-Go backend.
 func TestTrainingOnGPUsOfSeveralWorkers(t *testing.T) {
 	workers{num: 2, devices: 2}.agree(t, "GPUs")

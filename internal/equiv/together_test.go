@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -85,6 +86,7 @@ func (w *part) togetherAlike(m Staged, p splitPlan, devices int, params map[stri
 	if err != nil {
 		return err
 	}
+	env.Stats()
 	batch := tensorsRows(m.Batch)
 	sizes := []int{batch, batch, batch, max(batch/2, 1)}
 	total := 3*batch + max(batch/2, 1)
@@ -102,6 +104,16 @@ func (w *part) togetherAlike(m Staged, p splitPlan, devices int, params map[stri
 	spans := devices > len(env.Cluster().LocalDevices())
 	if words := strings.Join(strings.Fields(text.String()), " "); strings.Contains(words, "all workers run it together") != spans {
 		return fmt.Errorf("model replicas have devices of several workers: %v, but\n%s", spans, text.String())
+	}
+	if os.Getenv("GOMLX_BACKEND") == fake && spans && p.parts[0] == devices && !strings.Contains(text.String(), "through the host") {
+		if n := strings.Count(strings.Join(strings.Fields(text.String()), " "), "together, with collectives inside"); n < 2 {
+			return fmt.Errorf("%d programs have collectives inside:\n%s", n, text.String())
+		}
+		for _, d := range env.Stats().Devices {
+			if bytes := d.Sent["all-reduce"]; bytes > 0 { // the host sends batches and results
+				return fmt.Errorf("%d bytes are reduced by the host", bytes)
+			}
+		}
 	}
 	fmt.Println(m.Name, p, "ok")
 	return nil

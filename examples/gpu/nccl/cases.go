@@ -20,6 +20,7 @@ type try struct {
 	micro     int
 	params    map[string]any
 	by        string // how GPUs communicate: "NCCL", "host", because sizes do not divide, or "", because only stages do
+	evaluates bool   // after training, on other batches
 	does      string // what goes wrong: "" or a word below
 }
 
@@ -45,7 +46,7 @@ func (t try) settings(timeout fmt.Stringer) map[string]any {
 
 // alone is the same training on one device: all batches of a step are one, and what saves memory is left out. Mixed precision is not.
 func (t try) alone() try {
-	one := try{processes: 1, network: t.network.alone(), replicas: 1, micro: 1, params: map[string]any{}}
+	one := try{processes: 1, network: t.network.alone(), replicas: 1, micro: 1, params: map[string]any{}, evaluates: t.evaluates}
 	for range t.stages {
 		one.stages = append(one.stages, epl.Replicate(1))
 	}
@@ -54,7 +55,7 @@ func (t try) alone() try {
 			one.params[k] = v
 		}
 	}
-	one.name = fmt.Sprint(one.network, len(one.stages), t.batches(), one.params)
+	one.name = fmt.Sprint(one.network, len(one.stages), t.batches(), one.params, one.evaluates)
 	return one
 }
 
@@ -112,6 +113,9 @@ func tries() (all []try) {
 		parts.micro = 2
 		add(parts, fmt.Sprintf("Split(%d), 2 micro-batches, recompute", n), recompute)
 		add(parts, fmt.Sprintf("Split(%d), bfloat16", n), amp)
+		evaluated := parts
+		evaluated.evaluates = true
+		add(evaluated, fmt.Sprintf("Split(%d), evaluation", n))
 		parts.network, parts.by = uneven, byHost
 		add(parts, fmt.Sprintf("Split(%d), a vocabulary of 31", n))
 		add(try{processes: n, network: newTranslator(4, n), replicas: 1, micro: 2, by: byNCCL}, fmt.Sprintf("moe, experts over %d, all-to-all", n))
@@ -128,6 +132,7 @@ func tries() (all []try) {
 		add(try{processes: n, network: even, stages: split(2), replicas: 2, micro: 2, by: byNCCL}, "2 replicas × Split(2)")
 		add(try{processes: n, network: even, stages: []epl.Strategy{epl.Split(2, "first"), epl.Split(2, "second")}, apart: true, replicas: 1, micro: 4, by: byNCCL},
 			"2 stages × Split(2), 1F1B")
+		add(try{processes: n, network: newTranslator(4, 4), replicas: 1, micro: 1, evaluates: true, by: byNCCL}, "moe, experts over 4, evaluation")
 		add(try{processes: n, network: newTranslator(4, 2), replicas: 2, micro: 1, by: byNCCL}, "moe, 2 replicas × experts over 2")
 	}
 	for _, n := range []int{2, 4} {

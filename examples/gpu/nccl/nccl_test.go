@@ -82,6 +82,9 @@ func TestGPUsRunSegmentsTogetherInEveryPlanOfTheTable(t *testing.T) {
 			if (inside != "") != (x.by == byNCCL) {
 				t.Errorf("collectives in modules: %q", inside)
 			}
+			if x.evaluates && programs([]*result{got}) < 2 {
+				t.Errorf("evaluation has no collectives in its modules: %s", got.Explain)
+			}
 			if said := strings.Contains(strings.Join(strings.Fields(got.Explain), " "), "through the host, because"); said != (x.by == byHost) {
 				t.Errorf("it says that devices communicate through the host: %v", said)
 			}

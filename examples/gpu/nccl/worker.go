@@ -18,7 +18,10 @@ import (
 	"github.com/easyparallel/epl/internal/equiv"
 )
 
-const steps = 5
+const (
+	steps       = 5
+	evaluations = 3 // batches, of a try that evaluates
+)
 
 // part is what a process is to do that was started as a worker: the variable has it as JSON.
 type part struct {
@@ -33,7 +36,7 @@ const partVariable = "EPL_EXAMPLE_NCCL"
 
 // result is what a worker found.
 type result struct {
-	Losses  []float32
+	Losses  []float32 // of training, then of evaluation
 	Weights map[string][]float32
 	Explain string
 	Sent    map[string]int64 // bytes, through the host
@@ -101,7 +104,8 @@ func (t try) train(p part, opts ...epl.Option) (*result, error) {
 	}
 	// Adam divides by the size of gradients, which hides wrong factors and makes rounding of small ones large: not with this epsilon.
 	opt := epl.Optimizer(optimizer.Adam().LearningRate(0.5).Epsilon(1).Done())
-	loop := train.NewLoop(train.NewTrainer(env.Backend(), store, t.network.build(t.stages), t.network.loss(), opt, nil, nil))
+	trainer := train.NewTrainer(env.Backend(), store, t.network.build(t.stages), t.network.loss(), opt, nil, nil)
+	loop := train.NewLoop(trainer)
 	r := &result{Weights: map[string][]float32{}, Sent: map[string]int64{}}
 	loop.OnStep("loss", 0, func(l *train.Loop, metrics []*tensors.Tensor) error {
 		if r.Losses = append(r.Losses, tensors.ToScalar[float32](metrics[0])); len(r.Losses) == steps && t.does == killed {
@@ -120,6 +124,20 @@ func (t try) train(p part, opts ...epl.Option) (*result, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if t.evaluates {
+		for b, err := range env.Dataset(equiv.Dataset{Batch: t.network.batches}).Iter() {
+			if err != nil {
+				return nil, err
+			}
+			metrics, err := trainer.EvalStep(b)
+			if err != nil {
+				return nil, err
+			}
+			if r.Losses = append(r.Losses, tensors.ToScalar[float32](metrics[0])); len(r.Losses) == steps+evaluations {
+				break
+			}
+		}
 	}
 	for v := range store.IterVariables() {
 		if v.Trainable {

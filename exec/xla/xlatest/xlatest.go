@@ -37,8 +37,14 @@ func Compiling(t testing.TB, f *pjrttest.Fake, see func(s *ir.Segment, donate []
 }
 
 func compiling(t testing.TB, f *pjrttest.Fake, see func(s *ir.Segment, donate []bool, text string), o opening) func(s *ir.Segment, donate []bool, text string) {
+	var mu sync.Mutex
+	times := map[string]int{} // that a module was compiled
 	return func(s *ir.Segment, donate []bool, text string) {
-		f.Program(text, program(t, s, donate, text, o))
+		mu.Lock()
+		times[text]++
+		name := fmt.Sprintf("%x/%d", sha256.Sum256([]byte(text)), times[text])
+		mu.Unlock()
+		f.Program(text, program(t, s, donate, name, o))
 		if see != nil {
 			see(s, donate, text)
 		}
@@ -86,7 +92,7 @@ func Program(t testing.TB, s *ir.Segment, donate []bool) pjrttest.Program {
 	return program(t, s, donate, "", opening{})
 }
 
-func program(t testing.TB, s *ir.Segment, donate []bool, text string, o opening) pjrttest.Program {
+func program(t testing.TB, s *ir.Segment, donate []bool, name string, o opening) pjrttest.Program {
 	inner, err := gobackend.New("ops_sequential")
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +110,7 @@ func program(t testing.TB, s *ir.Segment, donate []bool, text string, o opening)
 	p.Memory.Temporary = Temporary
 	p.Memory.Peak = p.Memory.Arguments + p.Memory.Outputs - p.Memory.Aliased + p.Memory.Temporary
 	if s.Mesh != nil && s.Mesh.Devices() > 1 {
-		p.Run = newGroup(inner, s, fmt.Sprintf("%x", sha256.Sum256([]byte(text))), o).run
+		p.Run = newGroup(inner, s, name, o).run
 		return p
 	}
 	var mu sync.Mutex
