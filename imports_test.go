@@ -90,6 +90,7 @@ var mayImport = map[string][]string{
 	"emit":             {"ir"},
 	"hlo":              {"ir"},                                                                                                                          // the same for XLA, as text
 	"schedule":         {"ir", "ir/analysis", "emit", "exec/lower", "schedule/play"},                                                                    // emit for what devices plan of memory
+	"simulate":         {"ir", "cost", "emit", "schedule", "trace", "internal/words"},                                                                   // plays what schedule made, in time
 	"plan":             {"config", "cluster", "ir", "ir/analysis", "cost", "shard", "passes", "emit", "schedule", "internal/version", "internal/words"}, // decides, and has passes and schedule apply it
 	"cpu":              {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                     // compiles what emit would
 	"exec":             {"ir", "schedule", "emit", "trace"},                                                                                             // what a runner is

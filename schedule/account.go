@@ -322,7 +322,7 @@ func (c *counter) do(at int, in Instr) {
 			c.taken[e] = taken{c.place, c.awaits(Slot{in.Op.Outputs[0], in.Micro}) + 1}
 		}
 	}
-	for _, at := range c.s.makes(in) {
+	for _, at := range c.s.Makes(in) {
 		c.put(at)
 	}
 	switch in.Kind {
@@ -342,7 +342,7 @@ func (c *counter) do(at int, in Instr) {
 func (c *counter) awaits(at Slot) int {
 	list := c.s.Places[c.place]
 	for i := c.at + 1; i < len(list); i++ {
-		if slices.Contains(c.s.uses(list[i]), at) || slices.Contains(list[i].Frees, at) {
+		if slices.Contains(c.s.Uses(list[i]), at) || slices.Contains(list[i].Frees, at) {
 			return i
 		}
 	}

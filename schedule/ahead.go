@@ -57,7 +57,7 @@ func (b *builder) offload(place int) {
 		if in.Kind == Run {
 			last, runs = i, runs+1
 		}
-		for _, x := range b.s.uses(in) {
+		for _, x := range b.s.Uses(in) {
 			if _, ok := hosted[x.Value]; ok {
 				if was, ok := used[x.Value]; !ok || here-was > near {
 					loads[at] = append(loads[at], x.Value)
@@ -73,7 +73,7 @@ func (b *builder) offload(place int) {
 			l = append(l, Instr{Kind: Load, Value: v, Micro: Once})
 		}
 		l = append(l, in)
-		for _, at := range b.s.makes(in) {
+		for _, at := range b.s.Makes(in) {
 			if at.Micro == Once && stores[at.Value] {
 				l = append(l, Instr{Kind: Store, Value: at.Value, Micro: Once})
 			}

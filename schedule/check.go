@@ -40,7 +40,7 @@ type checker struct {
 // do finds what is used or freed and is not there, and what is done in the wrong order, or too often.
 func (c *checker) do(list int, in Instr) error {
 	have := c.have[list]
-	for _, x := range c.uses(in) {
+	for _, x := range c.Uses(in) {
 		if !given(x.Value) && !have[x] {
 			return errors.Errorf("%s needs %s, which is not there", c.Text(in), x.Value)
 		}
@@ -66,7 +66,7 @@ func (c *checker) do(list int, in Instr) error {
 		}
 		c.received[in.Transfer]++
 	case Load, Exchange:
-		if have[c.makes(in)[0]] {
+		if have[c.Makes(in)[0]] {
 			return errors.Errorf("%s, but what comes of it is there", c.Text(in))
 		}
 	case Accumulate:
@@ -96,7 +96,7 @@ func (c *checker) do(list int, in Instr) error {
 			c.state[in.Bucket] = Run
 		}
 	}
-	for _, x := range c.makes(in) {
+	for _, x := range c.Makes(in) {
 		have[x] = true
 	}
 	for _, x := range in.Dies() {
@@ -131,7 +131,7 @@ func (c *checker) end(stops []play.Stop[event]) error {
 			continue
 		}
 		for i, in := range slices.Backward(c.Places[list]) {
-			for _, x := range slices.Concat(c.uses(in), c.makes(in)) {
+			for _, x := range slices.Concat(c.Uses(in), c.Makes(in)) {
 				if left[x] {
 					return errors.Errorf("group %d, instruction %d, %s: nobody frees %s after it", list, i, c.Text(in), x.Value)
 				}

@@ -477,7 +477,7 @@ func (j *joiner) reads(in Instr) (slots []Slot) {
 		}
 		return slots
 	}
-	return j.p.uses(in)
+	return j.p.Uses(in)
 }
 
 // merges is where a value is when its bucket is merged.

@@ -268,14 +268,14 @@ func (p *Program) frees() {
 				}
 				return dead
 			}
-			made := p.makes(in)
+			made := p.Makes(in)
 			unused := last(made)
 			if in.Kind == Load || in.Kind == Run { // what came before it used what another one brought, or computed
 				for _, at := range made {
 					delete(seen, at)
 				}
 			}
-			l[i].Frees = append(last(p.uses(in)), unused...)
+			l[i].Frees = append(last(p.Uses(in)), unused...)
 		}
 	}
 }

@@ -183,7 +183,7 @@ func TestCheckFindsAVariableThatIsStillOnTheHost(t *testing.T) {
 			s := s()
 			s.Places[place] = slices.Delete(s.Places[place], i, i+1)
 			use := slices.IndexFunc(s.Places[place][i:], func(x Instr) bool {
-				return slices.ContainsFunc(s.uses(x), func(at Slot) bool { return at.Value.String() == in.Value.String() })
+				return slices.ContainsFunc(s.Uses(x), func(at Slot) bool { return at.Value.String() == in.Value.String() })
 			})
 			x := s.Places[place][i+use]
 			kinds[x.Kind] = true

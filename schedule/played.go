@@ -104,8 +104,8 @@ func (p *Program) Gives(in Instr) []Slot {
 	return slotsOf(p.Segments[in.Segment].Outputs, in.Micro)
 }
 
-// uses are the slots that an instruction reads.
-func (p *Program) uses(in Instr) (slots []Slot) {
+// Uses are the slots that an instruction reads.
+func (p *Program) Uses(in Instr) (slots []Slot) {
 	switch in.Kind {
 	case Run:
 		return p.Takes(in)
@@ -131,8 +131,8 @@ func (p *Program) uses(in Instr) (slots []Slot) {
 	return slots
 }
 
-// makes are the slots that an instruction fills.
-func (p *Program) makes(in Instr) []Slot {
+// Makes are the slots that an instruction fills.
+func (p *Program) Makes(in Instr) []Slot {
 	switch in.Kind {
 	case Run:
 		return p.Gives(in)

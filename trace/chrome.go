@@ -37,10 +37,11 @@ type otherData struct {
 
 // fileStep is a step in a file: what happens from Begin on, until the next one begins.
 type fileStep struct {
-	Program  string    `json:"program"`
-	Step     int       `json:"step"`
-	Begin    float64   `json:"begin,omitempty"` // microseconds
-	Pipeline *Pipeline `json:"pipeline,omitempty"`
+	Program   string    `json:"program"`
+	Step      int       `json:"step"`
+	Predicted bool      `json:"predicted,omitempty"`
+	Begin     float64   `json:"begin,omitempty"` // microseconds
+	Pipeline  *Pipeline `json:"pipeline,omitempty"`
 }
 
 // chromeEvent is an event of the format. Times are microseconds, from the start of the first event.
@@ -124,7 +125,7 @@ func Write(w io.Writer, steps ...*Step) error {
 	}
 	number := 0 // of an asynchronous event
 	for _, s := range steps {
-		head := fileStep{Program: s.Program, Step: s.Number}
+		head := fileStep{Program: s.Program, Step: s.Number, Predicted: s.Predicted}
 		if s.Pipeline != (Pipeline{}) {
 			head.Pipeline = &s.Pipeline
 		}

@@ -14,7 +14,7 @@ func Join(steps ...*Step) (*Step, error) {
 		return nil, errors.New("epl: there are no steps to join")
 	}
 	first := steps[0]
-	joined := &Step{Program: first.Program, Number: first.Number, Pipeline: first.Pipeline, Workers: len(steps)}
+	joined := &Step{Program: first.Program, Number: first.Number, Pipeline: first.Pipeline, Predicted: first.Predicted, Workers: len(steps)}
 	owner := map[int]int{} // device → step
 	begin, end := bounds(first.Events())
 	for i, s := range steps {

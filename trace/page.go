@@ -36,7 +36,9 @@ func (s *Step) WriteHTML(w io.Writer, width int) error {
 	hash := sha256.Sum256([]byte(pageJS))
 	return errors.Wrap(pageTemplate.Execute(w, map[string]any{
 		"Program":  plain(s.Program),
-		"Number":   s.Number,
+		"Which":    s.which(),
+		"How":      s.how(),
+		"Compared": s.compared.tables(),
 		"Pipeline": s.Pipeline,
 		"Schedule": plain(s.Pipeline.String()),
 		"Clocks":   s.clocks(),

@@ -103,7 +103,7 @@ func (s *Step) draw(r *Report, width int, page bool) *picture {
 	span := max(end.Sub(start), 1)
 	p := &picture{Page: page, Width: px(max(width, narrowest)), Span: int64(span), Top: 24}
 	if !page {
-		p.Title, p.Note, p.Clocks = s.title(), r.summary(), s.clocks()
+		p.Title, p.Note, p.Clocks = s.title(), s.summary(r), s.clocks()
 		p.Top += 58
 		if p.Clocks != "" {
 			p.Top += 18

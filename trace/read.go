@@ -128,7 +128,7 @@ func (o *otherData) read() (steps []*Step, err error) {
 		heads = []fileStep{o.fileStep}
 	}
 	for i, h := range heads {
-		s := &Step{Program: h.Program, Number: h.Step, Workers: o.Workers}
+		s := &Step{Program: h.Program, Number: h.Step, Predicted: h.Predicted, Workers: o.Workers}
 		if p := h.Pipeline; p != nil {
 			if min(p.Stages, p.Groups, p.MicroBatches, p.Replicas) < 0 {
 				return nil, notOurs("its pipeline has counts below 0: %+v", *p)

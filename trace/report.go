@@ -45,6 +45,8 @@ type DeviceReport struct {
 	Replica int   // -1: it ran no task
 	Stages  []int // that it worked for, in order
 	Times
+
+	name string // if its number does not say it
 }
 
 // Times of a device. Busy, Waiting and Idle add up to the span of the step.
@@ -85,7 +87,7 @@ func (s *Step) Report() *Report {
 	var inTasks time.Duration
 	inPipeline := 0 // devices
 	for device, list := range byDevice {
-		d := DeviceReport{Device: device, Replica: -1}
+		d := DeviceReport{Device: device, Replica: -1, name: s.names[device]}
 		for _, e := range list {
 			if e.Task.Kind == "" {
 				continue

@@ -18,7 +18,7 @@ func (s *Step) WriteText(w io.Writer, width int) error {
 	r := s.Report()
 	var b strings.Builder
 	fmt.Fprintln(&b, s.title())
-	for _, line := range []string{r.summary(), s.clocks()} {
+	for _, line := range []string{s.summary(r), s.clocks()} {
 		if line != "" {
 			fmt.Fprintln(&b, line)
 		}

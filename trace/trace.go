@@ -110,10 +110,15 @@ type Step struct {
 	Pipeline Pipeline
 	// Workers is how many workers' steps [Join] put together, each with the clock of its machine; 0: it is one's own.
 	Workers int
+	// Predicted: nothing ran; it was simulated.
+	Predicted bool
 
-	mu     sync.Mutex
-	events []Event
-	memory []Memory
+	// compared is what it shows two of, side by side; nil: it is one.
+	compared *Comparison
+	names    map[int]string // of devices, if their numbers do not say it
+	mu       sync.Mutex
+	events   []Event
+	memory   []Memory
 }
 
 // Add notes an event. It ends now, unless it says when it ended.

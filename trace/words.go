@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -11,16 +12,30 @@ import (
 
 // title says what a picture or a table shows.
 func (s *Step) title() string {
-	text := fmt.Sprintf("%s, step %d", plain(s.Program), s.Number)
+	text := plain(s.Program) + ", " + s.which()
 	if s.Pipeline.Stages > 0 {
 		text += ": " + plain(s.Pipeline.String())
 	}
 	return text
 }
 
+// which says which step it is.
+func (s *Step) which() string {
+	switch {
+	case s.compared != nil:
+		return "predicted and measured"
+	case s.Predicted:
+		return "predicted"
+	}
+	return fmt.Sprintf("step %d", s.Number)
+}
+
 // summary is what matters of the report: the bubble of a pipeline; without one, what communication costs. It is nothing if
 // there is neither.
-func (r *Report) summary() string {
+func (s *Step) summary(r *Report) string {
+	if s.compared != nil {
+		return s.compared.summary()
+	}
 	if math.IsNaN(r.Bubble) {
 		if r.Total.Communication == 0 {
 			return ""
@@ -28,11 +43,19 @@ func (r *Report) summary() string {
 		return fmt.Sprintf("exposed communication %s of the devices' time; %s of it is hidden behind computation",
 			percent(r.exposed()), percent(r.hidden()))
 	}
-	text := "bubble " + percent(r.Bubble) + " measured"
+	text := "bubble " + percent(r.Bubble) + " " + s.how()
 	if !math.IsNaN(r.Ideal) {
 		text += ", " + percent(r.Ideal) + " ideal"
 	}
 	return text
+}
+
+// how says where the numbers are from.
+func (s *Step) how() string {
+	if s.Predicted {
+		return "predicted"
+	}
+	return "measured"
 }
 
 // exposed is the part of the devices' time in which they communicated and computed nothing.
@@ -73,7 +96,7 @@ func (d DeviceReport) label(p Pipeline) string {
 		}
 		parts = append(parts, word+strings.Join(numbers, ", "))
 	}
-	return strings.Join(append(parts, deviceName(d.Device)), " · ")
+	return strings.Join(append(parts, cmp.Or(d.name, deviceName(d.Device))), " · ")
 }
 
 // describe says all about an event, in lines.

@@ -7,6 +7,7 @@
 //	epl plan --devices 8 -- go run .        what it would do with a program on 8 devices, and the memory that takes
 //	epl plan diff a.json b.json             what differs between two plans, and what it costs
 //	epl trace trace.json -o trace.html      what the devices did in a step, as a picture
+//	epl trace diff predicted.json trace.json  what was predicted of a step, beside what ran
 //	epl version                             of EPL, Go and GoMLX
 //
 // Exit codes: 0 fine, 1 it failed, 2 wrong usage.

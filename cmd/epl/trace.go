@@ -17,6 +17,9 @@ import (
 	"github.com/easyparallel/epl/trace"
 )
 
+// pictureWidth is that of a picture if nothing is said, in pixels.
+const pictureWidth = 1440
+
 // widest is wider than any terminal or picture has to be.
 const widest = 20000
 
@@ -76,7 +79,7 @@ are taken, too; given several files, only these.
 				return step.WriteText(cmd.OutOrStdout(), width)
 			}
 			if width < 1 {
-				width = 1440
+				width = pictureWidth
 			}
 			var b bytes.Buffer
 			if err := picture(step, &b, width); err != nil {
@@ -85,6 +88,7 @@ are taken, too; given several files, only these.
 			return errors.Wrap(os.WriteFile(out, b.Bytes(), 0o644), "epl: -o")
 		},
 	}
+	cmd.AddCommand(newTraceDiffCommand())
 	flags := cmd.Flags()
 	flags.StringVarP(&out, "output", "o", "", "write a picture to `file`: .svg, .html for a page in which one can zoom, or .json for Perfetto")
 	flags.IntVar(&number, "step", 0, "the `number` of the step to show, of a file with several (default: the last)")

@@ -125,3 +125,29 @@ func TestTraceMistakesAreMessages(t *testing.T) {
 		})
 	}
 }
+
+func TestTraceDiffPutsAPredictionBesideWhatRan(t *testing.T) {
+	measured := timelines(t)
+	predicted := filepath.Join(t.TempDir(), "predicted.json")
+	const event = `{"name": "segment", "cat": "run", "ph": "X", "ts": %d, "dur": %d, "pid": 0, "args": {"task": %q}}`
+	write(t, predicted, fmt.Sprintf(`{"traceEvents": [`+event+`, `+event+`], "otherData": {"program": "train", "step": 1, "predicted": true}}`,
+		0, 1000, "forward", 2000, 1000, "backward"))
+	status, stdout, stderr := epl(t, "trace", "diff", predicted, measured, "--width", "70")
+	for _, want := range []string{"step predicted 3.00 ms, measured 6.00 ms: 2.00×", "backward       1  1    1.00 ms   2.00 ms  2.00×", "1 of them, from device 1", "device 0, measured "} {
+		if status != 0 || !strings.Contains(stdout, want) {
+			t.Errorf("status %d, stderr %q, no %q in:\n%s", status, stderr, want, stdout)
+		}
+	}
+	picture := filepath.Join(t.TempDir(), "both.svg")
+	if status, _, stderr := epl(t, "trace", "diff", predicted, measured, "-o", picture); status != 0 || stderr != "" {
+		t.Errorf("status %d, %q", status, stderr)
+	}
+	if text, err := os.ReadFile(picture); err != nil || !strings.Contains(string(text), "device 0, predicted") {
+		t.Errorf("%v: %s", err, text)
+	}
+	for want, args := range map[string][]string{"which timelines?": {predicted}, "give the prediction first": {measured, predicted}} {
+		if status, _, stderr := epl(t, append([]string{"trace", "diff"}, args...)...); status != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("%q: status %d, %q", args, status, stderr)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/schedule"
+)
+
+// class is model replicas that are alike: their devices are the same, and on as many hosts, on which there are as many devices.
+type class struct {
+	replicas []int      // the first of them is simulated
+	actors   [][]*actor // by place
+}
+
+// host is what the devices of a host share. Of hosts that have the same devices of the same classes one is simulated.
+type host struct {
+	cores  *resource // nil: each device has its own
+	inside *resource
+	// out and in are the two directions of the link to other hosts.
+	out, in *resource
+}
+
+// classify finds the devices and hosts to simulate.
+func (s *run) classify() {
+	onHost := map[int]int{}
+	for _, ranks := range s.lists.Ranks {
+		for _, r := range ranks {
+			onHost[s.cluster.Devices[r].Host]++
+		}
+	}
+	known := map[string]*class{}
+	members := map[int][]string{} // by host: who is there
+	for replica, ranks := range s.lists.Ranks {
+		var w strings.Builder
+		local := map[int]int{} // hosts of the replica
+		for _, r := range ranks {
+			d := s.cluster.Devices[r]
+			if _, ok := local[d.Host]; !ok {
+				local[d.Host] = len(local)
+			}
+			fmt.Fprintf(&w, "%p %g %d %d\n", d.Profile, speed(d), local[d.Host], onHost[d.Host])
+		}
+		c := known[w.String()]
+		if c == nil {
+			c = &class{actors: make([][]*actor, len(s.lists.Places))}
+			known[w.String()] = c
+			s.classes = append(s.classes, c)
+		}
+		c.replicas = append(c.replicas, replica)
+		for h, i := range local {
+			members[h] = append(members[h], fmt.Sprintf("%d.%d", slices.Index(s.classes, c), i))
+		}
+	}
+	s.simulateHosts(onHost, members)
+	for _, c := range s.classes {
+		for place := range s.lists.Places {
+			s.simulatePlace(c, place)
+		}
+	}
+}
+
+// simulateHosts picks one of those that are alike.
+func (s *run) simulateHosts(onHost map[int]int, members map[int][]string) {
+	s.hostOf = map[int]int{}
+	var numbers []int
+	for h := range onHost {
+		numbers = append(numbers, h)
+	}
+	slices.Sort(numbers)
+	seen := map[string]bool{}
+	for _, h := range numbers {
+		slices.Sort(members[h])
+		key := strings.Join(members[h], " ")
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		s.hostOf[h] = len(s.hosts)
+		x := &host{inside: &resource{capacity: 1}, out: &resource{capacity: 1}, in: &resource{capacity: 1}}
+		s.hosts = append(s.hosts, x)
+	}
+}
+
+// simulatePlace makes an actor for each kind of device that a place has.
+func (s *run) simulatePlace(c *class, place int) {
+	for position, device := range s.lists.Groups[place] {
+		rank := s.lists.Ranks[c.replicas[0]][device]
+		d := s.cluster.Devices[rank]
+		d.Speed = speed(d)
+		i := slices.IndexFunc(c.actors[place], func(a *actor) bool { return a.device.Profile == d.Profile && a.device.Speed == d.Speed })
+		if i < 0 {
+			i = len(c.actors[place])
+			a := &actor{run: s, class: c, place: place, device: d, coming: map[schedule.Slot]*coming{}, summed: map[int]bool{}, merging: map[int]*signal{}}
+			for _, l := range []*ownLink{&a.inside, &a.between} {
+				l.out, l.in = &resource{capacity: 1}, &resource{capacity: 1}
+			}
+			c.actors[place] = append(c.actors[place], a)
+			s.actors = append(s.actors, a)
+		}
+		a := c.actors[place][i]
+		a.positions = append(a.positions, position)
+	}
+}
+
+// place are all that simulate devices of a place.
+func (s *run) place(place int) (all []*actor) {
+	for _, c := range s.classes {
+		all = append(all, c.actors[place]...)
+	}
+	return all
+}
+
+// rankOf is a device, by its model replica, place and position.
+func (s *run) rankOf(replica, place, position int) int {
+	return s.lists.Ranks[replica][s.lists.Groups[place][position]]
+}
+
+// deviceOf is what the cluster says of it.
+func (s *run) deviceOf(replica, place, position int) cost.Device {
+	return s.cluster.Devices[s.rankOf(replica, place, position)]
+}
