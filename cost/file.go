@@ -36,6 +36,7 @@ type profileFile struct {
 	Launch    timeText        `json:"launch,omitempty"`
 	Segment   timeText        `json:"segment,omitempty"`
 	Fuses     bool            `json:"fuses,omitempty"`
+	Cores     int             `json:"cores,omitempty"`
 	Rates     map[string]Rate `json:"rates"`
 	Inside    *Link           `json:"inside,omitempty"`
 	Between   *Link           `json:"between,omitempty"`
@@ -70,7 +71,7 @@ func (l *Link) UnmarshalJSON(text []byte) error {
 
 // MarshalJSON implements json.Marshaler.
 func (p *Profile) MarshalJSON() ([]byte, error) {
-	return json.Marshal(profileFile{p.Name, p.Source, bytesText(p.Memory), speedText(p.Bandwidth), timeText(p.Launch), timeText(p.Segment), p.Fuses, p.Rates,
+	return json.Marshal(profileFile{p.Name, p.Source, bytesText(p.Memory), speedText(p.Bandwidth), timeText(p.Launch), timeText(p.Segment), p.Fuses, p.Cores, p.Rates,
 		p.Inside, p.Between})
 }
 
@@ -86,6 +87,9 @@ func ParseProfile(text []byte) (*Profile, error) {
 	case f.Bandwidth == 0:
 		return nil, errors.New("it has no bandwidth of memory; write it, such as 900GB/s")
 	}
+	if f.Cores < 0 {
+		return nil, errors.Errorf("it has %d cores; write how many the devices of a host share, or nothing", f.Cores)
+	}
 	for key := range f.Rates {
 		if family, _, _ := strings.Cut(key, "/"); !slices.Contains(families, family) {
 			return nil, errors.Errorf("rates of %q: there is no such family of ops; use %s", key, strings.Join(families, ", "))
@@ -95,7 +99,7 @@ func ParseProfile(text []byte) (*Profile, error) {
 		return nil, errors.New("it has no rate of matrix products; write rates with dot/float32")
 	}
 	return &Profile{Name: f.Name, Source: f.Source, Memory: int64(f.Memory), Bandwidth: float64(f.Bandwidth), Launch: time.Duration(f.Launch),
-		Segment: time.Duration(f.Segment), Fuses: f.Fuses, Rates: f.Rates, Inside: f.Inside, Between: f.Between}, nil
+		Segment: time.Duration(f.Segment), Fuses: f.Fuses, Cores: f.Cores, Rates: f.Rates, Inside: f.Inside, Between: f.Between}, nil
 }
 
 // Folder is where a user's profiles are: what EPL_PROFILES says, or the folder epl/profiles in the user's configuration.

@@ -25,6 +25,9 @@ type Profile struct {
 	Rates map[string]Rate
 	// Fuses: elementwise ops and reductions that follow each other are one kernel, which reads its inputs once and writes what others read.
 	Fuses bool
+	// Cores is how many cores of a host its devices share; 0: each device is a processor of its own. Then rates and bandwidth are those of a device
+	// that has one core: see [Profile.Speedup].
+	Cores int
 	// Inside usually connects the devices of a host, and Between hosts, with such devices; nil: it is not said.
 	Inside, Between *Link
 }
@@ -67,6 +70,12 @@ func (p *Profile) Rate(family string, dtype dtypes.DType, flops float64) float64
 	}
 	return 0
 }
+
+// Threads is how many cores each of so many devices of a host has: they divide them, and each has at least one.
+func (p *Profile) Threads(devices int) int { return max(1, p.Cores/max(devices, 1)) }
+
+// Speedup is how many times as fast as with one core a device is with so many, if nobody else uses them.
+func (p *Profile) Speedup(threads int) float64 { return float64(max(threads, 1)) }
 
 // Op is how long the device takes for an op alone: it computes and reads memory at the same time.
 func (p *Profile) Op(op *ir.Op) time.Duration {

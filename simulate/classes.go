@@ -25,10 +25,10 @@ type host struct {
 
 // classify finds the devices and hosts to simulate.
 func (s *run) classify() {
-	onHost := map[int]int{}
+	s.onHost = map[int]int{}
 	for _, ranks := range s.lists.Ranks {
 		for _, r := range ranks {
-			onHost[s.cluster.Devices[r].Host]++
+			s.onHost[s.cluster.Devices[r].Host]++
 		}
 	}
 	known := map[string]*class{}
@@ -41,7 +41,7 @@ func (s *run) classify() {
 			if _, ok := local[d.Host]; !ok {
 				local[d.Host] = len(local)
 			}
-			fmt.Fprintf(&w, "%p %g %d %d\n", d.Profile, speed(d), local[d.Host], onHost[d.Host])
+			fmt.Fprintf(&w, "%p %g %d %d\n", d.Profile, speed(d), local[d.Host], s.onHost[d.Host])
 		}
 		c := known[w.String()]
 		if c == nil {
@@ -54,7 +54,7 @@ func (s *run) classify() {
 			members[h] = append(members[h], fmt.Sprintf("%d.%d", slices.Index(s.classes, c), i))
 		}
 	}
-	s.simulateHosts(onHost, members)
+	s.simulateHosts(members)
 	for _, c := range s.classes {
 		for place := range s.lists.Places {
 			s.simulatePlace(c, place)
@@ -63,10 +63,10 @@ func (s *run) classify() {
 }
 
 // simulateHosts picks one of those that are alike.
-func (s *run) simulateHosts(onHost map[int]int, members map[int][]string) {
+func (s *run) simulateHosts(members map[int][]string) {
 	s.hostOf = map[int]int{}
 	var numbers []int
-	for h := range onHost {
+	for h := range s.onHost {
 		numbers = append(numbers, h)
 	}
 	slices.Sort(numbers)
@@ -80,8 +80,21 @@ func (s *run) simulateHosts(onHost map[int]int, members map[int][]string) {
 		seen[key] = true
 		s.hostOf[h] = len(s.hosts)
 		x := &host{inside: &resource{capacity: 1}, out: &resource{capacity: 1}, in: &resource{capacity: 1}}
+		if n := s.coresOf(h); n > 0 {
+			x.cores = &resource{capacity: float64(n)}
+		}
 		s.hosts = append(s.hosts, x)
 	}
+}
+
+// coresOf are the cores that the devices of a host share; 0: each has its own.
+func (s *run) coresOf(host int) (cores int) {
+	for _, d := range s.cluster.Devices {
+		if d.Host == host {
+			cores = max(cores, d.Profile.Cores)
+		}
+	}
+	return cores
 }
 
 // simulatePlace makes an actor for each kind of device that a place has.
@@ -102,6 +115,28 @@ func (s *run) simulatePlace(c *class, place int) {
 		}
 		a := c.actors[place][i]
 		a.positions = append(a.positions, position)
+	}
+	for _, a := range c.actors[place] {
+		s.giveCores(a)
+	}
+}
+
+// giveCores lets an actor use the cores of hosts, for all devices that it stands for. They are as fast as so many cores allow.
+func (s *run) giveCores(a *actor) {
+	on := make([]float64, len(s.hosts))
+	for _, rank := range a.ranks() {
+		if i, ok := s.hostOf[s.cluster.Devices[rank].Host]; ok {
+			on[i]++
+		}
+	}
+	threads := a.device.Profile.Threads(s.onHost[a.device.Host])
+	for i, h := range s.hosts {
+		if on[i] > 0 && h.cores != nil {
+			a.cores = append(a.cores, use{h.cores, on[i] * float64(threads)})
+		}
+	}
+	if a.device.Profile.Cores > 0 {
+		a.device.Speed *= a.device.Profile.Speedup(threads)
 	}
 }
 

@@ -105,6 +105,7 @@ func (s *run) cached(key flowKey, actors []*actor, groups func() [][]int) *flow 
 	f := &flow{times: map[call][2]float64{}}
 	s.flows[key] = f
 	inside, between := make([]float64, len(s.hosts)), make([]float64, len(s.hosts)) // how many groups are on each host
+	members := make([]float64, len(s.hosts))                                        // of groups
 	spans := false
 	seen := map[string]bool{}
 	for _, g := range groups() {
@@ -117,6 +118,7 @@ func (s *run) cached(key flowKey, actors []*actor, groups func() [][]int) *flow 
 		for h, n := range counts {
 			sizes = append(sizes, n)
 			if i, ok := s.hostOf[h]; ok && len(g) > 1 {
+				members[i] += float64(n)
 				if len(counts) > 1 {
 					between[i]++
 				} else {
@@ -136,6 +138,9 @@ func (s *run) cached(key flowKey, actors []*actor, groups func() [][]int) *flow 
 		}
 		if inside[i] > 0 && s.cluster.Inside.Shared {
 			f.uses = append(f.uses, use{h.inside, inside[i]})
+		}
+		if members[i] > 0 && h.cores != nil { // they copy and add up themselves
+			f.uses = append(f.uses, use{h.cores, min(members[i], h.cores.capacity)})
 		}
 	}
 	for _, a := range actors {
@@ -196,6 +201,9 @@ func (s *run) send(c *class, transfer int) *flow {
 			if x.n > 0 && x.link.Shared {
 				f.uses = append(f.uses, use{x.shared, x.n})
 			}
+		}
+		if n := inside[i] + out[i] + in[i]; n > 0 && h.cores != nil {
+			f.uses = append(f.uses, use{h.cores, min(n, h.cores.capacity)})
 		}
 	}
 	for _, x := range []struct {

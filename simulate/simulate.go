@@ -76,6 +76,7 @@ type run struct {
 	classes  []*class
 	actors   []*actor
 	hosts    []*host     // that are simulated
+	onHost   map[int]int // how many devices of the lists are on each host of the cluster
 	hostOf   map[int]int // their index, by number of the host in the cluster; others are like one of them
 	messages map[messageKey]*message
 	meetings map[meetingKey]*meeting

@@ -208,3 +208,28 @@ func TestAFasterNetworkIsNeverSlowerAndNoDeviceFasterThanItsWork(t *testing.T) {
 		}
 	}
 }
+
+func TestVirtualDevicesShareTheCoresOfTheirMachine(t *testing.T) {
+	cpu := cost.Flat(1e9, math.Inf(1), 0)
+	cpu.Cores = 2
+	o := simulate.Options{Segment: times(0, 10*ms, 0, 0)}
+	for devices, want := range map[int]time.Duration{
+		1: 5 * ms, // both cores are its own
+		2: 10 * ms,
+		3: 15 * ms,
+		4: 20 * ms,
+	} {
+		if r := run(t, layers(devices, 1, 4), cost.Uniform(1, devices, cpu, atOnce, atOnce), o); r.Step != want {
+			t.Errorf("%d devices on 2 cores: %v, not %v", devices, r.Step, want)
+		}
+		if r := run(t, layers(2*devices, 1, 4), cost.Uniform(2, devices, cpu, atOnce, atOnce), o); r.Step != want {
+			t.Errorf("the same on two machines: %v, not %v", r.Step, want)
+		}
+	}
+	// Stages that wait leave the cores to others.
+	p := schedule.Pipeline{Strategy: schedule.PreferForward, Stages: 2, Groups: 2, Micro: 2}
+	r := run(t, pipeline(t, p, 2, 4), cost.Uniform(1, 4, cpu, atOnce, atOnce), simulate.Options{Segment: times(ms, 2*ms, 0, 0)})
+	if want := (1 + 2 + 1 + 2 + 4 + 2) * ms; r.Step != want {
+		t.Errorf("%v, not %v", r.Step, want)
+	}
+}
