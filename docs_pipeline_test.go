@@ -146,6 +146,9 @@ func pipelineMessages(t *testing.T, message func(name string, err error)) {
 	}
 	refused("split", 50, nil, whole(epl.Split(50, "head")))
 	refused("annotated", 2, map[string]any{"auto.auto_parallel": true, "pipeline.num_stages": 2}, whole(epl.Replicate(1, "encoder")))
+	refused("uneven stages", 4, map[string]any{"auto.auto_parallel": true, "pipeline.num_stages": 3}, nil)
+	refused("global batch", 2, map[string]any{"auto.auto_parallel": true, "auto.global_batch": 7}, nil)
+	refused("no way", 2, map[string]any{"auto.auto_parallel": true, "cluster.device_memory": 150}, nil)
 	refused("too many stages", 50, map[string]any{"auto.auto_parallel": true, "pipeline.num_stages": 50}, nil)
 	stages := func(n int) func(scope *model.Scope, x *Node) *Node {
 		return func(scope *model.Scope, x *Node) *Node {
@@ -163,10 +166,4 @@ func pipelineMessages(t *testing.T, message func(name string, err error)) {
 	message("micro-batches", err)
 	_, err = epl.NewConfig(map[string]any{"pipeline.strategy": "Interleaved"})
 	message("stages per device", err)
-	cfg, err := epl.NewConfig(map[string]any{"auto.auto_parallel": true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = epl.Init(cfg)
-	message("number of stages", err)
 }

@@ -46,7 +46,7 @@ func (e *Env) Backend() compute.Backend { return e.backend }
 // What is wrong with ds is an error of the loop that iterates it, and names the dataset, the worker and the batch.
 func (e *Env) Dataset(ds train.Dataset) train.Dataset {
 	guarded := data.Guard(ds, e.cluster.WorkerIndex(), string(record.Here()))
-	if e.cluster.TotalDevices() == 1 && e.engine.MicroBatches() == 1 {
+	if !e.engine.Deals() {
 		return guarded // every step takes one batch
 	}
 	return data.New(guarded, e.runner)

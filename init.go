@@ -140,9 +140,6 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Auto.AutoParallel && cfg.Pipeline.NumStages == 0 {
-		return nil, errors.New("epl: auto.auto_parallel needs pipeline.num_stages in this version: say how many stages the model is to be cut into")
-	}
 	lookup, handOut, err := environment()
 	if err != nil {
 		return nil, err

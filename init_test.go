@@ -128,7 +128,8 @@ var works = []struct {
 	{"io.slicing", map[string]any{"io.slicing": true}},
 	{"io.unbalanced_io_slicing", map[string]any{"io.unbalanced_io_slicing": true, "io.slicing": true}},
 	{"io.drop_last_files", map[string]any{"io.drop_last_files": true, "io.slicing": true}},
-	{"auto.auto_parallel", map[string]any{"auto.auto_parallel": true, "pipeline.num_stages": 2}},
+	{"auto.auto_parallel", map[string]any{"auto.auto_parallel": true}},
+	{"auto.global_batch", map[string]any{"auto.auto_parallel": true, "auto.global_batch": 8}},
 }
 
 func TestEveryKeyDoesSomething(t *testing.T) {
@@ -151,11 +152,6 @@ func TestEveryKeyDoesSomething(t *testing.T) {
 			t.Errorf("%s is not in the list", entry.Key)
 		}
 	}
-}
-
-func TestAutomaticStagesNeedTheirNumber(t *testing.T) {
-	_, err := initWith(t, map[string]any{"auto.auto_parallel": true})
-	wantError(t, err, "epl: auto.auto_parallel needs pipeline.num_stages in this version: say how many stages the model is to be cut into")
 }
 
 func initWith(t *testing.T, params map[string]any) (*epl.Env, error) {

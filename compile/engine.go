@@ -113,8 +113,11 @@ func (e *Engine) Explain(w io.Writer) error {
 	return err
 }
 
-// MicroBatches is how many micro-batches a model replica takes per training step.
-func (e *Engine) MicroBatches() int { return e.opts.Config.Pipeline.NumMicroBatch }
+// Deals tells whether a training step may take several batches of a dataset.
+func (e *Engine) Deals() bool {
+	cfg := e.opts.Config
+	return e.opts.Cluster.TotalDevices() > 1 || cfg.Pipeline.NumMicroBatch > 1 || cfg.Auto.GlobalBatch > 0
+}
 
 // Finalize implements record.Engine.
 func (e *Engine) Finalize() {
@@ -134,9 +137,7 @@ func (e *Engine) Compile(p *ir.Program) (compute.Executable, error) {
 	if e.opts.Job != nil {
 		defer e.opts.Job.Busy("compiling")()
 	}
-	if !p.IsTraining() {
-		c.trained = e.trained()
-	}
+	c.trained = e.trained()
 	exec, err := e.compile(c)
 	e.mu.Lock()
 	e.programs[c.Number-1] = c
@@ -232,6 +233,9 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) e
 	if err != nil {
 		return err
 	}
+	if c.Config, err = c.Plan.Chosen(o.Config); err != nil {
+		return err
+	}
 	note := func(line string) { c.Notes = append(c.Notes, plan.Note{Line: line}) }
 	switch a := o.Config.AMP; {
 	case a.Level == "" || !c.Recorded.IsTraining():
@@ -250,7 +254,7 @@ func (o Options) plan(c *Compiled, look func(name, why string, p *ir.Program)) e
 		note(idle)
 		c.Warnings = append(c.Warnings, [2]string{"tf32", idle})
 	}
-	if c.Schedule != nil && o.Config.Offload.Level != "" && c.source.IsTraining() {
+	if c.Schedule != nil && c.Config.Offload.Level != "" && c.source.IsTraining() {
 		note(explain.Offloaded(c.Schedule))
 	}
 	if Decided != nil && c.source.IsTraining() {

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/gomlx/compute"
@@ -203,7 +204,7 @@ func (x *forward) alone(inputs []compute.Buffer, donate []bool, device compute.D
 
 // noFeed is why a program without gradients cannot take batches of env.Dataset; "": it can.
 func (e *Engine) noFeed(c *Compiled) string {
-	if e.opts.Cluster.TotalDevices() > 1 || e.MicroBatches() > 1 {
+	if e.Deals() {
 		for _, v := range c.Final.Variables {
 			if v.Trainable && v.Update != nil {
 				return fmt.Sprintf("epl: program %q updates the trainable variable %q from batches of env.Dataset, but EPL knows no gradients to reduce: "+
@@ -221,10 +222,20 @@ func (e *Engine) forward(r *plan.Result) exec.StepOptions {
 		Plans: r.Listings, Forward: true, Alone: !r.Together}
 }
 
+// offloads tells whether variables are in the memory of the host.
+func (e *Engine) offloads() bool {
+	for _, c := range slices.Backward(e.Programs()) {
+		if c.Err == nil && c.Recorded.IsTraining() {
+			return c.Config.Offload.Level != ""
+		}
+	}
+	return e.opts.Config.Offload.Level != ""
+}
+
 // onDevice says how a program is run as a whole. noFeed is why it cannot take batches of env.Dataset; "": it can.
 func (e *Engine) onDevice(r *plan.Result, noFeed string) exec.WholeOptions {
 	limit, _ := e.opts.limit()
-	needs, offload := r.Account.Peak(), e.opts.Config.Offload.Level != ""
+	needs, offload := r.Account.Peak(), e.offloads()
 	if e.opts.own > 0 {
 		results := int64(0) // a value that is returned twice is there twice
 		for _, v := range r.Final.Main.Outputs {

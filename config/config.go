@@ -187,6 +187,10 @@ type Auto struct {
 	// AutoParallel lets EPL choose the strategies; annotations by scope are then errors. False leaves them to the
 	// user.
 	AutoParallel bool
+
+	// GlobalBatch is how many samples a step has whatever EPL chooses, a multiple of the dataset's batch. 0 means as many as plain data
+	// parallelism would take: the dataset's batch on every device; or, if Pipeline.NumMicroBatch is given, as many as that makes.
+	GlobalBatch int
 }
 
 // VisibleDevices returns RunVisibleDevices as numbers, in its order; nil means all devices.

@@ -37,7 +37,7 @@ var keys = []key{
 		name: "pipeline.num_stages", typ: intType{min: 1, none: true}, def: 0,
 		field: func(c *Config) any { return &c.Pipeline.NumStages },
 		needs: "auto.auto_parallel",
-		doc:   "How many stages auto-parallelism cuts the model into; this version has to be told.",
+		doc:   "How many stages auto-parallelism cuts the model into. none: it chooses.",
 	},
 	{
 		name: "pipeline.strategy", def: PreferBackward,
@@ -219,6 +219,13 @@ var keys = []key{
 		name: "auto.auto_parallel", typ: boolType{}, def: false,
 		field: func(c *Config) any { return &c.Auto.AutoParallel },
 		doc:   "Let EPL choose the strategies.",
+	},
+	{
+		name: "auto.global_batch", typ: intType{min: 0}, def: 0, ours: true,
+		field: func(c *Config) any { return &c.Auto.GlobalBatch },
+		needs: "auto.auto_parallel",
+		doc: "Samples of a step, whatever EPL chooses: a multiple of the dataset's batch. 0: the dataset's batch on every device, " +
+			"or what pipeline.num_micro_batch makes of it, if that is given.",
 	},
 }
 

@@ -47,7 +47,12 @@ func resolve(params map[string]any, environ []string) (*Config, error) {
 
 // With is the configuration with other settings, each "key=value". They win over all others; where they come from is
 // "epl plan --set".
-func (c *Config) With(list []string) (*Config, error) {
+func (c *Config) With(list []string) (*Config, error) { return c.with(list, Plan) }
+
+// Choose is With for what EPL chose by itself: auto.auto_parallel.
+func (c *Config) Choose(list []string) (*Config, error) { return c.with(list, Chosen) }
+
+func (c *Config) with(list []string, by Origin) (*Config, error) {
 	var ps problems
 	settings := map[string]any{}
 	for _, s := range list {
@@ -59,7 +64,7 @@ func (c *Config) With(list []string) (*Config, error) {
 	}
 	return build(&ps, func(k *key) (any, Source) { return k.get(c), c.source(k) }, func(k *key) (any, Source) {
 		if v, ok := settings[k.name]; ok {
-			return v, Source{Origin: Plan}
+			return v, Source{Origin: by}
 		}
 		return nil, Source{}
 	})

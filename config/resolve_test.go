@@ -59,6 +59,7 @@ var samples = map[string]struct {
 	"io.unbalanced_io_slicing":               {false, "true", true, false, false},
 	"io.drop_last_files":                     {false, "true", true, false, false},
 	"auto.auto_parallel":                     {false, "true", true, false, false},
+	"auto.global_batch":                      {0, "64", 64, 32, 32},
 }
 
 // companions returns the params without which a key may not be set.

@@ -8,11 +8,12 @@ const (
 	Default Origin = iota
 	Environment
 	Code
-	Plan // Config.With, which "epl plan --set" uses
-	Pin  // Config.Pinned: a plan that is pinned
+	Plan   // Config.With, which "epl plan --set" uses
+	Pin    // Config.Pinned: a plan that is pinned
+	Chosen // Config.Choose: auto.auto_parallel
 )
 
-// String returns "default", "environment", "code", "epl plan --set" or "the pinned plan".
+// String returns "default", "environment", "code", "epl plan --set", "the pinned plan" or "auto.auto_parallel".
 func (o Origin) String() string {
 	switch o {
 	case Environment:
@@ -23,6 +24,8 @@ func (o Origin) String() string {
 		return "epl plan --set"
 	case Pin:
 		return "the pinned plan"
+	case Chosen:
+		return "auto.auto_parallel"
 	default:
 		return "default"
 	}

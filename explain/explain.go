@@ -85,6 +85,7 @@ func (r *report) write(w *strings.Builder, page string) {
 		w.WriteString("\n  placement\n")
 		sentences(w, r.Placement...)
 	}
+	r.writeWays(w)
 	r.writeCut(w)
 	r.writeSchedule(w)
 	r.writeMemory(w)

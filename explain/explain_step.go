@@ -7,11 +7,30 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gomlx/compute/support/humanize"
+
 	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/schedule"
 )
+
+// writeWays prints which ways EPL compared, and why it did not choose the others.
+func (r *report) writeWays(w *strings.Builder) {
+	if r.Plan == nil || len(r.Plan.Ways) == 0 {
+		return
+	}
+	w.WriteString("\n  ways to run it, compared by EPL (auto.auto_parallel); times and memory are predicted\n")
+	t := table{head: []string{"way", ">micro-batches", ">step", ">memory", "why"}}
+	for _, x := range r.Plan.Ways {
+		memory := ""
+		if x.Peak > 0 {
+			memory = humanize.Bytes(x.Peak)
+		}
+		t.row(x.String(), x.MicroBatches, humanize.Duration(x.Step), memory, cmp.Or(x.Why, "chosen"))
+	}
+	t.write(w, "    ")
+}
 
 // writeCut prints how EPL cut the program into stages.
 func (r *report) writeCut(w *strings.Builder) {

@@ -13,14 +13,23 @@ import (
 	"github.com/easyparallel/epl/passes"
 )
 
-// Cut tells how a program was cut into stages, and why.
+// Cut tells how a program without annotations was cut into TaskGraphs, and why.
 type Cut struct {
+	// Parts are the TaskGraphs; nil: every stage is one, on one device.
+	Parts   []Part      `json:"parts,omitempty"`
 	Stages  []StageCost `json:"stages"`
 	Slowest int         `json:"slowest"` // the stage that all others wait for
 	Notes   []string    `json:"notes"`   // sentences
-	// Ops and Variables are the stages of all ops of main and of all variables; -1: none.
+	// Ops and Variables are the TaskGraphs of all ops of main and of all variables; -1: none.
 	Ops       passes.Runs `json:"ops"`
 	Variables passes.Runs `json:"variables"`
+}
+
+// Part is a TaskGraph that EPL made.
+type Part struct {
+	Name    string `json:"name"`
+	Split   bool   `json:"split,omitempty"` // else it is replicated
+	Devices int    `json:"devices"`
 }
 
 // StageCost is what one stage has to do for a micro-batch, as estimated.

@@ -24,6 +24,8 @@ import (
 type Target struct {
 	Cluster *cluster.Cluster
 	Passes  passes.Set
+	// Hardware is what the devices of the cluster can do, by rank, and what connects them; nil: usual ones.
+	Hardware *cost.Cluster
 	// AsWritten: the inner backend rounds where programs say so.
 	AsWritten bool
 	// Slicing: files are dealt to workers, so that each has to feed as many model replicas as are its share.
@@ -72,8 +74,22 @@ type Result struct {
 }
 
 // Decide decides how a program runs, and does to it what it decided. It is a pure function, also for a cluster that is only
-// described.
+// described. With auto.auto_parallel it chooses the best of many ways to run a training program.
 func Decide(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error) {
+	if !cfg.Auto.AutoParallel {
+		return decide(p, cfg, t)
+	}
+	if x := Follows(p, t.Trained); x != nil && len(x.Plan.Ways) > 0 {
+		return follow(p, cfg, t, x.Plan.Ways[0])
+	}
+	if p.IsTraining() {
+		return search(p, cfg, t)
+	}
+	return decide(p, cfg, t)
+}
+
+// decide decides what the configuration leaves open.
+func decide(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error) {
 	pl := newPlan(p, cfg, t)
 	r, err := pl.run(p, t, true)
 	return pl, r, err
@@ -126,12 +142,8 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (*Result, error) {
 
 // placeTraining cuts a training program into stages, if that is left to EPL, and places it.
 func (pl *Plan) placeTraining(r *Result, cfg *config.Config, t Target, decide bool) (err error) {
-	if n := cfg.Pipeline.NumStages; decide && cfg.Auto.AutoParallel && n > 0 {
-		if pl.Cut = t.Cut; pl.Cut == nil {
-			if pl.Cut, err = Stages(r.Recorded, n, cost.Default, cost.DefaultLink); err != nil {
-				return err
-			}
-		}
+	if decide {
+		pl.Cut = t.Cut
 	}
 	if pl.Cut != nil {
 		r.Cut, r.Recorded = pl.Cut, r.Recorded.Clone()

@@ -30,6 +30,8 @@ type Plan struct {
 	MicroBatches int `json:"micro_batches"` // of a model replica in a step
 	// Cut is how EPL cut the program into stages; nil: the user did, or nobody.
 	Cut *Cut `json:"cut,omitempty"`
+	// Ways are those that were compared, the chosen one first; nil: the user chose.
+	Ways []Way `json:"ways,omitempty"`
 	// Placement has the ranks of the devices, by TaskGraph and model replica.
 	Placement [][][]int `json:"placement"`
 	Stages    []Stage   `json:"stages,omitempty"`
@@ -144,6 +146,14 @@ func (pl *Plan) settings() map[string]string {
 // Configure is a configuration with the settings of the plan, which win over all others.
 func (pl *Plan) Configure(cfg *config.Config) (*config.Config, error) {
 	return cfg.Pinned(pl.settings())
+}
+
+// Chosen is a configuration with what the plan's program got of auto.auto_parallel.
+func (pl *Plan) Chosen(cfg *config.Config) (*config.Config, error) {
+	if len(pl.Ways) == 0 {
+		return cfg, nil
+	}
+	return cfg.Choose(pl.Ways[0].Settings)
 }
 
 // ranks are the devices of a placement.

@@ -31,11 +31,15 @@ func Stages(p *ir.Program, n int, device *cost.Profile, link cost.Link) (*Cut, e
 	case len(p.TaskGraphs) != 1 || !p.TaskGraphs[0].Implicit:
 		return nil, errors.Errorf("epl: internal error: program %q has annotations and is cut into stages", p.Name)
 	}
-	c := chainOf(p, device, link)
+	return chainOf(p, device, link).cut(n)
+}
+
+// cut is the best cut into n stages.
+func (c *chain) cut(n int) (*Cut, error) {
 	whole, ok := c.divide(n, c.anywhere())
 	if !ok {
 		return nil, errors.Errorf("epl: program %q cannot be cut into %d stages: its forward part has %d ops that compute something; "+
-			"set pipeline.num_stages to at most %d", p.Name, n, c.costly[len(c.Ops)], c.costly[len(c.Ops)])
+			"set pipeline.num_stages to at most %d", c.p.Name, n, c.costly[len(c.Ops)], c.costly[len(c.Ops)])
 	}
 	runs := c.Blocks()
 	best, note := whole, ""
@@ -79,13 +83,29 @@ func (c *chain) assign(d division, cut *Cut) {
 // op and variable one of them, except inputs, constants, and what apply does for all of them, which stay outside.
 func (c *Cut) Apply(p *ir.Program) error {
 	p.TaskGraphs = nil
-	for i := range c.Stages {
-		p.TaskGraphs = append(p.TaskGraphs, &ir.TaskGraph{ID: i, Name: fmt.Sprintf("stage %d", i), Kind: ir.Replicate, Devices: 1})
+	for i, part := range c.parts() {
+		kind := ir.Replicate
+		if part.Split {
+			kind = ir.Split
+		}
+		p.TaskGraphs = append(p.TaskGraphs, &ir.TaskGraph{ID: i, Name: part.Name, Kind: kind, Devices: part.Devices})
 	}
 	if _, err := passes.Assign(p, c.Ops, c.Variables); err != nil {
 		return err
 	}
 	return p.Verify()
+}
+
+// parts are the TaskGraphs.
+func (c *Cut) parts() []Part {
+	if c.Parts != nil {
+		return c.Parts
+	}
+	parts := make([]Part, len(c.Stages))
+	for i := range parts {
+		parts[i] = Part{Name: fmt.Sprintf("stage %d", i), Devices: 1}
+	}
+	return parts
 }
 
 // homes are the positions of the variables that forward or backward read: those of their first readers. A variable that

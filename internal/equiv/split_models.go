@@ -3,6 +3,7 @@ package equiv
 import (
 	"fmt"
 	"math/rand"
+	"reflect"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
@@ -37,8 +38,14 @@ type Parted struct {
 // Strategies are those of the TaskGraphs of a model, in order.
 type Strategies []epl.Strategy
 
-// part runs the body as the i-th TaskGraph.
-func (s Strategies) part(at *Node, i int, body func()) { epl.With(at, s[i], body) }
+// part runs the body as the i-th TaskGraph. The zero strategy is no annotation.
+func (s Strategies) part(at *Node, i int, body func()) {
+	if reflect.ValueOf(s[i]).IsZero() {
+		body()
+	} else {
+		epl.With(at, s[i], body)
+	}
+}
 
 // last tells whether the i-th TaskGraph is the last one.
 func (s Strategies) last(i int) bool { return i == len(s)-1 }
@@ -203,7 +210,9 @@ func Experts(calculate bool, hidden int) func(s Strategies) func(scope *model.Sc
 		return func(scope *model.Scope, inputs []*Node) []*Node {
 			x := inputs[0]
 			g := x.Graph()
-			epl.SetDefaultStrategy(x, s[0])
+			if !reflect.ValueOf(s[0]).IsZero() {
+				epl.SetDefaultStrategy(x, s[0])
+			}
 			x = layers.Dense(scope.In("in"), x, true, width)
 			gate := scope.In("gate").VariableWithShape("w", shapes.Make(dtypes.Float32, width, experts)).NodeValue(g)
 			gates := Softmax(Einsum("gsd,de->gse", x, gate), -1)

@@ -90,6 +90,10 @@ type pin struct {
 func (m Parted) under(p splitPlan, pins ...pin) Staged {
 	var s Strategies
 	for i, k := range p.parts {
+		if k == 0 { // no annotation
+			s = append(s, epl.Strategy{})
+			continue
+		}
 		if k < 0 {
 			s = append(s, epl.Replicate(-k, fmt.Sprintf("part_%d", i)))
 			continue

@@ -1,0 +1,559 @@
+package plan
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gomlx/compute/support/humanize"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/internal/words"
+	"github.com/easyparallel/epl/ir"
+)
+
+// Way is a way to run a program that EPL compared with others.
+type Way struct {
+	Stages int `json:"stages"`
+	// Split is over how many devices a stage is split, 1: it is not; Part is what is, "": all of it.
+	Split        int    `json:"split"`
+	Part         string `json:"part,omitempty"`
+	Replicas     int    `json:"replicas"`
+	MicroBatches int    `json:"micro_batches"`
+	// Settings are what it sets of the configuration, "key=value".
+	Settings []string `json:"settings,omitempty"`
+
+	// Step is how long a step takes, as predicted; of a way that was not looked at, a guess.
+	Step time.Duration `json:"step_ns"`
+	Peak int64         `json:"peak_bytes,omitempty"` // of memory, on the device that needs most
+	// Why says why it was not chosen; "": it was.
+	Why string `json:"why,omitempty"`
+}
+
+// candidate is a way that may be chosen.
+type candidate struct {
+	Way
+	order int // simpler ways come before others
+	saver int // of the ladder
+}
+
+// ladder are the settings that save memory, in the order of what they cost. A way that needs too much memory is tried with each.
+var ladder = [][]string{
+	nil,
+	{"zero.level=v0"},
+	{"zero.level=v1"},
+	{"gradient_checkpoint.type=auto"},
+	{"zero.level=v1", "gradient_checkpoint.type=auto"},
+	{"zero.level=v2"},
+	{"zero.level=v2", "gradient_checkpoint.type=auto"},
+	{"gradient_checkpoint.type=auto", "offload.level=v0"},
+}
+
+// enough is how much better a way has to be, in percent, than a simpler one.
+const enough = 2
+
+// work bounds a search: if there are more ops in all ways together, only the most promising ways are looked at, so many ops of them, but three ways at
+// least.
+const work = 60_000
+
+// search finds the best way to run a training program without annotations, and plans it.
+//
+// A way is compared by what is predicted of it: its plan is decided, and its schedule simulated. For small programs all ways are. That takes time, so for large ones
+// ways are looked at in the order of a guess: what the devices compute, if all were equally busy and nothing were sent. The search counts ops that
+// were planned, not seconds, and so finds the same everywhere.
+func search(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error) {
+	s, err := newSearch(p, cfg, t)
+	if err != nil {
+		return newPlan(p, cfg, t), &Result{Recorded: p}, err
+	}
+	best := s.run()
+	if best == nil {
+		return newPlan(p, cfg, t), &Result{Recorded: p}, s.none()
+	}
+	pl, r, err := s.plan(best, t)
+	if err != nil {
+		return pl, r, err
+	}
+	pl.Ways = s.ways(best)
+	return pl, r, nil
+}
+
+// Consider, if not nil, tells which ways are compared. It is for tests.
+var Consider func(p *ir.Program, w Way) bool
+
+// follow plans a program as the training program that has its variables: they stay where they are.
+func follow(p *ir.Program, cfg *config.Config, t Target, w Way) (*Plan, *Result, error) {
+	chosen, err := cfg.Choose(w.Settings)
+	if err != nil {
+		return newPlan(p, cfg, t), &Result{Recorded: p}, err
+	}
+	if !p.IsTraining() {
+		return decide(p, chosen, t)
+	}
+	s := &searcher{p: p, cfg: chosen, t: t, chain: chainOf(p, t.hardware().Devices[0].Profile, t.hardware().Inside), cuts: map[string]*Cut{}}
+	pl, r, err := s.plan(&candidate{Way: w}, t)
+	if err == nil {
+		pl.Ways = []Way{w}
+	}
+	return pl, r, err
+}
+
+type searcher struct {
+	p     *ir.Program
+	cfg   *config.Config
+	t     Target
+	chain *chain
+	// batches are how many batches of the dataset all devices take in a step, 0: it depends on the way; samples are those of a batch.
+	batches, samples int
+	limit            int64 // memory of a device, 0: not limited
+	weights, state   int64 // bytes of trained variables, and of the others
+	cuts             map[string]*Cut
+	open             []*candidate // a heap
+	done             []*candidate
+	planned          int // ops
+	looked           int // ways
+}
+
+// Given tells whether the user gave a key a value.
+func given(cfg *config.Config, key string) bool {
+	e, err := cfg.Entry(key)
+	return err == nil && e.Source.Origin != config.Default
+}
+
+func newSearch(p *ir.Program, cfg *config.Config, t Target) (*searcher, error) {
+	s := &searcher{p: p, cfg: cfg, t: t, limit: cfg.Cluster.DeviceMemory, cuts: map[string]*Cut{}}
+	s.t.Look = nil
+	if len(p.TaskGraphs) != 1 || !p.TaskGraphs[0].Implicit {
+		return nil, errors.Errorf("epl: internal error: program %q has annotations and is searched", p.Name)
+	}
+	s.chain = chainOf(p, t.hardware().Devices[0].Profile, t.hardware().Inside)
+	for _, v := range p.Variables {
+		if v.Trainable {
+			s.weights += v.Param.Bytes()
+		} else {
+			s.state += v.Param.Bytes()
+		}
+	}
+	devices := t.Cluster.TotalDevices()
+	s.samples = 1
+	if len(p.Inputs) > 0 && p.Inputs[0].Shape.Rank() > 0 {
+		s.samples = max(p.Inputs[0].Shape.Dimensions[0], 1)
+	}
+	switch g := cfg.Auto.GlobalBatch; {
+	case g > 0 && g%s.samples != 0:
+		return nil, errors.Errorf("epl: auto.global_batch is %d, which is no multiple of the dataset's batch, %d", g, s.samples)
+	case g > 0:
+		s.batches = g / s.samples
+	case !given(cfg, "pipeline.num_micro_batch"):
+		s.batches = devices
+	}
+	if n := cfg.Pipeline.NumStages; n > 0 {
+		if _, err := s.chain.cut(n); err != nil {
+			return nil, err
+		}
+		if devices%n != 0 {
+			return nil, errors.Errorf("epl: %s cannot be dealt to the %d stages of pipeline.num_stages: use a number that divides them, or leave it unset", words.Count(devices, "device"), n)
+		}
+	}
+	s.enumerate(devices)
+	return s, nil
+}
+
+// enumerate lists the ways, without what saves memory.
+func (s *searcher) enumerate(devices int) {
+	for _, stages := range divisors(devices) {
+		if n := s.cfg.Pipeline.NumStages; n > 0 && n != stages || stages > s.chain.costly[len(s.chain.Ops)] {
+			continue
+		}
+		for _, k := range divisors(devices / stages) {
+			w := &candidate{Way: Way{Stages: stages, Split: k, Replicas: devices / stages / k}}
+			if k == 1 {
+				s.add(w, "")
+				continue
+			}
+			if s.oneHost(stages * k) {
+				s.add(w, "")
+			}
+			if stages == 1 {
+				for _, part := range s.chain.heavyParts() {
+					s.add(w, part)
+				}
+			}
+		}
+	}
+}
+
+// oneHost tells whether devices that are split together can be of one worker, in every model replica.
+func (s *searcher) oneHost(devices int) bool {
+	for _, w := range s.t.Cluster.Workers() {
+		if len(w.Devices)%devices != 0 && devices%len(w.Devices) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// add notes a way of which part is split.
+func (s *searcher) add(way *candidate, part string) {
+	w := *way
+	w.Part, w.order = part, len(s.open)+len(s.done)
+	w.MicroBatches = s.cfg.Pipeline.NumMicroBatch
+	if s.batches > 0 {
+		if w.MicroBatches = s.batches / w.Replicas; w.MicroBatches*w.Replicas != s.batches {
+			w.Why = fmt.Sprintf("%s of a step cannot be dealt evenly to %s", words.Count(s.batches, "batch"), words.Count(w.Replicas, "model replica"))
+			s.done = append(s.done, &w)
+			return
+		}
+	}
+	w.Step = s.guess(&w)
+	heap.Push(s, &w)
+}
+
+// guess is how long a step takes if nothing is communicated: what the busiest device computes.
+func (s *searcher) guess(w *candidate) time.Duration {
+	total := s.chain.Time[len(s.chain.Ops)]
+	stage := total / time.Duration(w.Stages) / time.Duration(w.Split)
+	if w.Stages > 1 {
+		if cut, err := s.cutOf(w); err == nil && w.Split == 1 {
+			stage = cut.Stages[max(cut.Slowest, 0)].Time
+		}
+	}
+	return stage * time.Duration(w.MicroBatches+w.Stages-1)
+}
+
+// least is how many bytes the variables of a way take on a device, at least.
+func (s *searcher) least(w *candidate) int64 {
+	weights, state, replicas := s.weights, s.state, int64(w.Replicas)
+	for _, x := range ladder[w.saver] {
+		switch x {
+		case "zero.level=v0", "zero.level=v1":
+			state /= replicas
+		case "zero.level=v2":
+			weights, state = weights/replicas, state/replicas
+		case "offload.level=v0":
+			weights, state = 0, 0
+		}
+	}
+	return (weights + state) / int64(w.Stages) / int64(w.Split)
+}
+
+// cutOf is the cut of a way; nil: there is none.
+func (s *searcher) cutOf(w *candidate) (*Cut, error) {
+	if w.Stages == 1 && w.Split == 1 {
+		return nil, nil
+	}
+	key := fmt.Sprint(w.Stages, w.Split, w.Part)
+	if cut := s.cuts[key]; cut != nil {
+		return cut, nil
+	}
+	cut, err := s.chain.cut(w.Stages)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case w.Part != "":
+		s.chain.splitPart(cut, w.Part, w.Split)
+	case w.Split > 1:
+		cut.Parts = cut.parts()
+		for i := range cut.Parts {
+			cut.Parts[i].Split, cut.Parts[i].Devices = true, w.Split
+		}
+	}
+	s.cuts[key] = cut
+	return cut, nil
+}
+
+// settings are what a way sets, beside what the user gave; ok is false if they contradict that.
+func (s *searcher) settings(w *candidate) (list []string, ok bool) {
+	all := slices.Clone(ladder[w.saver])
+	if s.cfg.Pipeline.NumMicroBatch != w.MicroBatches {
+		all = append(all, fmt.Sprintf("pipeline.num_micro_batch=%d", w.MicroBatches))
+	}
+	if w.Stages > 1 && s.cfg.Pipeline.NumStages == 0 {
+		all = append(all, fmt.Sprintf("pipeline.num_stages=%d", w.Stages))
+	}
+	if w.Part != "" {
+		all = append(all, "cluster.colocate_split_and_replicate=true")
+	}
+	for _, setting := range all {
+		key, value, _ := strings.Cut(setting, "=")
+		if e, err := s.cfg.Entry(key); err != nil || e.Source.Origin != config.Default && e.Value != value {
+			return nil, false
+		} else if e.Value != value {
+			list = append(list, setting)
+		}
+	}
+	return list, true
+}
+
+// plan plans a way.
+func (s *searcher) plan(w *candidate, t Target) (*Plan, *Result, error) {
+	nothing := &Result{Recorded: s.p}
+	cut, err := s.cutOf(w)
+	if err != nil {
+		return newPlan(s.p, s.cfg, t), nothing, err
+	}
+	cfg, err := s.cfg.Choose(w.Settings)
+	if err != nil {
+		return newPlan(s.p, s.cfg, t), nothing, err
+	}
+	t.Cut = cut
+	return decide(s.p, cfg, t)
+}
+
+// ask finds out what a way needs of memory, by what the device makes of its segments.
+func (s *searcher) ask(w *candidate) error {
+	_, r, err := s.plan(w, s.t)
+	if err == nil {
+		w.Peak = r.Account.Peak()
+	}
+	return err
+}
+
+func reason(err error) string { return strings.TrimPrefix(err.Error(), "epl: ") }
+
+// look predicts what a way takes.
+func (s *searcher) look(w *candidate) error {
+	t := s.t
+	t.Planner = nil
+	_, r, err := s.plan(w, t)
+	if err != nil {
+		return err
+	}
+	w.Peak = r.Account.Peak()
+	w.Step, err = s.step(r)
+	return err
+}
+
+// run looks at ways until the others cannot be better, and returns the best; nil if there is none.
+func (s *searcher) run() (best *candidate) {
+	better := func(w *candidate) bool {
+		a, b := s.rate(w), math.Inf(1)
+		if best != nil {
+			b = s.rate(best)
+		}
+		if best != nil && math.Abs(a-b) <= enough*b/100 {
+			return w.order < best.order || w.order == best.order && w.saver < best.saver
+		}
+		return a < b
+	}
+	for len(s.open) > 0 {
+		w := heap.Pop(s).(*candidate)
+		s.done = append(s.done, w)
+		if Consider != nil && !Consider(s.p, w.Way) {
+			w.Why = "left out"
+			continue
+		}
+		var ok bool
+		if w.Settings, ok = s.settings(w); !ok {
+			w.Why = "settings say otherwise"
+			continue
+		}
+		if best != nil && s.planned+len(s.p.Main.Ops) > work && s.looked >= 3 {
+			w.Why = fmt.Sprintf("not looked at: %s or more, without what is communicated", humanize.Duration(w.Step))
+			continue
+		}
+		if n := s.least(w); s.limit > 0 && n > s.limit {
+			w.Peak, w.Why = n, fmt.Sprintf("needs %s of memory at least, for variables alone, and devices have %s", humanize.Bytes(n), humanize.Bytes(s.limit))
+			if w.saver == 0 {
+				s.save(w)
+			}
+			continue
+		}
+		s.planned += len(s.p.Main.Ops)
+		s.looked++
+		if err := s.look(w); err != nil {
+			w.Why = reason(err)
+			continue
+		}
+		if !better(w) && (s.limit == 0 || w.Peak <= s.limit) {
+			continue
+		}
+		if s.limit > 0 && w.Peak <= s.limit && s.t.Planner != nil { // it is worth to ask what the device would make of it
+			if err := s.ask(w); err != nil {
+				w.Why = reason(err)
+				continue
+			}
+		}
+		if s.limit > 0 && w.Peak > s.limit {
+			w.Why = fmt.Sprintf("needs %s of memory, and devices have %s", humanize.Bytes(w.Peak), humanize.Bytes(s.limit))
+			if w.saver == 0 {
+				s.save(w)
+			}
+			continue
+		}
+		best = w
+	}
+	return best
+}
+
+// save tries a way with what saves memory. That makes no step faster.
+func (s *searcher) save(way *candidate) {
+	for i := range ladder[1:] {
+		w := *way
+		w.saver, w.Why, w.Peak = i+1, "", 0
+		if w.Replicas == 1 && slices.ContainsFunc(ladder[w.saver], func(x string) bool { return strings.HasPrefix(x, "zero.") }) {
+			continue
+		}
+		heap.Push(s, &w)
+	}
+}
+
+// rate is the time of a sample.
+func (s *searcher) rate(w *candidate) float64 {
+	return w.Step.Seconds() / float64(w.Replicas*w.MicroBatches)
+}
+
+// ways are all that were compared, the best first.
+func (s *searcher) ways(best *candidate) (all []Way) {
+	slices.SortStableFunc(s.done, func(a, b *candidate) int {
+		if a == best || b == best {
+			return cmp.Compare(btoi(b == best), btoi(a == best))
+		}
+		return cmp.Compare(s.rate(a), s.rate(b))
+	})
+	for _, w := range s.done {
+		if w.Why == "" && w != best {
+			w.Why = fmt.Sprintf("%.0f %% slower", 100*(s.rate(w)/s.rate(best)-1))
+			if s.rate(w) <= s.rate(best)*(1+enough/100.) {
+				w.Why = "no faster, and less simple"
+			}
+		}
+		all = append(all, w.Way)
+	}
+	return all
+}
+
+// none says why there is no way, and what a cluster would need.
+func (s *searcher) none() error {
+	least := slices.MinFunc(s.done, func(a, b *candidate) int {
+		if (a.Peak == 0) != (b.Peak == 0) {
+			return cmp.Compare(btoi(a.Peak == 0), btoi(b.Peak == 0))
+		}
+		return cmp.Compare(a.Peak, b.Peak)
+	})
+	text := fmt.Sprintf("epl: auto.auto_parallel found no way to run program %q on %s; what comes closest is %s: %s",
+		s.p.Name, clusterOf(s.t), &least.Way, least.Why)
+	if s.limit > 0 && least.Peak > s.limit {
+		if t, w := s.smallest(); w != nil {
+			return errors.Errorf("%s. It would run on %s: %s, %s", text, clusterOf(t), &w.Way, humanize.Bytes(w.Peak))
+		}
+		text += fmt.Sprintf("; nor would it run on a cluster that is %d times as large", largest)
+	}
+	return errors.New(text)
+}
+
+// largest is how many times as large as the user's a cluster is at most that is looked at for a program that does not fit.
+const largest = 16
+
+// smallest is the smallest cluster of such workers that a program fits on, and how; nil: there is none.
+func (s *searcher) smallest() (Target, *candidate) {
+	for times := 2; times <= largest; times *= 2 {
+		t, err := s.t.times(times)
+		if err != nil {
+			break
+		}
+		q, err := newSearch(s.p, s.cfg, t)
+		if err != nil {
+			break
+		}
+		if best := q.run(); best != nil {
+			return t, best
+		}
+	}
+	return s.t, nil
+}
+
+// times is the target with so many times as many workers.
+func (t Target) times(n int) (Target, error) {
+	var devices []int
+	for range n {
+		devices = append(devices, each(t.Cluster.Workers(), func(w cluster.Worker) int { return len(w.Devices) })...)
+	}
+	c, err := cluster.New(cluster.Spec{Devices: devices})
+	if err != nil {
+		return t, err
+	}
+	h := *t.hardware()
+	hosts := 0
+	for _, d := range h.Devices {
+		hosts = max(hosts, d.Host+1)
+	}
+	var all []cost.Device
+	for i := range n {
+		for _, d := range h.Devices {
+			d.Host += i * hosts
+			all = append(all, d)
+		}
+	}
+	h.Devices = all
+	t.Cluster, t.Hardware = c, &h
+	return t, nil
+}
+
+// String names a way: "2 stages × 4 replicas, split over 2, gradient_checkpoint.type=auto".
+func (w *Way) String() string {
+	var parts []string
+	if w.Stages > 1 {
+		parts = append(parts, words.Count(w.Stages, "stage"))
+	}
+	if w.Split > 1 {
+		what := "split"
+		if w.Part != "" {
+			what += " of " + w.Part
+		}
+		parts = append(parts, fmt.Sprintf("%s over %d", what, w.Split))
+	}
+	if w.Replicas > 1 || len(parts) == 0 {
+		parts = append(parts, words.Count(w.Replicas, "replica"))
+	}
+	text := strings.Join(parts, " × ")
+	for _, x := range w.Settings {
+		if !strings.HasPrefix(x, "pipeline.num_") && !strings.HasPrefix(x, "cluster.colocate") {
+			text += ", " + x
+		}
+	}
+	return text
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// divisors are those of n, the least first.
+func divisors(n int) (all []int) {
+	for i := 1; i <= n; i++ {
+		if n%i == 0 {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// Len, Less, Swap, Push and Pop make a heap of the ways that were not looked at: the one with the best guess is first, simpler ones before others.
+func (s *searcher) Len() int { return len(s.open) }
+func (s *searcher) Less(i, j int) bool {
+	a, b := s.open[i], s.open[j]
+	if x, y := s.rate(a), s.rate(b); x != y {
+		return x < y
+	}
+	return a.order < b.order || a.order == b.order && a.saver < b.saver
+}
+func (s *searcher) Swap(i, j int) { s.open[i], s.open[j] = s.open[j], s.open[i] }
+func (s *searcher) Push(x any)    { s.open = append(s.open, x.(*candidate)) }
+func (s *searcher) Pop() any {
+	last := len(s.open) - 1
+	w := s.open[last]
+	s.open = s.open[:last]
+	return w
+}

@@ -1,0 +1,165 @@
+package plan_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gomlx/gomlx/ml/train/loss"
+
+	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/internal/equiv"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/plan"
+)
+
+// unannotated are models for which EPL chooses.
+func unannotated() []equiv.Model {
+	return []equiv.Model{
+		language(2, 0),
+		{Name: "perceptron", Build: perceptron, Loss: loss.MeanSquaredError, Batch: equiv.Regression(8, 8)},
+		{Name: "checkpointed", Build: checkpointed, Loss: loss.MeanSquaredError, Batch: equiv.Regression(8, 8)},
+	}
+}
+
+// searched is what EPL chooses for a program on a described cluster.
+func searched(t testing.TB, p *ir.Program, devices []int, settings map[string]string) (*plan.Plan, error) {
+	t.Helper()
+	c, err := cluster.New(cluster.Spec{Devices: devices})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.New(map[string]any{"auto.auto_parallel": true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range settings {
+		if cfg, err = cfg.With([]string{k + "=" + v}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set, err := passes.Parse("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl, _, err := plan.Decide(p, cfg, plan.Target{Cluster: c, Passes: set, AsWritten: true})
+	return pl, err
+}
+
+func mustSearch(t testing.TB, p *ir.Program, devices []int, settings map[string]string) *plan.Plan {
+	t.Helper()
+	pl, err := searched(t, p, devices, settings)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	return pl
+}
+
+// Each way is planned by itself, too, as the only one that there is.
+func TestTheChosenWayIsTheBestOfAll(t *testing.T) {
+	defer func() { plan.Consider = nil }()
+	for _, m := range unannotated() {
+		p := recorded(t, m)
+		for _, devices := range [][]int{{4}, {6}} {
+			plan.Consider = nil
+			best := mustSearch(t, p, devices, nil).Ways
+			for _, w := range best {
+				if strings.Contains(w.Why, "dealt evenly") {
+					continue
+				}
+				plan.Consider = func(_ *ir.Program, x plan.Way) bool { return x.String() == w.String() && x.Part == w.Part }
+				only := mustSearch(t, p, devices, nil).Ways[0]
+				if only.Step < best[0].Step*98/100 {
+					t.Errorf("%s on %v: %s takes %s, and %s, which was chosen, %s", m.Name, devices, &only, only.Step, &best[0], best[0].Step)
+				}
+				if only.Step != w.Step {
+					t.Errorf("%s on %v: %s takes %s, and %s among others", m.Name, devices, &w, only.Step, w.Step)
+				}
+			}
+		}
+	}
+}
+
+// The samples of a step do not depend on the way, and what the user gave stays as it is.
+func TestWaysKeepTheBatchAndWhatIsGiven(t *testing.T) {
+	p := recorded(t, language(2, 0))
+	for name, c := range map[string]struct {
+		settings map[string]string
+		ok       func(w plan.Way) bool
+	}{
+		"devices × batch": {nil, func(w plan.Way) bool { return w.Replicas*w.MicroBatches == 4 }},
+		"global batch":    {map[string]string{"auto.global_batch": "32"}, func(w plan.Way) bool { return w.Replicas*w.MicroBatches == 8 }}, // of 4
+		"micro-batches":   {map[string]string{"pipeline.num_micro_batch": "3"}, func(w plan.Way) bool { return w.MicroBatches == 3 }},
+		"stages":          {map[string]string{"pipeline.num_stages": "2"}, func(w plan.Way) bool { return w.Stages == 2 && w.Replicas*w.MicroBatches == 4 }},
+	} {
+		pl := mustSearch(t, p, []int{4}, c.settings)
+		for _, w := range pl.Ways {
+			if !c.ok(w) {
+				t.Errorf("%s: %s with %d micro-batches", name, &w, w.MicroBatches)
+			}
+		}
+		w := pl.Ways[0]
+		if pl.Replicas != w.Replicas || pl.MicroBatches != w.MicroBatches || w.Why != "" {
+			t.Errorf("%s: the plan has %d replicas with %d micro-batches, and chose %+v", name, pl.Replicas, pl.MicroBatches, w)
+		}
+	}
+	pl := mustSearch(t, p, []int{4}, map[string]string{"zero.level": "v1", "cluster.device_memory": "1MiB"})
+	for _, s := range pl.Settings {
+		if s.Key == "zero.level" && s.Value != "v1" {
+			t.Errorf("zero.level is %s (%s)", s.Value, s.Why)
+		}
+	}
+}
+
+func TestABatchThatCannotBeDealtToReplicasIsSaid(t *testing.T) {
+	pl := mustSearch(t, recorded(t, language(2, 0)), []int{4}, map[string]string{"auto.global_batch": "24"}) // 6 batches
+	said := false
+	for _, w := range pl.Ways {
+		if w.Replicas == 4 {
+			said = true
+			if w.Why != "6 batches of a step cannot be dealt evenly to 4 model replicas" {
+				t.Errorf("%s: %q", &w, w.Why)
+			}
+		}
+	}
+	if !said || pl.Replicas == 4 {
+		t.Errorf("%d replicas; ways %v", pl.Replicas, pl.Ways)
+	}
+}
+
+// What does not fit into memory is tried with what saves some.
+func TestWhatIsChosenFitsIntoMemory(t *testing.T) {
+	p := recorded(t, language(2, 0))
+	whole := mustSearch(t, p, []int{4}, nil).Ways[0]
+	for _, part := range []int64{100, 70, 45} {
+		limit := whole.Peak * part / 100
+		pl := mustSearch(t, p, []int{4}, map[string]string{"cluster.device_memory": fmt.Sprint(limit)})
+		if w := pl.Ways[0]; w.Peak > limit || w.Step < whole.Step {
+			t.Errorf("with %d bytes: %s needs %d, and takes %s; without a limit %s", limit, &w, w.Peak, w.Step, whole.Step)
+		}
+	}
+}
+
+func TestSearchIsDeterministic(t *testing.T) {
+	p := recorded(t, language(2, 0))
+	a, b := mustSearch(t, p, []int{2, 2}, nil), mustSearch(t, p, []int{2, 2}, nil)
+	if x, y := encoded(t, a), encoded(t, b); x != y {
+		t.Errorf("two plans for the same differ:\n%s", plan.Diff(a, b))
+	}
+}
+
+func TestAProgramThatFitsNowhereIsToldWhatWouldDo(t *testing.T) {
+	m := unannotated()[2]
+	p := recorded(t, m)
+	least := mustSearch(t, p, []int{4}, map[string]string{"cluster.device_memory": "12000"}).Ways[0].Peak
+	_, err := searched(t, p, []int{1}, map[string]string{"cluster.device_memory": fmt.Sprint(least)})
+	if err == nil || !strings.Contains(err.Error(), "It would run on") {
+		t.Errorf("with %d bytes on 1 device: %v", least, err)
+	}
+	_, err = searched(t, p, []int{2}, map[string]string{"cluster.device_memory": "100"})
+	if err == nil || !strings.Contains(err.Error(), "times as large") {
+		t.Errorf("with 100 bytes: %v", err)
+	}
+}
