@@ -55,6 +55,15 @@ type Ahead interface {
 	Computed(inputs []compute.Buffer) bool
 }
 
+// Neighbor is a device that copies from other devices of its worker without the host.
+type Neighbor interface {
+	// Near tells whether it can copy what another device has.
+	Near(other compute.Backend) bool
+	// CopyFrom begins to copy what that has. The original may be finalized or donated meanwhile; its memory is free when copied has returned, which is
+	// to be called once.
+	CopyFrom(b compute.Buffer) (c compute.Buffer, copied func() error, err error)
+}
+
 // HostMemory is a device that copies to and from memory of the host while it computes: pinned memory, which is the device's own.
 type HostMemory interface {
 	// HasHostMemory tells whether it really does.
@@ -143,7 +152,7 @@ type DeviceStats struct {
 	PeakBytes int64            // most bytes that lived on it at once
 	Peak      map[string]int64 // the same by what they were for: "weights", "activations", …
 	Most      map[string]int64 // the most bytes of each, whenever that was
-	Sent      map[string]int64 // bytes by "all-reduce", "all-gather", …
+	Sent      map[string]int64 // bytes by "all-reduce", "all-gather", …, through the host; "copy": from device to device
 	// Allocated is the most bytes that the device had for tensors, by its own count; 0: it does not tell.
 	Allocated int64
 }

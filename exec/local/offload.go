@@ -219,45 +219,47 @@ func (r *run) catchUp() error {
 	return wait()
 }
 
-// storing is a new value on its way to the host. Its memory on the device is free only when it is there.
-type storing struct {
-	compute.Buffer
+// leaving is a value that is copied to the host, or to another device. Its memory on the device is free only when that is done.
+type leaving struct {
+	wait  func() error
 	bytes int64
 }
 
-// room waits for new values on their way to the host, the oldest first, as long as something that takes bytes would need more memory with them
+// room waits for values on their way to elsewhere, the oldest first, as long as something that takes bytes would need more memory with them
 // than is predicted: copies go on beside all else, and the prediction holds.
 func (r *run) room(bytes int64) error {
-	for len(r.storing) > 0 {
+	for len(r.leaving) > 0 {
 		live := r.meter.books.Live.Total() + bytes
-		for _, x := range r.storing {
+		for _, x := range r.leaving {
 			live += x.bytes
 		}
 		if live <= r.budget[r.place] {
 			return nil
 		}
-		if err := r.waitStores(1); err != nil {
+		if err := r.waitLeaving(1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// waitStores waits until the first n new values are on the host.
-func (r *run) waitStores(n int) error {
-	for _, x := range r.storing[:n] {
-		if err := hostMemory(r.device.backend).Await(x.Buffer); err != nil {
+// waitLeaving waits until the first n of them are there.
+func (r *run) waitLeaving(n int) error {
+	for _, x := range r.leaving[:n] {
+		if err := x.wait(); err != nil {
 			return err
 		}
 	}
-	r.storing = r.storing[n:]
+	r.leaving = r.leaving[n:]
 	return nil
 }
 
-// budgets are what devices are predicted to need, by place, if new values go to the host while they compute.
+// budgets are what devices are predicted to need, by place, if they copy values to elsewhere while they compute; nil: they do not.
 func (x *stepper) budgets(plans []*emit.Listing) []int64 {
 	host := slices.ContainsFunc(x.schedule.Variables, func(v schedule.Variable) bool { return v.Host })
-	if !host || !slices.ContainsFunc(x.devices, func(d *device) bool { return hostMemory(d.backend) != nil }) {
+	x.offloads = host && slices.ContainsFunc(x.devices, func(d *device) bool { return hostMemory(d.backend) != nil })
+	near := slices.ContainsFunc(x.devices, func(d *device) bool { _, ok := d.backend.(exec.Neighbor); return ok })
+	if !x.offloads && !(near && len(x.schedule.Transfers) > 0) {
 		return nil
 	}
 	all := make([]int64, len(x.schedule.Places))
@@ -302,7 +304,7 @@ func (r *run) store(v *ir.Value) error {
 			return err
 		}
 		r.copies(b, storeOp, v, start)
-		r.storing = append(r.storing, storing{b, v.Bytes()})
+		r.leaving = append(r.leaving, leaving{func() error { return host.Await(b) }, v.Bytes()})
 		r.host[v] = &hostBuffer{backend: r.device.backend, pinned: b, shape: shape}
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gomlx/compute"
@@ -21,8 +22,9 @@ type held struct {
 	compute.Buffer
 	use      schedule.Use
 	bytes    int64
-	borrowed bool           // the caller's: not to be overwritten or freed
-	sends    []*comm.Handle // that read it
+	borrowed bool        // the caller's: not to be overwritten or freed
+	sends    []sending   // that read it
+	handed   []*handover // the same, those without the host, also if they are over
 	// arrival, if it is not nil, waits for a value that is on its way; op and what say how it comes, in a timeline.
 	arrival  func() (compute.Buffer, error)
 	op, what string
@@ -42,9 +44,12 @@ func (h *held) arrive() error {
 	return nil
 }
 
+// sending is somebody else who reads a value.
+type sending interface{ Over() bool }
+
 // sending tells whether somebody else still reads the value.
 func (h *held) sending() bool {
-	h.sends = slices.DeleteFunc(h.sends, (*comm.Handle).Over)
+	h.sends = slices.DeleteFunc(h.sends, sending.Over)
 	return len(h.sends) > 0
 }
 
@@ -58,14 +63,15 @@ type run struct {
 	values  map[schedule.Slot]*held
 	outbox  []*held        // what others still read, and nobody here needs
 	calls   []*comm.Handle // sends that are not known to be over
-	pending []*merging     // by bucket
+	handed  []*handover
+	pending []*merging // by bucket
 	// scattered are the buckets of which model replicas get parts, by bucket.
 	scattered []*scattering
 	// host is what is in the memory of the host: variables, and the new values of variables.
 	host    map[*ir.Value]*hostBuffer
 	loads   map[*ir.Value]int // how often a variable is still loaded
 	last    func() error      // waits for the last segment, where variables are copied while the device computes; nil: there is nothing to wait for
-	storing []storing
+	leaving []leaving
 	meter   *meter
 }
 
@@ -127,7 +133,7 @@ func (r *run) list() (err error) {
 	if err := r.catchUp(); err != nil {
 		return err
 	}
-	if err := r.waitStores(len(r.storing)); err != nil {
+	if err := r.waitLeaving(len(r.leaving)); err != nil {
 		return err
 	}
 	if err := r.deliver(); err != nil {
@@ -147,6 +153,11 @@ func (r *run) waitSends() error {
 	start := time.Now()
 	for _, h := range r.calls {
 		if err := h.Wait(); err != nil {
+			return err
+		}
+	}
+	for _, h := range r.handed {
+		if err := h.end(); err != nil {
 			return err
 		}
 	}
@@ -257,7 +268,7 @@ func (r *run) segment(in schedule.Instr) error {
 	if err != nil {
 		return err
 	}
-	if host := hostMemory(r.device.backend); r.budget != nil && host != nil && len(outs) > 0 {
+	if host := hostMemory(r.device.backend); r.offloads && host != nil && len(outs) > 0 {
 		if err := r.catchUp(); err != nil {
 			return err
 		}
@@ -342,6 +353,9 @@ func (r *run) feedInput(in schedule.Instr) error {
 		r.did(trace.Event{Kind: trace.Data, Name: in.Value.String(), Start: start, Bytes: bytesOf(b)})
 		return r.keep(schedule.Slot{Value: in.Value, Micro: in.Micro}, b)
 	}
+	if err := r.room(in.Value.Bytes()); err != nil {
+		return err
+	}
 	index := r.tensor[in.Value]
 	_, number := r.deal.batch(r.replica, in.Micro)
 	b, err := r.feed.upload(r.runner, r.local, r.batches[number], index)
@@ -417,6 +431,21 @@ func (r *run) free(at schedule.Slot) error {
 		return nil
 	}
 	r.forget(at)
+	return r.finalize(h)
+}
+
+// finalize frees a value. Memory that others copy from is free only when they have done so.
+func (r *run) finalize(h *held) error {
+	if len(h.handed) > 0 {
+		r.leaving = append(r.leaving, leaving{func() error {
+			for _, x := range h.handed {
+				if err := x.end(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, h.bytes})
+	}
 	return h.Finalize()
 }
 
@@ -430,7 +459,7 @@ func (r *run) reap() error {
 		}
 		r.outbox = slices.Delete(r.outbox, i, i+1)
 		_ = r.meter.add(h.use, -h.bytes)
-		if err := h.Finalize(); err != nil {
+		if err := r.finalize(h); err != nil {
 			return err
 		}
 	}
@@ -500,6 +529,13 @@ func (r *run) letGo() {
 	for _, h := range r.calls {
 		_ = h.Wait()
 	}
+	var copies sync.WaitGroup
+	for _, h := range r.handed {
+		if h.Over() {
+			copies.Go(func() { _ = h.end() })
+		}
+	}
+	copies.Wait()
 	_ = r.catchUp()
 	_ = r.reap()
 	for at := range r.values {

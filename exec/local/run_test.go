@@ -46,7 +46,7 @@ func TestAValueLivesUntilItsReceiverHasIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	send := ends[0].Start(comm.Call{Op: comm.Send, Buf: []float32{1, 2, 3, 4}, Peer: 1})
-	r.values[at].sends = []*comm.Handle{send}
+	r.values[at].sends = []sending{send}
 	if _, owned, err := r.input(v, at, schedule.Instr{Micro: 0, Frees: []schedule.Slot{at}}); owned || err != nil {
 		t.Errorf("a segment may write over what is being sent: %v, %v", owned, err)
 	}

@@ -37,7 +37,8 @@ type stepper struct {
 	ledger   *schedule.Ledger
 	profiles []*schedule.Profile // by segment
 	traffic  schedule.Traffic
-	budget   []int64 // by place; nil: nothing is stored while devices compute
+	budget   []int64 // by place; nil: nothing is copied to elsewhere while devices compute
+	offloads bool    // variables are copied to the host meanwhile
 
 	// partial is what runs steps that lack instances, where devices run segments together in those that do not; nil: this one does.
 	partial func() (*stepper, error)
@@ -259,6 +260,8 @@ type step struct {
 	trace   *trace.Step
 	drawn   sync.WaitGroup // bars of sends in the timeline
 	runs    []*run
+
+	handovers handovers
 }
 
 // Execute implements compute.Executable: one training step.
@@ -567,6 +570,9 @@ func (s *step) sent(d int) map[string]int64 {
 		if name != comm.Recv.String() { // it is the other's
 			sent[name] = c.Bytes - s.counted[d][name].Bytes
 		}
+	}
+	for _, h := range s.runs[d].handed {
+		sent[copied] += h.bytes
 	}
 	return sent
 }

@@ -77,6 +77,13 @@ func (r *run) send(in schedule.Instr) error {
 		if x.from != r.position {
 			continue
 		}
+		to := r.rank(seat{r.replica, t.To, x.to})
+		if r.hands(t, x) {
+			if err := r.handOver(in, to); err != nil {
+				return err
+			}
+			continue
+		}
 		h, flat, shared, err := r.view(t.Value, in.Micro)
 		if err != nil {
 			return err
@@ -87,8 +94,7 @@ func (r *run) send(in schedule.Instr) error {
 			part.cut(piece, flat, s)
 			flat, shared = piece, false
 		}
-		to := r.rank(seat{r.replica, t.To, x.to})
-		if call := r.startSend(flat, to, in.Transfer, t.Value.String(), r.flow(in.Transfer, in.Micro, r.id, to)); shared {
+		if call := r.sendFlat(flat, to, in.Transfer, t.Value.String(), r.flow(in.Transfer, in.Micro, r.id, to)); shared {
 			h.sends = append(h.sends, call)
 		}
 	}
@@ -112,7 +118,7 @@ func (r *run) sendInput(in schedule.Instr, t schedule.Transfer) error {
 				return err
 			}
 		}
-		r.startSend(rowsFor(t, flat, position), to, in.Transfer, t.Value.String(), r.flow(in.Transfer, in.Micro, r.id, to))
+		r.sendFlat(rowsFor(t, flat, position), to, in.Transfer, t.Value.String(), r.flow(in.Transfer, in.Micro, r.id, to))
 	}
 	return nil
 }
@@ -127,13 +133,19 @@ func rowsFor(t schedule.Transfer, flat any, position int) any {
 	return slice(flat, part.start*row, (part.start+part.size)*row)
 }
 
-func (r *run) startSend(flat any, to, tag int, what, flow string) *comm.Handle {
+// sendFlat starts to send data on the host.
+func (r *run) sendFlat(flat any, to, tag int, what, flow string) *comm.Handle {
 	start := time.Now()
-	call := r.pipes[r.local].Start(comm.Call{Op: comm.Send, Buf: flat, Peer: to, Tag: tag, Program: r.program.Name})
-	r.calls = append(r.calls, call)
+	call := r.startSend(flat, to, tag)
 	name := fmt.Sprintf("%s to device %d", what, to)
 	r.did(trace.Event{Kind: trace.Launch, Op: comm.Send.String(), Name: name, Start: start, Flow: flow})
 	r.communicates(r.sendLane(), comm.Send.String(), name, start, int64(len(dtypes.UnsafeByteSliceFromAny(flat))), call)
+	return call
+}
+
+func (r *run) startSend(flat any, to, tag int) *comm.Handle {
+	call := r.pipes[r.local].Start(comm.Call{Op: comm.Send, Buf: flat, Peer: to, Tag: tag, Program: r.program.Name})
+	r.calls = append(r.calls, call)
 	return call
 }
 
@@ -161,6 +173,11 @@ func (r *run) receive(in schedule.Instr) error {
 			return err
 		}
 		return r.keep(schedule.Slot{Value: t.Value, Micro: in.Micro}, b)
+	}
+	for _, x := range r.legs(t) {
+		if x.to == r.position && r.hands(t, x) { // it is all that the device gets
+			return r.takeOver(in, r.rank(seat{r.replica, t.From, x.from}))
+		}
 	}
 	s := t.Into.LocalShape(r.at())
 	b, err := r.fill(s, func(flat any) error {
@@ -255,7 +272,7 @@ func (r *run) deliver() error {
 				if err != nil {
 					return err
 				}
-				if call := r.startSend(flat, to, tag, x.Value.String(), flow(to)); shared {
+				if call := r.sendFlat(flat, to, tag, x.Value.String(), flow(to)); shared {
 					h.sends = append(h.sends, call)
 				}
 			case to:

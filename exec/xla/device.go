@@ -11,6 +11,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/pjrt"
 )
@@ -28,7 +29,10 @@ type Device struct {
 	once sync.Once
 }
 
-var _ emit.Compiler = (*Device)(nil)
+var (
+	_ emit.Compiler = (*Device)(nil)
+	_ exec.Neighbor = (*Device)(nil)
+)
 
 // Name implements compute.Backend.
 func (d *Device) Name() string { return "xla" }
@@ -117,7 +121,8 @@ type buffer struct {
 	data   *pjrt.Buffer
 	shape  shapes.Shape
 	of     string // the program that computes it; "": it came from the host
-	host   bool   // it is in memory of the host
+	by     *Device
+	host   bool // it is in memory of the host
 }
 
 // Backend implements compute.Buffer.
@@ -147,7 +152,7 @@ func (b *buffer) ToFlatData(flat any) error {
 // late is an error that came when something was waited for.
 func (b *buffer) late(err error) error {
 	if err != nil && b.of != "" {
-		err = errors.WithMessagef(err, "epl: %s failed on %s", b.of, b.device.DeviceDescription(0))
+		err = errors.WithMessagef(err, "epl: %s failed on %s", b.of, b.by.DeviceDescription(0))
 	}
 	return err
 }
@@ -158,12 +163,41 @@ func (b *buffer) Data() (any, error) {
 }
 
 // CopyToDevice implements compute.Buffer: a copy on the same device.
-func (b *buffer) CopyToDevice(compute.DeviceNum) (compute.Buffer, error) {
-	c, err := b.data.CopyToMemory(b.device.gpu.DefaultMemory)
-	if err != nil {
+func (b *buffer) CopyToDevice(compute.DeviceNum) (compute.Buffer, error) { return b.on(b.device) }
+
+// on begins to copy a buffer to a device of the same client.
+func (b *buffer) on(d *Device) (compute.Buffer, error) {
+	c, err := b.data.CopyToMemory(d.gpu.DefaultMemory)
+	switch {
+	case err == nil:
+		return &buffer{device: d, data: c, shape: b.shape, of: b.of, by: b.by}, nil
+	case b.device.gpu != d.gpu:
+		return nil, d.refused(err, b.shape, d.gpu.DefaultMemory)
+	}
+	flat := dtypes.MakeAnySlice(b.shape.DType, b.shape.Size()) // plugins may refuse a copy to where it is already
+	if err := b.ToFlatData(flat); err != nil {
 		return nil, err
 	}
-	return &buffer{device: b.device, data: c, shape: b.shape, of: b.of}, nil
+	return d.BufferFromFlatData(0, flat, b.shape)
+}
+
+// Near implements exec.Neighbor.
+func (d *Device) Near(other compute.Backend) bool {
+	o, ok := other.(*Device)
+	return ok && o.client == d.client
+}
+
+// CopyFrom implements exec.Neighbor.
+func (d *Device) CopyFrom(x compute.Buffer) (compute.Buffer, func() error, error) {
+	b, ok := x.(*buffer)
+	if !ok || !d.Near(b.device) {
+		return nil, nil, errors.Errorf("epl: a %T of another client cannot be copied by %s", x, d.DeviceDescription(0))
+	}
+	c, err := b.on(d)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, d.Later(c), nil
 }
 
 // Compile implements emit.Compiler. The module is compiled when the program is first run, unless it is made ready before: then it is known

@@ -289,7 +289,7 @@ func (d *Device) arguments(s *ir.Segment, name string, inputs []compute.Buffer, 
 func (d *Device) results(s *ir.Segment, name string, all, args []*pjrt.Buffer, gives []bool) ([]compute.Buffer, error) {
 	outs := make([]compute.Buffer, len(s.Outputs))
 	for i, b := range all {
-		outs[i] = &buffer{device: d, data: b, shape: s.Outputs[i].Shape, of: name}
+		outs[i] = &buffer{device: d, data: b, shape: s.Outputs[i].Shape, of: name, by: d}
 	}
 	for i, b := range args {
 		if gives[i] { // its memory is gone, or not needed any more

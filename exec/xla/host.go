@@ -32,7 +32,7 @@ func (d *Device) moved(b compute.Buffer, to *pjrt.Memory) (compute.Buffer, error
 	if err != nil {
 		return nil, d.refused(err, x.shape, to)
 	}
-	return &buffer{device: d, data: c, shape: x.shape, of: x.of, host: to == d.pinned}, nil
+	return &buffer{device: d, data: c, shape: x.shape, of: x.of, by: x.by, host: to == d.pinned}, nil
 }
 
 // HostFromFlatData implements exec.HostMemory.

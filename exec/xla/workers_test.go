@@ -147,7 +147,7 @@ func TestWorkerOfAGroup(t *testing.T) {
 		}); err != nil {
 			return 0, err
 		}
-		out := &buffer{device: d, data: outs[0][0], shape: shape, of: "all_reduce"}
+		out := &buffer{device: d, data: outs[0][0], shape: shape, of: "all_reduce", by: d}
 		defer out.Finalize()
 		got := make([]float32, 1)
 		err = out.ToFlatData(got)

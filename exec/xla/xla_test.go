@@ -94,6 +94,41 @@ func TestAVariableGoesThroughSteps(t *testing.T) {
 	}
 }
 
+// A GPU copies what another one has, while that goes on: the original may be gone by then. Copies of one GPU go through the host if the plugin refuses them.
+func TestGPUsCopyFromEachOther(t *testing.T) {
+	for _, share := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d devices per GPU", share), func(t *testing.T) {
+			f := pjrttest.New(t, pjrttest.Options{Devices: 2 / share})
+			all := xlatest.Devices(t, f, xla.Options{Share: share})
+			x := upload(t, all[0], 1, 2, 3)
+			if share == 1 {
+				f.Hold()
+			}
+			c, copied, err := all[1].CopyFrom(x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := x.Finalize(); err != nil {
+				t.Fatal(err)
+			}
+			f.Release()
+			if err := copied(); err != nil {
+				t.Fatal(err)
+			}
+			if c.Backend() != compute.Backend(all[1]) {
+				t.Error("the copy is elsewhere")
+			}
+			mustRead(t, c, 1, 2, 3)
+			if err := c.Finalize(); err != nil {
+				t.Fatal(err)
+			}
+			if !all[1].Near(all[0]) || all[1].Near(all[1].Backend) {
+				t.Error("GPUs of one client are near each other, and nothing else is")
+			}
+		})
+	}
+}
+
 // An error of the GPU comes when something is read, and names the program.
 func TestALateErrorNamesTheProgram(t *testing.T) {
 	f := pjrttest.New(t, pjrttest.Options{})

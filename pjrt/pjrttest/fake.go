@@ -61,7 +61,7 @@ type Fake struct {
 	peaks    map[uintptr]int64 // by memory: the most bytes of buffers
 	programs map[string]Program
 	faults   map[string]*pjrt.Error
-	called   map[string]bool
+	called   map[string]int
 	strings  map[string][]byte // that C refers to
 	mail     map[int64]*buffer // received or sent, by key
 	holding  bool
@@ -84,7 +84,7 @@ func New(t testing.TB, options Options) *Fake {
 	t.Helper()
 	only.Lock()
 	f := &Fake{options: options, kinds: []string{"device", "pinned_host"}, next: 1 << 20, objects: map[uintptr]any{}, memories: map[uintptr]*memory{}, peaks: map[uintptr]int64{}, programs: map[string]Program{},
-		faults: map[string]*pjrt.Error{}, called: map[string]bool{}, strings: map[string][]byte{}, mail: map[int64]*buffer{}, mapped: map[uintptr]uintptr{}}
+		faults: map[string]*pjrt.Error{}, called: map[string]int{}, strings: map[string][]byte{}, mail: map[int64]*buffer{}, mapped: map[uintptr]uintptr{}}
 	f.options.Devices = max(options.Devices, 1)
 	functions := functions()
 	const head = unsafe.Sizeof(capi.Head{}) / unsafe.Sizeof(uintptr(0))
@@ -174,6 +174,13 @@ func (f *Fake) Called() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Sorted(maps.Keys(f.called))
+}
+
+// Calls returns how often a function was called, by its C name.
+func (f *Fake) Calls(function string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.called[function]
 }
 
 // Hold keeps copies from and to the host, executions, and their events waiting until Release.

@@ -35,7 +35,7 @@ func callback[T any, A arguments[T]](name string, do func(f *Fake, a A) *pjrt.Er
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		err := checkSize[T, A](A(a))
-		f.called[name] = true
+		f.called[name]++
 		fault := f.faults[name]
 		delete(f.faults, name)
 		frees := strings.HasSuffix(name, "_Destroy") || strings.HasSuffix(name, "Unmap") // which it does even if it fails
