@@ -119,6 +119,14 @@ func (r *report) writeTogether(w *strings.Builder) {
 		}
 		sentences(w, fmt.Sprintf("devices of stage group %d run %s together, with collectives inside: %s",
 			place, words.Count(segments, "segment"), cmp.Or(strings.Join(inside, ", "), "none")))
+		if all, part := r.Lists.Padding(place); len(all) > 0 {
+			var padded []string
+			for _, x := range all {
+				padded = append(padded, fmt.Sprintf("%d rows to %d in %s", x.Rows, x.Padded, words.Count(x.Values, "value")))
+			}
+			sentences(w, fmt.Sprintf("sizes that do not divide among devices of stage group %d are padded: %s: %.2g %% of what they have and compute is padding",
+				place, strings.Join(padded, ", "), 100*part))
+		}
 	}
 }
 

@@ -107,34 +107,30 @@ func (j *joiner) can() error {
 	if err := j.o.Can(j.mesh.Ranks); err != nil {
 		return err
 	}
+	return j.pad()
+}
+
+// pad is an error if devices have unequal parts of a value, and cannot run something together that reads or makes it: what they run has one shape.
+func (j *joiner) pad() error {
+	var ops []*ir.Op
 	for _, s := range j.p.Segments {
-		if s.Place != j.place {
-			continue
-		}
-		if err := j.even(s.Inputs...); err != nil {
-			return err
-		}
-		for _, op := range s.Ops {
-			if err := j.even(op.Outputs...); err != nil {
-				return err
-			}
+		if s.Place == j.place {
+			ops = append(ops, s.Ops...)
 		}
 	}
 	for _, in := range j.p.Places[j.place] {
 		if in.Kind == Exchange {
-			if err := j.even(in.Op.Inputs[0], in.Op.Outputs[0]); err != nil {
-				return err
-			}
+			ops = append(ops, in.Op)
 		}
 	}
-	return nil
-}
-
-// even is an error if devices have unequal parts of a value: what they run together has one shape.
-func (j *joiner) even(vs ...*ir.Value) error {
-	for _, v := range vs {
-		if x := v.On(ir.Model); x.Kind == ir.Sharded && v.Shape.Dimensions[x.Dim]/x.Unit%v.Devices(ir.Model) != 0 {
-			return errors.Errorf("%s: %d rows, in units of %d, do not divide among %d devices", v, v.Shape.Dimensions[x.Dim], x.Unit, v.Devices(ir.Model))
+	for _, b := range j.p.Buckets {
+		if b.Place == j.place {
+			ops = append(ops, b.Merges...)
+		}
+	}
+	for _, op := range ops {
+		if err := lower.CanPad(op); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -438,6 +434,7 @@ func (j *joiner) close(next int) {
 	if len(in.Out) == 0 {
 		return // nobody needs it
 	}
+	b.position()
 	for _, v := range b.inputs {
 		at := b.slot[v]
 		s.Inputs, in.In = append(s.Inputs, v), append(in.In, at)
@@ -454,6 +451,21 @@ func (j *joiner) close(next int) {
 	}
 	in.Segment = n
 	j.list = append(j.list, in)
+}
+
+// position lets the segment know where a device is, if devices have unequal parts of something: what is padding depends on that.
+func (b *block) position() {
+	uneven := slices.ContainsFunc(b.inputs, lower.Uneven)
+	for _, op := range b.ops {
+		uneven = uneven || slices.ContainsFunc(op.Outputs, lower.Uneven)
+	}
+	if !uneven || slices.ContainsFunc(b.inputs, lower.IsPosition) {
+		return
+	}
+	v := b.scratch.NewOp(&ir.Position{Axis: ir.Model}, nil, ir.PositionShape).Outputs[0]
+	v.SetOn(ir.Model, ir.Placement{Kind: ir.Each}, b.mesh.Model)
+	b.slot[v] = Slot{v, b.micro}
+	b.inputs = append(b.inputs, v)
 }
 
 // reads are the slots that an instruction that is still to come uses: what segments merge, they read from them.

@@ -73,7 +73,7 @@ func setFloat(at reflect.Value, x float64) {
 // devices have. It is one instance, and all instances of a step are the same.
 func evaluate(t testing.TB, b compute.Backend, p *ir.Program, given map[string]tensor) map[*ir.Value]tensor {
 	t.Helper()
-	e := &evaluation{t: t, b: b, p: p, given: given, groups: p.Groups(), values: map[*ir.Value][]tensor{}}
+	e := &evaluation{t: t, b: b, p: p, given: given, groups: p.Groups(), values: map[*ir.Value][]tensor{}, padded: map[*ir.Value][]tensor{}}
 	if !slices.ContainsFunc(p.Main.Ops, func(op *ir.Op) bool { return op.IsReshard() || op.LastAxis() >= 0 }) {
 		for i := range e.groups { // it is not partitioned
 			e.groups[i] = []int{i}
@@ -104,6 +104,7 @@ type evaluation struct {
 	given  map[string]tensor
 	groups [][]int
 	values map[*ir.Value][]tensor // by device of its group
+	padded map[*ir.Value][]tensor // the same, as devices have it that run ops together
 }
 
 // leaf is what is given, whole.
@@ -200,6 +201,9 @@ func (e *evaluation) op(op *ir.Op) {
 			e.values[v] = append(e.values[v], x[i])
 		}
 	}
+	if !op.IsMerge() {
+		e.together(op, k)
+	}
 }
 
 // moved is what a device gets by a collective or a transfer.
@@ -240,18 +244,8 @@ func (e *evaluation) local(op *ir.Op, j, k int) []tensor {
 		values[v] = e.at(s.Inputs[i], j, k)
 	}
 	for _, op := range l.Ops {
-		var out []tensor
-		if by := references[op.Type()]; by != nil {
-			all := make([]tensor, len(op.Inputs))
-			for i, v := range op.Inputs {
-				all[i] = values[v] // of an absent one, nothing
-			}
-			out = by(op, all)
-		} else {
-			out = compute1(e.t, e.b, op, values)
-		}
-		for i, v := range op.Outputs {
-			values[v] = out[i]
+		for i, x := range e.here(op, values) {
+			values[op.Outputs[i]] = x
 		}
 	}
 	var out []tensor
@@ -259,6 +253,20 @@ func (e *evaluation) local(op *ir.Op, j, k int) []tensor {
 		out = append(out, values[v])
 	}
 	return out
+}
+
+// here computes one op.
+func (e *evaluation) here(op *ir.Op, values map[*ir.Value]tensor) []tensor {
+	e.t.Helper()
+	by := references[op.Type()]
+	if by == nil {
+		return compute1(e.t, e.b, op, values)
+	}
+	all := make([]tensor, len(op.Inputs))
+	for i, v := range op.Inputs {
+		all[i] = values[v] // of an absent one, nothing
+	}
+	return by(op, all)
 }
 
 // compute1 computes one op on the inner backend.

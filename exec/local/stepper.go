@@ -176,7 +176,9 @@ func (x *stepper) compile(b compute.Backend, seat seat, classes *lower.Classes) 
 		if local := classes.Lower(s.Segment, seat.at()); s.Mesh == nil {
 			dev.segments[i], err = emit.Segment(b, local)
 		} else {
-			dev.segments[i], err = b.(emit.Grouper).Group(local)
+			if dev.segments[i], err = b.(emit.Grouper).Group(local); err == nil {
+				dev.segments[i], err = newPadded(b, s.Segment, local, seat.at(), dev.segments[i])
+			}
 		}
 		if err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/gomlx/compute/dtypes"
@@ -9,7 +10,7 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-// Segments that devices run together: what they have is of one shape on all of them.
+// Segments that devices run together: what they have is of one shape on all of them, padded where that does not divide: see pad.go.
 
 // communicate does a collective, if there is someone to do it with.
 func (l *lowering) communicate(a *ir.Communicate, s shapes.Shape, v *ir.Value) *ir.Value {
@@ -32,7 +33,7 @@ func (l *lowering) exchange(op *ir.Op) *ir.Value {
 	axis, how := op.Change()
 	before, after := op.Inputs[0].On(axis), out.On(axis)
 	s, a := out.LocalShape(l.at), &ir.Communicate{How: how, Groups: l.mesh.Along(axis)}
-	k := len(a.Groups[0])
+	k, rows := len(a.Groups[0]), out.Shape.Dimensions
 	switch how {
 	case ir.AllReduceOf:
 		a.Reduce = before.Reduce
@@ -47,7 +48,7 @@ func (l *lowering) exchange(op *ir.Op) *ir.Value {
 			}
 			return l.reshape(all, s.Dimensions...)
 		default:
-			a.Dim = before.Dim
+			return l.all(v, before, rows[before.Dim], k)
 		}
 	case ir.ReduceScatterOf:
 		a.Reduce = before.Reduce
@@ -55,16 +56,31 @@ func (l *lowering) exchange(op *ir.Op) *ir.Value {
 			v = l.flat(v, k)
 		} else {
 			a.Dim = after.Dim
+			v = l.spread(v, after, k)
 		}
 	case ir.AllToAllOf:
+		if before.Dim == after.Dim { // in other units
+			return l.share(l.all(v, before, rows[before.Dim], k), s, after, k, l.here())
+		}
 		a.Dim, a.Split = before.Dim, after.Dim
+		v = l.spread(v, after, k)
+		return l.joined(l.communicate(a, resized(s, before.Dim, k*v.Shape.Dimensions[before.Dim]), v), before, rows[before.Dim], k)
 	}
 	return l.communicate(a, s, v)
+}
+
+// all gathers the rows of all devices, of n.
+func (l *lowering) all(v *ir.Value, p ir.Placement, n, k int) *ir.Value {
+	a := &ir.Communicate{How: ir.AllGatherOf, Groups: l.mesh.Along(ir.Model), Dim: p.Dim}
+	return l.joined(l.communicate(a, resized(v.Shape, p.Dim, k*v.Shape.Dimensions[p.Dim]), v), p, n, k)
 }
 
 // merge merges the values of all instances, of which the device has one, or the sum of its own.
 func (l *lowering) merge(op *ir.Op, m *ir.Merge) *ir.Value {
 	v, s := l.values[op.Inputs[0]], op.Outputs[0].LocalShape(l.at)
+	if in := op.Inputs[0]; Uneven(in) { // some are compared, or looked at for how large they are
+		v = l.filled(in, reflect.Zero(in.Shape.DType.GoType()).Interface())
+	}
 	circles := l.mesh.Circles(op)
 	k := len(circles[0])
 	switch m.How {

@@ -130,3 +130,64 @@ func TestGradientsOfDevicesThatRunASegmentTogetherTravelAsFloat16(t *testing.T) 
 		t.Errorf("it communicates\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// uneven has 5 columns and 7 rows for 3 devices.
+const uneven = `program "uneven"
+instances 2 1
+taskgraph 0 "all" split(3)
+stage taskgraph 0 place 0 place 1 place 2
+variable "/w" %10 taskgraph 0
+input %0
+main {
+  %0 = Parameter() {Name: "x", Shape: float32[7,5]} -> float32[7,5] : forward varying
+  %10 = Parameter() {Name: "w", Shape: float32[7,5]} -> float32[7,5] on replica of 2 flat on model of 3 sharded(0) : forward taskgraph 0
+  %1 = Position() {Axis: "model"} -> int32[] on model of 3 each : forward
+  %2 = Reshard(%0, %1) -> float32[7,5] on model of 3 sharded(0) : forward varying taskgraph 0
+  %3 = Reshard(%2) -> float32[7,5] on model of 3 sharded(1) : forward varying taskgraph 0
+  %4 = Reshard(%3) -> float32[7,5] : forward varying taskgraph 0
+  %5 = ReduceSum(%2) {Axes: [0]} -> float32[5] on model of 3 partial(sum) : forward varying taskgraph 0
+  %6 = Reshard(%5) -> float32[5] on model of 3 sharded(0) : forward varying taskgraph 0
+  %7 = Merge(%3) {How: "mean"} -> float32[7,5] on model of 3 sharded(1) : backward taskgraph 0
+  %8 = Merge(%2) {How: "concat"} -> float32[14,5] on model of 3 sharded(0) : forward taskgraph 0
+  %11 = Neg(%10) -> float32[7,5] on replica of 2 flat on model of 3 sharded(0) : forward taskgraph 0
+  return %4, %6, %7, %8, %11
+}
+`
+
+func TestUnequalPartsArePadded(t *testing.T) {
+	p, err := ir.Parse(uneven)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cannot := map[int]string{8: "one after the other", 11: "parts of these parts"}
+	for _, op := range p.Main.Ops {
+		if err := lower.CanPad(op); (err != nil) != (cannot[op.ID] != "") || err != nil && !strings.Contains(err.Error(), cannot[op.ID]) {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+	s := ir.Cut(p.Main, "uneven", func(op *ir.Op) bool { return cannot[op.ID] == "" }, p.Main.Outputs[:3])
+	s.Mesh = &ir.Mesh{Replicas: 2, Model: 3, Instances: 2, Ranks: []int{0, 1, 2, 3, 4, 5}}
+	var c lower.Classes
+	l := c.Lower(s, nil)
+	if c.Lower(s, ir.Coordinates{1, 2}) != l {
+		t.Error("devices run different segments")
+	}
+	var got []string
+	for _, op := range l.Ops {
+		if a, ok := op.Attrs.(*ir.Communicate); ok {
+			got = append(got, fmt.Sprintf("%s: %s → %s", a.How, ir.ShapeText(op.Inputs[0].Shape), ir.ShapeText(op.Outputs[0].Shape)))
+		}
+	}
+	want := []string{
+		"all-to-all: float32[3,6] → float32[9,2]",
+		"all-gather: float32[7,2] → float32[7,6]",
+		"reduce-scatter: float32[6] → float32[2]",
+		"all-reduce: float32[7,2] → float32[7,2]",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("it communicates\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if got := shapesOf(l.Outputs); got != "float32[7,5] float32[2] float32[7,2]" {
+		t.Errorf("it gives %s", got)
+	}
+}

@@ -4,7 +4,8 @@
 // comes out of [Lower] is the same segment with the local shapes of that device. [Classes] lowers once per class of devices with equal
 // local shapes. The position of a device is an input of the segment, never a constant, so that the devices of a class share it.
 //
-// In a segment that devices run together (ir.Mesh) collectives and merges are inside, and become ir.Communicate.
+// In a segment that devices run together (ir.Mesh) collectives and merges are inside, and become ir.Communicate. All devices run the same then:
+// unequal parts are padded to the largest. [CanPad] tells of which ops that can be done.
 //
 // It may assume that placements are verified, and that collectives and transfers are else between segments: a Reshard is then a
 // local slice or mask.
@@ -33,13 +34,19 @@ func Lower(s *ir.Segment, at ir.Coordinates) *ir.Segment {
 	if !placed && s.Mesh == nil {
 		return s
 	}
-	l := &lowering{at: at, p: ir.NewProgram(s.Name), values: map[*ir.Value]*ir.Value{}, mesh: s.Mesh,
+	if s.Mesh != nil {
+		at = nil // all run the same
+	}
+	l := &lowering{at: at, p: ir.NewProgram(s.Name), values: map[*ir.Value]*ir.Value{}, mesh: s.Mesh, fillings: map[filling]*ir.Value{},
 		to: &ir.Segment{Name: s.Name, Of: map[*ir.Value]*ir.Value{}, Mesh: s.Mesh}}
 	for _, v := range s.Inputs {
 		op := v.Op.Copy(nil)
 		op.Outputs[v.Index] = &ir.Value{Op: op, Index: v.Index, Shape: v.LocalShape(at)}
 		l.is(v, op.Outputs[v.Index])
 		l.to.Inputs = append(l.to.Inputs, op.Outputs[v.Index])
+		if IsPosition(v) {
+			l.place = op.Outputs[v.Index]
+		}
 	}
 	for i, op := range s.Ops {
 		if slices.Contains(s.Barriers, i) {
@@ -66,6 +73,9 @@ type class struct {
 
 // Lower makes of a segment what the device at some coordinates runs.
 func (c *Classes) Lower(s *ir.Segment, at ir.Coordinates) *ir.Segment {
+	if s.Mesh != nil {
+		at = nil
+	}
 	var w strings.Builder
 	note := func(v *ir.Value) {
 		if v.IsPlaced() {
@@ -98,6 +108,9 @@ type lowering struct {
 	to     *ir.Segment
 	now    *ir.Op // that is being lowered
 	mesh   *ir.Mesh
+	// Of devices that run the segment together: where one is along the axis Model, and values with padding set to a number.
+	place    *ir.Value
+	fillings map[filling]*ir.Value
 }
 
 // is notes what a device has of a value.
@@ -128,13 +141,13 @@ func (l *lowering) op(op *ir.Op) {
 	case *ir.FillEnd:
 		l.is(op.Outputs[0], l.fillEnd(op, a))
 		return
-	}
-	inputs := make([]*ir.Value, len(op.Inputs))
-	for i, v := range op.Inputs {
-		if v != nil {
-			inputs[i] = l.values[v]
+	case *ir.Sort:
+		if v := op.Inputs[0]; l.mesh != nil && Uneven(v) && v.On(ir.Model).Dim == a.Axis {
+			l.sort(op)
+			return
 		}
 	}
+	inputs := l.operands(op)
 	local := make([]shapes.Shape, len(op.Outputs))
 	for i, v := range op.Outputs {
 		local[i] = v.LocalShape(l.at)
@@ -237,8 +250,7 @@ func (l *lowering) reshard(op *ir.Op) *ir.Value {
 	s := out.LocalShape(l.at)
 	switch to.Kind {
 	case ir.Sharded:
-		start := to.Start(l.position(op), v.Shape.Dimensions[to.Dim], k, func(a ir.Attrs, in ...*ir.Value) *ir.Value { return l.add(a, index, in...) }, l.number)
-		return l.window(v, s, to.Dim, start)
+		return l.share(v, s, to, k, l.position(op))
 	case ir.Partial: // the first device has it, the others zeros
 		yes := l.add(&ir.Equal{}, shapes.Make(dtypes.Bool), l.position(op), l.number(0))
 		if s.Rank() > 0 {
@@ -248,6 +260,16 @@ func (l *lowering) reshard(op *ir.Op) *ir.Value {
 		return l.add(&ir.Where{}, s, yes, v, l.constant(reflect.Zero(s.DType.GoType()).Interface()))
 	}
 	return l.window(l.flat(v, k), s, 0, l.add(&ir.Mul{}, index, l.position(op), l.number(s.Size())))
+}
+
+// share takes the rows of the device at a position, of something whole. What lies past the end is padding.
+func (l *lowering) share(v *ir.Value, s shapes.Shape, p ir.Placement, k int, at *ir.Value) *ir.Value {
+	n := v.Shape.Dimensions[p.Dim]
+	start := p.Start(at, n, k, func(a ir.Attrs, in ...*ir.Value) *ir.Value { return l.add(a, index, in...) }, l.number)
+	if l.mesh != nil && extra(p, n, k) > 0 {
+		v = l.longer(v, p.Dim, p.Unit)
+	}
+	return l.window(v, s, p.Dim, start)
 }
 
 // flat lays a value out flat, with zeros past the end, so that k devices can have equal parts.

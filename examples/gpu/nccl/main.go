@@ -153,7 +153,7 @@ func (o options) row(t try) (r row) {
 	case gpus && t.evaluates && programs(got) < 2:
 		r.err = fmt.Errorf("evaluation has no collectives in its modules")
 	case gpus && (reason != nil) != (t.by == byHost):
-		r.err = fmt.Errorf("sizes that do not divide: %v, but it says %q", t.by == byHost, reason)
+		r.err = fmt.Errorf("devices should communicate through the host: %v, and it says %q", t.by == byHost, reason)
 	}
 	return r
 }

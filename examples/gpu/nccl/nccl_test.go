@@ -85,8 +85,12 @@ func TestGPUsRunSegmentsTogetherInEveryPlanOfTheTable(t *testing.T) {
 			if x.evaluates && programs([]*result{got}) < 2 {
 				t.Errorf("evaluation has no collectives in its modules: %s", got.Explain)
 			}
-			if said := strings.Contains(strings.Join(strings.Fields(got.Explain), " "), "through the host, because"); said != (x.by == byHost) {
-				t.Errorf("it says that devices communicate through the host: %v", said)
+			said := strings.Join(strings.Fields(got.Explain), " ")
+			if host := strings.Contains(said, "through the host, because"); host != (x.by == byHost) {
+				t.Errorf("it says that devices communicate through the host: %v", host)
+			}
+			if padded := strings.Contains(said, "are padded: 31 rows to 32 in "); padded != (x.network == uneven && x.by == byNCCL) {
+				t.Errorf("it says that parts are padded: %v", padded)
 			}
 			if strings.Contains(x.name, "all-to-all") && !strings.Contains(inside, "all-to-all") {
 				t.Errorf("collectives in modules: %q", inside)
