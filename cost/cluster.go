@@ -28,6 +28,7 @@ func (l Link) Time(bytes int64) time.Duration {
 // Cluster is the devices of a job, by rank, and what connects them.
 type Cluster struct {
 	Devices []Device
+	Within  Link // between devices of one worker; without bandwidth: as Inside
 	Inside  Link // between devices of one host
 	Between Link // between hosts
 	// Hosts are the links inside of hosts that have another than Inside.
@@ -55,10 +56,14 @@ func Uniform(hosts, devices int, p *Profile, inside, between Link) *Cluster {
 
 // Link is what connects two devices, given by their ranks.
 func (c *Cluster) Link(a, b int) Link {
-	if c.Devices[a].Host == c.Devices[b].Host {
-		return c.inside(c.Devices[a].Host)
+	switch x, y := c.Devices[a], c.Devices[b]; {
+	case x.Host != y.Host:
+		return c.Between
+	case x.Worker == y.Worker && c.Within.Bandwidth > 0:
+		return c.Within
+	default:
+		return c.inside(x.Host)
 	}
-	return c.Between
 }
 
 // Ops is how long the device takes for a segment: see [Profile.Ops].

@@ -21,8 +21,9 @@ const (
 // Collective is how long a collective takes among the given ranks, if nothing else is on the links. bytes is the size of the whole value on one
 // device: of the result of an all-gather, of the input of a reduce-scatter.
 //
-// Devices of one host form a ring, or a tree if that is faster: that saves latency of small values. Hosts do the same with what the devices of
-// a host have reduced or gathered before, each device with a part of it.
+// It is hierarchical: the devices of a worker do it, then workers of a host, then hosts, each device with the part of the value that it has
+// reduced, or will gather. Members form a ring, or a tree if that is faster: that saves latency of small values. NCCL's ring through all
+// devices loads the slowest links alike.
 func (c *Cluster) Collective(kind Collective, bytes int64, ranks []int) time.Duration {
 	if len(ranks) < 2 || bytes == 0 {
 		return 0
@@ -30,61 +31,105 @@ func (c *Cluster) Collective(kind Collective, bytes int64, ranks []int) time.Dur
 	if kind == Send {
 		return c.Link(ranks[0], ranks[1]).Time(bytes)
 	}
-	onHost := map[int]int{}
-	most := 0
-	for _, r := range ranks {
-		onHost[c.Devices[r].Host]++
-		most = max(most, onHost[c.Devices[r].Host])
-	}
-	n, hosts := float64(bytes), len(onHost)
+	n, tiers := float64(bytes), c.tiers(ranks)
 	if kind == AllToAll {
-		return c.allToAll(n, len(ranks), most, hosts)
+		return allToAll(n, len(ranks), tiers)
 	}
-	total := ring(kind, n, most, c.Inside, most)
-	if hosts > 1 {
-		// Each of the devices of a host communicates its part of the value.
-		total += ring(kind, n/float64(most), hosts, c.Between, most)
+	total := time.Duration(0)
+	for _, t := range tiers {
+		total += t.ring(kind, n/float64(t.below))
 	}
 	return total
 }
 
-// ring is how long a collective takes among k members of which each has its link, or sharers have one. A tree takes fewer rounds, and moves as much or more.
-func ring(kind Collective, bytes float64, k int, l Link, sharers int) time.Duration {
-	if k < 2 {
-		return 0
+// tier is members that are connected by links of one kind.
+type tier struct {
+	link    Link
+	members int // at most
+	// below are the ranks of a member, where they are fewest: each has a part of the value.
+	below int
+	// ranks are those that share a link: all of the group on a host.
+	ranks int
+}
+
+// tiers are those of workers, hosts and the cluster that have several members.
+func (c *Cluster) tiers(ranks []int) (all []tier) {
+	type worker struct{ host, worker int }
+	ofWorker, ofHost, workers := map[worker]int{}, map[int]int{}, map[int]int{}
+	inside := c.inside(c.Devices[ranks[0]].Host)
+	for _, r := range ranks {
+		d := c.Devices[r]
+		w := worker{host: d.Host, worker: d.Worker}
+		if c.Within.Bandwidth == 0 {
+			w.worker = r // each for itself
+		}
+		if ofWorker[w]++; ofWorker[w] == 1 {
+			workers[d.Host]++
+		}
+		ofHost[d.Host]++
+		if l := c.inside(d.Host); l.Bandwidth < inside.Bandwidth {
+			inside = l
+		}
 	}
-	bandwidth := l.Bandwidth
-	if l.Shared {
-		bandwidth /= float64(sharers)
+	add := func(link Link, members, below, ranks int) {
+		if members > 1 {
+			all = append(all, tier{link, members, below, ranks})
+		}
 	}
-	rounds, tree := float64(k-1), math.Ceil(math.Log2(float64(k)))
-	moved, treeMoved := bytes*float64(k-1)/float64(k), bytes
+	add(c.Within, most(ofWorker), 1, most(ofWorker))
+	add(inside, most(workers), least(ofWorker), most(ofHost))
+	add(c.Between, len(ofHost), least(ofHost), least(ofHost))
+	return all
+}
+
+func most[K comparable](counts map[K]int) (n int) {
+	for _, x := range counts {
+		n = max(n, x)
+	}
+	return n
+}
+
+func least[K comparable](counts map[K]int) int {
+	n := math.MaxInt
+	for _, x := range counts {
+		n = min(n, x)
+	}
+	return n
+}
+
+// bandwidth is what a rank has of the link.
+func (t tier) bandwidth() float64 {
+	if t.link.Shared {
+		return t.link.Bandwidth / float64(t.ranks)
+	}
+	return t.link.Bandwidth
+}
+
+// ring is how long a collective takes among the members. A tree takes fewer rounds, and moves as much or more.
+func (t tier) ring(kind Collective, bytes float64) time.Duration {
+	k := float64(t.members)
+	rounds, tree := k-1, math.Ceil(math.Log2(k))
+	moved, treeMoved := bytes*(k-1)/k, bytes
 	switch kind {
 	case AllReduce:
 		rounds, tree, moved, treeMoved = 2*rounds, 2*tree, 2*moved, 2*bytes
 	case Broadcast:
 		moved, rounds = bytes, tree // in pieces, one behind the other
 	}
-	latency := l.Latency.Seconds()
-	return seconds(min(rounds*latency+moved/bandwidth, tree*latency+treeMoved/bandwidth))
+	latency := t.link.Latency.Seconds()
+	return seconds(min(rounds*latency+moved/t.bandwidth(), tree*latency+treeMoved/t.bandwidth()))
 }
 
-// allToAll is how long it takes to give each other device its part.
-func (c *Cluster) allToAll(bytes float64, k, most, hosts int) time.Duration {
-	part := bytes / float64(k)
-	send := func(l Link, devices int) float64 {
-		if devices == 0 {
-			return 0
+// allToAll is how long it takes to give each other device its part: over the links of all tiers at the same time.
+func allToAll(bytes float64, k int, tiers []tier) time.Duration {
+	part, reached, slowest := bytes/float64(k), 1, 0.0
+	for i, t := range tiers {
+		others := t.members * max(t.below, 1)
+		if i == len(tiers)-1 {
+			others = k
 		}
-		bandwidth := l.Bandwidth
-		if l.Shared {
-			bandwidth /= float64(most)
-		}
-		return l.Latency.Seconds() + part*float64(devices)/bandwidth
+		slowest = max(slowest, t.link.Latency.Seconds()+part*float64(others-reached)/t.bandwidth())
+		reached = others
 	}
-	inside := send(c.Inside, most-1)
-	if hosts == 1 {
-		return seconds(inside)
-	}
-	return seconds(max(inside, send(c.Between, k-most)))
+	return seconds(slowest)
 }

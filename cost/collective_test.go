@@ -45,6 +45,25 @@ func TestDevicesOfAHostShareItsNetworkCard(t *testing.T) {
 	}
 }
 
+func TestDevicesOfWorkersOfHosts(t *testing.T) {
+	c := Uniform(2, 4, Default, Link{Bandwidth: 1e6}, Link{Bandwidth: 1e5, Shared: true})
+	c.Within = Link{Bandwidth: 1e7}
+	for i := range c.Devices {
+		c.Devices[i].Worker = i / 2
+	}
+	// 1 MB in a worker at 10 MB/s, then half of it between the workers at 1 MB/s, and all of it through the card at 0.1 MB/s.
+	if got, want := c.Collective(AllReduce, 1e6, ranks(8)), 100*time.Millisecond+500*time.Millisecond+10*time.Second; got.Round(time.Millisecond) != want {
+		t.Errorf("%v, not %v", got, want)
+	}
+	// Each sends its card 4 of 8 parts, as the three others do.
+	if got, want := c.Collective(AllToAll, 1e6, ranks(8)), 20*time.Second; got.Round(time.Millisecond) != want {
+		t.Errorf("an all-to-all takes %v, not %v", got, want)
+	}
+	if got, want := c.Collective(AllReduce, 1e6, []int{0, 1}), 100*time.Millisecond; got.Round(time.Millisecond) != want {
+		t.Errorf("inside a worker it takes %v, not %v", got, want)
+	}
+}
+
 func TestSmallValuesTakeATree(t *testing.T) {
 	c := Uniform(1, 16, Default, Link{Latency: time.Second, Bandwidth: 1e15}, Link{})
 	if got := c.Collective(AllReduce, 4, ranks(16)).Round(time.Millisecond); got != 8*time.Second {

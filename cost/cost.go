@@ -54,21 +54,25 @@ func sharers(op *ir.Op) int64 {
 
 // bytesRead is the size of the inputs, except where an op looks at a part of one only.
 func bytesRead(op *ir.Op) (n int64) {
-	partly := 0 // leading inputs of which as much is read as is written
-	switch op.Attrs.(type) {
-	case *ir.Slice, *ir.DynamicSlice, *ir.Gather, *ir.QuantizedEmbeddingLookup:
-		partly = 1
-	}
 	for i, v := range op.Inputs {
 		switch {
 		case v == nil:
-		case i < partly:
+		case i == 0 && looksAtAPart(op):
 			n += min(v.Bytes(), op.Outputs[0].Bytes())
 		default:
 			n += v.Bytes()
 		}
 	}
 	return n
+}
+
+// looksAtAPart tells whether an op reads as much of its first input as it writes.
+func looksAtAPart(op *ir.Op) bool {
+	switch op.Attrs.(type) {
+	case *ir.Slice, *ir.DynamicSlice, *ir.Gather, *ir.QuantizedEmbeddingLookup:
+		return true
+	}
+	return false
 }
 
 // flops counts the arithmetic of an op.

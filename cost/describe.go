@@ -18,7 +18,7 @@ type Description struct {
 	// Profile is that of devices whose worker does not say. "": that of this machine, or else [Default].
 	Profile string `json:"profile,omitempty"`
 	// DeviceMemory is the memory of devices whose worker does not say, in place of the profile's: "32GiB".
-	DeviceMemory Memory `json:"device_memory,omitempty"`
+	DeviceMemory Bytes `json:"device_memory,omitempty"`
 	// Inside connects the devices of a host, and Between hosts, in place of what the profile says.
 	Inside  *Link `json:"inside,omitempty"`
 	Between *Link `json:"between,omitempty"`
@@ -30,21 +30,21 @@ type Workers struct {
 	Count   int    `json:"count,omitempty"` // 0 is 1
 	Devices int    `json:"devices"`
 	Profile string `json:"profile,omitempty"`
-	Memory  Memory `json:"memory,omitempty"` // of each device
+	Memory  Bytes  `json:"memory,omitempty"` // of each device
 	// Speeds of the devices relative to the profile: one for all, or one for each.
 	Speeds Speeds `json:"speed,omitempty"`
 	// Inside connects the devices of the host.
 	Inside *Link `json:"inside,omitempty"`
 }
 
-// Memory is a number of bytes; in files "32GiB".
-type Memory int64
+// Bytes is a number of bytes; in files "32GiB".
+type Bytes int64
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (m *Memory) UnmarshalJSON(b []byte) error { return (*bytesText)(m).UnmarshalJSON(b) }
+func (m *Bytes) UnmarshalJSON(b []byte) error { return (*bytesText)(m).UnmarshalJSON(b) }
 
 // MarshalJSON implements json.Marshaler.
-func (m Memory) MarshalJSON() ([]byte, error) { return bytesText(m).MarshalJSON() }
+func (m Bytes) MarshalJSON() ([]byte, error) { return bytesText(m).MarshalJSON() }
 
 // Speeds are numbers; in files one number, or a list.
 type Speeds []float64
@@ -178,7 +178,7 @@ func (d *Description) Cluster() (*Cluster, error) {
 		if name == "" {
 			p.Memory = 0 // devices need not exist, here least of all
 		}
-		for _, m := range []Memory{d.DeviceMemory, w.Memory} {
+		for _, m := range []Bytes{d.DeviceMemory, w.Memory} {
 			if m > 0 {
 				p.Memory = int64(m)
 			}
@@ -187,6 +187,9 @@ func (d *Description) Cluster() (*Cluster, error) {
 			return nil, errors.Errorf("epl: worker %d: profile %s does not say how much memory a device has; write memory, such as 16GiB", i, name)
 		}
 		if i == 0 {
+			if p.Within != nil && d.Inside == nil {
+				c.Within = *p.Within
+			}
 			c.Inside, c.Between = firstLink(d.Inside, p.Inside), firstLink(d.Between, p.Between)
 		} else if between := firstLink(d.Between, p.Between); between.Bandwidth < c.Between.Bandwidth {
 			c.Between = between // the slower end is what counts

@@ -38,8 +38,11 @@ type profileFile struct {
 	Fuses     bool            `json:"fuses,omitempty"`
 	Cores     int             `json:"cores,omitempty"`
 	Rates     map[string]Rate `json:"rates"`
+	Within    *Link           `json:"within,omitempty"`
 	Inside    *Link           `json:"inside,omitempty"`
 	Between   *Link           `json:"between,omitempty"`
+	// Teams have neither name nor memory nor links.
+	Teams map[int]*profileFile `json:"teams,omitempty"`
 }
 
 // linkFile is the form of a link in a file.
@@ -71,8 +74,19 @@ func (l *Link) UnmarshalJSON(text []byte) error {
 
 // MarshalJSON implements json.Marshaler.
 func (p *Profile) MarshalJSON() ([]byte, error) {
-	return json.Marshal(profileFile{p.Name, p.Source, bytesText(p.Memory), speedText(p.Bandwidth), timeText(p.Launch), timeText(p.Segment), p.Fuses, p.Cores, p.Rates,
-		p.Inside, p.Between})
+	return json.Marshal(p.file())
+}
+
+func (p *Profile) file() *profileFile {
+	f := &profileFile{p.Name, p.Source, bytesText(p.Memory), speedText(p.Bandwidth), timeText(p.Launch), timeText(p.Segment), p.Fuses, p.Cores, p.Rates,
+		p.Within, p.Inside, p.Between, nil}
+	for n, c := range p.Teams {
+		if f.Teams == nil {
+			f.Teams = map[int]*profileFile{}
+		}
+		f.Teams[n] = &profileFile{Bandwidth: speedText(c.Bandwidth), Launch: timeText(c.Launch), Segment: timeText(c.Segment), Rates: c.Rates}
+	}
+	return f
 }
 
 // ParseProfile reads a profile: JSON or YAML, see docs/profiles.md.
@@ -81,10 +95,15 @@ func ParseProfile(text []byte) (*Profile, error) {
 	if err := yaml.UnmarshalStrict(text, &f); err != nil {
 		return nil, err
 	}
-	switch {
-	case f.Name == "":
+	if f.Name == "" {
 		return nil, errors.New("it has no name; write one")
-	case f.Bandwidth == 0:
+	}
+	return f.profile()
+}
+
+// profile checks what a file says.
+func (f *profileFile) profile() (*Profile, error) {
+	if f.Bandwidth == 0 {
 		return nil, errors.New("it has no bandwidth of memory; write it, such as 900GB/s")
 	}
 	if f.Cores < 0 {
@@ -98,8 +117,20 @@ func ParseProfile(text []byte) (*Profile, error) {
 	if f.Rates[Dot] == nil && f.Rates[Dot+"/float32"] == nil {
 		return nil, errors.New("it has no rate of matrix products; write rates with dot/float32")
 	}
-	return &Profile{Name: f.Name, Source: f.Source, Memory: int64(f.Memory), Bandwidth: float64(f.Bandwidth), Launch: time.Duration(f.Launch),
-		Segment: time.Duration(f.Segment), Fuses: f.Fuses, Cores: f.Cores, Rates: f.Rates, Inside: f.Inside, Between: f.Between}, nil
+	p := &Profile{Name: f.Name, Source: f.Source, Memory: int64(f.Memory), Bandwidth: float64(f.Bandwidth), Launch: time.Duration(f.Launch),
+		Segment: time.Duration(f.Segment), Fuses: f.Fuses, Cores: f.Cores, Rates: f.Rates, Within: f.Within, Inside: f.Inside, Between: f.Between}
+	for n, c := range f.Teams {
+		q, err := c.profile()
+		if n < 2 || err != nil {
+			return nil, errors.Errorf("team of %d cores: there have to be at least 2, with numbers of their own: %v", n, err)
+		}
+		if p.Teams == nil {
+			p.Teams = map[int]*Profile{}
+		}
+		q.Name, q.Memory, q.Fuses, q.Cores = p.Name, p.Memory, p.Fuses, p.Cores
+		p.Teams[n] = q
+	}
+	return p, nil
 }
 
 // Folder is where a user's profiles are: what EPL_PROFILES says, or the folder epl/profiles in the user's configuration.

@@ -26,10 +26,12 @@ type Profile struct {
 	// Fuses: elementwise ops and reductions that follow each other are one kernel, which reads its inputs once and writes what others read.
 	Fuses bool
 	// Cores is how many cores of a host its devices share; 0: each device is a processor of its own. Then rates and bandwidth are those of a device
-	// that has one core: see [Profile.Speedup].
+	// that has one core, while others are busy: see [Profile.On].
 	Cores int
-	// Inside usually connects the devices of a host, and Between hosts, with such devices; nil: it is not said.
-	Inside, Between *Link
+	// Teams are what a device can do that has so many cores: launch, segment, bandwidth and rates are their own.
+	Teams map[int]*Profile
+	// Within usually connects the devices of a worker, Inside the workers of a host, and Between hosts; nil: it is not said, and Within is Inside.
+	Within, Inside, Between *Link
 }
 
 // The families of ops that have rates of their own.
@@ -39,14 +41,16 @@ const (
 	Attention   = "attention"
 	Elementwise = "elementwise" // in additions: see the table of weights
 	Reduce      = "reduce"
+	Math        = "math" // elementwise functions: Exp, Tanh, Erf
 	Random      = "random"
-	Move        = "move" // gathers, scatters, sorts, windows
+	Move        = "move"   // gathers, scatters, sorts, windows, paddings
+	Memory      = "memory" // bytes per second by bytes, where caches make small ones faster than Bandwidth
 )
 
-var families = []string{Dot, Conv, Attention, Elementwise, Reduce, Random, Move}
+var families = []string{Dot, Conv, Attention, Elementwise, Math, Reduce, Random, Move, Memory}
 
 // fallbacks are the families whose rates stand in for those that a profile lacks.
-var fallbacks = map[string]string{Conv: Dot, Attention: Dot, Reduce: Elementwise, Random: Elementwise, Move: Elementwise}
+var fallbacks = map[string]string{Conv: Dot, Attention: Dot, Math: Elementwise, Reduce: Elementwise, Random: Elementwise, Move: Elementwise}
 
 // Default is a virtual CPU device of the pure-Go backend, roughly: its matrix products on one core of a current server, and memory that
 // other devices use too. Parts of a program are compared on it; only the ratios matter.
@@ -74,8 +78,16 @@ func (p *Profile) Rate(family string, dtype dtypes.DType, flops float64) float64
 // Threads is how many cores each of so many devices of a host has: they divide them, and each has at least one.
 func (p *Profile) Threads(devices int) int { return max(1, p.Cores/max(devices, 1)) }
 
-// Speedup is how many times as fast as with one core a device is with so many, if nobody else uses them.
-func (p *Profile) Speedup(threads int) float64 { return float64(max(threads, 1)) }
+// On is what a device does that has so many cores: the profile that was measured for that, or for fewer, and how many times as fast as that it is.
+func (p *Profile) On(threads int) (q *Profile, faster float64) {
+	q, most := p, 1
+	for n, team := range p.Teams {
+		if n <= threads && n > most {
+			q, most = team, n
+		}
+	}
+	return q, float64(max(threads, 1)) / float64(most)
+}
 
 // Op is how long the device takes for an op alone: it computes and reads memory at the same time.
 func (p *Profile) Op(op *ir.Op) time.Duration {
@@ -88,7 +100,7 @@ func (p *Profile) Op(op *ir.Op) time.Duration {
 
 // kernel is how long the device takes once it has started.
 func (p *Profile) kernel(family string, dtype dtypes.DType, flops, bytes float64) time.Duration {
-	s := bytes / p.Bandwidth
+	s := p.memory(bytes)
 	if rate := p.Rate(family, dtype, flops); rate > 0 {
 		s = max(s, flops/rate)
 	}
@@ -99,10 +111,37 @@ func (p *Profile) kernel(family string, dtype dtypes.DType, flops, bytes float64
 // was lowered.
 func (p *Profile) Ops(s *ir.Segment) time.Duration {
 	total := p.Segment
-	for _, op := range s.Ops {
-		total += p.Op(op)
+	for _, k := range Kernels(s, p.Fuses) {
+		total += p.Kernel(k)
 	}
 	return total
+}
+
+// Kernel is how long a kernel takes: it computes and reads memory at the same time.
+func (p *Profile) Kernel(k *Kernel) time.Duration {
+	s := 0.0
+	add := func(family string, flops, size int64) {
+		if flops > 0 {
+			if rate := p.Rate(family, k.DType, float64(size)); rate > 0 {
+				s += float64(flops) / rate
+			}
+		}
+	}
+	add(k.Family, k.Flops, k.Size)
+	add(Elementwise, k.Work, k.Work)
+	add(Math, k.Math, k.Math)
+	return p.Launch + seconds(max(s, p.memory(float64(k.Read+k.Written))))
+}
+
+// memory is how many seconds it takes to read and write so many bytes: what is small may be in caches.
+func (p *Profile) memory(bytes float64) float64 {
+	if bytes == 0 {
+		return 0
+	}
+	if r, ok := p.Rates[Memory]; ok {
+		return bytes / r.At(bytes)
+	}
+	return bytes / p.Bandwidth
 }
 
 // Family is the family of an op.
@@ -121,6 +160,12 @@ func Family(op *ir.Op) string {
 	}
 	if _, ok := perInput[op.Type()]; ok {
 		return Reduce
+	}
+	if moves[op.Type()] {
+		return Move
+	}
+	if weights[op.Type()] >= exp {
+		return Math
 	}
 	return Elementwise
 }

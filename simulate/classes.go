@@ -136,7 +136,8 @@ func (s *run) giveCores(a *actor) {
 		}
 	}
 	if a.device.Profile.Cores > 0 {
-		a.device.Speed *= a.device.Profile.Speedup(threads)
+		p, faster := a.device.Profile.On(threads)
+		a.device.Profile, a.device.Speed = p, a.device.Speed*faster
 	}
 }
 

@@ -1,0 +1,234 @@
+package cost
+
+import (
+	"slices"
+
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// Kernel is what a device does at a time: an op, or ops that are fused.
+type Kernel struct {
+	Family string
+	DType  dtypes.DType
+	Ops    int
+	// Flops are those of a kernel that is no group: of a product, a convolution, a move.
+	Flops int64
+	// Size is the flops of one of the products of a batch, by which the rate is looked up.
+	Size int64
+	// Work and Math are what a group computes: in additions, without and within functions such as Exp.
+	Work, Math int64
+	// Read and Written are bytes of memory.
+	Read, Written int64
+}
+
+// Kernels are what a device runs for a segment, in order. If it fuses, what only moves elements is free, and elementwise ops and reductions are
+// groups: those that need nothing of each other that is complete only when all elements are there. A group reads what is made elsewhere, once, and
+// writes what is used elsewhere.
+//
+// It is a model of what XLA and EPL's engine for CPUs do, without their limits: it takes time in proportion to the ops.
+func Kernels(s *ir.Segment, fuses bool) []*Kernel {
+	f := &fusing{fuses: fuses, values: make(map[*ir.Value]*made, len(s.Ops)+len(s.Inputs)), groups: map[place]*Kernel{}}
+	for _, v := range s.Inputs {
+		f.values[v] = &made{root: v}
+	}
+	for _, op := range s.Ops {
+		f.op(op)
+	}
+	for _, v := range s.Outputs {
+		f.write(f.of(v))
+	}
+	return f.kernels
+}
+
+// fusing makes kernels.
+type fusing struct {
+	fuses   bool
+	values  map[*ir.Value]*made
+	groups  map[place]*Kernel
+	kernels []*Kernel
+}
+
+// place is where a group is: after so many kernels that wait for each other, over so many elements.
+type place struct{ level, space int64 }
+
+// made is what is known of a value.
+type made struct {
+	root    *ir.Value // what it is a view of
+	kernel  *Kernel   // that makes it; nil: it is given
+	at      place     // of a group
+	level   int64     // from which on it is there as a whole
+	rows    bool      // it is a reduction of rows: the group goes on with it
+	written bool
+	readBy  *Kernel // the last that read it
+}
+
+// of is what is known of a value; parameters and constants are given.
+func (f *fusing) of(v *ir.Value) *made {
+	m := f.values[v]
+	if m == nil {
+		m = &made{root: v}
+		f.values[v] = m
+	}
+	return m
+}
+
+// write has a value written, since another kernel reads it.
+func (f *fusing) write(m *made) {
+	if m.kernel != nil && !m.written {
+		m.written = true
+		m.kernel.Written += m.root.Bytes()
+	}
+}
+
+// read has a kernel read a value, of which it may look at a part.
+func (f *fusing) read(k *Kernel, v *ir.Value, bytes int64) {
+	m := f.of(v)
+	root := f.of(m.root)
+	if root.kernel == k || root.readBy == k {
+		return
+	}
+	root.readBy = k
+	f.write(root)
+	if m.root.Op.Type() == ir.OpIota {
+		return // computed on the way
+	}
+	k.Read += min(bytes, m.root.Bytes())
+}
+
+// isView tells whether an op only gives elements other places, which costs nothing where ops are fused.
+func isView(op *ir.Op) bool {
+	switch op.Type() {
+	case ir.OpBroadcastInDim, ir.OpTranspose, ir.OpReverse, ir.OpSlice, ir.OpIota:
+		return true
+	}
+	return renames[op.Type()]
+}
+
+func (f *fusing) op(op *ir.Op) {
+	switch {
+	case op.IsLeaf():
+		return
+	case renames[op.Type()] || f.fuses && isView(op):
+		f.view(op)
+		return
+	}
+	family := Family(op)
+	if group := family == Elementwise || family == Math || family == Reduce; group && f.fuses && len(op.Outputs) == 1 && !moves[op.Type()] && len(op.Funcs) == 0 {
+		f.join(op, family)
+		return
+	}
+	c := Of(op)
+	k := &Kernel{Family: family, DType: typeOf(op), Ops: 1, Flops: c.Flops, Size: c.Flops, Written: c.BytesWritten}
+	if d, ok := op.Attrs.(*ir.DotGeneral); ok {
+		for _, axis := range d.LHSBatchAxes {
+			k.Size /= max(dim(op.Inputs[0].Shape.Dimensions, axis), 1)
+		}
+	}
+	f.kernels = append(f.kernels, k)
+	level := int64(0)
+	op.Uses(func(v *ir.Value) {
+		level = max(level, f.of(v).level)
+		bytes := v.Bytes()
+		if len(op.Inputs) > 0 && v == op.Inputs[0] && looksAtAPart(op) {
+			bytes = min(bytes, op.Outputs[0].Bytes())
+		}
+		f.read(k, v, bytes)
+	})
+	for _, v := range op.Outputs {
+		f.values[v] = &made{root: v, kernel: k, level: level + 1, written: true}
+	}
+}
+
+// view makes a value another one's.
+func (f *fusing) view(op *ir.Op) {
+	if len(op.Inputs) == 0 {
+		return
+	}
+	for _, v := range op.Outputs {
+		m := *f.of(op.Inputs[0])
+		f.values[v] = &m
+	}
+}
+
+// join puts an elementwise op or a reduction into a group.
+func (f *fusing) join(op *ir.Op, family string) {
+	at := place{space: size(op.Outputs[0].Shape)}
+	rows := false
+	if family == Reduce {
+		at.space = size(op.Inputs[0].Shape)
+		rows = reducesRows(op)
+	}
+	for _, v := range op.Inputs {
+		if v != nil {
+			at.level = max(at.level, f.of(v).level)
+		}
+	}
+	inherited := false
+	for _, v := range op.Inputs {
+		if m := f.of(v); v != nil && m.rows && m.at.level == at.level && m.at.space > at.space {
+			at.space, inherited = m.at.space, true // a value of each row: the group of the rows goes on
+		}
+	}
+	k := f.groups[at]
+	if k == nil {
+		k = &Kernel{Family: Elementwise, DType: typeOf(op)}
+		f.groups[at] = k
+		f.kernels = append(f.kernels, k)
+	}
+	k.Ops++
+	if n := Of(op).Flops; family == Math {
+		k.Math += n
+	} else {
+		k.Work += n
+	}
+	for _, v := range op.Inputs {
+		if v != nil {
+			f.read(k, v, v.Bytes())
+		}
+	}
+	out := op.Outputs[0]
+	m := &made{root: out, kernel: k, at: at, level: at.level, rows: rows || inherited}
+	if family == Reduce && !rows {
+		m.level++ // complete only at the end
+	}
+	f.values[out] = m
+}
+
+// reducesRows tells whether a reduction is over the last dims: a group does that on its way.
+func reducesRows(op *ir.Op) bool {
+	var axes []int
+	switch a := op.Attrs.(type) {
+	case *ir.ReduceSum:
+		axes = a.Axes
+	case *ir.ReduceMax:
+		axes = a.Axes
+	case *ir.ReduceMin:
+		axes = a.Axes
+	case *ir.ReduceProduct:
+		axes = a.Axes
+	default:
+		return false
+	}
+	rank := op.Inputs[0].Shape.Rank()
+	if len(axes) == 0 || len(axes) == rank {
+		return false
+	}
+	for i := range axes {
+		if !slices.Contains(axes, rank-1-i) {
+			return false
+		}
+	}
+	return true
+}
+
+// typeOf is the type whose rate counts: that of what an op reads, since products of half precision may give float32.
+func typeOf(op *ir.Op) dtypes.DType {
+	if len(op.Inputs) > 0 && op.Inputs[0] != nil {
+		if t := op.Inputs[0].Shape.DType; t.IsFloat() {
+			return t
+		}
+	}
+	return op.Outputs[0].Shape.DType
+}

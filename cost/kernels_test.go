@@ -1,0 +1,124 @@
+package cost
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// segment is the whole of a program's main function, which returns its last value.
+func segment(t *testing.T, body string) *ir.Segment {
+	t.Helper()
+	p, err := ir.Parse("program \"test\"\n" + body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &ir.Segment{Outputs: p.Main.Outputs}
+	for _, op := range p.Main.Ops {
+		if op.IsLeaf() {
+			s.Inputs = append(s.Inputs, op.Outputs...)
+		} else {
+			s.Ops = append(s.Ops, op)
+		}
+	}
+	return s
+}
+
+// text writes kernels: family, ops, kilobytes read and written.
+func kernelsText(all []*Kernel) (lines []string) {
+	for _, k := range all {
+		lines = append(lines, fmt.Sprintf("%s of %d: %d in, %d out", k.Family, k.Ops, k.Read, k.Written))
+	}
+	return lines
+}
+
+const softmaxOfAProduct = `input %0
+input %1
+outputs result
+main {
+  %0 = Parameter() {Name: "arg0", Shape: float32[10,20]} -> float32[10,20] : forward
+  %1 = Parameter() {Name: "arg1", Shape: float32[20,30]} -> float32[20,30] : forward
+  %2 = DotGeneral(%0, %1) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[10,30] : forward
+  %3 = ReduceMax(%2) {Axes: [1]} -> float32[10] : forward
+  %4 = BroadcastInDim(%3) {OutputShape: float32[10,30], BroadcastAxes: [0]} -> float32[10,30] : forward
+  %5 = Sub(%2, %4) -> float32[10,30] : forward
+  %6 = Exp(%5) -> float32[10,30] : forward
+  %7 = ReduceSum(%6) {Axes: [1]} -> float32[10] : forward
+  %8 = BroadcastInDim(%7) {OutputShape: float32[10,30], BroadcastAxes: [0]} -> float32[10,30] : forward
+  %9 = Div(%6, %8) -> float32[10,30] : forward
+  return %9
+}
+`
+
+func TestASoftmaxIsOneKernel(t *testing.T) {
+	s := segment(t, softmaxOfAProduct)
+	got := kernelsText(Kernels(s, true))
+	want := []string{"dot of 1: 3200 in, 1200 out", "elementwise of 5: 1200 in, 1200 out"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, not %q", got, want)
+	}
+	if got := len(Kernels(s, false)); got != 8 {
+		t.Errorf("op by op it is %d kernels, not 8", got)
+	}
+	if k := Kernels(s, true)[1]; k.Math != exp*300 || k.Work != 300+300+300+division*300 {
+		t.Errorf("it computes %d and %d in functions", k.Work, k.Math)
+	}
+}
+
+func TestWhatIsReadLaterIsWrittenOnce(t *testing.T) {
+	got := kernelsText(Kernels(segment(t, `input %0
+outputs result
+main {
+  %0 = Parameter() {Name: "arg0", Shape: float32[10,10]} -> float32[10,10] : forward
+  %1 = Tanh(%0) -> float32[10,10] : forward
+  %2 = DotGeneral(%1, %1) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[10,10] : forward
+  %3 = Transpose(%1) {Permutation: [1, 0]} -> float32[10,10] : forward
+  %4 = Mul(%2, %3) -> float32[10,10] : forward
+  %5 = ReduceSum(%4) {Axes: [0]} -> float32[10] : forward
+  %6 = Neg(%5) -> float32[10] : forward
+  return %6
+}
+`), true))
+	want := []string{
+		"elementwise of 1: 400 in, 400 out", // Tanh, for both of its readers
+		"dot of 1: 400 in, 400 out",
+		"elementwise of 2: 800 in, 40 out", // Mul, and a sum over columns, which nobody has before the end
+		"elementwise of 1: 40 in, 40 out",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, not %q", got, want)
+	}
+}
+
+func TestASegmentTakesItsKernelsAndItsStart(t *testing.T) {
+	p := Flat(1e3, 1e9, time.Second)
+	p.Fuses, p.Segment = true, time.Minute
+	// 12,000 flops of the product, 5,100 of the group.
+	if got, want := p.Ops(segment(t, softmaxOfAProduct)), time.Minute+14*time.Second+5100*time.Millisecond; got != want {
+		t.Errorf("%v, not %v", got, want)
+	}
+	p.Rates[Memory] = Constant(100) // 4,400 bytes and 2,400
+	if got, want := p.Ops(segment(t, softmaxOfAProduct)), time.Minute+2*time.Second+68*time.Second; got != want {
+		t.Errorf("bound by memory %v, not %v", got, want)
+	}
+}
+
+func TestDevicesWithMoreCores(t *testing.T) {
+	p := Flat(1e9, 1e9, 0)
+	p.Cores = 8
+	if q, faster := p.On(4); q != p || faster != 4 {
+		t.Errorf("nothing measured: %g times", faster)
+	}
+	p.Teams = map[int]*Profile{2: Flat(2e9, 1e9, 0), 8: Flat(5e9, 1e9, 0)}
+	for threads, want := range map[int]struct {
+		q      *Profile
+		faster float64
+	}{1: {p, 1}, 2: {p.Teams[2], 1}, 4: {p.Teams[2], 2}, 8: {p.Teams[8], 1}} {
+		if q, faster := p.On(threads); q != want.q || faster != want.faster {
+			t.Errorf("%d cores: %g times as fast as %v", threads, faster, q.Rates)
+		}
+	}
+}
