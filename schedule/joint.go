@@ -146,12 +146,8 @@ func (j *joiner) inside(bucket int) bool {
 		}
 	}
 	switch b.How {
-	case ir.Mean, ir.Sum:
+	case ir.Mean, ir.Sum, ir.First, ir.Concat:
 		return true
-	case ir.First:
-		return !b.Terms
-	case ir.Concat:
-		return !b.Terms && j.p.Local.MicroBatches == 1
 	}
 	return false
 }
@@ -201,6 +197,11 @@ func (j *joiner) sorted() (list []Instr) {
 		if in.Kind == Merge || in.Kind == Wait {
 			if x := j.q.Buckets[in.Bucket]; x.Inside && x.Parts != (in.Kind == Merge) {
 				continue
+			}
+		}
+		if in.Kind == Accumulate {
+			if x := j.q.Buckets[in.Bucket]; x.Inside && !x.How.Adds() {
+				continue // all are kept, until they are merged
 			}
 		}
 		if in.Kind == Exchange && in.Micro != Once && isGather(in.Op) {
@@ -355,7 +356,8 @@ func (b *block) add(in Instr) error {
 		x := p.Buckets[in.Bucket]
 		b.parts = append(b.parts, fmt.Sprintf("merge %d", in.Bucket))
 		for _, m := range x.Merges {
-			if err := b.take(m.Inputs[0], b.merges(m.Inputs[0], x, in.Micro)); err != nil {
+			var err error
+			if m, err = b.merged(m, b.merges(m.Inputs[0], x, in.Micro)); err != nil {
 				return err
 			}
 			b.ops = append(b.ops, m)
@@ -368,6 +370,27 @@ func (b *block) add(in Instr) error {
 		}
 	}
 	return nil
+}
+
+// merged is a merge of what some slots have: if that is not one value as it is, a parameter stands for each.
+func (b *block) merged(m *ir.Op, from []Slot) (*ir.Op, error) {
+	v := m.Inputs[0]
+	if b.p.Local.MicroBatches == 1 || m.Attrs.(*ir.Merge).How.Adds() {
+		return m, b.take(v, from[0])
+	}
+	c := *m
+	c.Inputs = nil
+	for _, at := range from {
+		if b.is[at] == nil {
+			x := b.scratch.NewOp(&ir.Parameter{Name: "instance", Shape: v.Shape}, nil, v.Shape).Outputs[0]
+			x.PlaceLike(v)
+			if err := b.take(x, at); err != nil {
+				return nil, err
+			}
+		}
+		c.Inputs = append(c.Inputs, b.is[at])
+	}
+	return &c, nil
 }
 
 // sum adds a value of the micro-batch to those of the micro-batches before. The first is the sum.
@@ -481,7 +504,7 @@ func (j *joiner) reads(in Instr) (slots []Slot) {
 			case in.Kind == Accumulate:
 				slots = append(slots, Slot{m.Inputs[0], in.Micro}, Slot{m.Inputs[0], Once})
 			default:
-				slots = append(slots, j.merges(m.Inputs[0], x, in.Micro))
+				slots = append(slots, j.merges(m.Inputs[0], x, in.Micro)...)
 				if x.Parts {
 					slots = append(slots, Slot{m.Outputs[0], Once})
 				}
@@ -493,12 +516,17 @@ func (j *joiner) reads(in Instr) (slots []Slot) {
 }
 
 // merges is where a value is when its bucket is merged.
-func (j *joiner) merges(v *ir.Value, x Bucket, micro int) Slot {
+func (j *joiner) merges(v *ir.Value, x Bucket, micro int) (slots []Slot) {
 	switch {
 	case x.Parts:
-		return Slot{v, micro}
+		return []Slot{{v, micro}}
 	case j.p.Local.MicroBatches > 1 && x.How.Adds():
-		return Slot{v, Once}
+		return []Slot{{v, Once}}
+	case x.How == ir.First:
+		return []Slot{{v, 0}}
 	}
-	return Slot{v, 0} // of the only micro-batch, or the first
+	for m := range j.p.Local.MicroBatches {
+		slots = append(slots, Slot{v, m})
+	}
+	return slots
 }

@@ -94,7 +94,10 @@ func (l *lowering) merge(op *ir.Op, m *ir.Merge) *ir.Value {
 		first := &ir.Slice{Starts: make([]int, all.Shape.Rank()), Limits: stacked.Shape.Dimensions, Strides: slices.Repeat([]int{1}, all.Shape.Rank())}
 		return l.reshape(l.add(first, stacked.Shape, all), v.Shape.Dimensions...)
 	case ir.Concat:
-		return l.communicate(&ir.Communicate{How: ir.AllGatherOf, Groups: circles}, s, v)
+		if len(op.Inputs) == 1 {
+			return l.communicate(&ir.Communicate{How: ir.AllGatherOf, Groups: circles}, s, v)
+		}
+		return l.reshape(l.gathered(op, circles), s.Dimensions...)
 	}
 	if op.Outputs[0].On(ir.Replicas).Kind == ir.Flat { // each model replica gets a part
 		if op.Inputs[0].On(ir.Model).Kind == ir.Partial {
@@ -112,6 +115,21 @@ func (l *lowering) merge(op *ir.Op, m *ir.Merge) *ir.Value {
 		return v
 	}
 	return l.scale(v, 1/float64(total))
+}
+
+// gathered has the values of all instances: first by micro-batch, of which each is an operand, then by device.
+func (l *lowering) gathered(op *ir.Op, circles [][]int) *ir.Value {
+	var all []*ir.Value
+	one := l.values[op.Inputs[0]].Shape.Dimensions
+	for _, v := range op.Inputs {
+		all = append(all, l.reshape(l.values[v], slices.Concat([]int{1, 1}, one)...))
+	}
+	s := resized(all[0].Shape, 0, len(all))
+	v := all[0]
+	if len(all) > 1 {
+		v = l.add(&ir.Concatenate{}, s, all...)
+	}
+	return l.communicate(&ir.Communicate{How: ir.AllGatherOf, Dim: 1, Groups: circles}, resized(s, 1, len(circles[0])), v)
 }
 
 // addUp adds up values of devices. Gradients may travel as float16: exec/local tells how, and why they are scaled.

@@ -25,6 +25,9 @@ import (
 // fakeGPUs makes the backend "xla" one whose modules compute what GoMLX's pure-Go backend does. At the end of the test nothing is left of it.
 func fakeGPUs(t *testing.T, n int, memory int64) *pjrttest.Fake {
 	t.Helper()
+	if *onGPUs {
+		t.Skip("there is one fake at a time, and -equiv.gpus has it")
+	}
 	f := pjrttest.New(t, pjrttest.Options{Devices: n, Memory: memory})
 	var training atomic.Bool // from when a step runs on
 	see := func(s *ir.Segment, donate []bool, text string) {

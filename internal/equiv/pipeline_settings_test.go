@@ -196,7 +196,7 @@ func TestSparseGradientsOfAPipelineTravelSparse(t *testing.T) {
 		for _, d := range env.Stats().Devices {
 			gathered += d.Sent["all-gather"]
 		}
-		if (gathered > 0) == dense {
+		if (gathered > 0) == dense && !*onGPUs { // which gather by themselves
 			t.Errorf("sparse_as_dense %v: all-gather sent %d bytes", dense, gathered)
 		}
 	}
