@@ -42,18 +42,14 @@ func (l *lowering) exchange(op *ir.Op) *ir.Value {
 		case op.Attrs.(*ir.Reshard).Stack:
 			v = l.reshape(v, slices.Concat([]int{1}, v.Shape.Dimensions)...)
 		case before.Kind == ir.Flat:
-			all := l.communicate(a, resized(v.Shape, 0, k*v.Shape.Size()), v)
-			if n := s.Size(); n < all.Shape.Size() {
-				all = l.add(&ir.Slice{Starts: []int{0}, Limits: []int{n}, Strides: []int{1}}, shapes.Make(s.DType, n), all)
-			}
-			return l.reshape(all, s.Dimensions...)
+			return l.stood(out, l.communicate(a, resized(v.Shape, 0, k*v.Shape.Size()), v), k)
 		default:
 			return l.all(v, before, rows[before.Dim], k)
 		}
 	case ir.ReduceScatterOf:
 		a.Reduce = before.Reduce
 		if after.Kind == ir.Flat {
-			v = l.flat(v, k)
+			v = l.laid(op.Inputs[0], v, k)
 		} else {
 			a.Dim = after.Dim
 			v = l.spread(v, after, k)
@@ -103,7 +99,7 @@ func (l *lowering) merge(op *ir.Op, m *ir.Merge) *ir.Value {
 		if op.Inputs[0].On(ir.Model).Kind == ir.Partial {
 			v = l.communicate(&ir.Communicate{How: ir.AllReduceOf, Reduce: ir.ReduceBySum, Groups: l.mesh.Along(ir.Model)}, v.Shape, v)
 		}
-		v = l.addUp(op, &ir.Communicate{How: ir.ReduceScatterOf, Reduce: ir.ReduceBySum, Groups: l.mesh.Along(ir.Replicas)}, s, l.flat(v, l.mesh.Replicas))
+		v = l.addUp(op, &ir.Communicate{How: ir.ReduceScatterOf, Reduce: ir.ReduceBySum, Groups: l.mesh.Along(ir.Replicas)}, s, l.laid(op.Inputs[0], v, l.mesh.Replicas))
 	} else {
 		v = l.addUp(op, &ir.Communicate{How: ir.AllReduceOf, Reduce: ir.ReduceBySum, Groups: circles}, s, v)
 	}

@@ -259,7 +259,7 @@ func (l *lowering) reshard(op *ir.Op) *ir.Value {
 		}
 		return l.add(&ir.Where{}, s, yes, v, l.constant(reflect.Zero(s.DType.GoType()).Interface()))
 	}
-	return l.window(l.flat(v, k), s, 0, l.add(&ir.Mul{}, index, l.position(op), l.number(s.Size())))
+	return l.window(l.laid(op.Inputs[0], v, k), s, 0, l.add(&ir.Mul{}, index, l.position(op), l.number(s.Size())))
 }
 
 // share takes the rows of the device at a position, of something whole. What lies past the end is padding.
@@ -290,12 +290,21 @@ func (l *lowering) fillEnd(op *ir.Op, a *ir.FillEnd) *ir.Value {
 	k := whole.Devices(ir.Replicas)
 	whole.SetOn(ir.Replicas, ir.Placement{}, k)
 	n, c := whole.LocalShape(l.at).Size(), v.Shape.Size()
-	if k*c == n {
+	uneven := l.mesh != nil && Uneven(op.Inputs[0])
+	if k*c == n && !uneven {
 		return v
 	}
 	ints := shapes.Make(dtypes.Int64, c)
-	first := l.add(&ir.Mul{}, index, l.position(op), l.number(c))
-	inside := l.add(&ir.LessThan{}, shapes.Make(dtypes.Bool, c), l.add(&ir.Add{}, ints, l.add(&ir.Iota{Shape: ints}, ints), first), l.number(n))
+	var inside *ir.Value
+	if uneven {
+		_, s := boxes(op.Inputs[0])
+		size := l.either(op.Inputs[0], l.number(c), l.number(ir.PartShape(s, k).Size()))
+		end := l.add(&ir.Sub{}, index, l.either(op.Inputs[0], l.number(n), l.number(s.Size())), l.add(&ir.Mul{}, index, l.position(op), size))
+		inside = l.add(&ir.LessThan{}, shapes.Make(dtypes.Bool, c), l.add(&ir.Iota{Shape: ints}, ints), l.add(&ir.Min{}, index, size, end))
+	} else {
+		first := l.add(&ir.Mul{}, index, l.position(op), l.number(c))
+		inside = l.add(&ir.LessThan{}, shapes.Make(dtypes.Bool, c), l.add(&ir.Add{}, ints, l.add(&ir.Iota{Shape: ints}, ints), first), l.number(n))
+	}
 	fill := l.add(&ir.BroadcastInDim{OutputShape: v.Shape}, v.Shape, l.add(&ir.Constant{Value: a.With}, a.With.Shape))
 	return l.add(&ir.Where{}, v.Shape, inside, v, fill)
 }

@@ -44,12 +44,9 @@ func CanPad(op *ir.Op) error {
 	no := func(why string) error {
 		return errors.Errorf("%s: %d rows, in units of %d, do not divide among %d devices, and %s", op, n[p.Dim], p.Unit, k, why)
 	}
-	if slices.ContainsFunc(all, func(v *ir.Value) bool { return Uneven(v) && isFlat(v) }) {
-		return no("model replicas have parts of these parts (zero.level)")
-	}
 	whole := slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool { return v.On(ir.Model).Kind != ir.Sharded })
 	switch a := op.Attrs.(type) {
-	case *ir.Reshard:
+	case *ir.Reshard, *ir.FillEnd:
 		return nil
 	case *ir.Merge:
 		if a.How == ir.Concat && Uneven(op.Inputs[0]) && p.Dim == 0 {
@@ -82,7 +79,7 @@ func (l *lowering) operands(op *ir.Op) []*ir.Value {
 		if v == nil {
 			continue
 		}
-		if inputs[i] = l.values[v]; l.mesh != nil && Uneven(v) {
+		if inputs[i] = l.values[v]; l.mesh != nil && Uneven(v) && !isFlat(v) { // what is flat has been filled
 			if with := neutral(op, i); with != nil {
 				inputs[i] = l.filled(v, with)
 			}
@@ -196,15 +193,60 @@ func (l *lowering) filled(v *ir.Value, with any) *ir.Value {
 // inside tells, element by element, whether what the device has of a value is no padding.
 func (l *lowering) inside(v *ir.Value) *ir.Value {
 	s, p, k := l.values[v].Shape, v.On(ir.Model), v.Devices(ir.Model)
-	n := v.Shape.Dimensions[p.Dim]
-	more := l.add(&ir.LessThan{}, shapes.Make(dtypes.Bool), l.here(), l.number(extra(p, n, k)))
-	has := l.add(&ir.Where{}, index, more, l.number(largest(p, n, k)), l.number(largest(p, n, k)-p.Unit))
+	n := largest(p, v.Shape.Dimensions[p.Dim], k)
+	has := l.either(v, l.number(n), l.number(n-p.Unit))
 	ints := shapes.Make(dtypes.Int64, s.Dimensions[p.Dim])
 	inside := l.add(&ir.LessThan{}, shapes.Make(dtypes.Bool, ints.Dimensions...), l.add(&ir.Iota{Shape: ints}, ints), has)
 	if all := shapes.Make(dtypes.Bool, s.Dimensions...); s.Rank() > 1 {
 		inside = l.add(&ir.BroadcastInDim{OutputShape: all, BroadcastAxes: []int{p.Dim}}, all, inside)
 	}
 	return inside
+}
+
+// either is one value on devices that have more of v than others, and another on those.
+func (l *lowering) either(v, long, short *ir.Value) *ir.Value {
+	p := v.On(ir.Model)
+	more := l.add(&ir.LessThan{}, shapes.Make(dtypes.Bool), l.here(), l.number(extra(p, v.Shape.Dimensions[p.Dim], v.Devices(ir.Model))))
+	return l.add(&ir.Where{}, long.Shape, l.broadcast(more, long.Shape.Dimensions), long, short)
+}
+
+// Model replicas may have flat parts of parts that are not equal. On a device that has less these are shorter, too, and lie elsewhere in what it has.
+
+// boxes are the shapes of what a device has in all model replicas together: of those that have more, and of the others.
+func boxes(v *ir.Value) (long, short shapes.Shape) {
+	whole, p := *v, v.On(ir.Model)
+	whole.SetOn(ir.Replicas, ir.Placement{}, v.Devices(ir.Replicas))
+	long = whole.LocalShape(nil)
+	return long, resized(long, p.Dim, long.Dimensions[p.Dim]-p.Unit)
+}
+
+// laid lays out flat what the device has of v, so that k model replicas can have equal parts.
+func (l *lowering) laid(v, x *ir.Value, k int) *ir.Value {
+	long := l.flat(x, k)
+	if l.mesh == nil || !Uneven(v) {
+		return long
+	}
+	_, s := boxes(v)
+	short := l.flat(l.rows(x, v.On(ir.Model).Dim, 0, s.Dimensions[v.On(ir.Model).Dim]), k)
+	n, c := long.Shape.Size()/k, short.Shape.Size()/k
+	return l.either(v, long, l.reshape(l.longer(l.reshape(short, k, c), 1, n-c), k*n))
+}
+
+// stood makes what a device has of v of the flat parts of k model replicas.
+func (l *lowering) stood(v, parts *ir.Value, k int) *ir.Value {
+	stand := func(x *ir.Value, s shapes.Shape) *ir.Value {
+		if n := s.Size(); n < x.Shape.Size() {
+			x = l.rows(x, 0, 0, n)
+		}
+		return l.reshape(x, s.Dimensions...)
+	}
+	if l.mesh == nil || !Uneven(v) {
+		return stand(parts, v.LocalShape(l.at))
+	}
+	long, short := boxes(v)
+	c, p := ir.PartShape(short, k).Size(), v.On(ir.Model)
+	less := l.reshape(l.rows(l.reshape(parts, k, parts.Shape.Size()/k), 1, 0, c), k*c)
+	return l.either(v, stand(parts, long), l.longer(stand(less, short), p.Dim, p.Unit))
 }
 
 // here is where the device is along the axis Model.
@@ -227,6 +269,9 @@ func (l *lowering) rows(v *ir.Value, dim, from, to int) *ir.Value {
 
 // longer adds rows of zeros at the end of a dim.
 func (l *lowering) longer(v *ir.Value, dim, by int) *ir.Value {
+	if by == 0 {
+		return v
+	}
 	ends := make([]compute.PadAxis, v.Shape.Rank())
 	ends[dim].End = by
 	return l.add(&ir.Pad{AxesConfig: ends}, resized(v.Shape, dim, v.Shape.Dimensions[dim]+by), v, l.constant(reflect.Zero(v.Shape.DType.GoType()).Interface()))

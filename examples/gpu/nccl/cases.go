@@ -19,7 +19,7 @@ type try struct {
 	replicas  int
 	micro     int
 	params    map[string]any
-	by        string // how GPUs communicate: "NCCL", "host", because they cannot otherwise, or "", because only stages do
+	by        string // how GPUs communicate: "NCCL", or "", because only stages do
 	evaluates bool   // after training, on other batches
 	does      string // what goes wrong: "" or a word below
 }
@@ -30,10 +30,7 @@ const (
 	different = "different" // workers have different programs
 )
 
-const (
-	byNCCL = "NCCL"
-	byHost = "host"
-)
+const byNCCL = "NCCL"
 
 func (t try) String() string { return fmt.Sprintf("%d processes: %s", t.processes, t.name) }
 
@@ -131,7 +128,7 @@ func tries() (all []try) {
 		add(pipe, "2 replicas × 2 stages, 1F1B, ZeRO v1", zero("v1"))
 		add(try{processes: n, network: even, stages: split(2), replicas: 2, micro: 2, by: byNCCL}, "2 replicas × Split(2)")
 		add(try{processes: n, network: uneven, stages: split(2), replicas: 2, micro: 2, by: byNCCL}, "2 replicas × Split(2), a vocabulary of 31")
-		add(try{processes: n, network: uneven, stages: split(2), replicas: 2, micro: 2, by: byHost}, "2 replicas × Split(2), ZeRO v1, a vocabulary of 31", zero("v1"))
+		add(try{processes: n, network: uneven, stages: split(2), replicas: 2, micro: 2, by: byNCCL}, "2 replicas × Split(2), ZeRO v2, a vocabulary of 31", zero("v2"))
 		add(try{processes: n, network: even, stages: []epl.Strategy{epl.Split(2, "first"), epl.Split(2, "second")}, apart: true, replicas: 1, micro: 4, by: byNCCL},
 			"2 stages × Split(2), 1F1B")
 		add(try{processes: n, network: newTranslator(4, 4), replicas: 1, micro: 1, evaluates: true, by: byNCCL}, "moe, experts over 4, evaluation")

@@ -86,10 +86,10 @@ func TestGPUsRunSegmentsTogetherInEveryPlanOfTheTable(t *testing.T) {
 				t.Errorf("evaluation has no collectives in its modules: %s", got.Explain)
 			}
 			said := strings.Join(strings.Fields(got.Explain), " ")
-			if host := strings.Contains(said, "through the host, because"); host != (x.by == byHost) {
-				t.Errorf("it says that devices communicate through the host: %v", host)
+			if strings.Contains(said, "through the host, because") {
+				t.Errorf("devices communicate through the host: %s", said)
 			}
-			if padded := strings.Contains(said, "are padded: 31 rows to 32 in "); padded != (x.network == uneven && x.by == byNCCL) {
+			if padded := strings.Contains(said, "are padded: 31 rows to 32 in "); padded != (x.network == uneven) {
 				t.Errorf("it says that parts are padded: %v", padded)
 			}
 			if strings.Contains(x.name, "all-to-all") && !strings.Contains(inside, "all-to-all") {
