@@ -77,6 +77,8 @@ var mayImport = map[string][]string{
 	// What the pipeline decides by.
 	"cost":  {"ir", "config", "internal/near"},
 	"shard": {"ir", "ir/analysis", "cost"},
+	// Measures this machine, on what programs run on.
+	"cost/calibrate": {"ir", "cost", "emit", "cpu", "comm", "rendezvous", "wire", "internal/cores"},
 
 	// What one device runs of what all do.
 	"exec/lower": {"ir"},
@@ -109,7 +111,7 @@ var mayImport = map[string][]string{
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "exec/local", "compile"}, // the test of the whole
 	"internal/rootcause": {},                                                                                           // only tests
-	"cmd/...":            {"", "config", "cluster", "cost", "ir", "passes", "plan", "trace", "launch", "internal/version", "internal/usage"},
+	"cmd/...":            {"", "config", "cluster", "cost", "cost/calibrate", "ir", "passes", "plan", "trace", "launch", "internal/version", "internal/usage"},
 	"internal/usage":     {"internal/near"}, // of commands
 	"internal/procmem":   {},
 	"examples/...":       {"", "xla", "internal/equiv", "internal/procmem", "data", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},

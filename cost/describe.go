@@ -178,6 +178,9 @@ func (d *Description) Cluster() (*Cluster, error) {
 		if name == "" {
 			p.Memory = 0 // devices need not exist, here least of all
 		}
+		if p.Cores > 0 {
+			p.Memory /= int64(d.onHost(w)) // they share it, too
+		}
 		for _, m := range []Bytes{d.DeviceMemory, w.Memory} {
 			if m > 0 {
 				p.Memory = int64(m)
@@ -215,6 +218,19 @@ func (d *Description) Cluster() (*Cluster, error) {
 		}
 	}
 	return c, nil
+}
+
+// onHost are the devices of a worker's host.
+func (d *Description) onHost(w Workers) (n int) {
+	if w.Host == "" {
+		return w.Devices
+	}
+	for _, x := range d.Workers {
+		if x.Host == w.Host {
+			n += x.Count * x.Devices
+		}
+	}
+	return n
 }
 
 // firstLink is the first that is known.

@@ -90,6 +90,32 @@ workers:
 	}
 }
 
+func TestDevicesOfThisMachineShareItsMemory(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(EnvProfiles, dir)
+	text := `{"name": "this", "memory": "24GiB", "cores": 2, "bandwidth": "10GB/s", "rates": {"dot": 1e11},
+		"within": {"latency": "1us", "bandwidth": "20GB/s"}, "inside": {"latency": "2us", "bandwidth": "5GB/s"}}`
+	if err := os.WriteFile(filepath.Join(dir, "this.json"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Describe(file(t, "profile: this\nworkers: [{host: a, devices: 2}, {host: a, devices: 1}, {host: b, devices: 2, memory: 1GiB}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.Cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank, want := range []int64{8, 8, 8, 1, 1} {
+		if got := c.Devices[rank].Profile.Memory >> 30; got != want {
+			t.Errorf("device %d has %d GiB, not %d", rank, got, want)
+		}
+	}
+	if a, b := c.Link(0, 1).Bandwidth, c.Link(1, 2).Bandwidth; a != 20e9 || b != 5e9 {
+		t.Errorf("%g within a worker, %g inside a host", a, b)
+	}
+}
+
 func TestClustersThatCannotBe(t *testing.T) {
 	profile := filepath.Join(t.TempDir(), "p.json")
 	if err := os.WriteFile(profile, []byte(`{"name": "p", "bandwidth": 1e9, "rates": {"dot": 1e9}}`), 0o644); err != nil {

@@ -17,8 +17,8 @@ type Kernel struct {
 	Flops int64
 	// Size is the flops of one of the products of a batch, by which the rate is looked up.
 	Size int64
-	// Work and Math are what a group computes: in additions, without and within functions such as Exp.
-	Work, Math int64
+	// Work, Math and Sums are what a group computes, in additions: plainly, in functions such as Exp, and in reductions.
+	Work, Math, Sums int64
 	// Read and Written are bytes of memory.
 	Read, Written int64
 }
@@ -37,7 +37,8 @@ func Kernels(s *ir.Segment, fuses bool) []*Kernel {
 		f.op(op)
 	}
 	for _, v := range s.Outputs {
-		f.write(f.of(v))
+		f.force(v, 0)
+		f.write(f.of(f.of(v).root))
 	}
 	return f.kernels
 }
@@ -62,6 +63,9 @@ type made struct {
 	rows    bool      // it is a reduction of rows: the group goes on with it
 	written bool
 	readBy  *Kernel // the last that read it
+	// later is an op that has not been given a kernel yet: one of what is given, which is computed where it is used, or a padding, of which a sum
+	// takes what is inside.
+	later *ir.Op
 }
 
 // of is what is known of a value; parameters and constants are given.
@@ -84,6 +88,7 @@ func (f *fusing) write(m *made) {
 
 // read has a kernel read a value, of which it may look at a part.
 func (f *fusing) read(k *Kernel, v *ir.Value, bytes int64) {
+	f.force(v, 0)
 	m := f.of(v)
 	root := f.of(m.root)
 	if root.kernel == k || root.readBy == k {
@@ -115,6 +120,10 @@ func (f *fusing) op(op *ir.Op) {
 		return
 	}
 	family := Family(op)
+	if pad, ok := op.Attrs.(*ir.Pad); ok && f.fuses && len(pad.AxesConfig) > 0 {
+		f.values[op.Outputs[0]] = &made{root: op.Outputs[0], level: f.of(op.Inputs[0]).level, later: op}
+		return
+	}
 	if group := family == Elementwise || family == Math || family == Reduce; group && f.fuses && len(op.Outputs) == 1 && !moves[op.Type()] && len(op.Funcs) == 0 {
 		f.join(op, family)
 		return
@@ -126,6 +135,7 @@ func (f *fusing) op(op *ir.Op) {
 			k.Size /= max(dim(op.Inputs[0].Shape.Dimensions, axis), 1)
 		}
 	}
+	op.Uses(func(v *ir.Value) { f.force(v, 0) })
 	f.kernels = append(f.kernels, k)
 	level := int64(0)
 	op.Uses(func(v *ir.Value) {
@@ -152,8 +162,25 @@ func (f *fusing) view(op *ir.Op) {
 	}
 }
 
-// join puts an elementwise op or a reduction into a group.
+// join finds a group for an elementwise op or a reduction.
 func (f *fusing) join(op *ir.Op, family string) {
+	out := op.Outputs[0]
+	given := family != Reduce
+	for _, v := range op.Inputs {
+		if v == nil {
+			continue
+		}
+		root := f.of(f.of(v).root)
+		given = given && root.kernel == nil && (root.later == nil || root.later.Type() != ir.OpPad)
+		if _, sum := op.Attrs.(*ir.Add); sum && root.later != nil && root.later.Type() == ir.OpPad {
+			f.addInside(op, v, root.later)
+			return
+		}
+	}
+	if given {
+		f.values[out] = &made{root: out, later: op}
+		return
+	}
 	at := place{space: size(op.Outputs[0].Shape)}
 	rows := false
 	if family == Reduce {
@@ -171,6 +198,55 @@ func (f *fusing) join(op *ir.Op, family string) {
 			at.space, inherited = m.at.space, true // a value of each row: the group of the rows goes on
 		}
 	}
+	f.put(op, family, at, rows, inherited)
+}
+
+// addInside adds what was padded to the other operand, in its memory.
+func (f *fusing) addInside(op *ir.Op, padded *ir.Value, pad *ir.Op) {
+	inner := pad.Inputs[0]
+	f.force(inner, 0)
+	k := &Kernel{Family: Elementwise, DType: typeOf(op), Ops: 2, Work: size(inner.Shape), Read: inner.Bytes(), Written: inner.Bytes()}
+	f.kernels = append(f.kernels, k)
+	f.read(k, inner, inner.Bytes())
+	level := f.of(inner).level
+	for _, v := range op.Inputs {
+		if v != padded {
+			f.force(v, 0)
+			root := f.of(f.of(v).root)
+			f.write(root)
+			level = max(level, root.level)
+		}
+	}
+	f.values[op.Outputs[0]] = &made{root: op.Outputs[0], kernel: k, level: level + 1, written: true}
+}
+
+// force gives an op a kernel that was left for later, since its value is used at a level.
+func (f *fusing) force(v *ir.Value, level int64) {
+	root := f.of(f.of(v).root)
+	op := root.later
+	if op == nil {
+		return
+	}
+	root.later = nil
+	if op.Type() == ir.OpPad {
+		f.force(op.Inputs[0], 0)
+		k := &Kernel{Family: Move, DType: typeOf(op), Ops: 1, Written: root.root.Bytes()}
+		f.kernels = append(f.kernels, k)
+		f.read(k, op.Inputs[0], op.Inputs[0].Bytes())
+		root.kernel, root.written = k, true
+		root.level++
+		return
+	}
+	f.put(op, Family(op), place{level, size(op.Outputs[0].Shape)}, false, false)
+}
+
+// put puts an op into a group.
+func (f *fusing) put(op *ir.Op, family string, at place, rows, inherited bool) {
+	for _, v := range op.Inputs {
+		if v != nil {
+			f.force(v, at.level)
+		}
+	}
 	k := f.groups[at]
 	if k == nil {
 		k = &Kernel{Family: Elementwise, DType: typeOf(op)}
@@ -178,9 +254,12 @@ func (f *fusing) join(op *ir.Op, family string) {
 		f.kernels = append(f.kernels, k)
 	}
 	k.Ops++
-	if n := Of(op).Flops; family == Math {
+	switch n := Of(op).Flops; family {
+	case Math:
 		k.Math += n
-	} else {
+	case Reduce:
+		k.Sums += n
+	default:
 		k.Work += n
 	}
 	for _, v := range op.Inputs {

@@ -63,8 +63,8 @@ func TestASoftmaxIsOneKernel(t *testing.T) {
 	if got := len(Kernels(s, false)); got != 8 {
 		t.Errorf("op by op it is %d kernels, not 8", got)
 	}
-	if k := Kernels(s, true)[1]; k.Math != exp*300 || k.Work != 300+300+300+division*300 {
-		t.Errorf("it computes %d and %d in functions", k.Work, k.Math)
+	if k := Kernels(s, true)[1]; k.Math != exp*300 || k.Sums != 600 || k.Work != 300+division*300 {
+		t.Errorf("it computes %d, %d in functions and %d in sums", k.Work, k.Math, k.Sums)
 	}
 }
 
@@ -87,6 +87,51 @@ main {
 		"dot of 1: 400 in, 400 out",
 		"elementwise of 2: 800 in, 40 out", // Mul, and a sum over columns, which nobody has before the end
 		"elementwise of 1: 40 in, 40 out",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, not %q", got, want)
+	}
+}
+
+func TestWhatIsGivenIsComputedWhereItIsUsed(t *testing.T) {
+	got := kernelsText(Kernels(segment(t, `input %0
+input %1
+outputs result
+main {
+  %0 = Parameter() {Name: "arg0", Shape: float32[10,10]} -> float32[10,10] : forward
+  %1 = Parameter() {Name: "arg1", Shape: float32[10,10]} -> float32[10,10] : forward
+  %2 = Mul(%1, %1) -> float32[10,10] : forward
+  %3 = DotGeneral(%0, %0) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[10,10] : forward
+  %4 = Add(%2, %3) -> float32[10,10] : forward
+  return %4
+}
+`), true))
+	want := []string{"dot of 1: 400 in, 400 out", "elementwise of 2: 800 in, 400 out"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, not %q", got, want)
+	}
+}
+
+func TestASumWithAPaddingTakesWhatIsInside(t *testing.T) {
+	got := kernelsText(Kernels(segment(t, `input %0
+input %1
+outputs result
+main {
+  %0 = Parameter() {Name: "arg0", Shape: float32[2,10]} -> float32[2,10] : forward
+  %1 = Parameter() {Name: "arg1", Shape: float32[100,10]} -> float32[100,10] : forward
+  %2 = Constant() {Value: float32[](0)} -> float32[] : forward
+  %3 = Pad(%0, %2) {AxesConfig: [{Start: 3, End: 95}, {}]} -> float32[100,10] : forward
+  %4 = Add(%1, %3) -> float32[100,10] : forward
+  %5 = Neg(%3) -> float32[100,10] : forward
+  %6 = DotGeneral(%4, %5) {LHSContractingAxes: [0], RHSContractingAxes: [0]} -> float32[10,10] : forward
+  return %6
+}
+`), true))
+	want := []string{
+		"elementwise of 2: 160 in, 80 out",
+		"move of 1: 80 in, 4000 out", // others read it as a whole
+		"elementwise of 1: 4000 in, 4000 out",
+		"dot of 1: 8000 in, 400 out",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%q, not %q", got, want)

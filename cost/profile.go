@@ -130,6 +130,7 @@ func (p *Profile) Kernel(k *Kernel) time.Duration {
 	add(k.Family, k.Flops, k.Size)
 	add(Elementwise, k.Work, k.Work)
 	add(Math, k.Math, k.Math)
+	add(Reduce, k.Sums, k.Sums)
 	return p.Launch + seconds(max(s, p.memory(float64(k.Read+k.Written))))
 }
 

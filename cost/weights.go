@@ -39,6 +39,9 @@ var weights = map[ir.OpType]int64{
 	ir.OpAllReduce:                1, ir.OpMerge: 1, ir.OpReshard: 1,
 }
 
+// Weight is what an elementwise op costs for each element, in additions.
+func Weight(op ir.OpType) int64 { return weights[op] }
+
 // perInput are the ops whose work grows with one of their inputs.
 var perInput = map[ir.OpType]struct {
 	input  int

@@ -6,6 +6,7 @@
 //	epl config pipeline.strategy            one key explained
 //	epl plan --devices 8 -- go run .        what it would do with a program on 8 devices, and the memory that takes
 //	epl plan diff a.json b.json             what differs between two plans, and what it costs
+//	epl calibrate                           what this machine can do, as a profile for predictions
 //	epl trace trace.json -o trace.html      what the devices did in a step, as a picture
 //	epl trace diff predicted.json trace.json  what was predicted of a step, beside what ran
 //	epl version                             of EPL, Go and GoMLX
@@ -53,6 +54,7 @@ func newRootCommand() *cobra.Command {
 	}
 	root.SetVersionTemplate("epl {{.Version}}\n")
 	root.AddCommand(
+		newCalibrateCommand(),
 		newConfigCommand(),
 		newPlanCommand(),
 		newTraceCommand(),

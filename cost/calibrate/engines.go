@@ -1,0 +1,122 @@
+package calibrate
+
+import (
+	"sync"
+	"time"
+
+	"github.com/gomlx/compute"
+	_ "github.com/gomlx/compute/gobackend" // the engine runs on it what it does not know
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/cpu"
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/ir"
+)
+
+// engines are devices that compute at the same time.
+type engines struct {
+	o       Options
+	threads int
+	devices []compute.Backend
+	fuses   bool
+}
+
+func newEngines(o Options, threads, devices int) (*engines, error) {
+	e := &engines{o: o, threads: threads, fuses: o.Inner == "" || o.Inner == "cpu"}
+	for range devices {
+		inner := o.Inner
+		if e.fuses {
+			inner = "go:ops_sequential"
+		}
+		b, err := compute.NewWithConfig(inner)
+		if err != nil {
+			e.close()
+			return nil, errors.WithMessagef(err, "epl: a device of %q", o.Inner)
+		}
+		if e.fuses {
+			b = cpu.New(b, threads)
+		}
+		e.devices = append(e.devices, b)
+	}
+	return e, nil
+}
+
+func (e *engines) close() {
+	for _, b := range e.devices {
+		b.Finalize()
+	}
+}
+
+// time is how many seconds a program takes while all devices run it.
+func (e *engines) time(text string) (float64, error) {
+	took, failed := make([][]time.Duration, len(e.devices)), make([]error, len(e.devices))
+	var ready, done sync.WaitGroup
+	ready.Add(len(e.devices))
+	for i, b := range e.devices {
+		done.Go(func() { took[i], failed[i] = e.runs(b, text, &ready) })
+	}
+	done.Wait()
+	var all []time.Duration
+	for i := range took {
+		if failed[i] != nil {
+			return 0, failed[i]
+		}
+		all = append(all, took[i]...)
+	}
+	return fast(all).Seconds(), nil
+}
+
+// runs are the times of a device. It begins when all are ready.
+func (e *engines) runs(b compute.Backend, text string, ready *sync.WaitGroup) (took []time.Duration, err error) {
+	var once sync.Once
+	come := func() { once.Do(ready.Done) }
+	defer come()
+	p, err := ir.Parse(text)
+	if err != nil {
+		return nil, errors.WithMessage(err, "epl: internal error: a program of calibrate")
+	}
+	s := emit.Whole(p)
+	executable, err := emit.Segment(b, s)
+	if err != nil {
+		return nil, err
+	}
+	defer executable.Finalize()
+	var inputs []compute.Buffer
+	for _, v := range s.Inputs {
+		in, flat, err := b.NewSharedBuffer(0, v.Shape)
+		if err != nil {
+			return nil, err
+		}
+		if x, ok := flat.([]float32); ok {
+			for i := range x {
+				x[i] = float32(i%31)/31 - 0.4 // no denormal numbers
+			}
+		}
+		inputs = append(inputs, in)
+	}
+	run := func() (time.Duration, error) {
+		start := time.Now()
+		outputs, err := executable.Execute(inputs, make([]bool, len(inputs)), 0)
+		d := time.Since(start)
+		for _, out := range outputs {
+			_ = out.Finalize() // the next run takes its memory
+		}
+		return d, err
+	}
+	if _, err := run(); err != nil {
+		return nil, err
+	}
+	come()
+	ready.Wait()
+	for begin := time.Now(); len(took) < 3 || time.Since(begin) < e.o.Each; {
+		d, err := run()
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, d)
+	}
+	for _, in := range inputs {
+		_ = in.Finalize()
+	}
+	return took, nil
+}
