@@ -43,6 +43,8 @@ type Target struct {
 
 	// Look sees the program on its way.
 	Look func(name, why string, p *ir.Program)
+
+	trial bool // a plan that is compared with others: nobody reads it
 }
 
 // Note is something that a user should know of a plan: a sentence, or a table. A heading that starts with ">" is of numbers.
@@ -134,7 +136,7 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (*Result, error) {
 	if err := r.schedule(cfg, t, assigned); err != nil {
 		return r, err
 	}
-	if decide && p.IsTraining() {
+	if decide && p.IsTraining() && !t.trial {
 		pl.look(r)
 	}
 	return r, nil

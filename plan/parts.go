@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/easyparallel/epl/ir"
@@ -37,18 +38,45 @@ func (c *chain) families() (all []family, total int64) {
 	return all, total
 }
 
-// heavyParts name parts of the model that may be worth a split of their own, while the rest is replicated: variables of a few shapes that have
-// most of the bytes, such as a wide classifier or the experts of a mixture. A name is how many of the largest families of variables it has.
-func (c *chain) heavyParts() (names []string) {
+// parts name parts of the model that may be worth a split of their own, while the rest is replicated: variables of a few shapes that have most of the
+// bytes, but few of the products, such as a wide classifier or the experts of a mixture.
+func (s *searcher) parts() []string {
 	const most, families = 0.6, 4
-	all, total := c.families()
+	all, total := s.chain.families()
 	var sum int64
 	for i, f := range all[:min(families, len(all))] {
-		if sum += f.bytes; float64(sum) >= most*float64(total) && i+1 < len(all) {
-			return []string{partName(all[:i+1])}
+		if sum += f.bytes; float64(sum) < most*float64(total) || i+1 == len(all) {
+			continue
 		}
+		name, n := partName(all[:i+1]), 0
+		heavy := s.chain.heavy(name)
+		for _, x := range s.products {
+			if heavy[x.of] {
+				n++
+			}
+		}
+		if 2*n <= len(s.products) {
+			return []string{name}
+		}
+		break
 	}
 	return nil
+}
+
+// heavy are the variables of a part.
+func (c *chain) heavy(part string) map[*ir.Variable]bool {
+	heavy := map[*ir.Variable]bool{}
+	if part == "" {
+		return heavy
+	}
+	all, _ := c.families()
+	for i, f := range all {
+		maps.Copy(heavy, f.of)
+		if partName(all[:i+1]) == part {
+			break
+		}
+	}
+	return heavy
 }
 
 func partName(families []family) string {
@@ -65,16 +93,7 @@ func partName(families []family) string {
 // splitPart makes two TaskGraphs of a cut into one stage, for the same devices: what is replicated, and the heavy part, which is split: its variables,
 // and the ops that read them.
 func (c *chain) splitPart(cut *Cut, name string, k int) {
-	all, _ := c.families()
-	heavy := map[*ir.Variable]bool{}
-	for i, f := range all {
-		for v := range f.of {
-			heavy[v] = true
-		}
-		if partName(all[:i+1]) == name {
-			break
-		}
-	}
+	heavy := c.heavy(name)
 	cut.Parts = []Part{{Name: "replicated", Devices: k}, {Name: "split", Split: true, Devices: k}}
 	cut.Notes = append(cut.Notes, fmt.Sprintf("A part of the model is split over the devices that the rest is replicated on: %s.", name))
 	reads := map[*ir.Value]bool{}

@@ -112,7 +112,7 @@ func newPlan(p *ir.Program, cfg *config.Config, t Target) *Plan {
 			pl.Settings = append(pl.Settings, Setting{e.Key, e.Value, e.Source.String()})
 		}
 	}
-	if p.IsTraining() {
+	if p.IsTraining() && !t.trial {
 		pl.Program = programOf(p)
 	}
 	return pl

@@ -21,16 +21,21 @@ func (t Target) hardware() *cost.Cluster {
 
 // Simulate plays a step of what a plan made of a training program.
 func (r *Result) Simulate(t Target, communicators int) (*simulate.Result, error) {
+	return r.simulate(t, simulate.Options{Communicators: communicators})
+}
+
+func (r *Result) simulate(t Target, o simulate.Options) (*simulate.Result, error) {
 	lists := r.Schedule
 	if lists == nil {
 		lists = simulate.Whole(r.Final)
 	}
-	return simulate.Run(lists, t.hardware(), simulate.Options{Communicators: communicators, Traffic: r.traffic, Account: r.Account})
+	o.Traffic, o.Account = r.traffic, r.Account
+	return simulate.Run(lists, t.hardware(), o)
 }
 
 // step predicts how long a step takes.
 func (s *searcher) step(r *Result) (time.Duration, error) {
-	x, err := r.Simulate(s.t, s.cfg.Communication.NumCommunicators)
+	x, err := r.simulate(s.t, simulate.Options{Communicators: s.cfg.Communication.NumCommunicators, Short: true})
 	if err != nil {
 		return 0, err
 	}

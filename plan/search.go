@@ -17,6 +17,7 @@ import (
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
 )
 
 // Way is a way to run a program that EPL compared with others.
@@ -61,13 +62,13 @@ const enough = 2
 
 // work bounds a search: if there are more ops in all ways together, only the most promising ways are looked at, so many ops of them, but three ways at
 // least.
-const work = 60_000
+const work = 90_000
 
 // search finds the best way to run a training program without annotations, and plans it.
 //
 // A way is compared by what is predicted of it: its plan is decided, and its schedule simulated. For small programs all ways are. That takes time, so for large ones
-// ways are looked at in the order of a guess: what the devices compute, if all were equally busy and nothing were sent. The search counts ops that
-// were planned, not seconds, and so finds the same everywhere.
+// ways are looked at in the order of a guess, which is corrected by what was predicted of ways of the same kind. The search counts ops that were planned, not seconds,
+// and so finds the same everywhere.
 func search(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error) {
 	s, err := newSearch(p, cfg, t)
 	if err != nil {
@@ -114,11 +115,16 @@ type searcher struct {
 	batches, samples int
 	limit            int64 // memory of a device, 0: not limited
 	weights, state   int64 // bytes of trained variables, and of the others
-	cuts             map[string]*Cut
-	open             []*candidate // a heap
-	done             []*candidate
-	planned          int // ops
-	looked           int // ways
+	products         []product
+	blocks           []analysis.Run
+	// off is by what factor guesses are off, by kind of way, as far as such ways were looked at.
+	off     map[kind]float64
+	ops     int // that run
+	cuts    map[string]*Cut
+	open    []*candidate // a heap
+	done    []*candidate
+	planned int // ops
+	looked  int // ways
 }
 
 // Given tells whether the user gave a key a value.
@@ -128,12 +134,14 @@ func given(cfg *config.Config, key string) bool {
 }
 
 func newSearch(p *ir.Program, cfg *config.Config, t Target) (*searcher, error) {
-	s := &searcher{p: p, cfg: cfg, t: t, limit: cfg.Cluster.DeviceMemory, cuts: map[string]*Cut{}}
-	s.t.Look = nil
+	s := &searcher{p: p, cfg: cfg, t: t, limit: cfg.Cluster.DeviceMemory, cuts: map[string]*Cut{}, off: map[kind]float64{}}
+	s.t.Look, s.t.trial = nil, true
 	if len(p.TaskGraphs) != 1 || !p.TaskGraphs[0].Implicit {
 		return nil, errors.Errorf("epl: internal error: program %q has annotations and is searched", p.Name)
 	}
 	s.chain = chainOf(p, t.hardware().Devices[0].Profile, t.hardware().Inside)
+	s.findProducts()
+	s.blocks = s.chain.Blocks()
 	for _, v := range p.Variables {
 		if v.Trainable {
 			s.weights += v.Param.Bytes()
@@ -178,11 +186,11 @@ func (s *searcher) enumerate(devices int) {
 				s.add(w, "")
 				continue
 			}
-			if s.oneHost(stages * k) {
+			if s.oneHost(k) {
 				s.add(w, "")
 			}
 			if stages == 1 {
-				for _, part := range s.chain.heavyParts() {
+				for _, part := range s.parts() {
 					s.add(w, part)
 				}
 			}
@@ -190,14 +198,9 @@ func (s *searcher) enumerate(devices int) {
 	}
 }
 
-// oneHost tells whether devices that are split together can be of one worker, in every model replica.
+// oneHost tells whether devices that are split together are of one worker, in every model replica.
 func (s *searcher) oneHost(devices int) bool {
-	for _, w := range s.t.Cluster.Workers() {
-		if len(w.Devices)%devices != 0 && devices%len(w.Devices) != 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.t.Cluster.Workers(), func(w cluster.Worker) bool { return len(w.Devices)%devices != 0 })
 }
 
 // add notes a way of which part is split.
@@ -216,16 +219,104 @@ func (s *searcher) add(way *candidate, part string) {
 	heap.Push(s, &w)
 }
 
-// guess is how long a step takes if nothing is communicated: what the busiest device computes.
+// guess is about how long a step takes, by rules of thumb: stages are even, split products are reduced after each, and gradients travel while backward computes, in
+// part.
 func (s *searcher) guess(w *candidate) time.Duration {
+	h, k, stages := s.t.hardware(), int64(w.Split), int64(w.Stages)
 	total := s.chain.Time[len(s.chain.Ops)]
-	stage := total / time.Duration(w.Stages) / time.Duration(w.Split)
-	if w.Stages > 1 {
-		if cut, err := s.cutOf(w); err == nil && w.Split == 1 {
-			stage = cut.Stages[max(cut.Slowest, 0)].Time
+	start := h.Devices[0].Profile.Launch * time.Duration(s.ops)
+	micro := start + max(total-start, 0)/time.Duration(k)
+	weights, whole := s.weights, int64(0) // of which devices of a split have a part, and all
+	heavy := s.chain.heavy(w.Part)
+	if w.Part != "" {
+		weights = 0
+		for v := range heavy {
+			weights += v.Param.Bytes()
+		}
+		whole = s.weights - weights
+	}
+	if k > 1 {
+		group := spread(int(k), 1)
+		for _, d := range s.products {
+			if w.Part == "" || heavy[d.of] {
+				micro += h.Collective(cost.AllReduce, d.bytes, group)
+			}
 		}
 	}
-	return stage * time.Duration(w.MicroBatches+w.Stages-1)
+	stage := micro / time.Duration(stages)
+	for _, r := range s.blocks { // a stage has whole blocks
+		block := float64(s.chain.Time[r.Start+r.Size]-s.chain.Time[r.Start]) / float64(max(total, 1))
+		stage = max(stage, time.Duration(float64(micro)*block)*time.Duration((r.Count+w.Stages-1)/w.Stages))
+	}
+	step := stage * time.Duration(w.MicroBatches+w.Stages-1)
+	reduced := h.Collective(cost.AllReduce, weights/stages/k, spread(w.Replicas, w.Stages*w.Split)) + h.Collective(cost.AllReduce, whole/stages, spread(w.Replicas*w.Split, w.Stages))
+	return step + max(reduced-stage/2, reduced/8)
+}
+
+// kind is what ways have in common whose guesses are off by about the same.
+type kind struct{ stages, split, part bool }
+
+func (w *candidate) kind() kind { return kind{w.Stages > 1, w.Split > 1, w.Part != ""} }
+
+// promise is the time of a sample, as far as it is known.
+func (s *searcher) promise(w *candidate) float64 {
+	x, known := s.off[w.kind()]
+	if !known || w.saver > 0 {
+		x = 1
+	}
+	return x * s.rate(w)
+}
+
+// spread are n ranks, each so far from the one before.
+func spread(n, by int) []int {
+	ranks := make([]int, n)
+	for i := range ranks {
+		ranks[i] = i * by
+	}
+	return ranks
+}
+
+// product is a matrix product or convolution with a variable.
+type product struct {
+	of    *ir.Variable
+	bytes int64 // of its result
+}
+
+// findProducts finds those of forward, and counts the ops.
+func (s *searcher) findProducts() {
+	of := map[*ir.Value]*ir.Variable{} // and what is made of it alone, such as a cast
+	for _, v := range s.chain.p.Variables {
+		of[v.Param] = v
+	}
+	for _, op := range s.chain.p.Main.Ops {
+		if op.IsLeaf() || !s.chain.live[op] {
+			continue
+		}
+		s.ops++
+		if op.Phase != ir.Forward {
+			continue
+		}
+		var read *ir.Variable
+		alone := true
+		op.Uses(func(v *ir.Value) {
+			if x := of[v]; x != nil {
+				if read == nil || x.Param.Bytes() > read.Param.Bytes() {
+					read = x
+				}
+			} else if _, isConst := v.Op.Attrs.(*ir.Constant); !isConst {
+				alone = false
+			}
+		})
+		switch f := cost.Family(op); {
+		case read == nil:
+		case alone && cost.Light(op):
+			for _, v := range op.Outputs {
+				of[v] = read
+			}
+		case f == cost.Dot || f == cost.Conv:
+			s.products = append(s.products, product{read, op.Outputs[0].Bytes()})
+		}
+	}
 }
 
 // least is how many bytes the variables of a way take on a device, at least.
@@ -357,7 +448,7 @@ func (s *searcher) run() (best *candidate) {
 			continue
 		}
 		if best != nil && s.planned+len(s.p.Main.Ops) > work && s.looked >= 3 {
-			w.Why = fmt.Sprintf("not looked at: %s or more, without what is communicated", humanize.Duration(w.Step))
+			w.Why = fmt.Sprintf("not looked at: about %s", humanize.Duration(time.Duration(s.promise(w)*float64(w.Replicas*w.MicroBatches)*float64(time.Second))))
 			continue
 		}
 		if n := s.least(w); s.limit > 0 && n > s.limit {
@@ -369,9 +460,14 @@ func (s *searcher) run() (best *candidate) {
 		}
 		s.planned += len(s.p.Main.Ops)
 		s.looked++
+		guess := w.Step
 		if err := s.look(w); err != nil {
 			w.Why = reason(err)
 			continue
+		}
+		if w.saver == 0 {
+			s.off[w.kind()] = float64(w.Step) / float64(max(guess, 1))
+			heap.Init(s)
 		}
 		if !better(w) && (s.limit == 0 || w.Peak <= s.limit) {
 			continue
@@ -544,7 +640,7 @@ func divisors(n int) (all []int) {
 func (s *searcher) Len() int { return len(s.open) }
 func (s *searcher) Less(i, j int) bool {
 	a, b := s.open[i], s.open[j]
-	if x, y := s.rate(a), s.rate(b); x != y {
+	if x, y := s.promise(a), s.promise(b); x != y {
 		return x < y
 	}
 	return a.order < b.order || a.order == b.order && a.saver < b.saver

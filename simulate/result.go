@@ -66,6 +66,9 @@ func (s *run) result() *Result {
 		r.Step = max(r.Step, time.Duration(a.end))
 		devices += len(a.positions) * len(a.class.replicas)
 	}
+	if s.o.Short {
+		return r
+	}
 	one := s.timeline(false)
 	r.Report = one.Report()
 	for place := range s.lists.Places {
