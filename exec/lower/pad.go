@@ -46,7 +46,7 @@ func CanPad(op *ir.Op) error {
 	}
 	whole := slices.ContainsFunc(op.Outputs, func(v *ir.Value) bool { return v.On(ir.Model).Kind != ir.Sharded })
 	switch a := op.Attrs.(type) {
-	case *ir.Reshard, *ir.FillEnd:
+	case *ir.Reshard, *ir.FillEnd, *ir.OptimizationBarrier, *ir.SchedulingBarrier:
 		return nil
 	case *ir.Merge:
 		if a.How == ir.Concat && Uneven(op.Inputs[0]) && p.Dim == 0 {
