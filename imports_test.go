@@ -90,28 +90,28 @@ var mayImport = map[string][]string{
 	"record":           {"ir"},
 	"passes":           {"ir", "ir/analysis", "cost", "shard", "internal/words"},
 	"emit":             {"ir"},
-	"hlo":              {"ir"},                                                                                                                          // the same for XLA, as text
-	"schedule":         {"ir", "ir/analysis", "emit", "exec/lower", "schedule/play"},                                                                    // emit for what devices plan of memory
-	"simulate":         {"ir", "cost", "emit", "schedule", "trace", "internal/words"},                                                                   // plays what schedule made, in time
-	"plan":             {"config", "cluster", "ir", "ir/analysis", "cost", "shard", "passes", "emit", "schedule", "internal/version", "internal/words"}, // decides, and has passes and schedule apply it
-	"cpu":              {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                     // compiles what emit would
-	"exec":             {"ir", "schedule", "emit", "trace"},                                                                                             // what a runner is
-	"exec/local":       {"ir", "exec", "exec/lower", "schedule", "emit", "comm", "trace", "worker"},                                                     // the end of it: it executes what the others made
+	"hlo":              {"ir"},                                                                                                                                      // the same for XLA, as text
+	"schedule":         {"ir", "ir/analysis", "emit", "exec/lower", "schedule/play"},                                                                                // emit for what devices plan of memory
+	"simulate":         {"ir", "cost", "emit", "schedule", "trace", "internal/words"},                                                                               // plays what schedule made, in time
+	"plan":             {"config", "cluster", "ir", "ir/analysis", "cost", "shard", "passes", "emit", "schedule", "simulate", "internal/version", "internal/words"}, // decides, and has passes and schedule apply it
+	"cpu":              {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                                 // compiles what emit would
+	"exec":             {"ir", "schedule", "emit", "trace"},                                                                                                         // what a runner is
+	"exec/local":       {"ir", "exec", "exec/lower", "schedule", "emit", "comm", "trace", "worker"},                                                                 // the end of it: it executes what the others made
 	"exec/xla":         {"ir", "emit", "exec", "hlo", "pjrt", "internal/words"},
 	"exec/xla/xlatest": {"ir", "emit", "exec", "exec/xla", "pjrt", "pjrt/pjrttest"}, // for tests
 	"data":             {"exec/local"},
 
 	// Who puts the pipeline together, and the face of it.
 	"explain": {"config", "cluster", "ir", "plan", "passes", "emit", "schedule", "internal/words"}, // data in, text out
-	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "explain", "trace", "exec", "worker", "internal/words"},
-	"":        {"config", "cluster", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "compile", "worker"},
+	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "simulate", "explain", "trace", "exec", "worker", "internal/words"},
+	"":        {"config", "cluster", "cost", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "compile", "simulate", "worker"},
 
 	"xla": {"exec", "exec/xla", "pjrt"}, // registers GPUs
 
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "exec/local", "compile"}, // the test of the whole
 	"internal/rootcause": {},                                                                                           // only tests
-	"cmd/...":            {"", "config", "cluster", "cost", "cost/calibrate", "ir", "passes", "plan", "trace", "launch", "internal/version", "internal/usage"},
+	"cmd/...":            {"", "config", "cluster", "cost", "cost/calibrate", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage"},
 	"internal/usage":     {"internal/near"}, // of commands
 	"internal/procmem":   {},
 	"examples/...":       {"", "xla", "internal/equiv", "internal/procmem", "data", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},

@@ -16,12 +16,14 @@ import (
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/compile"
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/cpu/isa"
 	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/exec/local"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
+	"github.com/easyparallel/epl/simulate"
 	"github.com/easyparallel/epl/trace"
 	"github.com/easyparallel/epl/worker"
 )
@@ -169,6 +171,17 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if err := pinned.fits(plan.Target{Cluster: cl, Passes: set, AsWritten: asWritten}); err != nil {
 		return nil, err
 	}
+	var known *cost.Cluster
+	var simulated bool
+	var changes []simulate.WhatIf
+	if planOut != "" {
+		if known, err = costs(cl); err == nil {
+			simulated, changes, err = simulation(known)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	traced, steps, err := timeline()
 	if err != nil {
 		return nil, err
@@ -241,7 +254,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	allowTF32(devices, cfg.AMP.TF32)
 	runner := local.New(j, devices...)
-	eng := compile.New(compile.Options{Config: cfg, Target: plan.Target{Cluster: cl, Passes: set, AsWritten: asWritten}, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
+	eng := compile.New(compile.Options{Config: cfg, Target: plan.Target{Cluster: cl, Passes: set, AsWritten: asWritten, Hardware: known}, Simulate: simulated, Changes: changes, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
 		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, TF32: gpus, Job: j}, runner)
 	backend := record.NewBackend(devices[0], eng, record.Options{
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,

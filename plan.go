@@ -7,8 +7,12 @@ import (
 	"os"
 	"strings"
 
+	"github.com/pkg/errors"
+
 	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/plan"
+	"github.com/easyparallel/epl/simulate"
 )
 
 // Environment variables about plans.
@@ -22,6 +26,12 @@ const (
 	EnvPlanOut = "EPL_PLAN_OUT"
 	// EnvPlanSet has settings "key=value", one a line, which win over those of the code.
 	EnvPlanSet = "EPL_PLAN_SET"
+	// EnvPlanCluster describes what the devices of a plan can do, as "epl plan --cluster" does: by profiles, links and speeds. Without it
+	// they are like those that "epl calibrate" measured, if it did.
+	EnvPlanCluster = "EPL_PLAN_CLUSTER"
+	// EnvSimulate lets the plan be simulated, too: it is in files whose names have ".sim", ".sim.json", ".sim.html" and ".sim.svg" after that of
+	// EPL_PLAN_OUT. Its value is what else it is simulated with, "bandwidth=2,lost=7", or "-". "epl simulate" sets it. EPL_PLAN_FILE then is the plan.
+	EnvSimulate = "EPL_SIMULATE"
 )
 
 // WithPlan lets training programs run exactly by the plan in a file, which "epl plan --json" wrote; what it says wins over the
@@ -44,7 +54,7 @@ type pinned struct {
 
 // pin reads the plan of the environment or of the code, if there is one, and gives its settings to the configuration.
 func (o *options) pin(cfg *Config) (p pinned, with *Config, err error) {
-	if p.file = cmp.Or(os.Getenv(EnvPlanFile), o.plan); p.file == "" || os.Getenv(EnvPlanOut) != "" {
+	if p.file = cmp.Or(os.Getenv(EnvPlanFile), o.plan); p.file == "" || os.Getenv(EnvPlanOut) != "" && os.Getenv(EnvSimulate) == "" {
 		return pinned{}, cfg, nil
 	}
 	if p.plan, err = plan.Read(p.file); err != nil {
@@ -83,4 +93,45 @@ func planned(cfg *Config, o *options) (*Config, error) {
 		return cfg, nil
 	}
 	return cfg.With(settings)
+}
+
+// costs is what the devices of a plan can do; nil if that is not known.
+func costs(cl *cluster.Cluster) (*cost.Cluster, error) {
+	said := &cost.Description{}
+	if spec := os.Getenv(EnvPlanCluster); spec != "" {
+		var err error
+		if said, err = cost.Describe(spec); err != nil {
+			return nil, errors.WithMessagef(err, "epl: %s=%s", EnvPlanCluster, spec)
+		}
+	} else {
+		for _, w := range cl.Workers() {
+			said.Workers = append(said.Workers, cost.Workers{Host: w.Host, Count: 1, Devices: len(w.Devices)})
+		}
+	}
+	c, err := said.Cluster()
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range c.Devices {
+		if d.Profile.Name == cost.Default.Name {
+			return nil, nil
+		}
+	}
+	return c, nil
+}
+
+// simulation is what EPL_SIMULATE asks for, on devices of which it is known what they can do.
+func simulation(known *cost.Cluster) (asked bool, changes []simulate.WhatIf, err error) {
+	text := os.Getenv(EnvSimulate)
+	switch {
+	case text == "":
+		return false, nil, nil
+	case known == nil:
+		return false, nil, errors.New("epl: it is not known what the devices can do: name their profile, as in epl simulate --cluster 1x8xV100-32, " +
+			"or let epl calibrate measure this machine")
+	case text == "-":
+		return true, nil, nil
+	}
+	changes, err = simulate.ParseWhatIf(text)
+	return true, changes, err
 }

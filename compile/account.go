@@ -184,16 +184,24 @@ func (o Options) writePlan(c *Compiled, d *dump) error {
 	return errors.Errorf("epl: the plan of program %q is in %s; it does not run, because EPL_PLAN_OUT is set", c.Recorded.Name, o.Plan)
 }
 
+// planFile is one of the files of a plan.
+type planFile struct {
+	name  string
+	write func(io.Writer) error
+}
+
 func (o Options) writePlanFiles(c *Compiled, d *dump) error {
-	for _, f := range []struct {
-		name  string
-		write func(io.Writer) error
-	}{
+	files := []planFile{
 		{o.Plan + ".svg", c.MemoryPicture},
 		{o.Plan + ".json", c.Plan.Encode},
 		{o.Plan + ".html", func(w io.Writer) error { return c.WritePage(w, d.stages) }},
-		{o.Plan + ".draft", func(w io.Writer) error { _, err := io.WriteString(w, c.PlanText(o.fits(c))); return err }},
-	} {
+	}
+	simulated, err := o.simulated(c)
+	if err != nil {
+		return err
+	}
+	files = append(append(files, simulated...), planFile{o.Plan + ".draft", func(w io.Writer) error { _, err := io.WriteString(w, c.PlanText(o.fits(c))); return err }})
+	for _, f := range files {
 		var b bytes.Buffer
 		if err := f.write(&b); err != nil {
 			return err
@@ -203,4 +211,23 @@ func (o Options) writePlanFiles(c *Compiled, d *dump) error {
 		}
 	}
 	return os.Rename(o.Plan+".draft", o.Plan)
+}
+
+// simulated are the files of a simulation: its text, and its timeline in the formats of one. There are none if it is not asked for.
+func (o Options) simulated(c *Compiled) ([]planFile, error) {
+	if !o.Simulate {
+		return nil, nil
+	}
+	r, changes, err := c.Simulate(o.Hardware, o.Changes...)
+	if err != nil {
+		return nil, err
+	}
+	const width = 1440 // of pictures
+	timeline := r.Trace()
+	return []planFile{
+		{o.Plan + ".sim", func(w io.Writer) error { return r.WriteText(w, changes...) }},
+		{o.Plan + ".sim.json", timeline.WriteChrome},
+		{o.Plan + ".sim.svg", func(w io.Writer) error { return timeline.WriteSVG(w, width) }},
+		{o.Plan + ".sim.html", func(w io.Writer) error { return timeline.WriteHTML(w, width) }},
+	}, nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
+	"github.com/easyparallel/epl/simulate"
 	"github.com/easyparallel/epl/trace"
 	"github.com/easyparallel/epl/worker"
 )
@@ -53,6 +54,9 @@ type Options struct {
 	PinnedFile string
 	// Plan is a file for the plan of the first training program, which then does not run; "": all run.
 	Plan string
+	// Simulate: a step by that plan is simulated, too, on Hardware. Changes are what else it is simulated with.
+	Simulate bool
+	Changes  []simulate.WhatIf
 	// TF32: devices round float32 products to TF32 if amp.tf32 says so.
 	TF32 bool
 	// Job is nil if this worker is alone.
@@ -81,7 +85,7 @@ func newCompiled(p *ir.Program, number int, cfg *config.Config) *Compiled {
 // New makes an engine whose programs the runner runs, on the devices of the cluster's local worker.
 func New(opts Options, runner exec.Runner) *Engine {
 	e := &Engine{Runner: runner, opts: opts, trace: timeline{file: opts.Trace, which: opts.TraceSteps}}
-	e.opts.Slicing, e.opts.Timeline, e.opts.Planner = opts.Config.IO.Slicing, opts.Trace != "", runner.Planner()
+	e.opts.Slicing, e.opts.Timeline, e.opts.Planner = opts.Config.IO.Slicing, opts.Trace != "" || opts.Simulate, runner.Planner()
 	e.opts.own = runner.Memory()
 	if j := opts.Job; j != nil && j.Worker > 0 {
 		e.trace.file = ofWorker(opts.Trace, j.Worker)

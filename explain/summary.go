@@ -3,15 +3,21 @@ package explain
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/schedule"
 )
 
-// summary is a plan in three lines: what runs where, what a device needs of memory, and what is sent.
+// summary is a plan in a few lines: what runs where, what a device needs of memory, what is sent, and, if devices are known, what a step takes.
 func (c *Program) summary() string {
-	return fmt.Sprintf("plan    %s\nmemory  %s\ntraffic %s\n", c.layout(), c.need(), c.traffic())
+	text := fmt.Sprintf("plan    %s\nmemory  %s\ntraffic %s\n", c.layout(), c.need(), c.traffic())
+	if x := c.Plan.Costs; x.StepSeconds > 0 {
+		text += fmt.Sprintf("time    %s a step, simulated: devices compute %.1f%% of it, and wait for communication under way %.1f%%\n",
+			time.Duration(x.StepSeconds*1e9).Round(time.Microsecond), 100*x.Busy, 100*x.Exposed)
+	}
+	return text
 }
 
 // layout says what runs where.

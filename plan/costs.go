@@ -14,6 +14,11 @@ type Costs struct {
 	Traffic []Traffic `json:"traffic,omitempty"`
 	// Idle is the part of the time that devices wait, if stages take equally long and values travel at once.
 	Idle float64 `json:"idle"`
+	// StepSeconds is what a step takes in a simulation. Busy and Exposed are the parts of the devices' time in which they compute, and in which they communicate
+	// and compute nothing. They are 0 if it is not known what the devices can do.
+	StepSeconds float64 `json:"step_seconds,omitempty"`
+	Busy        float64 `json:"busy,omitempty"`
+	Exposed     float64 `json:"exposed,omitempty"`
 }
 
 // DeviceCost is what one device takes.

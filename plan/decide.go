@@ -72,7 +72,8 @@ type Result struct {
 	Warnings [][2]string // kind and sentence of what users should know without asking
 	AMP      []string    // what mixed precision decided about ops
 
-	traffic schedule.Traffic
+	traffic       schedule.Traffic
+	communicators int
 }
 
 // Decide decides how a program runs, and does to it what it decided. It is a pure function, also for a cluster that is only
@@ -137,7 +138,9 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (*Result, error) {
 		return r, err
 	}
 	if decide && p.IsTraining() && !t.trial {
-		pl.look(r)
+		if err := pl.look(r, t); err != nil {
+			return r, err
+		}
 	}
 	return r, nil
 }
@@ -303,6 +306,7 @@ func (r *Result) schedule(cfg *config.Config, t Target, s assignment) (err error
 	if err := r.list(t.Planner, segments...); err != nil {
 		return err
 	}
+	r.communicators = comm.NumCommunicators
 	r.traffic = schedule.Traffic{Half: comm.FP16, Packed: t.Cluster.WorkerNum() > 1}
 	r.Account = r.AccountOf(nil, r.Listings)
 	return nil
@@ -359,7 +363,7 @@ func (r *Result) fingerprint() string {
 }
 
 // look notes what came of the plan.
-func (pl *Plan) look(r *Result) {
+func (pl *Plan) look(r *Result, t Target) error {
 	if r.Schedule != nil {
 		for _, b := range r.Schedule.Buckets {
 			pl.Buckets = append(pl.Buckets, Bucket{b.How.String(), r.Schedule.Groups[b.Place], len(b.Merges), b.Bytes(), b.Parts})
@@ -367,4 +371,12 @@ func (pl *Plan) look(r *Result) {
 	}
 	pl.Costs = r.costs()
 	pl.Result = r.fingerprint()
+	if t.Hardware == nil {
+		return nil
+	}
+	x, _, err := r.Simulate(t.Hardware)
+	if err == nil {
+		pl.Costs.StepSeconds, pl.Costs.Busy, pl.Costs.Exposed = x.Step.Seconds(), x.Busy(), x.Exposed()
+	}
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/gomlx/compute/support/humanize"
 )
@@ -105,6 +106,7 @@ func diffCosts(a, b Costs) string {
 	}
 	row("idle time, if stages take equally long", int64(1000*a.Idle+0.5), int64(1000*b.Idle+0.5),
 		func(n int64) string { return fmt.Sprintf("%.1f%%", float64(n)/10) })
+	row("time of a step", int64(1e9*a.StepSeconds), int64(1e9*b.StepSeconds), func(n int64) string { return time.Duration(n).Round(time.Microsecond).String() })
 	_ = table.Flush()
 	return w.String()
 }

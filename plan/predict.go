@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/simulate"
 )
 
@@ -19,23 +20,22 @@ func (t Target) hardware() *cost.Cluster {
 	return c
 }
 
-// Simulate plays a step of what a plan made of a training program.
-func (r *Result) Simulate(t Target, communicators int) (*simulate.Result, error) {
-	return r.simulate(t, simulate.Options{Communicators: communicators})
+// Simulate plays a step of what a plan made of a training program, on a cluster as it is and with changes: see package simulate.
+func (r *Result) Simulate(c *cost.Cluster, changes ...simulate.WhatIf) (*simulate.Result, []simulate.Changed, error) {
+	return simulate.RunAll(r.lists(), c, simulate.Options{Communicators: r.communicators, Traffic: r.traffic, Account: r.Account}, changes...)
 }
 
-func (r *Result) simulate(t Target, o simulate.Options) (*simulate.Result, error) {
-	lists := r.Schedule
-	if lists == nil {
-		lists = simulate.Whole(r.Final)
+// lists are what devices run.
+func (r *Result) lists() *schedule.Program {
+	if r.Schedule == nil {
+		return simulate.Whole(r.Final)
 	}
-	o.Traffic, o.Account = r.traffic, r.Account
-	return simulate.Run(lists, t.hardware(), o)
+	return r.Schedule
 }
 
 // step predicts how long a step takes.
 func (s *searcher) step(r *Result) (time.Duration, error) {
-	x, err := r.simulate(s.t, simulate.Options{Communicators: s.cfg.Communication.NumCommunicators, Short: true})
+	x, err := simulate.Run(r.lists(), s.t.hardware(), simulate.Options{Communicators: r.communicators, Traffic: r.traffic, Account: r.Account, Short: true})
 	if err != nil {
 		return 0, err
 	}

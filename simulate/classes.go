@@ -35,13 +35,16 @@ func (s *run) classify() {
 	members := map[int][]string{} // by host: who is there
 	for replica, ranks := range s.lists.Ranks {
 		var w strings.Builder
-		local := map[int]int{} // hosts of the replica
+		local, workers := map[int]int{}, map[int]int{} // of the replica
 		for _, r := range ranks {
 			d := s.cluster.Devices[r]
 			if _, ok := local[d.Host]; !ok {
 				local[d.Host] = len(local)
 			}
-			fmt.Fprintf(&w, "%p %g %d %d\n", d.Profile, speed(d), local[d.Host], s.onHost[d.Host])
+			if _, ok := workers[d.Worker]; !ok {
+				workers[d.Worker] = len(workers)
+			}
+			fmt.Fprintf(&w, "%p %g %d %d %d %v\n", d.Profile, speed(d), local[d.Host], workers[d.Worker], s.onHost[d.Host], s.cluster.Hosts[d.Host])
 		}
 		c := known[w.String()]
 		if c == nil {

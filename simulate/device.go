@@ -142,7 +142,7 @@ func (a *actor) do(in schedule.Instr) bool {
 // did notes what the device itself did, until now.
 func (a *actor) did(e trace.Event, start float64) {
 	e.Start, e.End = at(start), at(a.now)
-	if e.End.After(e.Start) || e.Flow != "" {
+	if !a.o.Short && (e.End.After(e.Start) || e.Flow != "") {
 		a.events = append(a.events, e)
 	}
 }

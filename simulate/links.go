@@ -106,7 +106,7 @@ func (s *run) cached(key flowKey, actors []*actor, groups func() [][]int) *flow 
 	s.flows[key] = f
 	inside, between := make([]float64, len(s.hosts)), make([]float64, len(s.hosts)) // how many groups are on each host
 	members := make([]float64, len(s.hosts))                                        // of groups
-	spans := false
+	spans, shared := false, false                                                   // over several hosts; by a link that devices of a host share
 	seen := map[string]bool{}
 	for _, g := range groups() {
 		counts := map[int]int{}
@@ -114,6 +114,9 @@ func (s *run) cached(key flowKey, actors []*actor, groups func() [][]int) *flow 
 			counts[s.cluster.Devices[r].Host]++
 		}
 		spans = spans || len(counts) > 1
+		if len(g) > 1 {
+			shared = s.linkOf(g).Shared
+		}
 		sizes := make([]int, 0, len(counts))
 		for h, n := range counts {
 			sizes = append(sizes, n)
@@ -133,10 +136,10 @@ func (s *run) cached(key flowKey, actors []*actor, groups func() [][]int) *flow 
 		}
 	}
 	for i, h := range s.hosts {
-		if between[i] > 0 && s.cluster.Between.Shared {
+		if between[i] > 0 && shared {
 			f.uses = append(f.uses, use{h.out, between[i]}, use{h.in, between[i]})
 		}
-		if inside[i] > 0 && s.cluster.Inside.Shared {
+		if inside[i] > 0 && shared {
 			f.uses = append(f.uses, use{h.inside, inside[i]})
 		}
 		if members[i] > 0 && h.cores != nil { // they copy and add up themselves
@@ -145,13 +148,27 @@ func (s *run) cached(key flowKey, actors []*actor, groups func() [][]int) *flow 
 	}
 	for _, a := range actors {
 		switch {
-		case spans && !s.cluster.Between.Shared:
+		case shared:
+		case spans:
 			f.uses = append(f.uses, use{a.between.out, 1}, use{a.between.in, 1})
-		case !spans && !s.cluster.Inside.Shared:
+		default:
 			f.uses = append(f.uses, use{a.inside.out, 1}, use{a.inside.in, 1})
 		}
 	}
 	return f
+}
+
+// linkOf is the slowest kind of link that a group of devices communicates by: between hosts, inside of one, or within a worker.
+func (s *run) linkOf(ranks []int) cost.Link {
+	link := s.cluster.Link(ranks[0], ranks[len(ranks)-1])
+	for _, r := range ranks[1:] {
+		if x, first := s.cluster.Devices[r], s.cluster.Devices[ranks[0]]; x.Host != first.Host {
+			return s.cluster.Between
+		} else if x.Worker != first.Worker {
+			link = s.cluster.Link(ranks[0], r)
+		}
+	}
+	return link
 }
 
 // send is the flow of a transfer, in the model replicas of a class. Each device of the second place gets what it needs from one of the first.
@@ -192,13 +209,14 @@ func (s *run) send(c *class, transfer int) *flow {
 			count(in, b)
 		}
 	}
+	shares := func(pair []int) bool { return pair != nil && s.linkOf(pair).Shared }
 	for i, h := range s.hosts {
 		for _, x := range []struct {
 			n      float64
-			link   cost.Link
+			pair   []int
 			shared *resource
-		}{{inside[i], s.cluster.Inside, h.inside}, {out[i], s.cluster.Between, h.out}, {in[i], s.cluster.Between, h.in}} {
-			if x.n > 0 && x.link.Shared {
+		}{{inside[i], local, h.inside}, {out[i], remote, h.out}, {in[i], remote, h.in}} {
+			if x.n > 0 && shares(x.pair) {
 				f.uses = append(f.uses, use{x.shared, x.n})
 			}
 		}
@@ -208,14 +226,13 @@ func (s *run) send(c *class, transfer int) *flow {
 	}
 	for _, x := range []struct {
 		pair []int
-		link cost.Link
 		own  func(a *actor) *ownLink
-	}{{local, s.cluster.Inside, func(a *actor) *ownLink { return &a.inside }}, {remote, s.cluster.Between, func(a *actor) *ownLink { return &a.between }}} {
+	}{{local, func(a *actor) *ownLink { return &a.inside }}, {remote, func(a *actor) *ownLink { return &a.between }}} {
 		if x.pair == nil {
 			continue
 		}
 		f.patterns = append(f.patterns, x.pair)
-		if x.link.Shared {
+		if shares(x.pair) {
 			continue
 		}
 		for _, a := range c.actors[t.From] {

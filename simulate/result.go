@@ -16,12 +16,19 @@ type Result struct {
 	Batches int
 	// Devices are one of each class of devices that are alike, by place.
 	Devices []Device
-	// Report is what the devices of the timeline did, in numbers.
-	Report *trace.Report
-	// Trace is the timeline.
-	Trace *trace.Step
 	// Events is how many things happened: what the simulation cost.
 	Events int
+
+	run *run
+}
+
+// Trace is the timeline: of all devices, or of one of each class if there are many.
+func (r *Result) Trace() *trace.Step {
+	devices := 0
+	for _, d := range r.Devices {
+		devices += len(d.Ranks)
+	}
+	return r.run.timeline(devices <= r.run.o.Devices)
 }
 
 // Device is what devices that are alike do in a step.
@@ -60,17 +67,13 @@ func (r *Result) part(of func(trace.Times) time.Duration) float64 {
 
 // result adds up what the devices did.
 func (s *run) result() *Result {
-	r := &Result{Events: s.clock.events, Batches: len(s.lists.Ranks) * s.lists.Local.MicroBatches}
-	devices := 0
+	r := &Result{Events: s.clock.events, Batches: len(s.lists.Ranks) * s.lists.Local.MicroBatches, run: s}
 	for _, a := range s.actors {
 		r.Step = max(r.Step, time.Duration(a.end))
-		devices += len(a.positions) * len(a.class.replicas)
 	}
 	if s.o.Short {
 		return r
 	}
-	one := s.timeline(false)
-	r.Report = one.Report()
 	for place := range s.lists.Places {
 		for _, a := range s.place(place) {
 			d := Device{Ranks: a.ranks(), Place: place, Times: a.times()}
@@ -80,9 +83,6 @@ func (s *run) result() *Result {
 			}
 			r.Devices = append(r.Devices, d)
 		}
-	}
-	if r.Trace = one; devices <= s.o.Devices {
-		r.Trace = s.timeline(true)
 	}
 	return r
 }

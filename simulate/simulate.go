@@ -22,7 +22,7 @@ type Options struct {
 	Segment func(s *schedule.Segment, d cost.Device) time.Duration
 	// Account is what the lists need of memory, for the timeline and the result; nil: it is not known.
 	Account *schedule.Account
-	// Short: only the step time is wanted.
+	// Short: only the step time is wanted. The result has neither devices nor a timeline.
 	Short bool
 	// Devices is how many devices the timeline shows at most, if some are alike: of more it shows one of each class. 0 is 64.
 	Devices int

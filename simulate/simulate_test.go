@@ -41,7 +41,7 @@ func TestTheBubbleOfEqualStagesIsThatOfTheFormula(t *testing.T) {
 			t.Errorf("%+v: %v, not %v", c.p, r.Step, c.step)
 		}
 		near(t, string(c.p.Strategy), r.Bubble(), c.bubble)
-		near(t, string(c.p.Strategy)+" of the timeline", r.Report.Bubble, c.bubble)
+		near(t, string(c.p.Strategy)+" of the timeline", r.Trace().Report().Bubble, c.bubble)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestARunIsTheSameEveryTime(t *testing.T) {
 	for range 5 {
 		r := run(t, pipeline(t, p, 4, 123456), c, simulate.Options{Segment: times(ms, 2*ms, ms, 0)})
 		var w bytes.Buffer
-		if err := r.Trace.WriteChrome(&w); err != nil {
+		if err := r.Trace().WriteChrome(&w); err != nil {
 			t.Fatal(err)
 		}
 		if first == nil {

@@ -69,16 +69,16 @@ func TestTheListsOfAScheduleAreSimulated(t *testing.T) {
 	if err := r.WriteText(&w, rows...); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Trace.WriteText(&w, 120); err != nil {
+	if err := r.Trace().WriteText(&w, 120); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "simulated.txt", w.String())
 
-	if n := len(r.Report.Devices); n != 2 || len(r.Trace.Report().Devices) != 4 {
-		t.Errorf("%d devices were simulated", n)
+	if n := len(r.Trace().Report().Devices); len(r.Devices) != 2 || n != 4 {
+		t.Errorf("%d devices were simulated, %d are in the timeline", len(r.Devices), n)
 	}
 	most := int64(0) // in the timeline
-	for _, m := range r.Trace.Memory() {
+	for _, m := range r.Trace().Memory() {
 		sum := int64(0)
 		for _, n := range m.Bytes {
 			sum += n
@@ -88,7 +88,7 @@ func TestTheListsOfAScheduleAreSimulated(t *testing.T) {
 	if most != account.Peak() {
 		t.Errorf("the timeline has a peak of %d bytes, the account of %d", most, account.Peak())
 	}
-	if _, err := trace.Compare(r.Trace, r.Trace); err != nil {
+	if _, err := trace.Compare(r.Trace(), r.Trace()); err != nil {
 		t.Error(err)
 	}
 }

@@ -124,7 +124,11 @@ func (w WhatIf) Apply(lists *schedule.Program, c *cost.Cluster) (*schedule.Progr
 		l.Latency = time.Duration(float64(l.Latency) * times(w.Latency, 1))
 		return l
 	}
-	changed.Inside, changed.Between = link(c.Inside), link(c.Between)
+	changed.Within, changed.Inside, changed.Between = link(c.Within), link(c.Inside), link(c.Between)
+	changed.Hosts = map[int]cost.Link{}
+	for host, l := range c.Hosts {
+		changed.Hosts[host] = link(l)
+	}
 	for rank, x := range w.Stragglers {
 		if rank >= len(c.Devices) {
 			return nil, nil, errors.Errorf("epl: straggler=%d:%g: the cluster has the devices 0 to %d", rank, x, len(c.Devices)-1)

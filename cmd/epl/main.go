@@ -7,8 +7,9 @@
 //	epl plan --devices 8 -- go run .        what it would do with a program on 8 devices, and the memory that takes
 //	epl plan diff a.json b.json             what differs between two plans, and what it costs
 //	epl calibrate                           what this machine can do, as a profile for predictions
+//	epl simulate --cluster 2x8xV100-32 -- . how long a step would take there
 //	epl trace trace.json -o trace.html      what the devices did in a step, as a picture
-//	epl trace diff predicted.json trace.json  what was predicted of a step, beside what ran
+//	epl trace diff a.json trace.json        what was predicted of a step, beside what ran
 //	epl version                             of EPL, Go and GoMLX
 //
 // Exit codes: 0 fine, 1 it failed, 2 wrong usage.
@@ -57,6 +58,7 @@ func newRootCommand() *cobra.Command {
 		newCalibrateCommand(),
 		newConfigCommand(),
 		newPlanCommand(),
+		newSimulateCommand(),
 		newTraceCommand(),
 		newVersionCommand(),
 	)

@@ -22,10 +22,8 @@ import (
 
 // newPlanCommand makes "epl plan".
 func newPlanCommand() *cobra.Command {
-	var workers, devices int
-	var settings []string
-	var clusterSpec string
-	var files planFiles
+	var asked planned
+	var files outFiles
 	cmd := &cobra.Command{
 		Use:   "plan [flags] -- COMMAND [ARG]...",
 		Short: "Show what EPL would do with a training program, and the memory it would take",
@@ -52,55 +50,87 @@ docs/plans.md is the guide.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if workers < 1 || devices < 0 {
-				return usage.Errorf("epl: --workers %d --devices %d: there must be at least one of each", workers, devices)
-			}
-			if err := checkSettings(settings); err != nil {
+			variables, err := asked.variables(cmd)
+			if err != nil {
 				return err
 			}
 			if err := files.check(); err != nil {
 				return err
 			}
-			var variables []string
-			switch {
-			case clusterSpec != "":
-				if flags := cmd.Flags(); flags.Changed("workers") || flags.Changed("devices") {
-					return usage.Errorf("epl: --cluster %s says which workers and devices there are; leave --workers and --devices out", clusterSpec)
-				}
-				d, err := describe(clusterSpec)
-				if err != nil {
-					return err
-				}
-				variables = d.variables()
-				if d.memory != "" {
-					settings = append([]string{"cluster.device_memory=" + d.memory}, settings...) // a later one wins
-				}
-			case workers > 1 || devices > 0:
-				perWorker := "" // what the program asks for
-				if devices > 0 {
-					perWorker = strconv.Itoa(devices)
-				}
-				variables = append(variables, "EPL_NUM_WORKERS="+strconv.Itoa(workers), "EPL_WORKER_INDEX=0", "EPL_DEVICES_PER_WORKER="+perWorker)
-			}
-			made, err := planOf(cmd, args, append(variables, "EPL_PLAN_SET="+strings.Join(settings, "\n")))
+			made, err := planOf(cmd, args, variables, files.endings()...)
 			if err != nil {
 				return err
 			}
-			return files.write(cmd.OutOrStdout(), made)
+			return files.write(cmd.OutOrStdout(), made, made[""])
 		},
 	}
 	cmd.AddCommand(newPlanDiffCommand())
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows the command is its own
-	flags.IntVar(&workers, "workers", 1, "number of workers")
-	flags.IntVar(&devices, "devices", 0, "devices of each worker (default: what the program asks for, else 1)")
-	flags.StringArrayVar(&settings, "set", nil, "change a configuration `key=value`; may be repeated")
-	_ = cmd.RegisterFlagCompletionFunc("set", completeSettings) // the flag is there
-	flags.StringVar(&clusterSpec, "cluster", "", "workers and devices: `8x8`, 8x8xV100-32, 4+2, or a file that describes them")
-	flags.StringVar(&files.memory, "memory", "", "draw what lives on each device over the step, in an SVG `file`")
-	flags.StringVar(&files.json, "json", "", "write the plan as JSON into a `file`, to compare and to pin it")
-	flags.StringVar(&files.html, "html", "", "write the plan as a page into a `file`")
+	asked.add(cmd)
+	files.add(cmd, "memory", ".svg", "draw what lives on each device over the step, in an SVG `file`")
+	files.add(cmd, "json", ".json", "write the plan as JSON into a `file`, to compare and to pin it")
+	files.add(cmd, "html", ".html", "write the plan as a page into a `file`")
 	return cmd
+}
+
+// planned is what a plan is asked for.
+type planned struct {
+	workers, devices int
+	settings         []string
+	cluster          string
+}
+
+// add adds the flags.
+func (x *planned) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&x.workers, "workers", 1, "number of workers")
+	flags.IntVar(&x.devices, "devices", 0, "devices of each worker (default: what the program asks for, else 1)")
+	flags.StringArrayVar(&x.settings, "set", nil, "change a configuration `key=value`; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("set", completeSettings) // the flag is there
+	flags.StringVar(&x.cluster, "cluster", "", "workers and devices: `8x8`, 8x8xV100-32, 4+2, or a file that describes them")
+}
+
+// variables are those that ask a program for it.
+func (x *planned) variables(cmd *cobra.Command) (variables []string, err error) {
+	if x.workers < 1 || x.devices < 0 {
+		return nil, usage.Errorf("epl: --workers %d --devices %d: there must be at least one of each", x.workers, x.devices)
+	}
+	if err := checkSettings(x.settings); err != nil {
+		return nil, err
+	}
+	settings := x.settings
+	switch {
+	case x.cluster != "":
+		if flags := cmd.Flags(); flags.Changed("workers") || flags.Changed("devices") {
+			return nil, usage.Errorf("epl: --cluster %s says which workers and devices there are; leave --workers and --devices out", x.cluster)
+		}
+		d, err := describe(x.cluster)
+		if err != nil {
+			return nil, err
+		}
+		variables = d.variables()
+		if d.memory != "" {
+			settings = append([]string{"cluster.device_memory=" + d.memory}, settings...) // a later one wins
+		}
+	case x.workers > 1 || x.devices > 0:
+		perWorker := "" // what the program asks for
+		if x.devices > 0 {
+			perWorker = strconv.Itoa(x.devices)
+		}
+		variables = append(variables, "EPL_NUM_WORKERS="+strconv.Itoa(x.workers), "EPL_WORKER_INDEX=0", "EPL_DEVICES_PER_WORKER="+perWorker)
+	}
+	return append(variables, "EPL_PLAN_SET="+strings.Join(settings, "\n"), "EPL_PLAN_CLUSTER="+x.described()), nil
+}
+
+// described is the description of the cluster for a program that may run in another folder.
+func (x *planned) described() string {
+	if file, err := filepath.Abs(x.cluster); err == nil && x.cluster != "" {
+		if _, err := os.Stat(file); err == nil {
+			return file
+		}
+	}
+	return x.cluster
 }
 
 // checkSettings finds out before the program is run whether there are such keys. What their values go with, only the program knows.
@@ -117,14 +147,32 @@ func checkSettings(settings []string) error {
 	return nil
 }
 
-// planFiles are where a plan goes besides its text; "" for none, "-" for standard output instead of the text.
-type planFiles struct{ memory, json, html string }
+// outFile is where something goes besides the text; "" for nowhere, "-" for standard output instead of the text.
+type outFile struct{ flag, name, ending string }
 
-// each calls f for every file that is asked for: its flag, its name, and which file of a plan it is.
-func (x planFiles) each(f func(flag, name, ending string) error) error {
-	for _, a := range [][3]string{{"--memory", x.memory, ".svg"}, {"--json", x.json, ".json"}, {"--html", x.html, ".html"}} {
-		if a[1] != "" {
-			if err := f(a[0], a[1], a[2]); err != nil {
+// outFiles are the files that can be asked for. Endings say which of those that the program wrote they are.
+type outFiles []*outFile
+
+// add adds a flag.
+func (x *outFiles) add(cmd *cobra.Command, flag, ending, says string) {
+	f := &outFile{flag: "--" + flag, ending: ending}
+	cmd.Flags().StringVar(&f.name, flag, "", says)
+	*x = append(*x, f)
+}
+
+// endings are those of all files.
+func (x outFiles) endings() (all []string) {
+	for _, f := range x {
+		all = append(all, f.ending)
+	}
+	return all
+}
+
+// each calls f for every file that is asked for: its flag, its name, and which it is.
+func (x outFiles) each(f func(flag, name, ending string) error) error {
+	for _, a := range x {
+		if a.name != "" {
+			if err := f(a.flag, a.name, a.ending); err != nil {
 				return err
 			}
 		}
@@ -133,7 +181,7 @@ func (x planFiles) each(f func(flag, name, ending string) error) error {
 }
 
 // check finds out before the program is run whether files have a place.
-func (x planFiles) check() error {
+func (x outFiles) check() error {
 	out := ""
 	return x.each(func(flag, file, ending string) error {
 		if file == "-" {
@@ -143,8 +191,8 @@ func (x planFiles) check() error {
 			out = flag
 			return nil
 		}
-		if flag == "--memory" && strings.ToLower(filepath.Ext(file)) != ending {
-			return usage.Errorf("epl: %s %s: the picture is an %s", flag, file, ending)
+		if kind := filepath.Ext(ending); kind == ".svg" && strings.ToLower(filepath.Ext(file)) != kind {
+			return usage.Errorf("epl: %s %s: the picture is an %s", flag, file, kind)
 		}
 		if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
 			return usage.Errorf("epl: %s %s: there is no folder %s", flag, file, filepath.Dir(file))
@@ -157,8 +205,7 @@ func (x planFiles) check() error {
 }
 
 // write writes the files that are asked for, and the text unless one of them is on standard output. made has them by their endings.
-func (x planFiles) write(stdout io.Writer, made map[string][]byte) error {
-	text := made[""]
+func (x outFiles) write(stdout io.Writer, made map[string][]byte, text []byte) error {
 	err := x.each(func(flag, file, ending string) error {
 		if file == "-" {
 			text = made[ending]
@@ -208,7 +255,7 @@ func runUntil(program *exec.Cmd, file string) error {
 
 // planOf runs a program until it has written its plan, and returns the files of it by their endings; that of the text is "". What the
 // program prints matters only if it has written none.
-func planOf(cmd *cobra.Command, args, variables []string) (made map[string][]byte, err error) {
+func planOf(cmd *cobra.Command, args, variables []string, endings ...string) (made map[string][]byte, err error) {
 	dir, err := os.MkdirTemp("", "epl-plan-")
 	if err != nil {
 		return nil, errors.Wrap(err, "epl: no room for the plan")
@@ -224,7 +271,7 @@ func planOf(cmd *cobra.Command, args, variables []string) (made map[string][]byt
 	failed := runUntil(program, file)
 	if _, err := os.Stat(file); err == nil {
 		made = map[string][]byte{}
-		for _, ending := range []string{"", ".svg", ".json", ".html"} {
+		for _, ending := range append(endings, "") {
 			if made[ending], err = os.ReadFile(file + ending); err != nil {
 				return nil, errors.Wrapf(err, "epl: %s wrote a part of its plan only", args[0])
 			}
