@@ -64,6 +64,17 @@ type Neighbor interface {
 	CopyFrom(b compute.Buffer) (c compute.Buffer, copied func() error, err error)
 }
 
+// Distant is a device that copies to and from devices of other workers without the host. Both ends have to begin at the same time.
+type Distant interface {
+	// Reaches tells whether it does so with a rank of another worker.
+	Reaches(rank int) bool
+	// Later waits until what is computed is there: see HostMemory.
+	Later(b compute.Buffer) (wait func() error)
+	// SendTo begins to copy to a rank what the device has, ReceiveFrom what that has; wait is to be called once.
+	SendTo(b compute.Buffer, rank int) (wait func() error, err error)
+	ReceiveFrom(rank int, shape shapes.Shape) (b compute.Buffer, wait func() error, err error)
+}
+
 // HostMemory is a device that copies to and from memory of the host while it computes: pinned memory, which is the device's own.
 type HostMemory interface {
 	// HasHostMemory tells whether it really does.

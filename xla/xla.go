@@ -28,6 +28,10 @@ func init() { exec.Register("xla", find) }
 // default is epl/xla in the user's cache folder.
 const EnvCache = "EPL_XLA_CACHE"
 
+// EnvSend says "nccl" to let GPUs of different workers send values of stages to each other by NCCL; otherwise these go through the host. All workers have to
+// say the same.
+const EnvSend = "EPL_XLA_SEND"
+
 // EnvCUDNN says "off" to write attention out, which otherwise cuDNN computes in half precision.
 const EnvCUDNN = "EPL_XLA_CUDNN"
 
@@ -48,7 +52,7 @@ func find(options string) (exec.Kind, error) {
 	if g.plugin, err = pjrt.Load(path); err != nil {
 		return nil, err
 	}
-	g.options.Log, g.options.NoCUDNN = log.Printf, os.Getenv(EnvCUDNN) == "off"
+	g.options.Log, g.options.NoCUDNN, g.options.Send = log.Printf, os.Getenv(EnvCUDNN) == "off", os.Getenv(EnvSend) == "nccl"
 	if folder := os.Getenv(EnvCache); folder != "off" {
 		if folder == "" {
 			cache, err := os.UserCacheDir()

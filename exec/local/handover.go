@@ -74,12 +74,9 @@ func (x *handovers) take(j journey) *handover {
 	return h
 }
 
-// hands tells whether a leg of a transfer is handed over: its devices are near each other, and what the one has is what the other gets.
-func (r *run) hands(t schedule.Transfer, x leg) bool {
+// whole tells whether what one device has of a value is what the other gets.
+func (r *run) whole(t schedule.Transfer, x leg) bool {
 	from, to := seat{r.replica, t.From, x.from}, seat{r.replica, t.To, x.to}
-	if !r.near(r.rank(from), r.rank(to)) {
-		return false
-	}
 	return x.within(t.Value, from.at(), t.Value.LocalShape(from.at())) == nil && x.within(t.Into, to.at(), t.Into.LocalShape(to.at())) == nil
 }
 
@@ -134,10 +131,7 @@ func (r *run) takeOver(in schedule.Instr, from int) error {
 		return errors.Errorf("device %d hands another value over", from)
 	}
 	defer close(h.taken)
-	if err := r.reap(); err != nil { // who comes has taken what it was given before: the account says so
-		return err
-	}
-	if err := r.room(h.bytes); err != nil {
+	if err := r.makeRoom(t.Into.LocalShape(r.at())); err != nil {
 		return err
 	}
 	b, wait, err := r.device.backend.(exec.Neighbor).CopyFrom(h.from)

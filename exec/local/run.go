@@ -64,6 +64,7 @@ type run struct {
 	outbox  []*held        // what others still read, and nobody here needs
 	calls   []*comm.Handle // sends that are not known to be over
 	handed  []*handover
+	parted  []*parting
 	pending []*merging // by bucket
 	// scattered are the buckets of which model replicas get parts, by bucket.
 	scattered []*scattering
@@ -147,7 +148,7 @@ func (r *run) list() (err error) {
 
 // waitSends waits until others have taken all that the device sent.
 func (r *run) waitSends() error {
-	if len(r.calls) == 0 {
+	if len(r.calls) == 0 && len(r.parted) == 0 {
 		return nil
 	}
 	start := time.Now()
@@ -159,6 +160,11 @@ func (r *run) waitSends() error {
 	for _, h := range r.handed {
 		if err := h.end(); err != nil {
 			return err
+		}
+	}
+	for _, x := range r.parted {
+		if <-x.done; x.err != nil {
+			return x.err
 		}
 	}
 	r.did(trace.Event{Kind: trace.Wait, Op: comm.Send.String(), Name: "all that was sent", Start: start})
@@ -536,6 +542,9 @@ func (r *run) letGo() {
 		}
 	}
 	copies.Wait()
+	for _, x := range r.parted {
+		<-x.done
+	}
 	_ = r.catchUp()
 	_ = r.reap()
 	for at := range r.values {

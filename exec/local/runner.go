@@ -34,6 +34,7 @@ type Runner struct {
 	// Advise adds to an error of a device that came late, when something is read, what helps; nil: nobody does.
 	Advise  func(error) error
 	devices []compute.Backend // of this worker
+	copying []sync.Mutex      // by device: it takes part in a copy from or to another worker
 	stats   *stats
 	notices notices
 	closed  atomic.Bool
@@ -42,7 +43,7 @@ type Runner struct {
 
 // New makes a runner for devices: one inner backend each, which runs one thing at a time. job is nil if this worker is alone.
 func New(job *worker.Job, devices ...compute.Backend) *Runner {
-	return &Runner{Job: job, devices: devices, stats: newStats(len(devices))}
+	return &Runner{Job: job, devices: devices, copying: make([]sync.Mutex, len(devices)), stats: newStats(len(devices))}
 }
 
 var _ exec.Runner = (*Runner)(nil)

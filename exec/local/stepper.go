@@ -39,6 +39,7 @@ type stepper struct {
 	traffic  schedule.Traffic
 	budget   []int64 // by place; nil: nothing is copied to elsewhere while devices compute
 	offloads bool    // variables are copied to the host meanwhile
+	spans    bool    // devices of a place belong to several workers
 
 	// partial is what runs steps that lack instances, where devices run segments together in those that do not; nil: this one does.
 	partial func() (*stepper, error)
@@ -100,6 +101,7 @@ func compileStepper(p *ir.Program, s *schedule.Program, runner *Runner, opts exe
 	if x.job != nil {
 		x.world, x.first = x.job.World, x.job.First()
 	}
+	x.spans = x.spansWorkers()
 	var classes lower.Classes
 	for d, backend := range runner.devices {
 		dev, err := x.compile(backend, x.seat(x.first+d), &classes)
@@ -575,6 +577,9 @@ func (s *step) sent(d int) map[string]int64 {
 	}
 	for _, h := range s.runs[d].handed {
 		sent[copied] += h.bytes
+	}
+	for _, x := range s.runs[d].parted {
+		sent[copied] += x.bytes
 	}
 	return sent
 }

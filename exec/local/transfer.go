@@ -78,8 +78,16 @@ func (r *run) send(in schedule.Instr) error {
 			continue
 		}
 		to := r.rank(seat{r.replica, t.To, x.to})
-		if r.hands(t, x) {
-			if err := r.handOver(in, to); err != nil {
+		var hand func(in schedule.Instr, to int) error
+		switch {
+		case !r.whole(t, x):
+		case r.near(r.id, to):
+			hand = r.handOver
+		case r.reaches(r.id, to):
+			hand = r.part
+		}
+		if hand != nil {
+			if err := hand(in, to); err != nil {
 				return err
 			}
 			continue
@@ -175,8 +183,13 @@ func (r *run) receive(in schedule.Instr) error {
 		return r.keep(schedule.Slot{Value: t.Value, Micro: in.Micro}, b)
 	}
 	for _, x := range r.legs(t) {
-		if x.to == r.position && r.hands(t, x) { // it is all that the device gets
-			return r.takeOver(in, r.rank(seat{r.replica, t.From, x.from}))
+		from := r.rank(seat{r.replica, t.From, x.from})
+		switch { // it is all that the device gets
+		case x.to != r.position || !r.whole(t, x):
+		case r.near(from, r.id):
+			return r.takeOver(in, from)
+		case r.reaches(from, r.id):
+			return r.meet(in, from)
 		}
 	}
 	s := t.Into.LocalShape(r.at())

@@ -36,6 +36,8 @@ type Options struct {
 	Share int
 	// Cache keeps compiled modules; nil: none are kept.
 	Cache *Cache
+	// Send lets GPUs of different workers send values of stages to each other, by NCCL.
+	Send bool
 	// NoCUDNN writes attention out instead of calling cuDNN.
 	NoCUDNN bool
 	// Flags are XLA's, without dashes, for all modules. They add to XLA_FLAGS.
@@ -140,6 +142,7 @@ type client struct {
 	mu     sync.Mutex
 	users  int // devices that are not finalized
 	groups map[*ir.Segment]*code
+	sent   map[[2]int]int64 // copies between two ranks, by sender and receiver
 	err    error
 }
 

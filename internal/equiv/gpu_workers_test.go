@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/exec/xla"
 	"github.com/easyparallel/epl/exec/xla/xlatest"
@@ -184,5 +187,111 @@ func TestDifferentProgramsOnGPUsAreRefusedBeforeTheyAreCompiled(t *testing.T) {
 func TestWorkersWithTooFewGPUsSayWho(t *testing.T) {
 	for _, r := range (workers{num: 2, devices: 2}).start(t, "too few GPUs") {
 		r.ends(t, time.Minute, "worker 0 (", "is to have 2 devices, and has 1 GPU")
+	}
+}
+
+func init() {
+	// Stages on GPUs of several workers, which send to each other without the host if they may.
+	parts["stages on GPUs"] = func(w *part) error {
+		n, err := strconv.Atoi(os.Getenv(cluster.EnvNumWorkers))
+		if err != nil {
+			return err
+		}
+		for _, sends := range []bool{false, true} {
+			t := &outside{}
+			f := pjrttest.New(t, pjrttest.Options{Devices: 2})
+			exec.Register("xla", func(string) (exec.Kind, error) { return xlatest.Kind(t, f, xla.Options{Send: sends}), nil })
+			for i, m := range append(StagedModels()[:2], stagedMLP()) { // tied weights, and skip connections
+				for j, params := range []map[string]any{nil, {"pipeline.strategy": "PreferForward"}, {"pipeline.strategy": "Interleaved", "pipeline.stages_per_device": 2}} {
+					stages, micro := n, 1+(i+j)%3
+					if j == 2 {
+						stages, micro = 2*n, 4
+					}
+					if err := w.stages(m, stages, micro, params, sends); err != nil {
+						return errors.WithMessagef(err, "%s, %v, sends %t", m.Name, params, sends)
+					}
+				}
+			}
+			if err := t.end(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// stages trains on GPUs and on the pure-Go backend, in stages over all workers.
+func (w *part) stages(m Staged, stages, micro int, params map[string]any, sends bool) error {
+	all := map[string]any{"pipeline.num_micro_batch": micro, "cluster.colocate_split_and_replicate": false}
+	maps.Copy(all, params)
+	var runs []*Run
+	for _, inner := range []string{"go", "xla:fake"} {
+		env, err := w.init(all, epl.WithInner(inner))
+		if err != nil {
+			return err
+		}
+		run, err := m.train(env.Backend(), stages, env.Dataset(Dataset{m.Batch}), epl.Optimizer(sgd()), 3)
+		if err != nil {
+			return err
+		}
+		copied, through := int64(0), int64(0)
+		for _, d := range env.Stats().Devices {
+			copied, through = copied+d.Sent["copy"], through+d.Sent["send"]
+		}
+		if inner != "go" && sends && copied == 0 {
+			return errors.Errorf("%d bytes are copied, and %d go through the host", copied, through)
+		}
+		if run.Store, err = run.Store.Clone(); err != nil {
+			return err
+		}
+		if err := env.Close(); err != nil {
+			return err
+		}
+		runs = append(runs, run)
+	}
+	w.report(fmt.Sprintf("%s, %d micro-batches:", m.Name, micro), runs[1])
+	return SameBits(runs[0], runs[1])
+}
+
+func init() {
+	parts["stages on GPUs that stop"] = func(w *part) error {
+		t := &outside{}
+		f := pjrttest.New(t, pjrttest.Options{})
+		exec.Register("xla", func(string) (exec.Kind, error) { return xlatest.Kind(t, f, xla.Options{Send: true}), nil })
+		env, err := w.init(map[string]any{"pipeline.num_micro_batch": 3, "cluster.colocate_split_and_replicate": false}, epl.WithInner("xla:fake"))
+		if err != nil {
+			return err
+		}
+		defer fmt.Println("closed")
+		defer env.Close()
+		m := stagedMLP()
+		loop := train.NewLoop(train.NewTrainer(env.Backend(), newStore(), m.Build(2), m.Loss, epl.Optimizer(sgd()), nil, nil))
+		loop.OnStep("stop", 0, func(l *train.Loop, _ []*tensors.Tensor) error {
+			if l.LoopStep == 3 {
+				f.Hold()
+				fmt.Println("stopped")
+			}
+			return nil
+		})
+		_, err = loop.RunSteps(env.Dataset(Dataset{m.Batch}), 1<<30)
+		return err
+	}
+}
+
+// A copy whose other end is gone never ends, and nobody waits for it.
+func TestAWorkerOnGPUsThatIsKilledWhileStagesSendIsNamed(t *testing.T) {
+	all := workers{num: 2, devices: 1}.start(t, "stages on GPUs that stop")
+	for _, r := range all {
+		r.says(t, time.Minute, "stopped")
+	}
+	if err := all[1].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	all[0].ends(t, time.Minute, "worker 1 (", "is gone", "closed")
+}
+
+func TestStagesOnGPUsOfSeveralWorkers(t *testing.T) {
+	for _, w := range []workers{{num: 2, devices: 1, hosts: "a,b"}, {num: 4, devices: 1}} {
+		t.Run(w.String(), func(t *testing.T) { w.agree(t, "stages on GPUs") })
 	}
 }

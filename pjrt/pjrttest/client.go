@@ -159,6 +159,9 @@ func clientFunctions(table []uintptr) {
 			}
 		}
 		c := &client{}
+		if all > 1 && a.KvGetCallback != 0 {
+			c.store = &keyValue{*a}
+		}
 		for process, n := range counts {
 			for number := range n {
 				d := &device{id: len(c.devices), process: process, number: number, local: process == me}

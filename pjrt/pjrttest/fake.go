@@ -271,6 +271,7 @@ type (
 	client struct {
 		devices []*device
 		list    []uintptr // their handles
+		store   *keyValue // of a client over several processes; nil: it is of one
 	}
 	device struct {
 		handle      uintptr

@@ -237,7 +237,7 @@ func programs(all []*result) int {
 	return len(together.FindAllString(strings.Join(strings.Fields(all[0].Explain), " "), -1))
 }
 
-// communication is what devices did by collectives in their modules, and what went through the host in a step.
+// communication is what devices did by collectives in their modules, and what was sent besides in a step, through the host or from GPU to GPU.
 func communication(all []*result) (inside, host string) {
 	counts := map[string]int{}
 	for _, found := range together.FindAllStringSubmatch(strings.Join(strings.Fields(all[0].Explain), " "), -1) {
@@ -260,8 +260,13 @@ func communication(all []*result) (inside, host string) {
 			}
 		}
 	}
+	gpus := sent["copy"]
+	delete(sent, "copy")
 	if len(sent) > 0 {
 		host = "host, bytes: " + listed(sent)
+	}
+	if gpus > 0 {
+		host = strings.TrimPrefix(fmt.Sprintf("%s; GPU to GPU, bytes: %d", host, gpus), "; ")
 	}
 	return inside, host
 }
