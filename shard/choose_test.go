@@ -304,3 +304,20 @@ func TestAChoiceIsExplained(t *testing.T) {
 		told[row[0]] = true
 	}
 }
+
+// Padding counts: of two dims that are otherwise alike the one is sharded that divides.
+func TestADimThatDividesIsPreferred(t *testing.T) {
+	for _, c := range []struct{ rows, columns, dim int }{{33, 32, 1}, {32, 33, 0}} {
+		whole := recorded(t, equiv.Model{Loss: loss.SparseCategoricalCrossEntropyLogits, Batch: samples(4, 3, 3), Build: func(scope *model.Scope, x *Node) *Node {
+			epl.With(x, epl.Split(2, "all"), func() {
+				w := scope.VariableWithShape("w", f32(c.rows, c.columns)).NodeValue(x.Graph())
+				x = Mul(x, ReduceAllSum(Tanh(w)))
+			})
+			return x
+		}})
+		_, chosen, _ := chosen(t, whole, 4)
+		if len(chosen.Variables) != 1 || chosen.Variables[0].Dim != c.dim {
+			t.Errorf("of %d × %d: %v", c.rows, c.columns, chosen.Variables)
+		}
+	}
+}

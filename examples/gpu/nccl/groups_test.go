@@ -36,6 +36,7 @@ func eights() []try {
 	wire.name, wire.params = "gradients-float16", map[string]any{"zero.level": "v1", "communication.fp16": true}
 	return []try{dp, zero, half, wire,
 		{processes: 8, name: "2-replicas-split-4", network: even, stages: []epl.Strategy{epl.Split(4, "all")}, replicas: 2, micro: 1},
+		{processes: 8, name: "2-replicas-split-4-padded", network: uneven, stages: []epl.Strategy{epl.Split(4, "all")}, replicas: 2, micro: 1, params: zero.params},
 		{processes: 8, name: "experts-8", network: newTranslator(8, 8), replicas: 1, micro: 1},
 		{processes: 8, name: "2-stages-split-4", network: even, stages: []epl.Strategy{epl.Split(4, "first"), epl.Split(4, "second")}, apart: true, replicas: 1, micro: 2},
 	}
