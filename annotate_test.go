@@ -183,7 +183,7 @@ func TestAnnotationsAreRefusedWhileEPLChoosesTheStrategies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	backend := record.NewBackend(inner, refusing{inner}, record.Options{AutoParallel: true})
+	backend := record.NewBackend(refusing{inner}, record.Options{AutoParallel: true})
 	defer backend.Finalize()
 	const why = ": with auto.auto_parallel EPL chooses the strategies; remove the annotation, or turn auto.auto_parallel off"
 	var at string

@@ -20,6 +20,7 @@ import (
 	"github.com/easyparallel/epl/cpu/isa"
 	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/exec/local"
+	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
@@ -188,7 +189,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	gpus := strings.HasPrefix(name, "xla")
 	if planOut != "" && gpus {
-		name = opByOp // what is recorded depends on it only where cuDNN computes attention
+		name = opByOp // nothing runs
 	}
 	inner, err := findInner(name, asked)
 	if err != nil {
@@ -254,9 +255,13 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	allowTF32(devices, cfg.AMP.TF32)
 	runner := local.New(j, devices...)
-	eng := compile.New(compile.Options{Config: cfg, Target: plan.Target{Cluster: cl, Passes: set, AsWritten: asWritten, Hardware: known}, Simulate: simulated, Changes: changes, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
+	target := plan.Target{Cluster: cl, Passes: set, AsWritten: asWritten, Attention: exec.Attention(devices[0]), Fused: exec.Fused(devices[0]), Hardware: known}
+	if planOut != "" && gpus {
+		target.Attention = func(*ir.Op) bool { return true } // by cuDNN
+	}
+	eng := compile.New(compile.Options{Config: cfg, Target: target, Simulate: simulated, Changes: changes, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
 		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, TF32: gpus, Job: j}, runner)
-	backend := record.NewBackend(devices[0], eng, record.Options{
+	backend := record.NewBackend(eng, record.Options{Over: devices[0].Description(),
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: plan.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
 	runner.Owner, runner.Advise = backend, eng.Advise

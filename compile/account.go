@@ -191,6 +191,9 @@ type planFile struct {
 }
 
 func (o Options) writePlanFiles(c *Compiled, d *dump) error {
+	if err := c.Plan.ForAll(c.source, o.Config, o.Target); err != nil {
+		return err
+	}
 	files := []planFile{
 		{o.Plan + ".svg", c.MemoryPicture},
 		{o.Plan + ".json", c.Plan.Encode},

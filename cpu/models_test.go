@@ -36,7 +36,7 @@ func (r *recorder) Closed() error { return nil }
 func recorded(t *testing.T, opts ...cpu.Option) (*recorder, compute.Backend) {
 	b := cpu.New(opByOp(t), 2, opts...)
 	r := &recorder{DataInterface: b, device: b}
-	backend := record.NewBackend(b, r, record.Options{})
+	backend := record.NewBackend(r, record.Options{})
 	t.Cleanup(backend.Finalize)
 	return r, backend
 }

@@ -74,6 +74,24 @@ func Segment(backend compute.Backend, s *ir.Segment) (compute.Executable, error)
 	return segment(backend, s)
 }
 
+// Has tells whether a backend has an op on operands of these shapes.
+func Has(backend compute.Backend, op *ir.Op) bool {
+	main := backend.Builder("has").Main()
+	in := ir.Operands{Values: make([]compute.Value, len(op.Inputs))}
+	for i, v := range op.Inputs {
+		if v == nil {
+			continue
+		}
+		x, err := main.Parameter(fmt.Sprintf("in%d", i), v.Shape, nil)
+		if err != nil {
+			return false
+		}
+		in.Values[i] = x
+	}
+	_, err := op.Attrs.Emit(main, &in)
+	return err == nil
+}
+
 func segment(backend compute.Backend, s *ir.Segment) (compute.Executable, error) {
 	b := backend.Builder(s.Name)
 	e := newEmitter(b)

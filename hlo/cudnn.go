@@ -10,36 +10,9 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
-)
 
-// FusesAttention tells whether cuDNN has an attention, so that [Options.CUDNN] is for it. The shapes are those of the operands in the IR: query,
-// key, value, and, where there are options, two lengths, bias and mask; that of an absent one is invalid. The gradient has the same answer.
-//
-// cuDNN takes half precision, heads of at most 128 features, a multiple of 8, and no mask but those of causality and of lengths.
-func FusesAttention(layout compute.AttentionAxesLayout, o *compute.ScaledDotProductAttentionConfig, of []shapes.Shape) bool {
-	q, k, v := of[0], of[1], of[2]
-	if q.Rank() != 4 || k.Rank() != 4 || q.Size() == 0 || k.Size() == 0 || !q.DType.IsHalfPrecision() || k.DType != q.DType || !k.Equal(v) {
-		return false
-	}
-	qd, kd := q.Dimensions, k.Dimensions
-	h, s := layout.HeadsAxis(), layout.SeqAxis()
-	if qd[0] != kd[0] || qd[h]%kd[h] != 0 || qd[3] != kd[3] || qd[3]%8 != 0 || qd[3] > 128 {
-		return false
-	}
-	if o == nil {
-		return true
-	}
-	lengths, bias, mask := of[3].Ok() || of[4].Ok(), of[5], of[6]
-	switch {
-	case mask.Ok(), o.Causal && qd[s] != kd[s]:
-		return false
-	case bias.Ok(): // its kernels take no lengths, and an even number of positions
-		d := bias.Dimensions
-		return !lengths && bias.DType == q.DType && len(d) == 4 && (d[0] == 1 || d[0] == qd[0]) && (d[1] == 1 || d[1] == qd[h]) &&
-			d[2] == qd[s] && d[3] == kd[s] && d[2]%2 == 0 && d[3]%2 == 0
-	}
-	return true
-}
+	"github.com/easyparallel/epl/ir"
+)
 
 // cudnn is an attention that cuDNN computes: XLA has custom calls for that, which JAX makes too. Scores are never in memory.
 type cudnn struct {
@@ -54,7 +27,7 @@ type cudnn struct {
 
 // newCUDNN is nil if the definition is to be written.
 func newCUDNN(w *Writer, in []Value, layout compute.AttentionAxesLayout, o *compute.ScaledDotProductAttentionConfig) *cudnn {
-	if !w.options.CUDNN || !FusesAttention(layout, o, shapesOf(in)) {
+	if !w.options.CUDNN || !ir.FusesAttention(layout, o, shapesOf(in)) {
 		return nil
 	}
 	c := &cudnn{Writer: w, layout: layout, scale: scaleOf(in[0], o), q: in[0], k: in[1], v: in[2]}

@@ -24,7 +24,7 @@ type Options struct {
 	Donor []bool
 	// TF32 allows products and convolutions of float32 to round their operands to 10 bits, which is faster and 1e-3 off.
 	TF32 bool
-	// CUDNN computes attention in half precision by cuDNN, where it can ([FusesAttention]), and calls kernels of our own: the module is for
+	// CUDNN computes attention in half precision by cuDNN, where it can ([ir.FusesAttention]), and calls kernels of our own: the module is for
 	// CUDA then.
 	CUDNN bool
 	// NoKernels writes out the functions that there are kernels of our own for.

@@ -55,7 +55,8 @@ type Op struct {
 	Outputs []*Value
 	Func    *Func // the function that holds it
 	// Twin, for a fused op, are the values of the written-out version that GoMLX recorded in front of it and that
-	// gradients go through: one per output, or nil.
+	// gradients go through: one per output, or nil. States of attention, the last outputs, have none. Where an attention in half
+	// precision stands for one in float32, the casts of its results have the twins.
 	Twin []*Value
 
 	Attribution

@@ -129,7 +129,7 @@ func (v *verifier) op(f *Func, op *Op) error {
 	if op.TaskGraph != nil && !slices.Contains(v.p.TaskGraphs, op.TaskGraph) {
 		return errors.Errorf("its TaskGraph %q is not one of the program", op.TaskGraph.Name)
 	}
-	if op.Twin != nil && len(op.Twin) != len(op.Outputs) {
+	if len(op.Twin) > len(op.Outputs) {
 		return errors.Errorf("its twin has %d values, it has %d", len(op.Twin), len(op.Outputs))
 	}
 	for i, t := range op.Twin {

@@ -13,8 +13,8 @@ func fused(p *ir.Program) int {
 	by := map[*ir.Value]*ir.Value{}
 	for _, op := range p.Main.Ops {
 		if op.Twin != nil && WritesOut(op, live) {
-			for i, v := range op.Outputs {
-				by[v] = op.Twin[i]
+			for i, v := range op.Twin {
+				by[op.Outputs[i]] = v
 			}
 		}
 		op.Twin = nil
@@ -22,10 +22,11 @@ func fused(p *ir.Program) int {
 	return replace(p, by)
 }
 
-// WritesOut tells whether the twin of a fused op takes its place. Computing twice what only moves data is no reason to give up a
-// fused op.
-func WritesOut(op *ir.Op, live map[*ir.Op]bool) bool {
-	parts, _ := ir.Between(op.Twin, op.Inputs)
+// WritesOut tells whether the twin of a fused op takes its place.
+func WritesOut(op *ir.Op, live map[*ir.Op]bool) bool { return computed(WrittenOut(op), live) }
+
+// computed tells whether some of these ops are needed anyway. Computing twice what only moves data is no reason to give up a fused op.
+func computed(parts, live map[*ir.Op]bool) bool {
 	for o := range parts {
 		switch o.Attrs.(type) {
 		case *ir.Reshape, *ir.DynamicReshape, *ir.BroadcastInDim, *ir.DynamicBroadcastInDim, *ir.Transpose, *ir.ConvertDType, *ir.Slice, *ir.Identity, *ir.Iota:

@@ -83,6 +83,10 @@ type Options struct {
 	// AMPBarriers guards values that were rounded to that type from an inner compiler that takes a cast and its way back for
 	// nothing, as XLA does, and then keeps them in float32 beside.
 	AMPBarriers bool
+	// Attention tells whether what runs the program has an attention, and its gradient, as one op; nil: it has none.
+	Attention func(*ir.Op) bool
+	// Fused tells the same of another fused op; nil: it has all of them.
+	Fused func(*ir.Op) bool
 	// AMPLog is told what mixed precision decides about every op; nil: nobody.
 	AMPLog func(line string)
 	// Choices are what was chosen for single ops and variables.
@@ -133,6 +137,9 @@ var Table = []Pass{
 	{Name: "taskgraphs", Needed: true, Once: true, Run: taskGraphs,
 		Needs: []Fact{OpOf, GlobalView}, Leaves: []Fact{Stages},
 		Why: "an op runs on the devices of its TaskGraph: those outside every scope join the neighbour that costs least traffic"},
+	{Name: "write-out", Needed: true, Run: writeOut,
+		Needs: []Fact{GlobalView}, Ends: []Fact{OpOf},
+		Why: "attention is recorded as one op and written out, forward and backward: an engine that has the op runs it, others what it is written out as"},
 	{Name: "fused", Run: always(fused),
 		Needs: []Fact{GlobalView}, Ends: []Fact{OpOf},
 		Why: "gradients go through the written-out twin of a fused op, so that in training both would be computed: keep the twin"},

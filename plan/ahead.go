@@ -25,7 +25,7 @@ type Ahead struct {
 // updates. r is what was decided about the program itself. why is for people; "": there is nothing to say.
 func DecideAhead(r *Result, p *ir.Program, updated func(*ir.Value) bool, cfg *config.Config, t Target) (a *Ahead, why string, err error) {
 	sliced := t.Slicing
-	t = Target{Cluster: t.Cluster, Passes: t.Passes, AsWritten: t.AsWritten, Planner: t.Planner, Trained: t.Trained, Apart: t.Apart}
+	t = Target{Cluster: t.Cluster, Passes: t.Passes, AsWritten: t.AsWritten, Attention: t.Attention, Fused: t.Fused, Planner: t.Planner, Trained: t.Trained, Apart: t.Apart}
 	index, live := analysis.Of(p), analysis.Live(p)
 	late := map[*ir.Op]bool{}
 	var all, early int64

@@ -65,12 +65,11 @@ func (c *chain) writeOut() {
 		case op.Twin == nil:
 		case passes.WritesOut(op, live):
 			c.stead[op] = op.Twin[0].Op
-			for i, v := range op.Outputs {
-				by[v] = op.Twin[i]
+			for i, v := range op.Twin {
+				by[op.Outputs[i]] = v
 			}
 		default:
-			parts, _ := ir.Between(op.Twin, op.Inputs)
-			for o := range parts {
+			for o := range passes.WrittenOut(op) {
 				c.stead[o] = op
 			}
 		}

@@ -26,8 +26,12 @@ type Target struct {
 	Passes  passes.Set
 	// Hardware is what the devices of the cluster can do, by rank, and what connects them; nil: usual ones.
 	Hardware *cost.Cluster
-	// AsWritten: the inner backend rounds where programs say so.
+	// AsWritten: the engine rounds where programs say so.
 	AsWritten bool
+	// Attention tells whether the engine has an attention, and its gradient, as one op; nil: it has none.
+	Attention func(*ir.Op) bool
+	// Fused tells the same of another fused op; nil: it has all of them.
+	Fused func(*ir.Op) bool
 	// Slicing: files are dealt to workers, so that each has to feed as many model replicas as are its share.
 	Slicing bool
 	// Timeline: a timeline is made of the step, which then runs in more segments.
@@ -104,6 +108,10 @@ func (pl *Plan) Apply(p *ir.Program, t Target) (*Result, error) {
 		return &Result{Recorded: p}, err
 	}
 	if err := pl.fitsProgram(p); err != nil {
+		return &Result{Recorded: p}, err
+	}
+	pl, err := pl.on(engineOf(t), p)
+	if err != nil {
 		return &Result{Recorded: p}, err
 	}
 	r, err := pl.run(p, t, false)
@@ -266,7 +274,7 @@ func (pl *Plan) passOptions(cfg *config.Config, t Target, s assignment) passes.O
 		Regions: cfg.Zero.Level == config.ZeroV2 || offload,
 		Share:   zeroLevels[cfg.Zero.Level], OneBucket: comm.MaxSplits == 1, Offload: offload,
 		ApplyGroups: cfg.Optimizer.NumApplyGroup, Timeline: t.Timeline,
-		AMP: HalfType(cfg.AMP), AMPBarriers: !pl.Cluster.AsWritten, Choices: pl.Choices,
+		AMP: HalfType(cfg.AMP), AMPBarriers: !t.AsWritten, Attention: t.Attention, Fused: t.Fused, Choices: pl.Choices,
 	}
 }
 

@@ -12,27 +12,17 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-// Fits refuses a plan that was made for another cluster, another inner backend or other passes.
+// Fits refuses a plan that was made for another cluster or other passes.
 func (pl *Plan) Fits(t Target) error {
 	switch now := clusterOf(t); {
 	case !reflect.DeepEqual(pl.Cluster.Workers, now.Workers):
 		return errors.Errorf("epl: the plan is for another cluster: it has %s, and this one has %s; make the plan again for this one by epl plan --cluster",
 			pl.Cluster, now)
-	case pl.Cluster.AsWritten != now.AsWritten:
-		return errors.Errorf("epl: the plan is for another inner backend: one that %s, and this one %s; make the plan again with this one",
-			rounds(pl.Cluster.AsWritten), rounds(now.AsWritten))
 	case pl.Passes != t.Passes.String():
 		return errors.Errorf("epl: the plan was made with other passes (EPL_PASSES, WithPasses): %s; now they are %s; set them as they were, or make the plan again",
 			pl.Passes, t.Passes)
 	}
 	return nil
-}
-
-func rounds(asWritten bool) string {
-	if asWritten {
-		return "rounds where a program says so"
-	}
-	return "may round elsewhere than a program says, as XLA does"
 }
 
 // String describes the cluster: "2 workers with 4 devices each", or the devices of each.

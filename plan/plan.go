@@ -13,7 +13,7 @@ import (
 )
 
 // Version is that of the format of plans. A plan of another one is refused.
-const Version = 1
+const Version = 2
 
 // Plan is all that was decided about a training program: it prints, is compared and is pinned. docs/plans.md describes its JSON.
 type Plan struct {
@@ -21,6 +21,8 @@ type Plan struct {
 	EPL     string  `json:"epl"` // the version of EPL that decided
 	Program Program `json:"program"`
 	Cluster Cluster `json:"cluster"`
+	// Engine is what the choices are for, and what came of them.
+	Engine Engine `json:"engine"`
 	// Settings are the keys of the configuration that decide, with where their values come from.
 	Settings []Setting `json:"settings"`
 	// Passes are those that run, and the switches of the engine for CPUs, in the words of [passes.Parse].
@@ -47,6 +49,8 @@ type Plan struct {
 	Costs Costs    `json:"costs"`
 	// Result is the fingerprint of what the plan makes of the program.
 	Result string `json:"result"`
+	// Others are for other engines, where those need other choices. Only a plan that is written to a file has them.
+	Others []Other `json:"other_engines,omitempty"`
 }
 
 // Program is what a plan was made for.
@@ -68,8 +72,6 @@ type Variable struct {
 // Cluster is what of the cluster decides.
 type Cluster struct {
 	Workers [][]int `json:"workers"` // the indices of the devices of each
-	// AsWritten: the inner backend rounds where programs say so. XLA does not.
-	AsWritten bool `json:"as_written"`
 }
 
 // Setting is a key of the configuration.
@@ -106,7 +108,7 @@ var undecided = []string{
 
 // newPlan is a plan of which nothing is decided yet but what is given.
 func newPlan(p *ir.Program, cfg *config.Config, t Target) *Plan {
-	pl := &Plan{Version: Version, EPL: version.Version, Cluster: clusterOf(t), Passes: t.Passes.String(), Replicas: 1, MicroBatches: 1}
+	pl := &Plan{Version: Version, EPL: version.Version, Cluster: clusterOf(t), Engine: engineOf(t), Passes: t.Passes.String(), Replicas: 1, MicroBatches: 1}
 	for _, e := range cfg.Entries() {
 		if !slices.Contains(undecided, e.Key) {
 			pl.Settings = append(pl.Settings, Setting{e.Key, e.Value, e.Source.String()})
@@ -129,7 +131,7 @@ func programOf(p *ir.Program) Program {
 }
 
 func clusterOf(t Target) Cluster {
-	return Cluster{AsWritten: t.AsWritten, Workers: each(t.Cluster.Workers(), func(w cluster.Worker) []int {
+	return Cluster{Workers: each(t.Cluster.Workers(), func(w cluster.Worker) []int {
 		return each(w.Devices, func(d cluster.Device) int { return d.Index })
 	})}
 }

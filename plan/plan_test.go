@@ -95,7 +95,7 @@ func TestAPlanThatIsNoneIsRefused(t *testing.T) {
 	for what, c := range map[string]struct{ text, want string }{
 		"no JSON":       {"plan", "this is no plan"},
 		"no version":    {"{}", "this is no plan"},
-		"a later one":   {strings.Replace(text, `"version": 1`, `"version": 99`, 1), "version 99"},
+		"a later one":   {strings.Replace(text, `"version": 2`, `"version": 99`, 1), "version 99"},
 		"unknown words": {strings.Replace(text, `"replicas"`, `"replikas"`, 1), "replikas"},
 	} {
 		if _, err := plan.Decode(strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -44,7 +44,7 @@ func newBackend(t testing.TB, opts record.Options) (*record.Backend, *compile.En
 	inner := equiv.Plain()
 	runner := local.New(nil, inner)
 	eng := compile.New(compile.Options{Config: cfg, Target: plan.Target{Cluster: cl}}, runner)
-	b := record.NewBackend(inner, eng, opts)
+	b := record.NewBackend(eng, opts)
 	runner.Owner = b
 	t.Cleanup(b.Finalize)
 	return b, eng

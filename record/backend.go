@@ -24,7 +24,6 @@ type Engine interface {
 
 // Backend is the compute.Backend that GoMLX programs are built against.
 type Backend struct {
-	inner  compute.Backend
 	engine Engine
 	Engine // the data interface
 	opts   Options
@@ -39,6 +38,8 @@ var _ compute.Backend = (*Backend)(nil)
 
 // Options of a backend.
 type Options struct {
+	// Over describes what runs the programs, for people.
+	Over string
 	// Default is the strategy of ops outside every scope; nil: none.
 	Default *Strategy
 	// AutoParallel forbids annotations: EPL chooses the strategies.
@@ -63,10 +64,9 @@ type LossScale struct {
 	Dynamic bool
 }
 
-// NewBackend records programs for the engine. The inner backend is the one that the engine runs them on: it tells
-// shapes and capabilities.
-func NewBackend(inner compute.Backend, engine Engine, opts Options) *Backend {
-	return &Backend{inner: inner, engine: engine, Engine: engine, opts: opts}
+// NewBackend records programs for the engine. They are the same whatever the engine runs them on.
+func NewBackend(engine Engine, opts Options) *Backend {
+	return &Backend{engine: engine, Engine: engine, opts: opts}
 }
 
 // Name implements compute.Backend.
@@ -77,7 +77,7 @@ func (b *Backend) String() string { return "epl" }
 
 // Description implements compute.Backend.
 func (b *Backend) Description() string {
-	return fmt.Sprintf("Easy Parallel Library over %s", b.inner.Description())
+	return fmt.Sprintf("Easy Parallel Library over %s", b.opts.Over)
 }
 
 // NumDevices implements compute.Backend. GoMLX sees one device: EPL deals with the others.
@@ -86,22 +86,11 @@ func (b *Backend) NumDevices() int { return 1 }
 // DeviceDescription implements compute.Backend.
 func (b *Backend) DeviceDescription(compute.DeviceNum) string { return b.Description() }
 
-// Capabilities implements compute.Backend: those of the inner backend, and what EPL lowers for it.
-func (b *Backend) Capabilities() compute.Capabilities {
-	c := b.inner.Capabilities().Clone()
-	for _, t := range lowered {
-		c.Operations[t] = true
-	}
-	return c
-}
+// Capabilities implements compute.Backend: what can be recorded. What an engine lacks of that is written out later, or refused.
+func (b *Backend) Capabilities() compute.Capabilities { return capabilities().Clone() }
 
 // Builder implements compute.Backend.
-func (b *Backend) Builder(name string) compute.Builder {
-	if b.final.Load() {
-		return closedBuilder(b, name)
-	}
-	return newBuilder(b, name)
-}
+func (b *Backend) Builder(name string) compute.Builder { return newBuilder(b, name) }
 
 // Finalize implements compute.Backend.
 func (b *Backend) Finalize() {

@@ -27,8 +27,9 @@ type Builder struct {
 
 	scopes
 	backward
+	attentions
 	params map[string]*ir.Value // parameters of main by name
-	closed bool                 // the backend was closed before: nothing can be recorded
+	closed error                // why nothing can be recorded, such as that the backend was closed before; nil: it can
 }
 
 var _ compute.Builder = (*Builder)(nil)
@@ -45,24 +46,21 @@ type Func struct {
 var _ compute.Function = (*Func)(nil)
 
 func newBuilder(backend *Backend, name string) *Builder {
-	shadow := backend.inner.Builder(name)
-	b := &Builder{backend: backend, program: ir.NewProgram(name), shadow: shadow, params: map[string]*ir.Value{}}
-	b.main = &Func{b: b, fn: b.program.Main, shadow: shadow.Main()}
-	return b
-}
-
-// closedBuilder makes one that records nothing, of a backend that is closed.
-func closedBuilder(backend *Backend, name string) *Builder {
-	b := &Builder{backend: backend, program: ir.NewProgram(name), params: map[string]*ir.Value{}, closed: true}
+	b := &Builder{backend: backend, program: ir.NewProgram(name), params: map[string]*ir.Value{}}
 	b.main = &Func{b: b, fn: b.program.Main}
+	if backend.final.Load() {
+		b.closed = backend.engine.Closed()
+	} else {
+		b.shadow, b.main.shadow, b.closed = newShadow(name)
+	}
 	return b
 }
 
 // recording is why nothing more can be recorded; nil: it can.
 func (f *Func) recording(what any) error {
 	switch {
-	case f.b.closed:
-		return f.b.backend.engine.Closed()
+	case f.b.closed != nil:
+		return f.b.closed
 	case f.shadow == nil:
 		return errors.Errorf("epl: %v: program %q is compiled already", what, f.b.Name())
 	}
@@ -126,6 +124,9 @@ func (b *Builder) Compile() (compute.Executable, error) {
 	}
 	if !b.main.returned {
 		return nil, errors.Errorf("epl: program %q cannot be compiled before its main function returns", b.Name())
+	}
+	if b.failed != nil {
+		return nil, b.failed
 	}
 	if err := b.finish(); err != nil {
 		return nil, err
@@ -281,17 +282,27 @@ func (f *Func) record(attrs ir.Attrs, in opInputs) ([]compute.Value, error) {
 			return nil, err
 		}
 	}
+	var twin []*ir.Value
+	if strings.HasPrefix(string(attrs.OpType()), "Fused") {
+		if twin = findTwin(f.fn.Ops, ins, twinned(attrs, outs)); twin == nil {
+			if twin, err = f.cloned(attrs, ins); err != nil {
+				return nil, err
+			}
+		}
+	}
 	op := f.b.program.NewOp(attrs, ins, outs...)
-	op.Funcs = fns
+	op.Funcs, op.Twin = fns, twin
 	f.fn.Append(op)
 	f.b.attribute(op)
-	op.Twin = findTwin(op)
 
 	values := make([]compute.Value, len(shadows))
 	for i, s := range shadows {
 		v := &Value{Value: op.Outputs[i], fn: f, shadow: s}
 		f.b.values = append(f.b.values, v)
 		values[i] = v
+	}
+	if twin != nil {
+		f.fused(attrs, in, values, twin[0])
 	}
 	return values, nil
 }

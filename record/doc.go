@@ -2,7 +2,8 @@
 //
 // GoMLX builds its graph against [Backend] as against any other backend. Every op goes into an [ir.Program]; its
 // output shapes, and the errors of ops that make no sense, come from emitting the same op at once to a throw-away
-// builder of the inner backend (the shadow), so that no shape inference is repeated here. When GoMLX asks to compile,
+// builder of GoMLX's pure-Go backend (the shadow), with rules of our own for what that lacks (see shadow.go). What will run the
+// program has no part in it: a model is recorded as the same program everywhere. When GoMLX asks to compile,
 // the finished program goes to the [Engine], which plans it and returns what will run it. The engine also owns the
 // buffers.
 //

@@ -7,11 +7,10 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-// lowered are the operations that EPL writes out in simpler ones where the inner backend lacks them, as the pure-Go
-// backend lacks batch normalisation.
+// lowered are the operations that are recorded written out in simpler ones: no engine has kernels for them that would be better.
 var lowered = []compute.OpType{compute.OpTypeBatchNormForInference, compute.OpTypeBatchNormForTraining, compute.OpTypeBatchNormGradient}
 
-// lower writes out an op that the inner backend does not implement; ok is false if EPL cannot either.
+// lower writes out an op that the shadow does not implement; ok is false if it cannot either.
 func (f *Func) lower(attrs ir.Attrs, in opInputs) (_ []compute.Value, ok bool, err error) {
 	switch a := attrs.(type) {
 	case *ir.BatchNormForInference:
@@ -24,13 +23,13 @@ func (f *Func) lower(attrs ir.Attrs, in opInputs) (_ []compute.Value, ok bool, e
 		vs, err := f.batchNormGradient(a, in.vals)
 		return vs, true, err
 	case *ir.FusedScaledDotProductAttention:
-		if f.inFloat32(in) {
-			vs, err := f.attention(a, in.vals)
+		if f.halves(a.AxesLayout, a.Options, in.vals) {
+			vs, err := f.halfAttention(a, in.vals)
 			return vs, true, err
 		}
 	case *ir.FusedScaledDotProductAttentionVJP:
-		if f.inFloat32(in) {
-			vs, err := f.attentionGradient(a, in.vals)
+		if f.halves(a.AxesLayout, a.Options, in.vals) {
+			vs, err := f.halfGradient(a, in.vals)
 			return vs, true, err
 		}
 	}

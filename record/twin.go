@@ -5,21 +5,23 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gomlx/compute/shapes"
+
 	"github.com/easyparallel/epl/ir"
 )
 
-// findTwin returns the values of the written-out version of a fused op. GoMLX's InternalFusedOpCaller builds that
-// version first, so its results are the last values in front of the fused op that nothing uses yet; they must have
-// the shapes of the fused op's outputs and depend on exactly its inputs. A fused op that was not built there has no
+// findTwin returns the values of the written-out version of a fused op that is to be appended to ops, with these inputs and results. GoMLX's
+// InternalFusedOpCaller builds that version first, so its results are the last values that nothing uses yet; they must have
+// the shapes of the fused op's results and depend on exactly its inputs. A fused op that was not built there has no
 // twin, whatever stands before it.
-func findTwin(op *ir.Op) []*ir.Value {
-	if !strings.HasPrefix(string(op.Type()), "Fused") || !calledFrom(gomlx+"core/graph.InternalFusedOpCaller") {
+func findTwin(ops []*ir.Op, inputs []*ir.Value, results []shapes.Shape) []*ir.Value {
+	if !calledFrom(gomlx + "core/graph.InternalFusedOpCaller") {
 		return nil
 	}
+	inputs = slices.DeleteFunc(slices.Clone(inputs), func(v *ir.Value) bool { return v == nil })
 	var twin []*ir.Value
 	used := map[*ir.Value]bool{}
-	ops := op.Func.Ops
-	for i := len(ops) - 2; i >= 0 && len(twin) < len(op.Outputs); i-- { // the last is op itself
+	for i := len(ops) - 1; i >= 0 && len(twin) < len(results); i-- {
 		if ops[i].IsLeaf() {
 			continue
 		}
@@ -31,16 +33,14 @@ func findTwin(op *ir.Op) []*ir.Value {
 		ops[i].Uses(func(v *ir.Value) { used[v] = true })
 	}
 	slices.Reverse(twin)
-	if len(twin) != len(op.Outputs) {
+	if len(twin) != len(results) {
 		return nil
 	}
 	for i, v := range twin {
-		if !v.Shape.Equal(op.Outputs[i].Shape) {
+		if !v.Shape.Equal(results[i]) {
 			return nil
 		}
 	}
-	var inputs []*ir.Value
-	op.Uses(func(v *ir.Value) { inputs = append(inputs, v) })
 	slice, ok := ir.Between(twin, inputs)
 	if !ok {
 		return nil

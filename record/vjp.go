@@ -19,7 +19,9 @@ func init() {
 			b := value.Builder()
 			b.graph = n.Graph()
 			defer b.enterVJP(value.Op)()
-			return vjp(n, v, s)
+			to := vjp(n, v, s)
+			b.differentiated(n, v, to)
+			return to
 		}
 	}
 }

@@ -16,10 +16,9 @@ import (
 	"github.com/easyparallel/epl/pjrt"
 )
 
-// Device is a GPU. It implements compute.Backend, and emit.Compiler: segments of the IR run on the GPU. What is built op by op is only
-// for its shapes.
+// Device is a GPU. It implements compute.Backend, and emit.Compiler: segments of the IR run on the GPU.
 type Device struct {
-	compute.Backend // records ops
+	compute.Backend // for what GoMLX may ask of a backend besides: nothing is built with it
 	client          *client
 	gpu             *pjrt.Device
 	pinned          *pjrt.Memory // of the host; nil: there is none

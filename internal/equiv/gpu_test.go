@@ -97,51 +97,6 @@ func TestTrainingOnGPUsUpToXLAItself(t *testing.T) {
 	}
 }
 
-// Beside a GPU with cuDNN, attention under mixed precision stays one op from the model to the module. The fake cannot compute that: its
-// results are zeros.
-func TestAttentionOnGPUsIsFused(t *testing.T) {
-	for name, c := range map[string]struct {
-		params map[string]any
-		off    bool
-		fused  bool
-	}{
-		"mixed precision": {map[string]any{"amp.level": "O1", "amp.dtype": "bfloat16"}, false, true},
-		"in two batches":  {map[string]any{"amp.level": "O1", "amp.dtype": "float16", "pipeline.num_micro_batch": 2}, false, true},
-		"recomputed":      {map[string]any{"amp.level": "O1", "amp.dtype": "bfloat16", "gradient_checkpoint.type": "auto"}, false, true},
-		"switched off":    {map[string]any{"amp.level": "O1", "amp.dtype": "bfloat16"}, true, false},
-		"float32":         {nil, false, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := pjrttest.New(t, pjrttest.Options{Platform: "cuda"})
-			var all strings.Builder
-			see := func(s *ir.Segment, _ []bool, text string) {
-				all.WriteString(text)
-				f.Program(text, xlatest.Zeros(s))
-			}
-			exec.Register("xla", func(string) (exec.Kind, error) {
-				return xlatest.Kind(t, f, xla.Options{Compiling: see, NoCUDNN: c.off}), nil
-			})
-			env := newCluster(t, 1, 1, c.params, epl.WithInner("xla:fake"))
-			m := Model{"transformer", Transformer0, loss.SparseCategoricalCrossEntropyLogits, Tokens(4, 16, 32)}
-			run, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if run.Store, err = run.Store.Clone(); err != nil {
-				t.Fatal(err)
-			}
-			if err := env.Close(); err != nil {
-				t.Fatal(err)
-			}
-			for _, call := range []string{`"__cudnn$fmhaSoftmax"`, `"__cudnn$fmhaSoftmaxBackward"`} {
-				if strings.Contains(all.String(), call) != c.fused {
-					t.Errorf("%s is called: %t", call, !c.fused)
-				}
-			}
-		})
-	}
-}
-
 // amp.tf32 is in the text of modules, and so in the key of their cache. Explain and the log say where it has no effect.
 func TestTF32IsForGPUs(t *testing.T) {
 	const rounds, idle = "amp.tf32: float32 products", "amp.tf32 has no effect"

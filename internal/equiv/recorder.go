@@ -31,7 +31,7 @@ func NewRecorder(compile Compiler) (compute.Backend, *Recorder) {
 		compile = emit.Program
 	}
 	r := &Recorder{inner: Plain(), compile: compile}
-	r.backend = record.NewBackend(r.inner, r, record.Options{})
+	r.backend = record.NewBackend(r, record.Options{Over: r.inner.Description()})
 	return r.backend, r
 }
 

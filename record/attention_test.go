@@ -13,49 +13,9 @@ import (
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 
 	"github.com/easyparallel/epl"
-	"github.com/easyparallel/epl/internal/equiv"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/record"
 )
-
-// halfOnly is a backend that fuses attention and its gradient in half precision only, as XLA does on CUDA. It is good for shapes.
-type halfOnly struct{ compute.Backend }
-
-func (b halfOnly) Capabilities() compute.Capabilities {
-	c := b.Backend.Capabilities().Clone()
-	c.Operations[compute.OpTypeFusedScaledDotProductAttention] = true
-	c.Operations[compute.OpTypeFusedScaledDotProductAttentionVJP] = true
-	return c
-}
-
-func (b halfOnly) Builder(name string) compute.Builder { return halfBuilder{b.Backend.Builder(name)} }
-
-type halfBuilder struct{ compute.Builder }
-
-func (b halfBuilder) Main() compute.Function { return halfFunction{b.Builder.Main()} }
-
-type halfFunction struct{ compute.Function }
-
-func (f halfFunction) check(v ...compute.Value) error {
-	for _, x := range v {
-		if s, err := f.Shape(x); err != nil || !s.DType.IsHalfPrecision() {
-			return errors.Join(compute.ErrNotImplemented, err)
-		}
-	}
-	return nil
-}
-
-func (f halfFunction) FusedScaledDotProductAttention(q, k, v compute.Value, _ compute.AttentionAxesLayout, _ *compute.ScaledDotProductAttentionConfig) (compute.Value, []compute.Value, error) {
-	if err := f.check(q, k, v); err != nil {
-		return nil, nil, err
-	}
-	state, err := f.ConvertDType(q, dtypes.Float32)
-	return q, []compute.Value{state}, err
-}
-
-func (f halfFunction) FusedScaledDotProductAttentionVJP(q, k, v compute.Value, _ compute.AttentionAxesLayout, _ *compute.ScaledDotProductAttentionConfig, out compute.Value, _ []compute.Value, dOut compute.Value) (compute.Value, compute.Value, compute.Value, error) {
-	return q, k, v, f.check(q, k, v, out, dOut)
-}
 
 // keeper keeps the program that it is to compile.
 type keeper struct {
@@ -71,7 +31,7 @@ func (k *keeper) Compile(p *ir.Program) (compute.Executable, error) {
 func TestAttentionThatIsFusedInHalfPrecisionOnlyIsRecordedSoUnderMixedPrecision(t *testing.T) {
 	for _, half := range []dtypes.DType{dtypes.InvalidDType, dtypes.BFloat16} {
 		k := &keeper{}
-		b := record.NewBackend(halfOnly{equiv.Plain()}, k, record.Options{HalfType: half})
+		b := record.NewBackend(k, record.Options{HalfType: half})
 		exec, err := model.NewExec(b, model.NewStore(), func(scope *model.Scope, g *graph.Graph) *graph.Node {
 			x := scope.VariableWithShape("x", shapes.Make(dtypes.Float32, 2, 4, 2, 8)).NodeValue(g)
 			y, _ := attention.Core(x, x, x, attention.LayoutBSHD, attention.CoreOptions{Scale: 0.3})
@@ -108,7 +68,7 @@ func TestAttentionThatIsFusedInHalfPrecisionOnlyIsRecordedSoUnderMixedPrecision(
 func TestABiasOfAttentionStaysWithinFloat16(t *testing.T) {
 	for half, want := range map[dtypes.DType]ir.OpType{dtypes.Float16: ir.OpMax, dtypes.BFloat16: ir.OpParameter} {
 		k := &keeper{}
-		b := record.NewBackend(halfOnly{equiv.Plain()}, k, record.Options{HalfType: half})
+		b := record.NewBackend(k, record.Options{HalfType: half})
 		exec, err := model.NewExec(b, model.NewStore(), func(scope *model.Scope, g *graph.Graph) *graph.Node {
 			x := scope.VariableWithShape("x", shapes.Make(dtypes.Float32, 2, 4, 2, 8)).NodeValue(g)
 			bias := scope.VariableWithShape("bias", shapes.Make(dtypes.Float32, 2, 2, 4, 4)).SetTrainable(false).NodeValue(g)

@@ -3,15 +3,29 @@ package record
 import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 
 	"github.com/easyparallel/epl/ir"
 )
 
-// Attention that the inner backend fuses in half precision only, as XLA on CUDA does, is recorded so under mixed precision, with
-// casts around it: otherwise GoMLX writes it out, and no pass could find it again.
+// Attention in half precision only has an engine as one op, so that under mixed precision it is recorded so, with casts around it.
 
-// attention records a fused attention whose operands are float32.
-func (f *Func) attention(a ir.Attrs, in []compute.Value) ([]compute.Value, error) {
+// halfAttention records a fused attention whose operands are float32.
+func (f *Func) halfAttention(a *ir.FusedScaledDotProductAttention, in []compute.Value) ([]compute.Value, error) {
+	given, operands := in, make([]*ir.Value, len(in))
+	for i, v := range in {
+		if v != nil {
+			operands[i] = v.(*Value).Value
+		}
+	}
+	twin, clone := findTwin(f.fn.Ops, operands, []shapes.Shape{operands[0].Shape}), false
+	if twin == nil {
+		var err error
+		if twin, err = f.cloned(a, operands); err != nil {
+			return nil, err
+		}
+		clone = true
+	}
 	in, err := f.boundBias(in)
 	if err != nil {
 		return nil, err
@@ -20,13 +34,21 @@ func (f *Func) attention(a ir.Attrs, in []compute.Value) ([]compute.Value, error
 	if err != nil {
 		return nil, err
 	}
-	outs[0], err = f.ConvertDType(outs[0], dtypes.Float32) // the others are float32 in any case
-	return outs, err
+	if outs[0], err = f.ConvertDType(outs[0], dtypes.Float32); err != nil { // the others are float32 in any case
+		return nil, err
+	}
+	if twin != nil {
+		setTwin(outs[:1], twin)
+	}
+	if twin != nil && !clone {
+		f.fused(a, opInputs{vals: given}, outs, twin[0])
+	}
+	return outs, nil
 }
 
-// attentionGradient records the gradient of a fused attention whose operands are float32. The operands after those of the
+// halfGradient records the gradient of a fused attention whose operands are float32. The operands after those of the
 // attention are its result, its states, which stay as they are, and the gradient of its result.
-func (f *Func) attentionGradient(a *ir.FusedScaledDotProductAttentionVJP, in []compute.Value) ([]compute.Value, error) {
+func (f *Func) halfGradient(a *ir.FusedScaledDotProductAttentionVJP, in []compute.Value) ([]compute.Value, error) {
 	which := []int{0, 1, 2, 3, len(in) - 1}
 	if a.Options != nil {
 		which[3] = attentionBias + 2
@@ -91,11 +113,26 @@ func (f *Func) inHalf(a ir.Attrs, in []compute.Value, which ...int) ([]compute.V
 	return f.record(a, opInputs{vals: cast})
 }
 
-// inFloat32 tells whether mixed precision is on and an op has a first operand that it could take in half precision.
-func (f *Func) inFloat32(in opInputs) bool {
-	if f.b.backend.opts.HalfType == dtypes.InvalidDType {
+// halves tells whether mixed precision is on, and makes of an attention in float32, or its gradient, one that is recorded as one op.
+func (f *Func) halves(layout compute.AttentionAxesLayout, o *compute.ScaledDotProductAttentionConfig, in []compute.Value) bool {
+	half := f.b.backend.opts.HalfType
+	if half == dtypes.InvalidDType {
 		return false
 	}
-	v, err := f.b.own(in.vals[0])
-	return err == nil && v.Shape.DType == dtypes.Float32
+	of := make([]shapes.Shape, len(in))
+	for i, v := range in {
+		if v == nil {
+			continue
+		}
+		x, err := f.b.own(v)
+		if err != nil {
+			return false
+		}
+		if of[i] = x.Shape; of[i].DType == dtypes.Float32 {
+			of[i].DType = half
+		} else if i == 0 {
+			return false
+		}
+	}
+	return ir.FusesAttention(layout, o, of)
 }
