@@ -35,6 +35,7 @@ type profileFile struct {
 	Bandwidth speedText       `json:"bandwidth"`
 	Launch    timeText        `json:"launch,omitempty"`
 	Segment   timeText        `json:"segment,omitempty"`
+	Tile      []int64         `json:"tile,omitempty"`
 	Fuses     bool            `json:"fuses,omitempty"`
 	Cores     int             `json:"cores,omitempty"`
 	Rates     map[string]Rate `json:"rates"`
@@ -78,8 +79,11 @@ func (p *Profile) MarshalJSON() ([]byte, error) {
 }
 
 func (p *Profile) file() *profileFile {
-	f := &profileFile{p.Name, p.Source, bytesText(p.Memory), speedText(p.Bandwidth), timeText(p.Launch), timeText(p.Segment), p.Fuses, p.Cores, p.Rates,
+	f := &profileFile{p.Name, p.Source, bytesText(p.Memory), speedText(p.Bandwidth), timeText(p.Launch), timeText(p.Segment), nil, p.Fuses, p.Cores, p.Rates,
 		p.Within, p.Inside, p.Between, nil}
+	if p.Tile != [2]int64{} {
+		f.Tile = p.Tile[:]
+	}
 	for n, c := range p.Teams {
 		if f.Teams == nil {
 			f.Teams = map[int]*profileFile{}
@@ -109,9 +113,12 @@ func (f *profileFile) profile() (*Profile, error) {
 	if f.Cores < 0 {
 		return nil, errors.Errorf("it has %d cores; write how many the devices of a host share, or nothing", f.Cores)
 	}
+	if f.Tile != nil && (len(f.Tile) != 2 || slices.Min(f.Tile) < 1) {
+		return nil, errors.Errorf("its tile is %v; write rows and columns, such as [12, 32]", f.Tile)
+	}
 	for key := range f.Rates {
-		if family, _, _ := strings.Cut(key, "/"); !slices.Contains(families, family) {
-			return nil, errors.Errorf("rates of %q: there is no such family of ops; use %s", key, strings.Join(families, ", "))
+		if family, _, _ := strings.Cut(key, "/"); !slices.Contains(Families, family) {
+			return nil, errors.Errorf("rates of %q: there is no such family of ops; use %s", key, strings.Join(Families, ", "))
 		}
 	}
 	if f.Rates[Dot] == nil && f.Rates[Dot+"/float32"] == nil {
@@ -119,6 +126,7 @@ func (f *profileFile) profile() (*Profile, error) {
 	}
 	p := &Profile{Name: f.Name, Source: f.Source, Memory: int64(f.Memory), Bandwidth: float64(f.Bandwidth), Launch: time.Duration(f.Launch),
 		Segment: time.Duration(f.Segment), Fuses: f.Fuses, Cores: f.Cores, Rates: f.Rates, Within: f.Within, Inside: f.Inside, Between: f.Between}
+	copy(p.Tile[:], f.Tile)
 	for n, c := range f.Teams {
 		q, err := c.profile()
 		if n < 2 || err != nil {
@@ -127,7 +135,7 @@ func (f *profileFile) profile() (*Profile, error) {
 		if p.Teams == nil {
 			p.Teams = map[int]*Profile{}
 		}
-		q.Name, q.Memory, q.Fuses, q.Cores = p.Name, p.Memory, p.Fuses, p.Cores
+		q.Name, q.Memory, q.Tile, q.Fuses, q.Cores = p.Name, p.Memory, p.Tile, p.Fuses, p.Cores
 		p.Teams[n] = q
 	}
 	return p, nil

@@ -36,8 +36,8 @@ func TestEveryProfileOfEPLIsComplete(t *testing.T) {
 		if again, err := ParseProfile(text); err != nil || !reflect.DeepEqual(again, p) {
 			t.Errorf("%s is not what was written of it: %v\n%s", name, err, text)
 		}
-		for _, family := range families {
-			if family != Memory && p.Rate(family, dtypes.Float32, 1e9) == 0 {
+		for _, family := range Families {
+			if family != Memory && family != Rows && p.Rate(family, dtypes.Float32, 1e9) == 0 {
 				t.Errorf("%s has no rate of %s", name, family)
 			}
 		}
@@ -83,17 +83,19 @@ func TestProfilesOfTheUser(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	for text, want := range map[string]string{
-		`{"bandwidth": 1, "rates": {"dot": 1}}`:                               "no name",
-		`{"name": "x", "rates": {"dot": 1}}`:                                  "no bandwidth",
-		`{"name": "x", "bandwidth": -1, "rates": {"dot": 1}}`:                 "no bandwidth",
-		`{"name": "x", "bandwidth": 1}`:                                       "no rate of matrix products",
-		`{"name": "x", "bandwidth": 1, "rates": {"dots": 1}}`:                 "no such family",
-		`{"name": "x", "bandwidth": 1, "rates": {"dot": -1}}`:                 "more than 0",
-		`{"name": "x", "bandwidth": 1, "memory": -5, "rates": {"dot": 1}}`:    "no size of memory",
-		`{"name": "x", "bandwidth": 1, "launch": "-5us"}`:                     "no time",
-		`{"name": "x", "bandwidth": 1, "flops": 5}`:                           "flops",
-		`{"name": "x", "bandwidth": 1, "inside": {"latency": "1us"}}`:         "a link has no bandwidth",
-		`{"name": "x", "bandwidth": 1, "inside": {"bandwidth": "5 parsecs"}}`: "12.5GB/s",
+		`{"bandwidth": 1, "rates": {"dot": 1}}`:                                                                     "no name",
+		`{"name": "x", "rates": {"dot": 1}}`:                                                                        "no bandwidth",
+		`{"name": "x", "bandwidth": -1, "rates": {"dot": 1}}`:                                                       "no bandwidth",
+		`{"name": "x", "bandwidth": 1}`:                                                                             "no rate of matrix products",
+		`{"name": "x", "bandwidth": 1, "rates": {"dots": 1}}`:                                                       "no such family",
+		`{"name": "x", "bandwidth": 1, "rates": {"dot": -1}}`:                                                       "more than 0",
+		`{"name": "x", "bandwidth": 1, "memory": -5, "rates": {"dot": 1}}`:                                          "no size of memory",
+		`{"name": "x", "bandwidth": 1, "launch": "-5us"}`:                                                           "no time",
+		`{"name": "x", "bandwidth": 1, "tile": [0, 3]}`:                                                             "such as [12, 32]",
+		`{"name": "x", "bandwidth": 1, "teams": {"1": {"bandwidth": 1, "rates": {"dot": 1}}}, "rates": {"dot": 1}}`: "at least 2",
+		`{"name": "x", "bandwidth": 1, "flops": 5}`:                                                                 "flops",
+		`{"name": "x", "bandwidth": 1, "inside": {"latency": "1us"}}`:                                               "a link has no bandwidth",
+		`{"name": "x", "bandwidth": 1, "inside": {"bandwidth": "5 parsecs"}}`:                                       "12.5GB/s",
 	} {
 		write("bad.json", text)
 		if _, err := Find("bad"); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "bad.json") {

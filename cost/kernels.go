@@ -17,6 +17,10 @@ type Kernel struct {
 	Flops int64
 	// Size is the flops of one of the products of a batch, by which the rate is looked up.
 	Size int64
+	// M and N are the rows and columns of a product, and of the one that a convolution is.
+	M, N int64
+	// Rows is how many short rows a group begins, op by op, where it cannot go through all elements at once.
+	Rows int64
 	// Work, Math and Sums are what a group computes, in additions: plainly, in functions such as Exp, and in reductions.
 	Work, Math, Sums int64
 	// Read and Written are bytes of memory.
@@ -130,11 +134,7 @@ func (f *fusing) op(op *ir.Op) {
 	}
 	c := Of(op)
 	k := &Kernel{Family: family, DType: typeOf(op), Ops: 1, Flops: c.Flops, Size: c.Flops, Written: c.BytesWritten}
-	if d, ok := op.Attrs.(*ir.DotGeneral); ok {
-		for _, axis := range d.LHSBatchAxes {
-			k.Size /= max(dim(op.Inputs[0].Shape.Dimensions, axis), 1)
-		}
-	}
+	k.product(op)
 	op.Uses(func(v *ir.Value) { f.force(v, 0) })
 	f.kernels = append(f.kernels, k)
 	level := int64(0)
@@ -149,6 +149,51 @@ func (f *fusing) op(op *ir.Op) {
 	for _, v := range op.Outputs {
 		f.values[v] = &made{root: v, kernel: k, level: level + 1, written: true}
 	}
+}
+
+// product fills in the size of a product.
+func (k *Kernel) product(op *ir.Op) {
+	switch a := op.Attrs.(type) {
+	case *ir.DotGeneral:
+		lhs, rhs := op.Inputs[0].Shape, op.Inputs[1].Shape
+		depth, batch := int64(1), int64(1)
+		for _, axis := range a.LHSContractingAxes {
+			depth *= dim(lhs.Dimensions, axis)
+		}
+		for _, axis := range a.LHSBatchAxes {
+			batch *= dim(lhs.Dimensions, axis)
+		}
+		each := max(depth*batch, 1)
+		k.M, k.N, k.Size = size(lhs)/each, size(rhs)/each, k.Size/max(batch, 1)
+	case *ir.ConvGeneral:
+		k.N = dim(op.Outputs[0].Shape.Dimensions, a.Axes.OutputChannels)
+		k.M = size(op.Outputs[0].Shape) / max(k.N, 1)
+	}
+}
+
+// shortRow is what a row has at least for its beginning to count nothing.
+const shortRow = 64
+
+// shortRows are the rows of an op that are short, if it is a reduction, or if an input is broadcast: else all elements are one row.
+func (f *fusing) shortRows(op *ir.Op) int64 {
+	shape := op.Inputs[0].Shape
+	n, columns := size(shape), last(shape)
+	if columns >= shortRow || n <= columns {
+		return 0
+	}
+	_, reduces := perInput[op.Type()]
+	for _, v := range op.Inputs {
+		if v == nil {
+			continue
+		}
+		if root := size(f.of(v).root.Shape); 1 < root && root < n {
+			reduces = true
+		}
+	}
+	if !reduces {
+		return 0
+	}
+	return n / columns
 }
 
 // view makes a value another one's.
@@ -254,6 +299,7 @@ func (f *fusing) put(op *ir.Op, family string, at place, rows, inherited bool) {
 		f.kernels = append(f.kernels, k)
 	}
 	k.Ops++
+	k.Rows += f.shortRows(op)
 	switch n := Of(op).Flops; family {
 	case Math:
 		k.Math += n

@@ -151,6 +151,28 @@ func TestASegmentTakesItsKernelsAndItsStart(t *testing.T) {
 	}
 }
 
+func TestAProductFillsTiles(t *testing.T) {
+	p := Flat(1e3, 1e9, 0)
+	p.Fuses, p.Tile = true, [2]int64{4, 32}
+	// 10 rows take 12, 30 columns take 32: 12,000 flops take as long as 15,360.
+	if got, want := p.Kernel(Kernels(segment(t, softmaxOfAProduct), true)[0]).Round(time.Millisecond), 15360*time.Millisecond; got != want {
+		t.Errorf("%v, not %v", got, want)
+	}
+}
+
+func TestShortRowsTakeTimeToBegin(t *testing.T) {
+	s := segment(t, softmaxOfAProduct)
+	// Two reductions of 10 rows, and what is made of their results, row by row.
+	if got := Kernels(s, true)[1].Rows; got != 40 {
+		t.Errorf("%d rows, not 40", got)
+	}
+	p := Flat(1e12, 1e12, 0)
+	p.Fuses, p.Rates[Rows] = true, Constant(10)
+	if got := p.Ops(s).Round(time.Millisecond); got != 4*time.Second {
+		t.Errorf("40 rows at 10 per second take %v", got)
+	}
+}
+
 func TestDevicesWithMoreCores(t *testing.T) {
 	p := Flat(1e9, 1e9, 0)
 	p.Cores = 8

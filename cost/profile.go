@@ -23,6 +23,8 @@ type Profile struct {
 	Segment time.Duration
 	// Rates are flops per second by family and type, "dot/float32", and by flops of the kernel. See [Profile.Rate] for those that are missing.
 	Rates map[string]Rate
+	// Tile is how many rows and columns of a product the device computes at a time: a smaller product takes as long; 0: any.
+	Tile [2]int64
 	// Fuses: elementwise ops and reductions that follow each other are one kernel, which reads its inputs once and writes what others read.
 	Fuses bool
 	// Cores is how many cores of a host its devices share; 0: each device is a processor of its own. Then rates and bandwidth are those of a device
@@ -44,10 +46,12 @@ const (
 	Math        = "math" // elementwise functions: Exp, Tanh, Erf
 	Random      = "random"
 	Move        = "move"   // gathers, scatters, sorts, windows, paddings
+	Rows        = "rows"   // short rows per second: what it takes to begin one
 	Memory      = "memory" // bytes per second by bytes, where caches make small ones faster than Bandwidth
 )
 
-var families = []string{Dot, Conv, Attention, Elementwise, Math, Reduce, Random, Move, Memory}
+// Families are all of them.
+var Families = []string{Dot, Conv, Attention, Elementwise, Math, Reduce, Random, Move, Rows, Memory}
 
 // fallbacks are the families whose rates stand in for those that a profile lacks.
 var fallbacks = map[string]string{Conv: Dot, Attention: Dot, Math: Elementwise, Reduce: Elementwise, Random: Elementwise, Move: Elementwise}
@@ -128,10 +132,25 @@ func (p *Profile) Kernel(k *Kernel) time.Duration {
 		}
 	}
 	add(k.Family, k.Flops, k.Size)
+	s /= p.Filled(k.M, k.N)
 	add(Elementwise, k.Work, k.Work)
 	add(Math, k.Math, k.Math)
 	add(Reduce, k.Sums, k.Sums)
+	if r, ok := p.Rates[Rows]; ok && k.Rows > 0 {
+		s += float64(k.Rows) / r.At(float64(k.Rows))
+	}
 	return p.Launch + seconds(max(s, p.memory(float64(k.Read+k.Written))))
+}
+
+// Filled is the part of its tiles that a product fills.
+func (p *Profile) Filled(m, n int64) float64 {
+	part := 1.0
+	for i, x := range []int64{m, n} {
+		if tile := p.Tile[i]; tile > 0 && x > 0 {
+			part *= float64(x) / float64((x+tile-1)/tile*tile)
+		}
+	}
+	return part
 }
 
 // memory is how many seconds it takes to read and write so many bytes: what is small may be in caches.

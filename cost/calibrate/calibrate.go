@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gomlx/compute/dtypes"
+
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/internal/cores"
 )
@@ -78,7 +80,7 @@ func usable() int {
 
 // measure fills in what devices can do.
 func (e *engines) measure(p *cost.Profile) error {
-	p.Fuses, p.Rates = e.fuses, map[string]cost.Rate{}
+	p.Fuses, p.Rates, p.Tile = e.fuses, map[string]cost.Rate{}, e.tile()
 	e.o.Progress(fmt.Sprintf("%d devices with %d cores: what it takes to start", len(e.devices), e.threads))
 	chain := func(n int) (float64, error) {
 		w := newProgram()
@@ -108,8 +110,13 @@ func (e *engines) measure(p *cost.Profile) error {
 				return err
 			}
 			// What is faster than the clock can tell would have no rate.
-			s = max(s-p.Launch.Seconds()*float64(x.kernels)-p.Segment.Seconds(), s/4, 1e-9)
-			r = append(r, cost.Point{Size: x.size, PerSecond: significant(x.work / s)})
+			s = max(s-p.Launch.Seconds()-p.Segment.Seconds(), s/4, 1e-9)
+			if x.rows > 0 { // the rest is what the sums take
+				s = max(s-x.work/p.Rate(cost.Reduce, dtypes.Float32, x.work), s/4)
+				r = append(r, cost.Point{Size: x.rows, PerSecond: significant(x.rows / s)})
+				continue
+			}
+			r = append(r, cost.Point{Size: x.size, PerSecond: significant(x.work / s / p.Filled(x.m, x.n))})
 		}
 		p.Rates[m.what] = r
 	}
@@ -138,7 +145,8 @@ type measurement struct {
 type program struct {
 	text       string
 	size, work float64
-	kernels    int // that it is, besides the first
+	m, n       int64   // of a product
+	rows       float64 // short ones, if it is about them
 }
 
 // measurements are what there is to measure, in the order of the table.
@@ -150,7 +158,7 @@ func measurements() (all []measurement) {
 			shape := fmt.Sprintf("%s[%d,%d]", dtype, n, n)
 			out := w.op("DotGeneral(%s, %s) {LHSContractingAxes: [1], RHSContractingAxes: [0]}", shape, w.parameter(shape), w.parameter(shape))
 			flops := 2 * math.Pow(float64(n), 3)
-			programs = append(programs, program{w.text(out), flops, flops, 1})
+			programs = append(programs, program{text: w.text(out), size: flops, work: flops, m: int64(n), n: int64(n)})
 		}
 		return programs
 	}
@@ -164,7 +172,7 @@ func measurements() (all []measurement) {
 		out := w.op("ConvGeneral(%s, %s) {Axes: {InputBatch: 0, InputChannels: 3, InputSpatial: [1, 2], KernelInputChannels: 2, KernelOutputChannels: 3, KernelSpatial: [0, 1], "+
 			"OutputBatch: 0, OutputChannels: 3, OutputSpatial: [1, 2]}, Strides: [1, 1], Paddings: [[1, 1], [1, 1]], ChannelGroupCount: 1, BatchGroupCount: 1}", image, w.parameter(image), w.parameter(fmt.Sprintf("float32[3,3,%d,%d]", c, c)))
 		flops := 2 * 4 * 16 * 16 * 9 * float64(c*c)
-		convolutions = append(convolutions, program{w.text(out), flops, flops, 1})
+		convolutions = append(convolutions, program{text: w.text(out), size: flops, work: flops, n: int64(c)})
 	}
 	add(cost.Conv+"/float32", convolutions...)
 	vectors := []int{4 << 10, 32 << 10, 256 << 10}
@@ -175,29 +183,33 @@ func measurements() (all []measurement) {
 		a, b := w.parameter(shape), w.parameter(shape)
 		x := a
 		for range 8 {
-			x = w.op("Max(%s, %s)", shape, w.op("Mul(%s, %s)", shape, x, b), a)
+			x = w.op("Add(%s, %s)", shape, w.op("Mul(%s, %s)", shape, x, b), a)
 		}
-		elementwise = append(elementwise, program{w.text(x), 16 * float64(n), 16 * float64(n), 1})
+		elementwise = append(elementwise, program{text: w.text(x), size: 16 * float64(n), work: 16 * float64(n)})
 
 		w = newProgram()
 		y := w.op("Exp(%s)", shape, w.op("Logistic(%s)", shape, w.op("Erf(%s)", shape, w.parameter(shape))))
 		work := float64(cost.Weight("Exp")+cost.Weight("Logistic")+cost.Weight("Erf")) * float64(n)
-		functions = append(functions, program{w.text(y), work, work, 1})
+		functions = append(functions, program{text: w.text(y), size: work, work: work})
 
 		w = newProgram()
 		s := w.parameter(fmt.Sprintf("float32[%d,64]", n/64))
 		out := w.op("ReduceSum(%s) {Axes: [0]}", "float32[64]", s)
-		sums = append(sums, program{w.text(out), float64(n), float64(n), 1})
+		sums = append(sums, program{text: w.text(out), size: float64(n), work: float64(n)})
 	}
 	for _, n := range []int{4 << 10, 64 << 10, 512 << 10, 4 << 20} {
 		shape := fmt.Sprintf("float32[%d]", n)
 		w := newProgram()
 		bytes := 12 * float64(n)
-		memory = append(memory, program{w.text(w.op("Add(%s, %s)", shape, w.parameter(shape), w.parameter(shape))), bytes, bytes, 1})
+		memory = append(memory, program{text: w.text(w.op("Add(%s, %s)", shape, w.parameter(shape), w.parameter(shape))), size: bytes, work: bytes})
 	}
 	add(cost.Elementwise+"/float32", elementwise...)
 	add(cost.Math+"/float32", functions...)
 	add(cost.Reduce+"/float32", sums...)
+	const short = 8
+	w := newProgram()
+	out := w.op("ReduceSum(%s) {Axes: [0]}", fmt.Sprintf("float32[%d]", short), w.parameter(fmt.Sprintf("float32[%d,%d]", 8<<10, short)))
+	add(cost.Rows, program{text: w.text(out), work: short * 8 << 10, rows: 8 << 10})
 	add(cost.Memory, memory...)
 	return all
 }
