@@ -431,7 +431,7 @@ func (s *searcher) run() (best *candidate) {
 			b = s.rate(best)
 		}
 		if best != nil && math.Abs(a-b) <= enough*b/100 {
-			return w.order < best.order || w.order == best.order && w.saver < best.saver
+			return s.simpler(w, best)
 		}
 		return a < b
 	}
@@ -488,6 +488,12 @@ func (s *searcher) run() (best *candidate) {
 		best = w
 	}
 	return best
+}
+
+// simpler tells whether a way is to be preferred to one that is as fast. Memory that is almost full is not simple.
+func (s *searcher) simpler(a, b *candidate) bool {
+	full := func(w *candidate) int { return btoi(s.limit > 0 && w.Peak > s.limit-s.limit/10) }
+	return cmp.Or(cmp.Compare(full(a), full(b)), cmp.Compare(a.order, b.order), cmp.Compare(a.saver, b.saver)) < 0
 }
 
 // save tries a way with what saves memory. That makes no step faster.
