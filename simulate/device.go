@@ -114,7 +114,7 @@ func (a *actor) do(in schedule.Instr) bool {
 		if t := in.Transfer; t >= 0 && a.deviceOf(a.class.replicas[0], a.place, a.positions[0]).Host != a.cluster.Devices[a.lists.Ranks[a.class.replicas[0]][0]].Host {
 			return a.receive(in)
 		}
-		a.computes(passes(a.device, 2*in.Value.Bytes()), trace.Event{Kind: trace.Data, Name: in.Value.String()})
+		a.computes(moves(a.device, in.Value.Bytes(), in.Value.Bytes()), trace.Event{Kind: trace.Data, Name: in.Value.String()})
 		return false
 	case schedule.Send:
 		a.gives(in)
@@ -221,7 +221,7 @@ func (a *actor) accumulate(bucket, micro int, bytes int64) bool {
 		a.summed[bucket] = true
 		return false
 	}
-	ns := passes(a.device, 3*bytes) + float64(a.device.Profile.Segment)/a.device.Speed
+	ns := moves(a.device, 2*bytes, bytes) + float64(a.device.Profile.Segment)/a.device.Speed
 	stage := 0
 	if after := a.lists.Buckets[bucket].After; after < len(a.lists.Segments) {
 		stage = a.lists.Segments[after].Stage
@@ -249,7 +249,7 @@ func (a *actor) merge(in schedule.Instr) bool {
 		then()
 		return true
 	}
-	a.start(passes(a.device, 2*b.Bytes()), a.cores, func() { // they are laid out by model replica
+	a.start(moves(a.device, b.Bytes(), b.Bytes()), a.cores, func() { // they are laid out by model replica
 		a.did(trace.Event{Kind: trace.Launch, Op: op, Name: fmt.Sprintf("bucket %d", in.Bucket)}, start)
 		then()
 		a.step()
@@ -317,7 +317,7 @@ func (a *actor) exchange(in schedule.Instr) bool {
 // copies moves a variable between host and device, beside what the device does.
 func (a *actor) copies(v *ir.Value, op string, then func()) {
 	start := a.now
-	a.start(passes(a.device, 2*v.Bytes()), nil, func() {
+	a.start(moves(a.device, v.Bytes(), v.Bytes()), nil, func() {
 		a.communicated(a.hostLane(), op, v.String(), start, v.Bytes())
 		a.travelled(start)
 		then()

@@ -3,6 +3,7 @@ package simulate
 import (
 	"time"
 
+	"github.com/gomlx/compute/dtypes"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/cost"
@@ -109,12 +110,12 @@ func (s *run) segment(n int, d cost.Device) float64 {
 	return ns
 }
 
-// passes is how long a device takes to read and write so many bytes of its memory.
-func passes(d cost.Device, bytes int64) float64 {
-	if bytes == 0 || d.Profile.Bandwidth == 0 {
+// moves is how long a device takes to read and write so many bytes of its memory.
+func moves(d cost.Device, read, written int64) float64 {
+	if read+written == 0 {
 		return 0
 	}
-	return float64(bytes) / d.Profile.Bandwidth / speed(d) * 1e9
+	return float64(d.Profile.Kernel(&cost.Kernel{Family: cost.Elementwise, DType: dtypes.Float32, Read: read, Written: written})) / speed(d)
 }
 
 // speed is that of a device, relative to its profile.

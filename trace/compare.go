@@ -120,7 +120,11 @@ func (c *Comparison) kinds() {
 
 // kind says what kind of event it is, and where it stands in a table.
 func (e Event) kind() (name string, order int) {
-	switch op := plain(e.Op); {
+	op := plain(e.Op)
+	if op == "" {
+		op = "merges of one device"
+	}
+	switch {
 	case e.communicates():
 		return op, 100
 	case e.Kind == Run && e.Task.Kind != "":
