@@ -26,7 +26,7 @@ type JointOptions struct {
 // Joint makes the lists of devices that run segments together: what follows each other on a place, segments, exchanges and merges, becomes
 // one segment with the collectives inside. With one micro-batch that is the whole step of a program with one stage; with more, it is what is done
 // for a micro-batch, sums included, and what is done once. What takes the host stays between segments: data, values of other stages, offloaded
-// variables, checks. The lists are for complete steps only.
+// variables. The lists are for complete steps only.
 //
 // A place where that cannot be done keeps its list; why says so, by place. If there is no other place, joint is nil.
 func (p *Program) Joint(o JointOptions) (joint *Program, why []error) {
@@ -50,7 +50,9 @@ func (p *Program) Joint(o JointOptions) (joint *Program, why []error) {
 				j.keep(in)
 			}
 		}
-		any = any || err == nil
+		if any = any || err == nil; err == nil && j.found.Refused != nil {
+			q.Checks = &j.found
+		}
 		q.Places = append(q.Places, j.list)
 	}
 	if !any {
@@ -89,6 +91,7 @@ type joiner struct {
 	summed map[*ir.Value]bool // whose sums over micro-batches have begun
 	kept   map[int]int        // segments as they were: their numbers now
 	made   map[string]int     // segments that were made, by what they are
+	found  Checks             // what checks leave
 }
 
 // can makes the mesh of the place, and tells why its devices cannot run segments together.
@@ -136,7 +139,7 @@ func (j *joiner) pad() error {
 	return nil
 }
 
-// inside tells whether devices merge a bucket by themselves. Checks, and what depends on the number of instances, are for the host.
+// inside tells whether devices merge a bucket by themselves.
 func (j *joiner) inside(bucket int) bool {
 	b := j.p.Buckets[bucket]
 	circles := j.mesh.Circles(b.Merges[0])
@@ -146,10 +149,10 @@ func (j *joiner) inside(bucket int) bool {
 		}
 	}
 	switch b.How {
-	case ir.Mean, ir.Sum, ir.First, ir.Concat:
-		return true
+	case ir.Agree, ir.Check:
+		return j.checks()
 	}
-	return false
+	return true
 }
 
 // join makes the list.
@@ -167,11 +170,12 @@ func (j *joiner) join() error {
 		}
 	}
 	for i, in := range list {
-		if j.block != nil && j.ends(in) {
-			j.close(i)
-		}
 		var err error
+		if j.block != nil && j.ends(in) {
+			err = j.close(i)
+		}
 		switch {
+		case err != nil:
 		case j.joins(in):
 			err = j.open(in.Micro).add(in)
 		case j.block == nil:
@@ -185,8 +189,7 @@ func (j *joiner) join() error {
 			return err
 		}
 	}
-	j.close(len(list))
-	return nil
+	return j.close(len(list))
 }
 
 // sorted is the list with what is inside segments where its values are: what a micro-batch gathers while another one runs comes with the first
@@ -280,6 +283,7 @@ type block struct {
 	inputs        []*ir.Value        // that it takes
 	news          []Slot             // that it makes
 	scratch       *ir.Program        // for new ops
+	bad           []*ir.Value        // by check: not 0 if it refuses the step
 }
 
 // open is the block of a micro-batch.
@@ -355,9 +359,12 @@ func (b *block) add(in Instr) error {
 	case Merge, Wait:
 		x := p.Buckets[in.Bucket]
 		b.parts = append(b.parts, fmt.Sprintf("merge %d", in.Bucket))
-		for _, m := range x.Merges {
-			var err error
-			if m, err = b.merged(m, b.merges(m.Inputs[0], x, in.Micro)); err != nil {
+		for _, of := range x.Merges {
+			m, err := b.merged(of, b.merges(of.Inputs[0], x, in.Micro))
+			if err == nil && isCheck(x.How) {
+				m, err = b.check(m, of)
+			}
+			if err != nil {
 				return err
 			}
 			b.ops = append(b.ops, m)
@@ -426,10 +433,13 @@ func (b *block) begin(s *Segment) {
 }
 
 // close makes the segment. What instructions read that come after it leaves it: those from next on, and those that were put off.
-func (j *joiner) close(next int) {
+func (j *joiner) close(next int) error {
 	b := j.block
 	if j.block = nil; b == nil {
-		return
+		return nil
+	}
+	if err := b.refuse(); err != nil {
+		return err
 	}
 	j.list = append(j.list, b.before...)
 	defer func() { j.list = append(j.list, b.after...) }()
@@ -455,7 +465,7 @@ func (j *joiner) close(next int) {
 		}
 	}
 	if len(in.Out) == 0 {
-		return // nobody needs it
+		return nil // nobody needs it
 	}
 	b.position()
 	for _, v := range b.inputs {
@@ -474,6 +484,7 @@ func (j *joiner) close(next int) {
 	}
 	in.Segment = n
 	j.list = append(j.list, in)
+	return nil
 }
 
 // position lets the segment know where a device is, if devices have unequal parts of something: what is padding depends on that.

@@ -59,6 +59,11 @@ func (p *Program) stays() map[slotAt]bool {
 	for _, r := range p.Results {
 		stays[slotAt{Slot{r.Value, Once}, r.Place}] = true
 	}
+	if p.Checks != nil {
+		for _, v := range append([]*ir.Value{p.Checks.Refused}, p.Checks.Findings...) {
+			stays[slotAt{Slot{v, Once}, 0}] = true
+		}
+	}
 	return stays
 }
 

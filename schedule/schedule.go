@@ -35,6 +35,7 @@ type Program struct {
 	Places    [][]Instr // one list per place
 	Variables []Variable
 	Results   []Result
+	Checks    *Checks // nil: the host checks what is to be checked
 
 	homes map[*ir.Value][]int // by parameter of a variable: the places that have it
 }

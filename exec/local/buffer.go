@@ -37,7 +37,8 @@ type Buffer struct {
 	gone   bool
 	// withdraw ends that other workers may read it; nil if they may not.
 	withdraw func()
-	equal    bool // on all workers, because a step made it
+	equal    bool     // on all workers, because a step made it
+	verdict  *verdict // of the step that it is a result of; nil: it is none, or the step is right
 
 	// use is held for reading while a program computes with it before its turn: see [ahead].
 	use sync.RWMutex
@@ -73,6 +74,9 @@ func (b *Buffer) on(device int) (compute.Buffer, error) {
 	}
 	if b.gone {
 		return nil, errGone
+	}
+	if err := b.verdict.err(); err != nil {
+		return nil, err
 	}
 	for len(b.shards) <= device {
 		b.shards = append(b.shards, nil)
@@ -205,6 +209,9 @@ func (b *Buffer) ToFlatData(flat any) (err error) {
 			err = advise(err)
 		}
 	}()
+	if err := b.verdict.err(); err != nil {
+		return err
+	}
 	if j := b.runner.Job; j != nil && b.isEqual() {
 		j.Reading()
 	}

@@ -330,8 +330,7 @@ func (r *run) agree(c circle, p *part) error {
 				if first == nil {
 					first = raw[:size]
 				} else if string(first) != string(raw[:size]) {
-					return errors.Errorf("%s, %s, differs between instances 0 and %d, and integers have no mean: "+
-						"say what to do by epl.AddToCollection, with GlobalSum or GlobalConcat", r.whose(p.op), v.Op, instance)
+					return r.differs(p.op, instance)
 				}
 				instance++
 			}
@@ -342,6 +341,18 @@ func (r *run) agree(c circle, p *part) error {
 		return nil
 	}
 	return nil
+}
+
+// differs is the error if an instance has another value than the first.
+func (x *stepper) differs(op *ir.Op, instance int) error {
+	return errors.Errorf("%s, %s, differs between instances 0 and %d, and integers have no mean: "+
+		"say what to do by epl.AddToCollection, with GlobalSum or GlobalConcat", x.whose(op), op.Inputs[0].Op, instance)
+}
+
+// tooLarge is the error if a value that is checked is too large.
+func tooLarge(m *ir.Merge, x float32, micro int) error {
+	return errors.Errorf("%s differs from what it is without: by %.2g of its largest element, in micro-batch %d; "+
+		"an op that is computed again gives something else the second time (gradient_checkpoint.check_gradients)", m.Of, x, micro)
 }
 
 // check checks that the values of this device's instances are small.
@@ -360,8 +371,7 @@ func (r *run) check(p *part) error {
 			return err
 		}
 		if x := p.flat.([]float32)[0]; !(float64(x) <= m.Limit) {
-			return errors.Errorf("%s differs from what it is without: by %.2g of its largest element, in micro-batch %d; "+
-				"an op that is computed again gives something else the second time (gradient_checkpoint.check_gradients)", m.Of, x, micro)
+			return tooLarge(m, x, micro)
 		}
 		if err := b.Finalize(); err != nil {
 			return err
@@ -371,10 +381,10 @@ func (r *run) check(p *part) error {
 }
 
 // whose says what a merged value is for.
-func (r *run) whose(op *ir.Op) string {
-	for i, o := range r.program.Main.Outputs {
+func (x *stepper) whose(op *ir.Op) string {
+	for i, o := range x.program.Main.Outputs {
 		if slices.Contains(op.Outputs, o) {
-			if x := r.program.Outputs[i].Updates; x != nil {
+			if x := x.program.Outputs[i].Updates; x != nil {
 				return fmt.Sprintf("the new value of variable %q", x.Path)
 			}
 			return fmt.Sprintf("output %d", i)

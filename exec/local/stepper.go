@@ -46,6 +46,8 @@ type stepper struct {
 	apart   *stepper // that one, when there was such a step
 	why     []error  // by place: devices communicate through the host, though they could do otherwise
 
+	verdict *verdict // of the step before; nil: devices check nothing by themselves
+
 	mu    sync.Mutex // one step at a time
 	world *comm.World
 	first int    // rank of the worker's first device
@@ -222,6 +224,7 @@ func adder(b compute.Backend, bucket schedule.Bucket, at ir.Coordinates) (comput
 func (x *stepper) Finalize() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.verdict.drop()
 	x.each(compute.Executable.Finalize)
 	if x.apart != nil {
 		x.apart.each(compute.Executable.Finalize)
@@ -276,6 +279,9 @@ func (x *stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 		return nil, err
 	}
 	if err := x.Signature.Check(inputs, donate); err != nil {
+		return nil, err
+	}
+	if err := x.judge(); err != nil {
 		return nil, err
 	}
 	s := &step{stepper: x, shards: make([][]compute.Buffer, len(inputs)), donated: make([]bool, len(inputs)), tensor: map[*ir.Value]int{}, plain: map[*ir.Value]*Buffer{},
@@ -612,6 +618,11 @@ func (s *step) outputs() ([]compute.Buffer, error) {
 	for _, x := range s.schedule.Variables {
 		homes[x.Param] = x
 	}
+	verdict, err := s.leftByChecks()
+	if err != nil {
+		return nil, err
+	}
+	s.stepper.verdict = verdict
 	for i, v := range s.program.Main.Outputs {
 		if b := given[v]; b != nil { // returned twice: the second is a copy
 			c, err := b.CopyToDevice(0)
@@ -632,6 +643,11 @@ func (s *step) outputs() ([]compute.Buffer, error) {
 			return nil, errors.WithMessagef(err, "output %d, %s", i, v)
 		}
 		outs[i], given[v] = b, b
+	}
+	for i, b := range outs {
+		if s.program.Outputs[i].Updates == nil {
+			b.(*Buffer).verdict = verdict
+		}
 	}
 	return outs, nil
 }

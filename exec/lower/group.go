@@ -89,6 +89,10 @@ func (l *lowering) merge(op *ir.Op, m *ir.Merge) *ir.Value {
 		all := l.communicate(&ir.Communicate{How: ir.AllGatherOf, Groups: circles}, resized(stacked.Shape, 0, k), stacked)
 		first := &ir.Slice{Starts: make([]int, all.Shape.Rank()), Limits: stacked.Shape.Dimensions, Strides: slices.Repeat([]int{1}, all.Shape.Rank())}
 		return l.reshape(l.add(first, stacked.Shape, all), v.Shape.Dimensions...)
+	case ir.Agree:
+		return l.agree(op, circles)
+	case ir.Check:
+		return l.check(op, m, circles)
 	case ir.Concat:
 		if len(op.Inputs) == 1 {
 			return l.communicate(&ir.Communicate{How: ir.AllGatherOf, Groups: circles}, s, v)
@@ -111,6 +115,37 @@ func (l *lowering) merge(op *ir.Op, m *ir.Merge) *ir.Value {
 		return v
 	}
 	return l.scale(v, 1/float64(total))
+}
+
+// agree finds the first instance that has another value than the first one; that of the first is what comes of it.
+func (l *lowering) agree(op *ir.Op, circles [][]int) *ir.Value {
+	v := l.values[op.Inputs[0]]
+	all := l.gathered(op, circles)
+	n, size := all.Shape.Dimensions[0]*all.Shape.Dimensions[1], v.Shape.Size()
+	all = l.reshape(all, n, size)
+	first := l.reshape(l.add(&ir.Slice{Starts: []int{0, 0}, Limits: []int{1, size}, Strides: []int{1, 1}}, shapes.Make(v.Shape.DType, 1, size), all), size)
+	same := l.add(&ir.BroadcastInDim{OutputShape: all.Shape, BroadcastAxes: []int{1}}, all.Shape, first)
+	differs := l.add(&ir.ReduceLogicalOr{Axes: []int{1}}, shapes.Make(dtypes.Bool, n), l.add(&ir.NotEqual{}, shapes.Make(dtypes.Bool, n, size), all, same))
+	instances, number := shapes.Make(dtypes.Int32, n), shapes.Make(dtypes.Int32)
+	which := l.add(&ir.Where{}, instances, differs, l.add(&ir.Iota{Shape: instances}, instances), l.broadcast(l.constant(int32(n)), []int{n}))
+	finding := l.add(&ir.ReduceMin{}, number, which)
+	l.finds(op, finding, l.add(&ir.LessThan{}, shapes.Make(dtypes.Bool), finding, l.constant(int32(n))))
+	return l.reshape(first, v.Shape.Dimensions...)
+}
+
+// check finds the values, one of which may be above the limit, or no number.
+func (l *lowering) check(op *ir.Op, m *ir.Merge, circles [][]int) *ir.Value {
+	all := l.gathered(op, circles)
+	s := shapes.Make(dtypes.Bool, all.Shape.Dimensions...)
+	small := l.add(&ir.LessOrEqual{}, s, all, l.broadcast(l.constant(float32(m.Limit)), s.Dimensions))
+	l.finds(op, all, l.add(&ir.ReduceLogicalOr{}, shapes.Make(dtypes.Bool), l.add(&ir.LogicalNot{}, s, small)))
+	return l.values[op.Inputs[0]]
+}
+
+// finds notes what a check leaves, and whether it refuses the step: see schedule.Checks.
+func (l *lowering) finds(op *ir.Op, finding, bad *ir.Value) {
+	l.is(op.Outputs[1], finding)
+	l.is(op.Outputs[2], l.add(&ir.ConvertDType{DType: dtypes.Int32}, shapes.Make(dtypes.Int32), bad))
 }
 
 // gathered has the values of all instances: first by micro-batch, of which each is an operand, then by device.

@@ -2,12 +2,15 @@ package equiv
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/layers"
 	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/support/exceptions"
 
 	"github.com/easyparallel/epl"
 )
@@ -97,5 +100,110 @@ func TestGPUsConcatenateInTheOrderOfInstances(t *testing.T) {
 		if d, n := distance(want, got[1][k]); len(want) != len(got[1][k]) || !(d <= 1e-6*n) {
 			t.Errorf("output %d is %v, not %v", k, got[1][k], want)
 		}
+	}
+}
+
+// GPUs check that integers agree. A step that they refuse leaves variables as they were; the error, which names the step, comes to who reads a result, or else
+// to who runs the next step.
+func TestGPUsRefuseAStepWhoseIntegersDiffer(t *testing.T) {
+	for _, micro := range []int{1, 2} {
+		t.Run(fmt.Sprint(micro), func(t *testing.T) {
+			fakeGPUs(t, 2, 0)
+			env := newCluster(t, 2, micro, nil, epl.WithInner(fake))
+			store, m := newStore(), regression()
+			exec := model.MustNewExec(env.Backend(), store, func(scope *model.Scope, x, y *graph.Node) []*graph.Node {
+				loss := graph.ReduceAllMean(graph.Square(graph.Sub(m.Build(scope, x), y)))
+				epl.Optimizer(sgd()).UpdateGraph(scope, x.Graph(), loss)
+				rows := graph.ReduceAllSum(graph.ConvertDType(graph.GreaterThan(x, graph.ScalarZero(x.Graph(), x.DType())), dtypes.Int32))
+				return []*graph.Node{loss, rows}
+			})
+			equal := []bool{true, true, false, false} // by step: all instances have the same batch
+			number := 0
+			batches := func(step int) (in, labels []*tensors.Tensor) {
+				if equal[min(number, len(equal)-1)] {
+					step = 0
+				}
+				return m.Batch(step)
+			}
+			weights := func() (all []float64) {
+				for v := range store.IterVariables() {
+					all = append(all, numbers(v.MustValue())...)
+				}
+				return all
+			}
+			var before []float64
+			for batch, err := range env.Dataset(Dataset{batches}).Iter() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				number++
+				out, err := exec.Call(batch.Inputs[0], batch.Labels[0])
+				switch number {
+				case 1, 2:
+					if err != nil {
+						t.Fatal(err)
+					}
+					numbers(out[1])
+					before = weights()
+					continue
+				case 3:
+					if err != nil {
+						t.Fatal(err)
+					}
+					mustFail(t, exceptions.TryCatch[error](func() { numbers(out[0]) }), "step 3", "differs between instances 0 and 1", "epl.AddToCollection", "gpu_inside_test.go")
+					if after := weights(); !slices.Equal(before, after) {
+						t.Errorf("a step that was refused changes variables: %v, %v", before, after)
+					}
+					continue
+				case 4: // the error of step 3 was seen
+					if err != nil {
+						t.Fatal(err)
+					}
+					continue
+				}
+				mustFail(t, err, "step 4", "differs between instances 0 and 1")
+				break
+			}
+			for _, d := range env.Stats().Devices {
+				for op, bytes := range d.Sent {
+					if bytes > 0 {
+						t.Errorf("%d bytes go through the host by %s", bytes, op)
+					}
+				}
+			}
+			if err := env.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// GPUs check recomputed gradients by themselves.
+func TestGPUsCheckRecomputedGradients(t *testing.T) {
+	m := Model{"mlp", MLP(6, 16, false), Models()[0].Loss, Regression(8, 8)}
+	for _, micro := range []int{1, 2} {
+		t.Run(fmt.Sprint("right ", micro), func(t *testing.T) {
+			s := Staged{m.Name, func(int) func(scope *model.Scope, inputs []*graph.Node) []*graph.Node {
+				return func(scope *model.Scope, inputs []*graph.Node) []*graph.Node {
+					return []*graph.Node{m.Build(scope, inputs[0])}
+				}
+			}, m.Loss, m.Batch}
+			alikeInside(t, s, 2, micro, 3, checked(nil), 1e-6)
+		})
+		t.Run(fmt.Sprint("wrong ", micro), func(t *testing.T) {
+			defer recomputesWrongly()()
+			fakeGPUs(t, 2, 0)
+			env := newCluster(t, 2, micro, checked(nil), epl.WithInner(fake))
+			var err error
+			if late := exceptions.TryCatch[error](func() {
+				_, err = TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 1)
+			}); late != nil {
+				err = late
+			}
+			mustFail(t, err, "step 1", `the gradient of "/`, "gradient_checkpoint.check_gradients")
+			if err := env.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }

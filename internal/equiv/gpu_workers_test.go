@@ -8,12 +8,17 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/support/exceptions"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl"
@@ -139,6 +144,46 @@ func init() {
 		os.Setenv("GOMLX_BACKEND", fake)
 		p := splitPlan{parts: []int{2, 2}, colocate: true, replicas: 1, micro: 1}
 		if err := w.togetherAlike(large(epl.Split(2, "a"), epl.Split(2, "b")), p, 2, nil); err != nil {
+			return err
+		}
+		return end()
+	}
+}
+
+// All workers learn that their GPUs refuse a step, and why.
+func TestGPUsOfSeveralWorkersRefuseAStepWhoseIntegersDiffer(t *testing.T) {
+	workers{num: 2, devices: 1}.agree(t, "integers on GPUs")
+}
+
+func init() {
+	parts["integers on GPUs"] = func(w *part) error {
+		_, end := w.gpus(1)
+		env, err := w.init(nil, epl.WithInner(fake))
+		if err != nil {
+			return err
+		}
+		m := regression()
+		exec := model.MustNewExec(env.Backend(), newStore(), func(scope *model.Scope, x, y *graph.Node) []*graph.Node {
+			loss := graph.ReduceAllMean(graph.Square(graph.Sub(m.Build(scope, x), y)))
+			epl.Optimizer(sgd()).UpdateGraph(scope, x.Graph(), loss)
+			return []*graph.Node{loss, graph.ConvertDType(graph.MulScalar(graph.ReduceAllSum(x), 1000), dtypes.Int64)}
+		})
+		for batch, err := range env.Dataset(Dataset{m.Batch}).Iter() {
+			if err != nil {
+				return err
+			}
+			out, err := exec.Call(batch.Inputs[0], batch.Labels[0])
+			if err != nil {
+				return err
+			}
+			err = exceptions.TryCatch[error](func() { numbers(out[0]) })
+			if err == nil || !strings.Contains(err.Error(), "step 1") || !strings.Contains(err.Error(), "differs between instances 0 and 1") {
+				return fmt.Errorf("a step with different integers: %v", err)
+			}
+			fmt.Println("refused: ok")
+			break
+		}
+		if err := env.Close(); err != nil {
 			return err
 		}
 		return end()
