@@ -19,6 +19,8 @@ type Kernel struct {
 	Size int64
 	// M and N are the rows and columns of a product, and of the one that a convolution is.
 	M, N int64
+	// Broken: a group has other ops than plain arithmetic, or reads elements out of order. Else it can be one loop, which keeps what it computes in registers.
+	Broken bool
 	// Rows is how many short rows a group begins, op by op, where it cannot go through all elements at once.
 	Rows int64
 	// Work, Math and Sums are what a group computes, in additions: plainly, in functions such as Exp, and in reductions.
@@ -196,6 +198,28 @@ func (f *fusing) shortRows(op *ir.Op) int64 {
 	return n / columns
 }
 
+// loops tells whether an op is plain arithmetic on elements that are in order, or the same for all.
+func (f *fusing) loops(op *ir.Op) bool {
+	switch op.Type() {
+	case ir.OpAdd, ir.OpSub, ir.OpMul, ir.OpDiv, ir.OpSqrt, ir.OpNeg, ir.OpSign, ir.OpAbs:
+	default:
+		return false
+	}
+	for _, v := range op.Inputs {
+		if root := f.of(v).root; root != v && size(root.Shape) > 1 && !sameOrder(v) {
+			return false
+		}
+	}
+	return true
+}
+
+// sameOrder tells whether a view only has another shape.
+func sameOrder(v *ir.Value) bool {
+	for ; renames[v.Op.Type()] && len(v.Op.Inputs) > 0; v = v.Op.Inputs[0] {
+	}
+	return !isView(v.Op)
+}
+
 // view makes a value another one's.
 func (f *fusing) view(op *ir.Op) {
 	if len(op.Inputs) == 0 {
@@ -300,6 +324,7 @@ func (f *fusing) put(op *ir.Op, family string, at place, rows, inherited bool) {
 	}
 	k.Ops++
 	k.Rows += f.shortRows(op)
+	k.Broken = k.Broken || !f.loops(op)
 	switch n := Of(op).Flops; family {
 	case Math:
 		k.Math += n

@@ -151,6 +151,31 @@ func TestASegmentTakesItsKernelsAndItsStart(t *testing.T) {
 	}
 }
 
+func TestPlainArithmeticIsALoop(t *testing.T) {
+	p := Flat(1e3, 1e9, 0)
+	p.Fuses, p.Rates[Loop] = true, Constant(100e3)
+	for op, want := range map[string]time.Duration{
+		"%2 = Mul(%0, %1) -> float32[10,10] : forward": 2 * time.Millisecond,
+		"%2 = Max(%0, %1) -> float32[10,10] : forward": 200 * time.Millisecond,
+		"%4 = Transpose(%1) {Permutation: [1, 0]} -> float32[10,10] : forward\n  %2 = Mul(%0, %4) -> float32[10,10] : forward": 200 * time.Millisecond,
+	} {
+		got := p.Ops(segment(t, `input %0
+input %1
+outputs result
+main {
+  %0 = Parameter() {Name: "arg0", Shape: float32[10,10]} -> float32[10,10] : forward
+  %1 = Parameter() {Name: "arg1", Shape: float32[10,10]} -> float32[10,10] : forward
+  `+op+`
+  %3 = Add(%2, %0) -> float32[10,10] : forward
+  return %3
+}
+`))
+		if got != want {
+			t.Errorf("%s: %v, not %v", op, got, want)
+		}
+	}
+}
+
 func TestAProductFillsTiles(t *testing.T) {
 	p := Flat(1e3, 1e9, 0)
 	p.Fuses, p.Tile = true, [2]int64{4, 32}

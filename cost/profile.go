@@ -42,6 +42,7 @@ const (
 	Conv        = "conv"
 	Attention   = "attention"
 	Elementwise = "elementwise" // in additions: see the table of weights
+	Loop        = "loop"        // elementwise, in kernels that are nothing but plain arithmetic
 	Reduce      = "reduce"
 	Math        = "math" // elementwise functions: Exp, Tanh, Erf
 	Random      = "random"
@@ -51,10 +52,10 @@ const (
 )
 
 // Families are all of them.
-var Families = []string{Dot, Conv, Attention, Elementwise, Math, Reduce, Random, Move, Rows, Memory}
+var Families = []string{Dot, Conv, Attention, Elementwise, Loop, Math, Reduce, Random, Move, Rows, Memory}
 
 // fallbacks are the families whose rates stand in for those that a profile lacks.
-var fallbacks = map[string]string{Conv: Dot, Attention: Dot, Math: Elementwise, Reduce: Elementwise, Random: Elementwise, Move: Elementwise}
+var fallbacks = map[string]string{Conv: Dot, Attention: Dot, Loop: Elementwise, Math: Elementwise, Reduce: Elementwise, Random: Elementwise, Move: Elementwise}
 
 // Default is a virtual CPU device of the pure-Go backend, roughly: its matrix products on one core of a current server, and memory that
 // other devices use too. Parts of a program are compared on it; only the ratios matter.
@@ -133,7 +134,11 @@ func (p *Profile) Kernel(k *Kernel) time.Duration {
 	}
 	add(k.Family, k.Flops, k.Size)
 	s /= p.Filled(k.M, k.N)
-	add(Elementwise, k.Work, k.Work)
+	plain := Loop
+	if k.Broken {
+		plain = Elementwise
+	}
+	add(plain, k.Work, k.Work)
 	add(Math, k.Math, k.Math)
 	add(Reduce, k.Sums, k.Sums)
 	if r, ok := p.Rates[Rows]; ok && k.Rows > 0 {

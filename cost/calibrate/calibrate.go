@@ -176,18 +176,21 @@ func measurements() (all []measurement) {
 	}
 	add(cost.Conv+"/float32", convolutions...)
 	vectors := []int{4 << 10, 32 << 10, 256 << 10}
-	var elementwise, functions, sums, memory []program
+	var elementwise, loops, functions, sums, memory []program
 	for _, n := range vectors {
 		shape := fmt.Sprintf("float32[%d]", n)
-		w := newProgram()
-		a, b := w.parameter(shape), w.parameter(shape)
-		x := a
-		for range 8 {
-			x = w.op("Add(%s, %s)", shape, w.op("Mul(%s, %s)", shape, x, b), a)
+		chain := func(op string) program {
+			w := newProgram()
+			a, b := w.parameter(shape), w.parameter(shape)
+			x := a
+			for range 8 {
+				x = w.op(op+"(%s, %s)", shape, w.op("Mul(%s, %s)", shape, x, b), a)
+			}
+			return program{text: w.text(x), size: 16 * float64(n), work: 16 * float64(n)}
 		}
-		elementwise = append(elementwise, program{text: w.text(x), size: 16 * float64(n), work: 16 * float64(n)})
+		elementwise, loops = append(elementwise, chain("Max")), append(loops, chain("Add"))
 
-		w = newProgram()
+		w := newProgram()
 		y := w.op("Exp(%s)", shape, w.op("Logistic(%s)", shape, w.op("Erf(%s)", shape, w.parameter(shape))))
 		work := float64(cost.Weight("Exp")+cost.Weight("Logistic")+cost.Weight("Erf")) * float64(n)
 		functions = append(functions, program{text: w.text(y), size: work, work: work})
@@ -204,6 +207,7 @@ func measurements() (all []measurement) {
 		memory = append(memory, program{text: w.text(w.op("Add(%s, %s)", shape, w.parameter(shape), w.parameter(shape))), size: bytes, work: bytes})
 	}
 	add(cost.Elementwise+"/float32", elementwise...)
+	add(cost.Loop+"/float32", loops...)
 	add(cost.Math+"/float32", functions...)
 	add(cost.Reduce+"/float32", sums...)
 	const short = 8
