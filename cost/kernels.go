@@ -21,7 +21,7 @@ type Kernel struct {
 	M, N int64
 	// Broken: a group has other ops than plain arithmetic, or reads elements out of order. Else it can be one loop, which keeps what it computes in registers.
 	Broken bool
-	// Rows is how many short rows a group begins, op by op, where it cannot go through all elements at once.
+	// Rows is how many short rows the reductions of a group begin.
 	Rows int64
 	// Work, Math and Sums are what a group computes, in additions: plainly, in functions such as Exp, and in reductions.
 	Work, Math, Sums int64
@@ -176,23 +176,11 @@ func (k *Kernel) product(op *ir.Op) {
 // shortRow is what a row has at least for its beginning to count nothing.
 const shortRow = 64
 
-// shortRows are the rows of an op that are short, if it is a reduction, or if an input is broadcast: else all elements are one row.
-func (f *fusing) shortRows(op *ir.Op) int64 {
+// shortRows are the rows of a reduction that are short. Other ops go through all elements at once.
+func shortRows(op *ir.Op) int64 {
 	shape := op.Inputs[0].Shape
 	n, columns := size(shape), last(shape)
-	if columns >= shortRow || n <= columns {
-		return 0
-	}
-	_, reduces := perInput[op.Type()]
-	for _, v := range op.Inputs {
-		if v == nil {
-			continue
-		}
-		if root := size(f.of(v).root.Shape); 1 < root && root < n {
-			reduces = true
-		}
-	}
-	if !reduces {
+	if _, reduces := perInput[op.Type()]; !reduces || columns >= shortRow || n <= columns {
 		return 0
 	}
 	return n / columns
@@ -323,7 +311,7 @@ func (f *fusing) put(op *ir.Op, family string, at place, rows, inherited bool) {
 		f.kernels = append(f.kernels, k)
 	}
 	k.Ops++
-	k.Rows += f.shortRows(op)
+	k.Rows += shortRows(op)
 	k.Broken = k.Broken || !f.loops(op)
 	switch n := Of(op).Flops; family {
 	case Math:
