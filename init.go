@@ -176,7 +176,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	var simulated bool
 	var changes []simulate.WhatIf
 	if planOut != "" {
-		if known, err = costs(cl); err == nil {
+		if known, err = costs(cl, ""); err == nil {
 			simulated, changes, err = simulation(known)
 		}
 		if err != nil {
@@ -255,6 +255,17 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	allowTF32(devices, cfg.AMP.TF32)
 	runner := local.New(j, devices...)
+	if cfg.Auto.AutoParallel && planOut == "" {
+		profile := ""
+		if gpus {
+			profile = gpuProfile(devices[0].DeviceDescription(0), runner.Memory())
+		}
+		if profile != "" || !gpus {
+			if known, err = costs(cl, profile); err != nil {
+				return nil, err
+			}
+		}
+	}
 	target := plan.Target{Cluster: cl, Passes: set, AsWritten: asWritten, Attention: exec.Attention(devices[0]), Fused: exec.Fused(devices[0]), Hardware: known}
 	if planOut != "" && gpus {
 		target.Attention = func(*ir.Op) bool { return true } // by cuDNN

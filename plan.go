@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 
@@ -95,8 +96,8 @@ func planned(cfg *Config, o *options) (*Config, error) {
 	return cfg.With(settings)
 }
 
-// costs is what the devices of a plan can do; nil if that is not known.
-func costs(cl *cluster.Cluster) (*cost.Cluster, error) {
+// costs is what the devices of a plan can do; nil if that is not known. profile is theirs, if nothing says otherwise; "": that of this machine.
+func costs(cl *cluster.Cluster, profile string) (*cost.Cluster, error) {
 	said := &cost.Description{}
 	if spec := os.Getenv(EnvPlanCluster); spec != "" {
 		var err error
@@ -105,7 +106,7 @@ func costs(cl *cluster.Cluster) (*cost.Cluster, error) {
 		}
 	} else {
 		for _, w := range cl.Workers() {
-			said.Workers = append(said.Workers, cost.Workers{Host: w.Host, Count: 1, Devices: len(w.Devices)})
+			said.Workers = append(said.Workers, cost.Workers{Host: w.Host, Count: 1, Devices: len(w.Devices), Profile: profile})
 		}
 	}
 	c, err := said.Cluster()
@@ -118,6 +119,23 @@ func costs(cl *cluster.Cluster) (*cost.Cluster, error) {
 		}
 	}
 	return c, nil
+}
+
+// gpuProfile is the profile of a GPU, by how it describes itself, such as "NVIDIA H200"; "": there is none. Of those that differ in memory it is the
+// one that comes next.
+func gpuProfile(description string, memory int64) (name string) {
+	best := int64(math.MaxInt64)
+	for _, n := range cost.Names() {
+		kind, _, _ := strings.Cut(n, "-")
+		p, err := cost.Find(n)
+		if err != nil || !strings.Contains(description, kind) || n == cost.This {
+			continue
+		}
+		if off := max(p.Memory-memory, memory-p.Memory); off < best {
+			name, best = n, off
+		}
+	}
+	return name
 }
 
 // simulation is what EPL_SIMULATE asks for, on devices of which it is known what they can do.

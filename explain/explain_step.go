@@ -21,15 +21,16 @@ func (r *report) writeWays(w *strings.Builder) {
 		return
 	}
 	w.WriteString("\n  ways to run it, compared by EPL (auto.auto_parallel); times and memory are predicted\n")
-	t := table{head: []string{"way", ">micro-batches", ">step", ">memory", "why"}}
+	t := table{head: []string{"way", ">micro-batches", ">samples", ">step", ">device-hours", ">memory", "why"}}
 	for _, x := range r.Plan.Ways {
 		memory := ""
 		if x.Peak > 0 {
 			memory = humanize.Bytes(x.Peak)
 		}
-		t.row(x.String(), x.MicroBatches, humanize.Duration(x.Step), memory, cmp.Or(x.Why, "chosen"))
+		t.row(x.String(), x.MicroBatches, x.Samples, humanize.Duration(x.Step), fmt.Sprintf("%.3g", x.DeviceHours()), memory, cmp.Or(x.Why, "chosen"))
 	}
 	t.write(w, "    ")
+	sentences(w, "samples are those of a step; device-hours are for a million samples, all devices together")
 }
 
 // writeCut prints how EPL cut the program into stages.

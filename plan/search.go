@@ -28,6 +28,7 @@ type Way struct {
 	Part         string `json:"part,omitempty"`
 	Replicas     int    `json:"replicas"`
 	MicroBatches int    `json:"micro_batches"`
+	Samples      int    `json:"samples"` // of a step
 	// Settings are what it sets of the configuration, "key=value".
 	Settings []string `json:"settings,omitempty"`
 
@@ -83,6 +84,11 @@ func search(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error)
 		return pl, r, err
 	}
 	pl.Ways = s.ways(best)
+	if t.Hardware == nil {
+		const unknown = "what the devices can do is not known: ways are compared on usual ones; epl calibrate measures this machine"
+		pl.Notes = append(pl.Notes, unknown)
+		r.Notes = append(r.Notes, Note{Line: unknown})
+	}
 	return pl, r, nil
 }
 
@@ -140,6 +146,9 @@ func newSearch(p *ir.Program, cfg *config.Config, t Target) (*searcher, error) {
 		return nil, errors.Errorf("epl: internal error: program %q has annotations and is searched", p.Name)
 	}
 	s.chain = chainOf(p, t.hardware().Devices[0].Profile, t.hardware().Inside)
+	if s.limit == 0 && t.Hardware != nil {
+		s.limit = t.Hardware.Memory()
+	}
 	s.findProducts()
 	s.blocks = s.chain.Blocks()
 	for _, v := range p.Variables {
@@ -215,6 +224,7 @@ func (s *searcher) add(way *candidate, part string) {
 			return
 		}
 	}
+	w.Samples = w.Replicas * w.MicroBatches * s.samples
 	w.Step = s.guess(&w)
 	heap.Push(s, &w)
 }
@@ -623,6 +633,11 @@ func (w *Way) String() string {
 		}
 	}
 	return text
+}
+
+// DeviceHours is for how long devices are needed for a million samples, all of them together.
+func (w *Way) DeviceHours() float64 {
+	return w.Step.Hours() * float64(w.Stages*w.Split*w.Replicas) / float64(max(w.Samples, 1)) * 1e6
 }
 
 func btoi(b bool) int {
