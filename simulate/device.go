@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/easyparallel/epl/cost"
@@ -111,7 +112,7 @@ func (a *actor) do(in schedule.Instr) bool {
 		a.wait(in)
 		return false
 	case schedule.Feed:
-		if t := in.Transfer; t >= 0 && a.deviceOf(a.class.replicas[0], a.place, a.positions[0]).Host != a.cluster.Devices[a.lists.Ranks[a.class.replicas[0]][0]].Host {
+		if in.Transfer >= 0 && a.gets() {
 			return a.receive(in)
 		}
 		a.computes(moves(a.device, in.Value.Bytes(), in.Value.Bytes()), trace.Event{Kind: trace.Data, Name: in.Value.String()})
@@ -137,6 +138,13 @@ func (a *actor) do(in schedule.Instr) bool {
 		return false
 	}
 	return true
+}
+
+// gets tells whether one of the devices is on another host than the data of its model replica.
+func (a *actor) gets() bool {
+	replica := a.class.replicas[0]
+	home := a.cluster.Devices[a.lists.Ranks[replica][0]].Host
+	return slices.ContainsFunc(a.positions, func(position int) bool { return a.deviceOf(replica, a.place, position).Host != home })
 }
 
 // did notes what the device itself did, until now.

@@ -112,9 +112,11 @@ func (a *actor) message(in schedule.Instr) *message {
 	key, t := messageKey{a.class, in.Transfer, in.Micro}, a.lists.Transfers[in.Transfer]
 	m := a.messages[key]
 	if m == nil {
-		m = &message{unsent: len(a.class.actors[t.From]), unasked: len(a.class.actors[t.To]), over: &signal{clock: &a.clock}}
-		if t.Into.Bytes() <= eagerBytes {
-			m.unasked = 0
+		m = &message{unsent: len(a.class.actors[t.From]), over: &signal{clock: &a.clock}}
+		for _, to := range a.class.actors[t.To] {
+			if t.Into.Bytes() > eagerBytes && (!t.Input || to.gets()) {
+				m.unasked++
+			}
 		}
 		a.messages[key] = m
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/simulate"
 )
@@ -231,5 +232,20 @@ func TestVirtualDevicesShareTheCoresOfTheirMachine(t *testing.T) {
 	r := run(t, pipeline(t, p, 2, 4), cost.Uniform(1, 4, cpu, atOnce, atOnce), simulate.Options{Segment: times(ms, 2*ms, 0, 0)})
 	if want := (1 + 2 + 1 + 2 + 4 + 2) * ms; r.Step != want {
 		t.Errorf("%v, not %v", r.Step, want)
+	}
+}
+
+// Of devices that are alike some get the batch from another host, and the step is over only when they have it.
+func TestABatchTravelsToTheDevicesOfOtherHosts(t *testing.T) {
+	v := value(1 << 20)
+	s := &schedule.Program{Name: "test", Local: ir.Local{Replicas: 1, MicroBatches: 1}, Groups: [][]int{{0, 1}}, Ranks: [][]int{{0, 1}},
+		Pipeline:  schedule.Pipeline{Strategy: schedule.PreferBackward, Stages: 1, Groups: 1, Micro: 1},
+		Transfers: []schedule.Transfer{{Value: v, Into: v, Input: true}},
+		Places:    [][]schedule.Instr{{{Kind: schedule.Send, Value: v}, {Kind: schedule.Feed, Value: v}}}}
+	network := cost.Link{Bandwidth: 1 << 30}
+	for hosts, want := range map[int]time.Duration{1: 0, 2: time.Second / 1024} {
+		if got := run(t, s, cost.Uniform(hosts, 2/hosts, device, network, network), simulate.Options{}).Step; got != want {
+			t.Errorf("on %d hosts: %s, not %s", hosts, got, want)
+		}
 	}
 }

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/internal/equiv"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/passes"
+	"github.com/easyparallel/epl/plan"
+	"github.com/easyparallel/epl/simulate"
+)
+
+// errRecorded ends a program that need not run.
+var errRecorded = errors.New("it is recorded")
+
+// recorded is the training program of a model. Nothing runs, and there are no weights.
+func recorded(m equiv.Model) (*ir.Program, error) {
+	backend, recorder := equiv.NewRecorder(func(inner compute.Backend, p *ir.Program) (compute.Executable, error) {
+		if p.IsTraining() {
+			return nil, errRecorded
+		}
+		return emit.Program(inner, p)
+	})
+	_, err := equiv.Train(backend, m, epl.Optimizer(optimizer.Adam().Done()), 1)
+	for _, p := range recorder.Programs {
+		if p.IsTraining() && strings.Contains(err.Error(), errRecorded.Error()) {
+			return p, nil
+		}
+	}
+	return nil, errors.WithMessage(err, m.Name)
+}
+
+// hardware is what is calibrated of a cluster of hosts with 8 GPUs each.
+type hardware struct {
+	profile string
+	speed   float64 // of computing, relative to the profile
+	between float64 // bytes per second between hosts, for all devices of one
+}
+
+// insideOver is how many times as fast a device reaches one of its host as a host reaches another. The paper does not say it; it is the same for all models.
+const insideOver = 6
+
+// cluster is one of so many GPUs.
+func (h hardware) cluster(gpus int) (*cost.Cluster, error) {
+	p, err := cost.Find(h.profile)
+	if err != nil {
+		return nil, err
+	}
+	inside, between := *p.Inside, *p.Between
+	between.Bandwidth, inside.Bandwidth = h.between, insideOver*h.between
+	c := cost.Uniform((gpus+7)/8, min(gpus, 8), p, inside, between)
+	for i := range c.Devices {
+		c.Devices[i].Speed = h.speed
+	}
+	return c, nil
+}
+
+// job is a model on so many GPUs, with settings "key=value".
+type job struct {
+	network
+	gpus     int
+	settings string
+}
+
+// planner plans jobs, each once.
+type planner struct {
+	programs map[string]*ir.Program
+	plans    map[string]*plan.Result
+}
+
+func newPlanner() *planner {
+	return &planner{programs: map[string]*ir.Program{}, plans: map[string]*plan.Result{}}
+}
+
+// plan is what EPL makes of a job.
+func (x *planner) plan(j job) (*plan.Result, error) {
+	key := fmt.Sprint(j.Name, j.gpus, j.settings)
+	if r := x.plans[key]; r != nil {
+		return r, nil
+	}
+	p := x.programs[j.Name]
+	if p == nil {
+		var err error
+		if p, err = recorded(j.Model); err != nil {
+			return nil, err
+		}
+		x.programs[j.Name] = p
+	}
+	settings := map[string]any{}
+	for text := range strings.FieldsSeq(j.settings) {
+		name, value, _ := strings.Cut(text, "=")
+		settings[name] = value
+	}
+	cfg, err := config.New(settings)
+	if err != nil {
+		return nil, err
+	}
+	devices := make([]int, (j.gpus+7)/8)
+	for i := range devices {
+		devices[i] = min(j.gpus, 8)
+	}
+	c, err := cluster.New(cluster.Spec{Devices: devices})
+	if err != nil {
+		return nil, err
+	}
+	set, err := passes.Parse("", nil)
+	if err != nil {
+		return nil, err
+	}
+	_, r, err := plan.Decide(p, cfg, plan.Target{Cluster: c, Passes: set, AsWritten: true})
+	if err != nil {
+		return nil, errors.WithMessagef(err, "%s on %d GPUs", j.Name, j.gpus)
+	}
+	x.plans[key] = r
+	return r, nil
+}
+
+// run simulates a step of a job.
+func (x *planner) run(j job, h hardware) (*simulate.Result, error) {
+	r, err := x.plan(j)
+	if err != nil {
+		return nil, err
+	}
+	c, err := h.cluster(j.gpus)
+	if err != nil {
+		return nil, err
+	}
+	s, _, err := r.Simulate(c)
+	return s, err
+}
+
+// throughput is how many samples a job trains on in a second.
+func (x *planner) throughput(j job, h hardware) (float64, error) {
+	s, err := x.run(j, h)
+	if err != nil {
+		return 0, err
+	}
+	return float64(j.batch*s.Batches) / s.Step.Seconds(), nil
+}
+
+// calibrate finds the value at which what grows with it is as it should be.
+func calibrate(low, high, want float64, of func(float64) (float64, error)) (float64, error) {
+	for range 30 {
+		middle := (low + high) / 2
+		got, err := of(middle)
+		switch {
+		case err != nil:
+			return 0, err
+		case got < want:
+			low = middle
+		default:
+			high = middle
+		}
+	}
+	return high, nil
+}
