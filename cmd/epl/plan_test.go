@@ -229,7 +229,7 @@ func TestAPlanAsDataIsWrittenComparedAndPinned(t *testing.T) {
 		t.Errorf("a plan differs from itself: %s", stdout)
 	}
 	status, stdout, _ = epl(t, "plan", "--cluster", "2+2", "--json", "-", "--", program)
-	if status != 0 || !strings.HasPrefix(stdout, "{\n  \"version\": 1,") {
+	if status != 0 || !strings.HasPrefix(stdout, "{\n  \"version\": 2,") {
 		t.Errorf("status %d: standard output is\n%s", status, stdout[:min(len(stdout), 200)])
 	}
 	for file, want := range map[string]string{one: "model replica", four: "epl: plan " + four + ": the plan is for another cluster"} {
