@@ -5,7 +5,7 @@
 //
 // Models are recorded by their shapes, annotated as the paper says, planned for clusters of hosts with 8 V100s, and simulated. Nothing is trained, and
 // there are no weights. Of each model one throughput on one GPU and one point on several are given: what the first says of the speed of a
-// GPU and the second of the network's bandwidth. All other points are predicted.
+// GPU and the second of the network's bandwidth, and for all of them one that says what links inside of hosts are. All other points are predicted.
 package main
 
 import (
@@ -32,6 +32,7 @@ func run(w io.Writer, match string) error {
 		return err
 	}
 	t := &table{planner: newPlanner()}
+	t.note("All models: a GPU reaches others of its host with %d times the bandwidth between hosts, by TF on 8 GPUs in figure 10.", insideOver)
 	for _, f := range figures {
 		if !only.MatchString(f.name) {
 			continue

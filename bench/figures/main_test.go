@@ -66,6 +66,18 @@ func TestRowsArePredictedFromOnePoint(t *testing.T) {
 	}
 }
 
+// Dealt by speed, the work of two kinds of GPUs takes less time than dealt evenly, by no more than what the slower ones are slower than the mean.
+func TestWorkThatIsDealtBySpeedIsFaster(t *testing.T) {
+	x := &table{planner: newPlanner()}
+	n, h := small.staged(8, 1), hardware{profile: "V100-32", speed: 1, between: 1e12}
+	if err := x.byFlops("small", n, job{n, 16, overlapped}, h, 1); err != nil {
+		t.Fatal(err)
+	}
+	if gain := x.rows[0].predicted; gain < 1.05 || gain > 1.5 {
+		t.Errorf("it is %.3f times as fast", gain)
+	}
+}
+
 // Nothing of a model that is recorded exists but its shapes: these weights would be 800 GB.
 func TestModelsHaveNoWeights(t *testing.T) {
 	const classes = 100_000_000

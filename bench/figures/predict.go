@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gomlx/compute"
@@ -45,9 +46,18 @@ type hardware struct {
 	profile string
 	speed   float64 // of computing, relative to the profile
 	between float64 // bytes per second between hosts, for all devices of one
+	mixed   *mixed  // nil: GPUs are alike
 }
 
-// insideOver is how many times as fast a device reaches one of its host as a host reaches another. The paper does not say it; it is the same for all models.
+// mixed is a cluster of which half of the GPUs, the last ones, have another profile. Work that is dealt unequally is simulated by other speeds: a GPU
+// with half of the work of others is twice as fast.
+type mixed struct {
+	profile     string
+	first, last float64 // factors of the speeds; 1: shares are equal
+}
+
+// insideOver is how many times as fast a device reaches one of its host as a host reaches another. The paper does not say it. It is what TF's rows of
+// figure 10 on 8 and 16 GPUs say, where nothing overlaps, and the same for all models.
 const insideOver = 6
 
 // cluster is one of so many GPUs.
@@ -62,7 +72,17 @@ func (h hardware) cluster(gpus int) (*cost.Cluster, error) {
 	for i := range c.Devices {
 		c.Devices[i].Speed = h.speed
 	}
-	return c, nil
+	if h.mixed == nil {
+		return c, nil
+	}
+	last, err := cost.Find(h.mixed.profile)
+	for i := range c.Devices {
+		d := &c.Devices[i]
+		if d.Speed *= h.mixed.first; i >= gpus/2 {
+			d.Profile, d.Speed = last, h.speed*h.mixed.last
+		}
+	}
+	return c, err
 }
 
 // job is a model on so many GPUs, with settings "key=value".
@@ -105,11 +125,7 @@ func (x *planner) plan(j job) (*plan.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	devices := make([]int, (j.gpus+7)/8)
-	for i := range devices {
-		devices[i] = min(j.gpus, 8)
-	}
-	c, err := cluster.New(cluster.Spec{Devices: devices})
+	c, err := cluster.New(cluster.Spec{Devices: slices.Repeat([]int{min(j.gpus, 8)}, (j.gpus+7)/8)})
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,8 @@ var figures = []struct {
 	{"12", (*table).nested},
 	{"M6", (*table).m6},
 	{"v1", (*table).abstract},
+	{"17", (*table).unequalReplicas},
+	{"18", (*table).unequalStages},
 }
 
 // What the paper does not say.
@@ -46,13 +48,13 @@ func gpipe(micro int) string {
 // compute finds the speed of GPUs at which one trains on so many samples in a second.
 func (t *table) compute(n network, samples float64) (float64, error) {
 	return calibrate(0.1, 10, samples, func(speed float64) (float64, error) {
-		return t.throughput(job{n, 1, overlapped}, hardware{"V100-32", speed, 1})
+		return t.throughput(job{n, 1, overlapped}, hardware{profile: "V100-32", speed: speed, between: 1})
 	})
 }
 
 // network finds the bandwidth between hosts at which a job has a throughput, that of one GPU times so much.
 func (t *table) network(j job, speed, times float64) (hardware, error) {
-	h := hardware{"V100-32", speed, 0}
+	h := hardware{profile: "V100-32", speed: speed}
 	one, err := t.throughput(job{j.network, 1, overlapped}, h)
 	if err != nil {
 		return h, err
@@ -103,18 +105,24 @@ func (t *table) dataParallel(n network, h hardware, tf, whale []float64) error {
 	return t.speedUps("Whale data parallel", n, h, onEach(n, overlapped, 8, 16, 32), whale...)
 }
 
-func (t *table) resnetData() error {
+// resnet50 is what ResNet50 runs on.
+func (t *table) resnet50() (network, hardware, error) {
+	n := resnet(1000, pictures, whole, 1)
 	speed, err := t.resnetSpeed()
 	if err != nil {
-		return err
+		return n, hardware{}, err
 	}
-	n := resnet(1000, pictures, whole, 1)
 	h, err := t.network(job{n, 16, after}, speed, 12.14)
+	t.given("9", "TF data parallel", 16)
+	t.note("ResNet50: %.2f GB/s between hosts, by TF on 16 GPUs in figure 9.", h.between/1e9)
+	return n, h, err
+}
+
+func (t *table) resnetData() error {
+	n, h, err := t.resnet50()
 	if err != nil {
 		return err
 	}
-	t.given("9", "TF data parallel", 16)
-	t.note("ResNet50: %.2f GB/s between hosts, by TF on 16 GPUs in figure 9.", h.between/1e9)
 	return t.dataParallel(n, h, []float64{7.50, 12.14, 22.31}, []float64{7.73, 13.29, 25.29})
 }
 
@@ -123,6 +131,7 @@ func (t *table) bert() (network, hardware, error) {
 	n := bertLarge.staged(texts, 1)
 	h, err := t.network(job{n, 16, overlapped}, 1, 8.72)
 	t.given("10", "Whale data parallel", 16)
+	t.given("10", "TF data parallel", 8)
 	t.note("BERT-large, batch %d of %d words: GPUs as the profile says, since only speed-ups are published; %.2f GB/s between hosts, by Whale on 16 GPUs in figure 10.", texts, bertLarge.length, h.between/1e9)
 	return n, h, err
 }
@@ -325,4 +334,56 @@ func (t *table) abstract() error {
 	t.ratio("BERT-large, pipeline over data parallel", 64, 1.337, x[2]/x[1])
 	t.ratio("BERT-large, pipeline over Horovod", 64, 2.32, x[2]/x[0])
 	return nil
+}
+
+// byFlops adds what a cluster gains of which half are P100s if work is dealt by speed. one is the model on one GPU.
+func (t *table) byFlops(what string, one network, j job, h hardware, published float64) error {
+	fast, err := t.throughput(job{one, 1, overlapped}, h)
+	if err != nil {
+		return err
+	}
+	slower := h
+	slower.profile = "P100-16"
+	slow, err := t.throughput(job{one, 1, overlapped}, slower)
+	if err != nil {
+		return err
+	}
+	h.mixed = &mixed{slower.profile, 1, 1}
+	equal, err := t.throughput(j, h)
+	if err != nil {
+		return err
+	}
+	mean := (fast + slow) / 2
+	h.mixed = &mixed{slower.profile, mean / fast, mean / slow}
+	dealt, err := t.throughput(j, h)
+	t.ratio(what, j.gpus, published, dealt/equal)
+	t.note("17 and 18: work that is dealt by speed is simulated as GPUs of the mean speed: EPL does not plan unequal shares yet.")
+	return err
+}
+
+func (t *table) unequalReplicas() error {
+	n, h, err := t.resnet50()
+	if err != nil {
+		return err
+	}
+	if err := t.byFlops("V100s and P100s, ResNet50 data parallel, by speed over equal", n, job{n, 16, overlapped}, h, 1.30); err != nil {
+		return err
+	}
+	if n, h, err = t.bert(); err != nil {
+		return err
+	}
+	return t.byFlops("V100s and P100s, BERT-large data parallel, by speed over equal", n, job{n, 16, overlapped}, h, 1.45)
+}
+
+func (t *table) unequalStages() error {
+	n, h, err := t.bert()
+	if err != nil {
+		return err
+	}
+	if err := t.byFlops("V100s and P100s, BERT-large in 4 stages, by speed over even", n, job{bertLarge.staged(texts, 4), 8, pipelined(micro)}, h, 1.23); err != nil {
+		return err
+	}
+	t5 := transformer{layers: 48, width: 1024, length: 512, vocabulary: 32128}
+	t.note("T5-large: a stand-in of 48 equal layers of width %d, batch %d of %d words; the cluster is BERT-large's.", t5.width, texts, t5.length)
+	return t.byFlops("V100s and P100s, T5-large in 4 stages, by speed over even", t5.staged(texts, 1), job{t5.staged(texts, 4), 8, pipelined(micro)}, h, 1.23)
 }
