@@ -16,6 +16,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	_ "github.com/easyparallel/epl/xla" // + epl: -backend xla:cuda runs it on GPUs
 )
 
 // sample has questions about people, to train and to answer, and a vocabulary for them.

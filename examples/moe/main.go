@@ -16,6 +16,8 @@ import (
 	"os"
 
 	"github.com/gomlx/gomlx/ml/train"
+
+	_ "github.com/easyparallel/epl/xla" // + epl: -backend xla:cuda runs it on GPUs
 )
 
 func main() {
