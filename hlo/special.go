@@ -11,7 +11,9 @@ import (
 func init() {
 	add(map[ir.OpType]rule{
 		ir.OpRNGBitGenerator: func(w *Writer, op *ir.Op, in []Value) []Value {
-			return w.emit("stablehlo.rng_bit_generator", in, []string{enum("rng_algorithm", "rng_algorithm", "PHILOX")}, nil, outputs(op)...)
+			out := w.emit("stablehlo.rng_bit_generator", in, []string{enum("rng_algorithm", "rng_algorithm", "PHILOX")}, nil, outputs(op)...)
+			// What draws next depends on the state. Fused into each other, many draws take XLA long to compile.
+			return append(w.barrier(out[:1]), out[1:]...)
 		},
 		ir.OpFFT: fft,
 		ir.OpBatchNormForInference: func(w *Writer, op *ir.Op, in []Value) []Value {
