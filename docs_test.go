@@ -183,7 +183,11 @@ func TestOutputsInDocumentsAreWhatTheCodePrints(t *testing.T) {
 				return region
 			}
 			used[name] = true
-			if shown != want && !*update {
+			// Lines of text wrap where they do because of the folder that the repository was cloned to: its name is in them.
+			if strings.Join(strings.Fields(shown), " ") == strings.Join(strings.Fields(want), " ") {
+				return region
+			}
+			if !*update {
 				t.Errorf("%s: the output %q is not what the code prints; run: go test -run Documents -update .\ngot:\n%s", path, name, want)
 			}
 			return fmt.Sprintf("<!-- output: %s -->\n%s<!-- end -->", name, want)

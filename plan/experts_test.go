@@ -28,7 +28,7 @@ func wideClassifier(batch, classes int) equiv.Model {
 		Name: "wide classifier",
 		Build: func(scope *model.Scope, x *Node) *Node {
 			for i := range 8 {
-				x = activation.Relu(layers.Convolution(scope.In("conv_%d", i), x).Filters(256).KernelSize(3).PadSame().Done())
+				x = activation.Relu(layers.Convolution(scope.In("conv_%d", i), x).Channels(256).KernelSize(3).PadSame().Done())
 			}
 			x = layers.Dense(scope.In("features"), ReduceMean(x, 1, 2), true, 2048)
 			return layers.Dense(scope.In("head"), x, true, classes)
