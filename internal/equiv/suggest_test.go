@@ -29,8 +29,6 @@ func TestWhatWouldHelpIsFoundBesideOtherSettings(t *testing.T) {
 		not    []string
 	}{
 		{"alone", nil, []string{"zero.level=v0", "zero.level=v2", "offload.level=v0"}, nil},
-		{"cut by EPL", map[string]any{"auto.auto_parallel": true, "pipeline.num_stages": 2},
-			[]string{"gradient_checkpoint.type=auto", "offload.level=v0"}, nil},
 		{"zero v0", map[string]any{"zero.level": "v0"}, []string{"zero.level=v2"}, []string{"zero.level=v0 "}},
 		{"zero v2", map[string]any{"zero.level": "v2"}, []string{"offload.level=v0"}, []string{"zero.level=v0", "zero.level=v1"}},
 	} {
