@@ -102,7 +102,7 @@ var mayImport = map[string][]string{
 	"data":             {"exec/local"},
 
 	// Who puts the pipeline together, and the face of it.
-	"explain": {"config", "cluster", "ir", "plan", "passes", "emit", "schedule", "internal/words"}, // data in, text out
+	"explain": {"config", "cluster", "cost", "ir", "plan", "passes", "emit", "schedule", "simulate", "internal/words"}, // data in, text out
 	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "simulate", "explain", "trace", "exec", "worker", "internal/words"},
 	"":        {"config", "cluster", "cost", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "compile", "simulate", "worker"},
 

@@ -199,11 +199,8 @@ func (o Options) writePlanFiles(c *Compiled, d *dump) error {
 		{o.Plan + ".json", c.Plan.Encode},
 		{o.Plan + ".html", func(w io.Writer) error { return c.WritePage(w, d.stages) }},
 	}
-	simulated, err := o.simulated(c)
-	if err != nil {
-		return err
-	}
-	files = append(append(files, simulated...), planFile{o.Plan + ".draft", func(w io.Writer) error { _, err := io.WriteString(w, c.PlanText(o.fits(c))); return err }})
+	c.Unfit = o.fits(c)
+	files = append(append(files, o.simulated(c)...), planFile{o.Plan + ".draft", func(w io.Writer) error { _, err := io.WriteString(w, c.PlanText()); return err }})
 	for _, f := range files {
 		var b bytes.Buffer
 		if err := f.write(&b); err != nil {
@@ -216,21 +213,26 @@ func (o Options) writePlanFiles(c *Compiled, d *dump) error {
 	return os.Rename(o.Plan+".draft", o.Plan)
 }
 
-// simulated are the files of a simulation: its text, and its timeline in the formats of one. There are none if it is not asked for.
-func (o Options) simulated(c *Compiled) ([]planFile, error) {
-	if !o.Simulate {
-		return nil, nil
+// simulate simulates a step of a training program, for pages and files, if it is known what the devices can do.
+func (o Options) simulate(c *Compiled) (err error) {
+	if o.Hardware != nil && c.Recorded.IsTraining() {
+		c.Hardware = o.Hardware
+		c.Simulated, c.changes, err = c.Simulate(o.Hardware, o.Changes...)
 	}
-	r, changes, err := c.Simulate(o.Hardware, o.Changes...)
-	if err != nil {
-		return nil, err
+	return err
+}
+
+// simulated are the files of a simulation: its text, and its timeline in the formats of one. There are none if it is not asked for.
+func (o Options) simulated(c *Compiled) []planFile {
+	if !o.Simulate {
+		return nil
 	}
 	const width = 1440 // of pictures
-	timeline := r.Trace()
+	timeline := c.Simulated.Trace()
 	return []planFile{
-		{o.Plan + ".sim", func(w io.Writer) error { return r.WriteText(w, changes...) }},
+		{o.Plan + ".sim", func(w io.Writer) error { return c.Simulated.WriteText(w, c.changes...) }},
 		{o.Plan + ".sim.json", timeline.WriteChrome},
 		{o.Plan + ".sim.svg", func(w io.Writer) error { return timeline.WriteSVG(w, width) }},
 		{o.Plan + ".sim.html", func(w io.Writer) error { return timeline.WriteHTML(w, width) }},
-	}, nil
+	}
 }

@@ -73,7 +73,8 @@ type Compiled struct {
 	apart   bool            // this worker calls it alone
 	// fingerprint is that of what it became, for workers that run it together.
 	fingerprint func() string
-	stepper     int // which training program of a job it is, from 1
+	stepper     int                // which training program of a job it is, from 1
+	changes     []simulate.Changed // what else was simulated
 }
 
 func newCompiled(p *ir.Program, number int, cfg *config.Config) *Compiled {
@@ -168,6 +169,11 @@ func (e *Engine) compile(c *Compiled) (x compute.Executable, err error) {
 	}()
 	if err := e.plan(c, d.add); err != nil {
 		return nil, err
+	}
+	if d.keep {
+		if err := e.opts.simulate(c); err != nil {
+			return nil, err
+		}
 	}
 	if e.opts.Config.AMP.DebugLog && (e.opts.Job == nil || e.opts.Job.Worker == 0) { // the others have the same programs
 		for _, line := range c.AMP {

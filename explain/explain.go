@@ -13,10 +13,12 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/schedule"
+	"github.com/easyparallel/epl/simulate"
 )
 
 // Program is what became of one program, and what its text, its page and its pictures are made of.
@@ -33,6 +35,11 @@ type Program struct {
 	// of devices.
 	Lists *schedule.Program
 	Host  []error
+	// Hardware is what the devices can do, and Simulated a step on them; nil: it is not known. They are for pages.
+	Hardware  *cost.Cluster
+	Simulated *simulate.Result
+	// Unfit is why a plan cannot run, if it cannot.
+	Unfit error
 }
 
 // maxVariables is how many variables are listed one by one; of more there are groups.
@@ -47,14 +54,16 @@ func (c *Program) Write(w *strings.Builder) {
 	newReport(c, final).write(w, c.Page)
 }
 
-// PlanText is what there is to know of a plan without running it. unfit is why it cannot run, if it cannot.
-func (c *Program) PlanText(unfit error) string {
+// PlanText is what there is to know of a plan without running it.
+func (c *Program) PlanText() string {
 	var w strings.Builder
-	w.WriteString(c.summary())
+	for _, l := range c.summary() {
+		fmt.Fprintf(&w, "%-7s %s\n", l.Name, l.Text)
+	}
 	fmt.Fprintf(&w, "\nsettings\n%s\n\n", indent(c.Config.String()))
 	newReport(c, c.Final).write(&w, "")
-	if unfit != nil {
-		fmt.Fprintf(&w, "\nit does not fit: %s\n", strings.TrimPrefix(errors.Cause(unfit).Error(), "epl: "))
+	if c.Unfit != nil {
+		fmt.Fprintf(&w, "\nit does not fit: %s\n", c.unfit())
 	}
 	if c.Config.AMP.DebugLog && len(c.AMP) > 0 {
 		w.WriteString("\namp.debug_log\n")
@@ -63,6 +72,14 @@ func (c *Program) PlanText(unfit error) string {
 		}
 	}
 	return w.String()
+}
+
+// unfit says why a plan cannot run; "" if it can.
+func (c *Program) unfit() string {
+	if c.Unfit == nil {
+		return ""
+	}
+	return strings.TrimPrefix(errors.Cause(c.Unfit).Error(), "epl: ")
 }
 
 func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }

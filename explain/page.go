@@ -38,7 +38,7 @@ var (
 		"id":    func(v *ir.Value) string { return strings.TrimPrefix(v.String(), "%") },
 		"shape": func(v *ir.Value) string { return ir.ShapeText(v.Shape) },
 		"class": colourClass,
-	}).Parse(pageHTML))
+	}).Parse(pageHTML + planHTML))
 )
 
 // colours is how many colours TaskGraphs have; further ones get them again, paler.
@@ -135,8 +135,13 @@ func (c *Program) WritePage(w io.Writer, stages []Stage) error {
 			return err
 		}
 	}
+	plan, err := newPlanPage(c)
+	if err != nil {
+		return err
+	}
 	hash := sha256.Sum256([]byte(pageJS))
 	return errors.Wrap(pageTemplate.Execute(w, map[string]any{
+		"Plan":     plan,
 		"Report":   newReport(c, stages[last].Program),
 		"Phases":   []ir.Phase{ir.Forward, ir.Backward, ir.Apply},
 		"Stages":   model.Stages,

@@ -10,14 +10,17 @@ import (
 	"github.com/easyparallel/epl/schedule"
 )
 
+// summaryLine is one of the lines that a plan comes down to.
+type summaryLine struct{ Name, Text string }
+
 // summary is a plan in a few lines: what runs where, what a device needs of memory, what is sent, and, if devices are known, what a step takes.
-func (c *Program) summary() string {
-	text := fmt.Sprintf("plan    %s\nmemory  %s\ntraffic %s\n", c.layout(), c.need(), c.traffic())
+func (c *Program) summary() []summaryLine {
+	lines := []summaryLine{{"plan", c.layout()}, {"memory", c.need()}, {"traffic", c.traffic()}}
 	if x := c.Plan.Costs; x.StepSeconds > 0 {
-		text += fmt.Sprintf("time    %s a step, simulated: devices compute %.1f%% of it, and wait for communication under way %.1f%%\n",
-			time.Duration(x.StepSeconds*1e9).Round(time.Microsecond), 100*x.Busy, 100*x.Exposed)
+		lines = append(lines, summaryLine{"time", fmt.Sprintf("%s a step, simulated: devices compute %.1f%% of it, and wait for communication under way %.1f%%",
+			time.Duration(x.StepSeconds*1e9).Round(time.Microsecond), 100*x.Busy, 100*x.Exposed)})
 	}
-	return text
+	return lines
 }
 
 // layout says what runs where.

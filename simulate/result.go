@@ -31,6 +31,9 @@ func (r *Result) Trace() *trace.Step {
 	return r.run.timeline(devices <= r.run.o.Devices)
 }
 
+// Kinds is the timeline of one device of each class, however many there are.
+func (r *Result) Kinds() *trace.Step { return r.run.timeline(false) }
+
 // Device is what devices that are alike do in a step.
 type Device struct {
 	Ranks []int // the first is in the timeline

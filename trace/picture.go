@@ -96,6 +96,11 @@ func (s *Step) WriteSVG(w io.Writer, width int) error {
 	return errors.Wrap(pictureTemplate.Execute(w, s.draw(s.Report(), width, false)), "epl: the timeline as SVG")
 }
 
+// WriteFigure draws the same as a part of a page that says what it is.
+func (s *Step) WriteFigure(w io.Writer, width int) error {
+	return errors.Wrap(pictureTemplate.Execute(w, s.draw(s.Report(), width, true)), "epl: the timeline as SVG")
+}
+
 // draw lays the step out.
 func (s *Step) draw(r *Report, width int, page bool) *picture {
 	events := s.Events()

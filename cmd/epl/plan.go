@@ -33,7 +33,8 @@ is sent and merged, what each device needs of memory and, if that is more than c
 Nothing is trained, and the devices need not exist: --workers and --devices, or --cluster, describe any cluster, in place of
 the one that the program asks for. --set changes any configuration key, in place of the program's value. --memory draws what
 lives on each device over the step, by what it is for. --json writes the plan as data: "epl plan diff" compares two, and
-EPL_PLAN_FILE, epl-launch --plan and epl.WithPlan run by one. --html shows it as a page. A file "-" is standard output.
+EPL_PLAN_FILE, epl-launch --plan and epl.WithPlan run by one. --html shows it as a page: what runs where, memory, the predicted
+timeline, and the ways that were compared. A file "-" is standard output.
 docs/plans.md is the guide.
 
 ` + usage.ExitCodes,
