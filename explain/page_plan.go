@@ -100,7 +100,7 @@ const (
 	hostsOfKind   = 2
 	devicesOnHost = 32
 	worksOnDevice = 4
-	allDevices    = 16 // a timeline of more has one of each kind
+	allDevices    = 8 // a timeline of more has one of each kind
 	timelineWidth = 1200
 	timelineMost  = 20_000 // events
 	ample         = 10
