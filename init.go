@@ -175,8 +175,8 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	var known *cost.Cluster
 	var simulated bool
 	var changes []simulate.WhatIf
-	if planOut != "" {
-		if known, err = costs(cl, ""); err == nil {
+	if planOut != "" || cfg.Cluster.Description != "" {
+		if known, err = costs(cl, cfg.Cluster.Description, ""); err == nil && planOut != "" {
 			simulated, changes, err = simulation(known)
 		}
 		if err != nil {
@@ -255,13 +255,13 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	allowTF32(devices, cfg.AMP.TF32)
 	runner := local.New(j, devices...)
-	if cfg.Auto.AutoParallel && planOut == "" {
+	if (cfg.Auto.AutoParallel || cfg.Cluster.Description != "") && planOut == "" {
 		profile := ""
 		if gpus {
 			profile = gpuProfile(devices[0].DeviceDescription(0), runner.Memory())
 		}
-		if profile != "" || !gpus {
-			if known, err = costs(cl, profile); err != nil {
+		if profile != "" || !gpus || cfg.Cluster.Description != "" {
+			if known, err = costs(cl, cfg.Cluster.Description, profile); err != nil {
 				return nil, err
 			}
 		}

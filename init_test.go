@@ -114,6 +114,7 @@ var works = []struct {
 	{"cluster.run_visible_devices", map[string]any{"cluster.run_visible_devices": "0"}},
 	{"cluster.colocate_split_and_replicate", map[string]any{"cluster.colocate_split_and_replicate": true}},
 	{"cluster.device_memory", map[string]any{"cluster.device_memory": "1GiB"}},
+	{"cluster.description", map[string]any{"cluster.description": "1x1xV100-32"}},
 	{"cluster.cores_per_device", map[string]any{"cluster.cores_per_device": 1}},
 	{"communication.num_communicators", map[string]any{"communication.num_communicators": 4}},
 	{"communication.sparse_as_dense", map[string]any{"communication.sparse_as_dense": true}},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/pkg/errors"
@@ -96,14 +97,23 @@ func planned(cfg *Config, o *options) (*Config, error) {
 	return cfg.With(settings)
 }
 
-// costs is what the devices of a plan can do; nil if that is not known. profile is theirs, if nothing says otherwise; "": that of this machine.
-func costs(cl *cluster.Cluster, profile string) (*cost.Cluster, error) {
+// costs is what the devices of a plan can do; nil if that is not known, nor which are faster. It is what a description says: that of EPL_PLAN_CLUSTER, or of
+// cluster.description. profile is that of the devices, if nothing says otherwise; "": that of this machine.
+func costs(cl *cluster.Cluster, description, profile string) (*cost.Cluster, error) {
 	said := &cost.Description{}
-	if spec := os.Getenv(EnvPlanCluster); spec != "" {
+	spec, by := os.Getenv(EnvPlanCluster), EnvPlanCluster+"="
+	if spec == "" {
+		spec, by = description, "cluster.description = "
+	}
+	if spec != "" {
 		var err error
 		if said, err = cost.Describe(spec); err != nil {
-			return nil, errors.WithMessagef(err, "epl: %s=%s", EnvPlanCluster, spec)
+			return nil, errors.WithMessagef(err, "epl: %s%s", by, spec)
 		}
+		if err := sameDevices(said, cl); err != nil {
+			return nil, errors.WithMessagef(err, "epl: %s%s", by, spec)
+		}
+		said.Profile = cmp.Or(said.Profile, profile)
 	} else {
 		for _, w := range cl.Workers() {
 			said.Workers = append(said.Workers, cost.Workers{Host: w.Host, Count: 1, Devices: len(w.Devices), Profile: profile})
@@ -113,12 +123,23 @@ func costs(cl *cluster.Cluster, profile string) (*cost.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range c.Devices {
-		if d.Profile.Name == cost.Default.Name {
-			return nil, nil
-		}
+	if !c.Known() && !c.Unequal() {
+		return nil, nil
 	}
 	return c, nil
+}
+
+// sameDevices refuses a description of other workers than there are.
+func sameDevices(said *cost.Description, cl *cluster.Cluster) error {
+	var described, there []int
+	said.Each(func(w cost.Workers) { described = append(described, w.Devices) })
+	for _, w := range cl.Workers() {
+		there = append(there, len(w.Devices))
+	}
+	if !slices.Equal(described, there) {
+		return errors.Errorf("it describes workers with %v devices, and the job has workers with %v; describe the devices of each worker, in the order of workers", described, there)
+	}
+	return nil
 }
 
 // gpuProfile is the profile of a GPU, by how it describes itself, such as "NVIDIA H200"; "": there is none. Of those that differ in memory it is the
@@ -144,7 +165,7 @@ func simulation(known *cost.Cluster) (asked bool, changes []simulate.WhatIf, err
 	switch {
 	case text == "":
 		return false, nil, nil
-	case known == nil:
+	case !known.Known():
 		return false, nil, errors.New("epl: it is not known what the devices can do: name their profile, as in epl simulate --cluster 1x8xV100-32, " +
 			"or let epl calibrate measure this machine")
 	case text == "-":

@@ -124,6 +124,10 @@ type Cluster struct {
 	// 0 means not limited.
 	DeviceMemory int64
 
+	// Description describes what the devices can do and what connects them: a file, or a word such as "1x2xV100-32". docs/profiles.md has its form.
+	// Model replicas on faster devices take more micro-batches. "" means that devices are alike.
+	Description string
+
 	// CoresPerDevice is how many threads a virtual CPU device has. 0 divides the machine's cores by the devices that the job
 	// has on it; every device has one thread at least. It is of EPL's own engine for CPUs.
 	CoresPerDevice int

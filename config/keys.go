@@ -140,6 +140,12 @@ var keys = []key{
 		doc:   "Memory of a virtual device; a plan that needs more is an error with its account. 0: not limited.",
 	},
 	{
+		name: "cluster.description", typ: textType{"a file, or what epl plan --cluster takes"}, def: "", ours: true,
+		field: func(c *Config) any { return &c.Cluster.Description },
+		doc: "What the devices can do and what connects them, if they are unequal: faster model replicas then take more micro-batches of a step. " +
+			"docs/profiles.md has the form of the file. Empty: devices are alike.",
+	},
+	{
 		name: "cluster.cores_per_device", typ: intType{}, def: 0, ours: true,
 		field: func(c *Config) any { return &c.Cluster.CoresPerDevice },
 		doc:   "Threads of a virtual CPU device. 0: this machine's cores divided by the devices of the job on it.",

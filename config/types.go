@@ -107,6 +107,18 @@ func (t enumType) convert(given any) (any, bool) {
 	return nil, false
 }
 
+// textType is any text, such as the name of a file.
+type textType struct{ what string }
+
+func (textType) name() string        { return "string" }
+func (t textType) allowed() string   { return t.what }
+func (textType) format(v any) string { return v.(string) }
+
+func (textType) convert(given any) (any, bool) {
+	s, ok := text(given)
+	return s, ok
+}
+
 // lossScaleType is a LossScale: the word dynamic, or a number.
 type lossScaleType struct{}
 

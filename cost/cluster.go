@@ -1,6 +1,7 @@
 package cost
 
 import (
+	"slices"
 	"time"
 
 	"github.com/easyparallel/epl/ir"
@@ -52,6 +53,27 @@ func Uniform(hosts, devices int, p *Profile, inside, between Link) *Cluster {
 		}
 	}
 	return c
+}
+
+// Known tells whether it is known what the devices can do. It may be known of others which are faster: of those only the ratios mean something.
+func (c *Cluster) Known() bool {
+	return c != nil && !slices.ContainsFunc(c.Devices, func(d Device) bool { return d.Profile.Name == Default.Name })
+}
+
+// Unequal tells whether some devices are faster than others.
+func (c *Cluster) Unequal() bool {
+	first := c.Devices[0]
+	return slices.ContainsFunc(c.Devices, func(d Device) bool { return d.Profile.Name != first.Profile.Name || d.Speed != first.Speed })
+}
+
+// OnHost is how many devices a host has.
+func (c *Cluster) OnHost(host int) (n int) {
+	for _, d := range c.Devices {
+		if d.Host == host {
+			n++
+		}
+	}
+	return n
 }
 
 // Link is what connects two devices, given by their ranks.

@@ -55,8 +55,11 @@ func (r *report) writeSchedule(w *strings.Builder) {
 	training := s != nil && r.Recorded.IsTraining()
 	if training {
 		l := s.Local
-		sentences(w, fmt.Sprintf("%s × %s = %s of the program per step; EPL merges what must be the same everywhere",
-			words.Count(l.Replicas, "model replica"), words.Count(l.MicroBatches, "micro-batch"), words.Count(l.Instances(), "instance")))
+		dealt := fmt.Sprintf("%s × %s", words.Count(l.Replicas, "model replica"), words.Count(l.MicroBatches, "micro-batch"))
+		if shares := r.Plan.Shares; shares != nil {
+			dealt = fmt.Sprintf("%s × %s micro-batches", words.Count(l.Replicas, "model replica"), shares)
+		}
+		sentences(w, fmt.Sprintf("%s = %s of the program per step; EPL merges what must be the same everywhere", dealt, words.Count(l.Instances(), "instance")))
 	}
 	switch {
 	case s == nil:

@@ -38,6 +38,9 @@ func (c *Program) layout() string {
 			text += fmt.Sprintf(", %s %s", plain(t.Title()), t.Strategy())
 		}
 	}
+	if shares := c.Plan.Shares; shares != nil {
+		return text + fmt.Sprintf("; a step takes %s, %s micro-batches for the replicas", words.Count(s.Local.Instances(), "batch"), shares)
+	}
 	return text + fmt.Sprintf("; a step takes %s, %s for each replica", words.Count(s.Local.Instances(), "batch"), words.Count(s.Local.MicroBatches, "micro-batch"))
 }
 

@@ -8,6 +8,7 @@ func (p *Program) Clone() *Program {
 	q := &Program{Name: p.Name, OutputsKnown: p.OutputsKnown, Passes: slices.Clone(p.Passes), nextID: p.nextID}
 	if p.Local != nil {
 		local := *p.Local
+		local.Shares = slices.Clone(local.Shares)
 		q.Local = &local
 	}
 	for _, t := range p.TaskGraphs {

@@ -15,13 +15,46 @@ import (
 // value of a varying one. Everything that leaves the program is invariant.
 type Local struct {
 	Replicas     int
-	MicroBatches int
+	MicroBatches int // of a model replica; the most, if they differ
+	// Shares are the micro-batches of each model replica, if they differ; nil: all have as many.
+	Shares []int
+}
+
+// Share is how many micro-batches a model replica has in a full step: the first so many.
+func (l *Local) Share(replica int) int {
+	if l.Shares == nil {
+		return l.MicroBatches
+	}
+	return l.Shares[replica]
 }
 
 // Instances is how many instances a full step has.
-func (l *Local) Instances() int { return l.Replicas * l.MicroBatches }
+func (l *Local) Instances() int {
+	if l.Shares == nil {
+		return l.Replicas * l.MicroBatches
+	}
+	n := 0
+	for _, share := range l.Shares {
+		n += share
+	}
+	return n
+}
 
-// Instance is the number of the instance, a uint64 scalar: replica + replicas·micro-batch. It is varying.
+// Number is that of an instance: its place in a full step. Micro-batches follow each other, and in each of them the model replicas that have it.
+func (l *Local) Number(replica, micro int) int {
+	if l.Shares == nil {
+		return micro*l.Replicas + replica
+	}
+	n := 0
+	for r, share := range l.Shares {
+		if n += min(share, micro); r < replica && share > micro {
+			n++
+		}
+	}
+	return n
+}
+
+// Instance is the number of the instance, a uint64 scalar: see [Local.Number]. It is varying.
 type Instance struct{}
 
 // InstanceCount is how many instances the step at hand has, a float32 scalar. The last step of a dataset may have

@@ -162,8 +162,17 @@ func (r *reader) local() (err error) {
 	if r.p.Local.Replicas, err = r.int(); err != nil {
 		return err
 	}
-	r.p.Local.MicroBatches, err = r.int()
-	return err
+	if r.p.Local.MicroBatches, err = r.int(); err != nil || !r.accept("shares") {
+		return err
+	}
+	for range r.p.Local.Replicas {
+		share, err := r.int()
+		if err != nil {
+			return err
+		}
+		r.p.Local.Shares = append(r.p.Local.Shares, share)
+	}
+	return nil
 }
 
 func (r *reader) taskGraph() (err error) {

@@ -52,7 +52,14 @@ func (p *Program) write(out *strings.Builder, w printer) {
 		w.printf("\n")
 	}
 	if l := p.Local; l != nil {
-		w.printf("instances %d %d\n", l.Replicas, l.MicroBatches)
+		w.printf("instances %d %d", l.Replicas, l.MicroBatches)
+		if l.Shares != nil {
+			w.printf(" shares")
+			for _, share := range l.Shares {
+				w.printf(" %d", share)
+			}
+		}
+		w.printf("\n")
 	}
 	for _, t := range p.TaskGraphs {
 		w.printf("taskgraph %d %q %s(%d)", t.ID, t.Name, t.Kind, t.Devices)

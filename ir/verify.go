@@ -27,7 +27,7 @@ import (
 //  14. TaskGraphs of ops and variables are listed in the program, numbered by their place, with at least one device.
 //  15. Collections hold values of main.
 //  16. The twin of a fused op stands before it and has the shapes of its outputs.
-//  17. Only a program with a local view has varying ops and merges. In it an op is varying exactly if it is a data
+//  17. Model replicas have as many micro-batches as the local view says, at most. Only a program with a local view has varying ops and merges. In it an op is varying exactly if it is a data
 //     input, the number of an instance, or reads a varying value and is no merge; main returns invariant values; a
 //     value is merged once.
 //  18. In a program with stages every TaskGraph is in one, and every op on a group of devices that there is.
@@ -36,7 +36,7 @@ import (
 //     every device gets one of at least; a Reshard leaves the shape as it is, unless it stacks, and within a stage changes one axis.
 func (p *Program) Verify() error {
 	v := verifier{p: p, ids: map[int]*Op{}, defined: map[*Value]bool{}, merged: map[*Value]*Op{}}
-	for _, check := range []func() error{v.taskGraphs, v.stages, v.functions, v.parameters, v.variables, v.gradients, v.outputs, v.collections} {
+	for _, check := range []func() error{v.local, v.taskGraphs, v.stages, v.functions, v.parameters, v.variables, v.gradients, v.outputs, v.collections} {
 		if err := check(); err != nil {
 			return errors.WithMessagef(err, "epl: internal error: program %q is broken", p.Name)
 		}
@@ -50,6 +50,17 @@ type verifier struct {
 	defined map[*Value]bool // values that the function being checked may use
 	merged  map[*Value]*Op  // values of main, by the op that merges them
 	groups  int             // of devices
+}
+
+func (v *verifier) local() error {
+	l := v.p.Local
+	if l == nil || l.Shares == nil {
+		return nil
+	}
+	if len(l.Shares) != l.Replicas || slices.Min(l.Shares) < 0 || slices.Max(l.Shares) != l.MicroBatches {
+		return errors.Errorf("%d model replicas of %d micro-batches at most have the shares %v", l.Replicas, l.MicroBatches, l.Shares)
+	}
+	return nil
 }
 
 func (v *verifier) taskGraphs() error {

@@ -59,7 +59,7 @@ main {
 // instances is a valid program with a local view.
 const instances = `program "instances"
 passes "taskgraphs" "local-view"
-instances 2 3
+instances 2 3 shares 3 1
 taskgraph 0 "" replicate(1) implicit
 variable "/w" %1 trainable update %7 taskgraph 0
 input %0
@@ -235,6 +235,8 @@ func TestVerifyNamesWhatBreaksAnInvariant(t *testing.T) {
 		{17, "an op varies without a local view", "", func(p *ir.Program) { op(p, 4).Varying = true }, []string{"Erf %4", "varying"}},
 		{17, "an op belongs to a local view that there is not", "", func(p *ir.Program) { appendOp(p, ir.Forward, &ir.InstanceCount{}, shapes.Make(dtypes.Float32)) }, []string{"InstanceCount %31", "local view"}},
 		{17, "there is no local view to merge in", instances, func(p *ir.Program) { p.Local = nil }, []string{"%0", "varying"}},
+		{17, "a model replica has no share", instances, func(p *ir.Program) { p.Local.Shares = []int{3} }, []string{"2 model replicas", "[3]"}},
+		{17, "a model replica has more micro-batches than there are", instances, func(p *ir.Program) { p.Local.Shares[1] = 4 }, []string{"3 micro-batches", "[3 4]"}},
 		{17, "an input does not vary", instances, func(p *ir.Program) { op(p, 0).Varying = false }, []string{"Parameter %0", "varying"}},
 		{17, "a variable varies", instances, func(p *ir.Program) { op(p, 1).Varying = true }, []string{"Parameter %1", "varying"}},
 		{17, "an op of varying values does not", instances, func(p *ir.Program) { op(p, 4).Varying = false }, []string{"Mul %4", "varying"}},

@@ -72,6 +72,9 @@ func (l *localiser) readCollections() error {
 			case way.Worker && l.o.Spanning:
 				return errors.Errorf("epl: %s is in the collection %s, but model replicas have devices of several workers, so that none has one by itself; "+
 					"use the Global one", v.Op, w.key)
+			case way.Worker && w.how == ir.Concat && l.p.Local.Shares != nil:
+				return errors.Errorf("epl: %s is in the collection LocalConcat, but model replicas have different numbers of micro-batches, %v, "+
+					"so that its shape would differ between workers; use GlobalConcat", v.Op, l.p.Local.Shares)
 			case way.Worker && w.how == ir.Concat && slices.Max(l.o.PerWorker) != slices.Min(l.o.PerWorker):
 				return errors.Errorf("epl: %s is in the collection LocalConcat, but the workers have different numbers of devices, "+
 					"so that its shape would differ between them; use GlobalConcat, or give all workers as many devices", v.Op)

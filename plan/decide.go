@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"regexp"
@@ -48,7 +49,8 @@ type Target struct {
 	// Look sees the program on its way.
 	Look func(name, why string, p *ir.Program)
 
-	trial bool // a plan that is compared with others: nobody reads it
+	batches int  // of a step; 0: what the configuration says
+	trial   bool // a plan that is compared with others: nobody reads it
 }
 
 // Note is something that a user should know of a plan: a sentence, or a table. A heading that starts with ">" is of numbers.
@@ -169,8 +171,11 @@ func (pl *Plan) placeTraining(r *Result, cfg *config.Config, t Target, decide bo
 		if err := pl.place(r.Recorded, cfg, t.Cluster); err != nil {
 			return err
 		}
+		pl.share(r, t, cmp.Or(t.batches, pl.Replicas*cfg.Pipeline.NumMicroBatch))
 	}
-	r.Placement = pl.placement(t.Cluster)
+	if r.Placement = pl.placement(t.Cluster); pl.Shares != nil {
+		r.Notes = append(r.Notes, Note{Line: pl.Shares.Why})
+	}
 	if t.Slicing {
 		return assignmentOf(r.Placement).checkSlicing(t.Cluster)
 	}
@@ -183,7 +188,7 @@ func (pl *Plan) pass(r *Result, cfg *config.Config, t Target, assigned assignmen
 	o := pl.passOptions(cfg, t, assigned)
 	switch {
 	case r.Recorded.IsTraining():
-		o.Local = &ir.Local{Replicas: pl.Replicas, MicroBatches: pl.MicroBatches}
+		o.Local = pl.local()
 	case r.Placement != nil:
 		o.Local = &ir.Local{Replicas: 1, MicroBatches: 1}
 	}
@@ -379,7 +384,7 @@ func (pl *Plan) look(r *Result, t Target) error {
 	}
 	pl.Costs = r.costs()
 	pl.Result = r.fingerprint()
-	if t.Hardware == nil {
+	if !t.Hardware.Known() {
 		return nil
 	}
 	x, _, err := r.Simulate(t.Hardware)

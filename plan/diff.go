@@ -154,6 +154,9 @@ func (pl *Plan) Facts() (facts []Fact) {
 	}
 	add("model replicas", "%d", pl.Replicas)
 	add("micro-batches of a replica", "%d", pl.MicroBatches)
+	if pl.Shares != nil {
+		add("micro-batches of each replica", "%v", pl.Shares.MicroBatches)
+	}
 	for i, groups := range pl.Placement {
 		add(fmt.Sprintf("devices of TaskGraph %d", i), "%v", groups)
 	}

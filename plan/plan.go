@@ -29,7 +29,9 @@ type Plan struct {
 	Passes string `json:"passes"`
 
 	Replicas     int `json:"replicas"`
-	MicroBatches int `json:"micro_batches"` // of a model replica in a step
+	MicroBatches int `json:"micro_batches"` // of a model replica in a step; the most, if they differ
+	// Shares are those of each model replica, if they differ; nil: all have as many.
+	Shares *Shares `json:"shares,omitempty"`
 	// Cut is how EPL cut the program into stages; nil: the user did, or nobody.
 	Cut *Cut `json:"cut,omitempty"`
 	// Ways are those that were compared, the chosen one first; nil: the user chose.
@@ -101,7 +103,7 @@ type Bucket struct {
 
 // undecided are keys that decide nothing about a program: how it runs, and on what.
 var undecided = []string{
-	"amp.debug_log", "amp.tf32", "cluster.run_visible_devices", "cluster.device_memory", "cluster.cores_per_device",
+	"amp.debug_log", "amp.tf32", "cluster.run_visible_devices", "cluster.device_memory", "cluster.cores_per_device", "cluster.description",
 	"communication.backend", "communication.timeout", "communication.checksum",
 	"io.slicing", "io.unbalanced_io_slicing", "io.drop_last_files",
 }

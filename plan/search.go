@@ -28,7 +28,8 @@ type Way struct {
 	Part         string `json:"part,omitempty"`
 	Replicas     int    `json:"replicas"`
 	MicroBatches int    `json:"micro_batches"`
-	Samples      int    `json:"samples"` // of a step
+	Batches      int    `json:"batches,omitempty"` // of a step, if model replicas cannot share them evenly
+	Samples      int    `json:"samples"`           // of a step
 	// Settings are what it sets of the configuration, "key=value".
 	Settings []string `json:"settings,omitempty"`
 
@@ -84,7 +85,7 @@ func search(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error)
 		return pl, r, err
 	}
 	pl.Ways = s.ways(best)
-	if t.Hardware == nil {
+	if !t.Hardware.Known() {
 		const unknown = "what the devices can do is not known: ways are compared on usual ones; epl calibrate measures this machine"
 		pl.Notes = append(pl.Notes, unknown)
 		r.Notes = append(r.Notes, Note{Line: unknown})
@@ -218,15 +219,30 @@ func (s *searcher) add(way *candidate, part string) {
 	w.Part, w.order = part, len(s.open)+len(s.done)
 	w.MicroBatches = s.cfg.Pipeline.NumMicroBatch
 	if s.batches > 0 {
-		if w.MicroBatches = s.batches / w.Replicas; w.MicroBatches*w.Replicas != s.batches {
-			w.Why = fmt.Sprintf("%s of a step cannot be dealt evenly to %s", words.Count(s.batches, "batch"), words.Count(w.Replicas, "model replica"))
+		w.MicroBatches = (s.batches + w.Replicas - 1) / w.Replicas
+		if w.MicroBatches*w.Replicas != s.batches {
+			w.Batches = s.batches
+		}
+		if w.Batches > 0 && (s.batches < w.Replicas || s.t.Slicing) {
+			w.Why = fmt.Sprintf("%s of a step cannot be dealt to %s%s", words.Count(s.batches, "batch"), words.Count(w.Replicas, "model replica"), ifSliced(s.t.Slicing))
 			s.done = append(s.done, &w)
 			return
 		}
 	}
-	w.Samples = w.Replicas * w.MicroBatches * s.samples
+	w.Samples = w.batches() * s.samples
 	w.Step = s.guess(&w)
 	heap.Push(s, &w)
+}
+
+// batches are those of a step.
+func (w *Way) batches() int { return cmp.Or(w.Batches, w.Replicas*w.MicroBatches) }
+
+// ifSliced says why shares have to be even.
+func ifSliced(slicing bool) string {
+	if slicing {
+		return " evenly, as io.slicing needs it"
+	}
+	return ""
 }
 
 // guess is about how long a step takes, by rules of thumb: stages are even, split products are reduced after each, and gradients travel while backward computes, in
@@ -405,7 +421,7 @@ func (s *searcher) plan(w *candidate, t Target) (*Plan, *Result, error) {
 	if err != nil {
 		return newPlan(s.p, s.cfg, t), nothing, err
 	}
-	t.Cut = cut
+	t.Cut, t.batches = cut, w.Batches
 	return decide(s.p, cfg, t)
 }
 
@@ -458,7 +474,7 @@ func (s *searcher) run() (best *candidate) {
 			continue
 		}
 		if best != nil && s.planned+len(s.p.Main.Ops) > work && s.looked >= 3 {
-			w.Why = fmt.Sprintf("not looked at: about %s", humanize.Duration(time.Duration(s.promise(w)*float64(w.Replicas*w.MicroBatches)*float64(time.Second))))
+			w.Why = fmt.Sprintf("not looked at: about %s", humanize.Duration(time.Duration(s.promise(w)*float64(w.batches())*float64(time.Second))))
 			continue
 		}
 		if n := s.least(w); s.limit > 0 && n > s.limit {
@@ -520,7 +536,7 @@ func (s *searcher) save(way *candidate) {
 
 // rate is the time of a sample.
 func (s *searcher) rate(w *candidate) float64 {
-	return w.Step.Seconds() / float64(w.Replicas*w.MicroBatches)
+	return w.Step.Seconds() / float64(w.batches())
 }
 
 // ways are all that were compared, the best first.

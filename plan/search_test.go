@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,9 +67,6 @@ func TestTheChosenWayIsTheBestOfAll(t *testing.T) {
 			plan.Consider = nil
 			best := mustSearch(t, p, devices, nil).Ways
 			for _, w := range best {
-				if strings.Contains(w.Why, "dealt evenly") {
-					continue
-				}
 				plan.Consider = func(_ *ir.Program, x plan.Way) bool { return x.String() == w.String() && x.Part == w.Part }
 				only := mustSearch(t, p, devices, nil).Ways[0]
 				if only.Step < best[0].Step*98/100 {
@@ -113,19 +111,21 @@ func TestWaysKeepTheBatchAndWhatIsGiven(t *testing.T) {
 	}
 }
 
-func TestABatchThatCannotBeDealtToReplicasIsSaid(t *testing.T) {
-	pl := mustSearch(t, recorded(t, language(2, 0)), []int{4}, map[string]string{"auto.global_batch": "24"}) // 6 batches
-	said := false
-	for _, w := range pl.Ways {
-		if w.Replicas == 4 {
-			said = true
-			if w.Why != "6 batches of a step cannot be dealt evenly to 4 model replicas" {
-				t.Errorf("%s: %q", &w, w.Why)
-			}
-		}
+// What model replicas cannot share evenly, they share as evenly as can be.
+func TestBatchesThatReplicasCannotShareEvenly(t *testing.T) {
+	plan.Consider = func(_ *ir.Program, w plan.Way) bool { return w.Replicas == 4 }
+	defer func() { plan.Consider = nil }()
+	p := recorded(t, language(2, 0))
+	pl := mustSearch(t, p, []int{4}, map[string]string{"auto.global_batch": "24"}) // 6 batches
+	if w := pl.Ways[0]; w.Batches != 6 || w.Samples != 24 || w.Step == 0 || w.MicroBatches != 2 {
+		t.Errorf("%+v", w)
 	}
-	if !said || pl.Replicas == 4 {
-		t.Errorf("%d replicas; ways %v", pl.Replicas, pl.Ways)
+	if pl.Shares == nil || !slices.Equal(pl.Shares.MicroBatches, []int{2, 2, 1, 1}) || !strings.Contains(pl.Shares.Why, "which 4 model replicas cannot share evenly") {
+		t.Errorf("shares %+v", pl.Shares)
+	}
+	_, err := searched(t, p, []int{4}, map[string]string{"auto.global_batch": "12"}) // 3 batches
+	if err == nil || !strings.Contains(err.Error(), "3 batches of a step cannot be dealt to 4 model replicas") {
+		t.Errorf("%v", err)
 	}
 }
 

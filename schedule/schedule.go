@@ -215,10 +215,23 @@ func (in Instr) Dies() (slots []Slot) {
 	return slots
 }
 
+// Meets tells whether an instruction of a micro-batch is done with other model replicas: even by one that has no such
+// micro-batch in the step.
+func (p *Program) Meets(in Instr) bool {
+	switch in.Kind {
+	case Merge, Wait:
+		return p.Buckets[in.Bucket].Parts
+	case Exchange:
+		axis, _ := in.Op.Change()
+		return axis == ir.Replicas
+	}
+	return false
+}
+
 // String prints the schedule.
 func (p *Program) String() string {
 	var w strings.Builder
-	fmt.Fprintf(&w, "schedule %q: %d model replicas, %d micro-batches\n", p.Name, p.Local.Replicas, p.Local.MicroBatches)
+	fmt.Fprintf(&w, "schedule %q: %d model replicas, %d micro-batches%s\n", p.Name, p.Local.Replicas, p.Local.MicroBatches, textIf(p.Local.Shares != nil, fmt.Sprintf(", shares %v", p.Local.Shares)))
 	if len(p.Places) > 1 {
 		fmt.Fprintf(&w, "%d stages, %s; ranks of model replicas %v\n", p.Pipeline.Stages, p.Pipeline.Strategy, p.Ranks)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/easyparallel/epl/schedule"
 )
 
-// class is model replicas that are alike: their devices are the same, and on as many hosts, on which there are as many devices.
+// class is model replicas that are alike: they have as many micro-batches, and their devices are the same, and on as many hosts, on which there are as many devices.
 type class struct {
 	replicas []int      // the first of them is simulated
 	actors   [][]*actor // by place
@@ -35,6 +35,7 @@ func (s *run) classify() {
 	members := map[int][]string{} // by host: who is there
 	for replica, ranks := range s.lists.Ranks {
 		var w strings.Builder
+		fmt.Fprintf(&w, "%d\n", s.lists.Local.Share(replica))
 		local, workers := map[int]int{}, map[int]int{} // of the replica
 		for _, r := range ranks {
 			d := s.cluster.Devices[r]

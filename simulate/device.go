@@ -96,6 +96,9 @@ func (a *actor) await(at schedule.Slot, c *coming) {
 
 // do does an instruction. If it returns false, the list goes on later, by itself.
 func (a *actor) do(in schedule.Instr) bool {
+	if in.Micro >= a.lists.Local.Share(a.class.replicas[0]) && !a.lists.Meets(in) {
+		return true // other model replicas have more micro-batches
+	}
 	switch in.Kind {
 	case schedule.Run:
 		a.segment(in)

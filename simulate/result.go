@@ -70,7 +70,7 @@ func (r *Result) part(of func(trace.Times) time.Duration) float64 {
 
 // result adds up what the devices did.
 func (s *run) result() *Result {
-	r := &Result{Events: s.clock.events, Batches: len(s.lists.Ranks) * s.lists.Local.MicroBatches, run: s}
+	r := &Result{Events: s.clock.events, Batches: s.lists.Local.Instances(), run: s}
 	for _, a := range s.actors {
 		r.Step = max(r.Step, time.Duration(a.end))
 	}

@@ -140,7 +140,12 @@ func (w WhatIf) Apply(lists *schedule.Program, c *cost.Cluster) (*schedule.Progr
 		if rank >= len(c.Devices) {
 			return nil, nil, errors.Errorf("epl: lost=%d: the cluster has the devices 0 to %d", rank, len(c.Devices)-1)
 		}
-		left.Ranks = slices.DeleteFunc(slices.Clone(left.Ranks), func(ranks []int) bool { return slices.Contains(ranks, rank) })
+		if i := slices.IndexFunc(left.Ranks, func(ranks []int) bool { return slices.Contains(ranks, rank) }); i >= 0 {
+			left.Ranks = slices.Delete(slices.Clone(left.Ranks), i, i+1)
+			if left.Local.Shares != nil {
+				left.Local.Shares = slices.Delete(slices.Clone(left.Local.Shares), i, i+1)
+			}
+		}
 	}
 	if len(left.Ranks) == 0 {
 		return nil, nil, errors.Errorf("epl: %s: no model replica is left; a plan for the devices that are left is another one: epl plan --cluster", w)

@@ -6,6 +6,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/worker"
 )
 
@@ -78,56 +79,46 @@ func broadcast(j *worker.Job, program string, b *Buffer) error {
 // deal says which instances a step has, and which batch is whose. Streams are those of the workers, or the one that all
 // workers read: then there is one.
 type deal struct {
-	micro   int   // micro-batches
-	mine    int   // this worker
-	sliced  bool  // every worker has a stream
-	feeders []int // by model replica: the worker that feeds it
-	present []int // by stream: batches that there are for the step
+	micro   int     // micro-batches of the model replica that has most
+	mine    int     // this worker's stream
+	feeders []int   // by model replica: its stream
+	index   [][]int // by model replica and micro-batch: the number of the batch in the part of its stream that the step takes
+	full    []int   // by stream: batches of a full step
+	present []int   // by stream: batches that there are for the step
 }
 
 func newDeal(x *stepper) deal {
-	d := deal{micro: x.schedule.Local.MicroBatches}
-	if j := x.job; j != nil {
-		d.mine, d.sliced = j.Worker, j.Sliced && !x.opts.Forward
+	feeders := make([]int, len(x.schedule.Ranks))
+	if j := x.job; j != nil && j.Sliced && !x.opts.Forward {
+		for r := range feeders {
+			feeders[r] = x.feeder(r)
+		}
+		return dealTo(&x.schedule.Local, feeders, len(j.Devices), j.Worker)
 	}
-	for r := range x.schedule.Ranks {
-		d.feeders = append(d.feeders, x.feeder(r))
+	return dealTo(&x.schedule.Local, feeders, 1, 0)
+}
+
+// dealTo deals the batches of streams to the model replicas that these feed.
+func dealTo(local *ir.Local, feeders []int, streams, mine int) deal {
+	d := deal{micro: local.MicroBatches, mine: mine, feeders: feeders, index: make([][]int, len(feeders)), full: make([]int, streams)}
+	for m := range d.micro {
+		for r, stream := range d.feeders {
+			if m < local.Share(r) {
+				d.index[r] = append(d.index[r], d.full[stream])
+				d.full[stream]++
+			}
+		}
 	}
 	return d
 }
 
 // wanted is how many batches a full step takes from this worker's stream. A worker that feeds no model replica takes one,
 // for its shape.
-func (d *deal) wanted() int {
-	if !d.sliced {
-		return len(d.feeders) * d.micro
-	}
-	return max(d.fed(d.mine, len(d.feeders))*d.micro, 1)
-}
+func (d *deal) wanted() int { return max(d.full[d.mine], 1) }
 
-// fed is how many of the first model replicas a worker feeds.
-func (d *deal) fed(worker, first int) (n int) {
-	for _, f := range d.feeders[:first] {
-		if f == worker {
-			n++
-		}
-	}
-	return n
-}
-
-// batch returns where the batch of an instance is: its stream, and its number in the part of it that the step took.
-func (d *deal) batch(replica, micro int) (stream, index int) {
-	if !d.sliced {
-		return 0, micro*len(d.feeders) + replica
-	}
-	stream = d.feeders[replica]
-	return stream, micro*d.fed(stream, len(d.feeders)) + d.fed(stream, replica)
-}
-
-// exists tells whether the step has an instance: the last step of the data may lack some.
+// exists tells whether the step has an instance: a model replica may have fewer than others, and the last step of the data may lack some.
 func (d *deal) exists(replica, micro int) bool {
-	stream, index := d.batch(replica, micro)
-	return index < d.present[stream]
+	return micro < len(d.index[replica]) && d.index[replica][micro] < d.present[d.feeders[replica]]
 }
 
 // total is the number of instances.

@@ -4,51 +4,63 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/easyparallel/epl/ir"
 )
+
+// sharesOf are those of so many model replicas: equal ones, and unequal ones, of which one may have none.
+func sharesOf(replicas, micro int) [][]int {
+	unequal := make([]int, replicas)
+	for r := range unequal {
+		unequal[r] = max(micro-2*r, 0)
+	}
+	return [][]int{nil, unequal}
+}
 
 func TestEveryInstanceHasOneBatchAndEveryBatchOneInstance(t *testing.T) {
 	for _, devices := range [][]int{{1}, {3}, {1, 1}, {2, 2}, {2, 1, 3}} {
+		var workers []int
+		for w, n := range devices {
+			workers = append(workers, slices.Repeat([]int{w}, n)...)
+		}
 		for _, micro := range []int{1, 2, 5} {
-			for _, sliced := range []bool{false, true} {
-				total := 0
-				for _, n := range devices {
-					total += n
-				}
-				for worker := range devices {
-					d := deal{mine: worker, sliced: sliced, micro: micro}
-					for w, n := range devices {
-						d.feeders = append(d.feeders, slices.Repeat([]int{w}, n)...)
-					}
-					streams := 1
+			for _, shares := range sharesOf(len(workers), micro) {
+				local := &ir.Local{Replicas: len(workers), MicroBatches: micro, Shares: shares}
+				for _, sliced := range []bool{false, true} {
+					feeders, streams := make([]int, len(workers)), 1
 					if sliced {
-						streams = len(devices)
+						feeders, streams = workers, len(devices)
 					}
-					// The data end in the middle of the step, sooner for some streams.
-					for stream := range streams {
-						full := total * micro
-						if sliced {
-							full = devices[stream] * micro
+					for mine := range streams {
+						d := dealTo(local, feeders, streams, mine)
+						full := make([]int, streams)
+						for r, stream := range feeders {
+							full[stream] += local.Share(r)
 						}
-						d.present = append(d.present, max(0, full-stream-worker))
-						if sliced == (stream == worker) || !sliced {
-							if got := d.wanted(); got != full {
-								t.Errorf("%v: wants %d batches, not %d", devices, got, full)
+						if got := d.wanted(); got != max(full[mine], 1) {
+							t.Errorf("%v, shares %v: wants %d batches, not %d", devices, shares, got, full[mine])
+						}
+						// The data end in the middle of the step, sooner for some streams.
+						for stream := range streams {
+							d.present = append(d.present, max(0, full[stream]-stream-mine))
+						}
+						seen := map[string]int{}
+						instances := 0
+						for replica := range workers {
+							for m := range micro {
+								if d.exists(replica, m) {
+									seen[fmt.Sprint(feeders[replica], d.index[replica][m])]++
+									instances++
+								}
 							}
 						}
-					}
-					seen := map[string]int{}
-					instances := 0
-					for replica := range total {
-						for m := range micro {
-							if d.exists(replica, m) {
-								stream, index := d.batch(replica, m)
-								seen[fmt.Sprint(stream, index)]++
-								instances++
-							}
+						want := 0
+						for _, n := range d.present {
+							want += n
 						}
-					}
-					if instances != d.total() || len(seen) != d.total() {
-						t.Errorf("%v, %d micro-batches, sliced %v: %d instances have %d batches, want %d", devices, micro, sliced, instances, len(seen), d.total())
+						if instances != want || d.total() != want || len(seen) != want {
+							t.Errorf("%v, %d micro-batches, shares %v, sliced %v: %d instances (%d) have %d batches, want %d", devices, micro, shares, sliced, instances, d.total(), len(seen), want)
+						}
 					}
 				}
 			}
@@ -57,12 +69,24 @@ func TestEveryInstanceHasOneBatchAndEveryBatchOneInstance(t *testing.T) {
 }
 
 func TestAWorkerFeedsItsOwnReplicasFromItsOwnStream(t *testing.T) {
-	d := deal{sliced: true, feeders: []int{0, 0, 1, 2, 2, 2}, micro: 2, present: []int{0, 2, 5}}
-	for replica, want := range [][2][2]int{{{0, 0}, {0, 2}}, {{0, 1}, {0, 3}}, {{1, 0}, {1, 1}}, {{2, 0}, {2, 3}}, {{2, 1}, {2, 4}}, {{2, 2}, {2, 5}}} {
-		for m := range 2 {
-			stream, index := d.batch(replica, m)
-			if got := [2]int{stream, index}; got != want[m] {
-				t.Errorf("model replica %d, micro-batch %d: batch %v, want %v", replica, m, got, want[m])
+	d := dealTo(&ir.Local{Replicas: 6, MicroBatches: 2}, []int{0, 0, 1, 2, 2, 2}, 3, 0)
+	for replica, want := range [][]int{{0, 2}, {1, 3}, {0, 1}, {0, 3}, {1, 4}, {2, 5}} {
+		if got := d.index[replica]; !slices.Equal(got, want) {
+			t.Errorf("model replica %d: batches %v, want %v", replica, got, want)
+		}
+	}
+}
+
+// An instance has the number of its batch in the step, and so the same random numbers, whoever runs it.
+func TestInstancesAreNumberedAsTheirBatches(t *testing.T) {
+	for _, shares := range [][]int{nil, {3, 1, 2}, {0, 3, 3}} {
+		local := &ir.Local{Replicas: 3, MicroBatches: 3, Shares: shares}
+		d := dealTo(local, make([]int, 3), 1, 0)
+		for r, all := range d.index {
+			for m, want := range all {
+				if got := local.Number(r, m); got != want {
+					t.Errorf("shares %v: replica %d, micro-batch %d is instance %d and gets batch %d", shares, r, m, got, want)
+				}
 			}
 		}
 	}
@@ -70,12 +94,11 @@ func TestAWorkerFeedsItsOwnReplicasFromItsOwnStream(t *testing.T) {
 
 // Model replicas over several workers are fed by that of their first device; the others pull a batch for its shape.
 func TestAWorkerThatFeedsNobodyTakesOneBatch(t *testing.T) {
-	d := deal{mine: 1, sliced: true, feeders: []int{0, 2, 0}, micro: 4}
-	if got := d.wanted(); got != 1 {
-		t.Errorf("it wants %d batches", got)
-	}
-	d.mine = 0
-	if got := d.wanted(); got != 8 {
-		t.Errorf("a worker that feeds two wants %d batches", got)
+	local := &ir.Local{Replicas: 3, MicroBatches: 4}
+	for mine, want := range []int{8, 1, 4} {
+		d := dealTo(local, []int{0, 2, 0}, 3, mine)
+		if got := d.wanted(); got != want {
+			t.Errorf("worker %d wants %d batches, not %d", mine, got, want)
+		}
 	}
 }

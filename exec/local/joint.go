@@ -32,6 +32,9 @@ func jointly(s *schedule.Program, runner *Runner, opts exec.StepOptions) (joint 
 			if !ok {
 				return errNoGroups
 			}
+			if s.Local.Shares != nil {
+				return errUnequal
+			}
 			if err := g.CanGroup(ranks); err != nil {
 				return err
 			}
@@ -73,7 +76,10 @@ func (a *ahead) Lists() (*schedule.Program, []error) {
 	return nil, nil
 }
 
-var errNoGroups = errors.New("the backend has no collectives")
+var (
+	errNoGroups = errors.New("the backend has no collectives")
+	errUnequal  = errors.New("model replicas have different numbers of micro-batches, and devices that run a segment together all have to run it")
+)
 
 // joint visits the executables by which devices wait for each other.
 func (x *stepper) joint(visit func(emit.Joint)) {

@@ -172,7 +172,7 @@ func (r *run) waitSends() error {
 }
 
 func (r *run) do(in schedule.Instr) error {
-	if in.Micro != schedule.Once && !r.deal.exists(r.replica, in.Micro) && !(meets(r.schedule, in) && r.deal.any(in.Micro)) {
+	if in.Micro != schedule.Once && !r.deal.exists(r.replica, in.Micro) && !(r.schedule.Meets(in) && r.deal.any(in.Micro)) {
 		return r.freeAll(in) // what came for the micro-batch all the same: gathered weights, loaded variables
 	}
 	if err := r.reap(); err != nil {
@@ -236,19 +236,6 @@ func (r *run) do(in schedule.Instr) error {
 	return r.freeAll(in)
 }
 
-// meets tells whether an instruction of a micro-batch is done with other model replicas: even by one that has no such
-// micro-batch in the step.
-func meets(p *schedule.Program, in schedule.Instr) bool {
-	switch in.Kind {
-	case schedule.Merge, schedule.Wait:
-		return p.Buckets[in.Bucket].Parts
-	case schedule.Exchange:
-		axis, _ := in.Op.Change()
-		return axis == ir.Replicas
-	}
-	return false
-}
-
 // segment runs a piece of the program.
 func (r *run) segment(in schedule.Instr) error {
 	s := r.schedule.Segments[in.Segment]
@@ -297,7 +284,7 @@ func (r *run) segment(in schedule.Instr) error {
 func (r *run) input(v *ir.Value, at schedule.Slot, in schedule.Instr) (b compute.Buffer, owned bool, err error) {
 	switch v.Op.Attrs.(type) {
 	case *ir.Instance:
-		b, err = scalar(r.device.backend, []uint64{uint64(r.instance(r.replica, in.Micro))}, dtypes.Uint64)
+		b, err = scalar(r.device.backend, []uint64{uint64(r.schedule.Local.Number(r.replica, in.Micro))}, dtypes.Uint64)
 		return b, true, err
 	case *ir.Position:
 		position := r.at().At(v.Op.Attrs.(*ir.Position).Axis)
@@ -363,8 +350,7 @@ func (r *run) feedInput(in schedule.Instr) error {
 		return err
 	}
 	index := r.tensor[in.Value]
-	_, number := r.deal.batch(r.replica, in.Micro)
-	b, err := r.feed.upload(r.runner, r.local, r.batches[number], index)
+	b, err := r.feed.upload(r.runner, r.local, r.batches[r.deal.index[r.replica][in.Micro]], index)
 	if err != nil {
 		return err
 	}

@@ -711,9 +711,6 @@ func (s *step) letGo() {
 	}
 }
 
-// instance is the number of an instance: what its random numbers depend on.
-func (s *step) instance(replica, micro int) int { return replica + micro*s.schedule.Local.Replicas }
-
 // scalar puts a number on a device.
 func scalar(b compute.Backend, flat any, d dtypes.DType) (compute.Buffer, error) {
 	return b.BufferFromFlatData(0, flat, shapes.Make(d))

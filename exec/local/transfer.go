@@ -120,9 +120,8 @@ func (r *run) sendInput(in schedule.Instr, t schedule.Transfer) error {
 			continue // it has the batch itself
 		}
 		if flat == nil {
-			_, number := r.deal.batch(r.replica, in.Micro)
 			var err error
-			if flat, err = r.feed.host(r.batches[number], r.tensor[t.Value]); err != nil {
+			if flat, err = r.feed.host(r.batches[r.deal.index[r.replica][in.Micro]], r.tensor[t.Value]); err != nil {
 				return err
 			}
 		}

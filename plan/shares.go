@@ -1,0 +1,156 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/internal/words"
+	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/ir/analysis"
+)
+
+// Shares are the micro-batches of model replicas that have different numbers of them.
+type Shares struct {
+	MicroBatches []int `json:"micro_batches"` // by model replica
+	// Speeds are how many micro-batches they compute in the time in which the slowest computes one.
+	Speeds []float64 `json:"speeds"`
+	Why    string    `json:"why"`
+}
+
+// share deals the batches of a step to the model replicas, so that the one that needs longest is done as soon as can be. All get as many if that takes about as
+// long.
+func (pl *Plan) share(r *Result, t Target, batches int) {
+	n := pl.Replicas
+	speeds := t.speeds(r.Recorded, assignmentOf(pl.placement(t.Cluster)).ranks)
+	alike := slices.Repeat([]float64{1}, n)
+	even := dealt(batches, alike)
+	best := dealt(batches, speeds)
+	gain := 1 - takes(best, speeds)/takes(even, speeds)
+	if gain < enough/100. || t.Slicing {
+		best = even
+	}
+	pl.MicroBatches = slices.Max(best)
+	if slices.Min(best) == pl.MicroBatches {
+		if gain >= enough/100. {
+			const evenly = "devices are unequal, but io.slicing deals files evenly, so that all model replicas take as many micro-batches"
+			pl.Notes, r.Notes = append(pl.Notes, evenly), append(r.Notes, Note{Line: evenly})
+		}
+		return
+	}
+	pl.Shares = &Shares{MicroBatches: best, Speeds: speeds}
+	takes := fmt.Sprintf("model replicas take %s micro-batches of the %s of a step", listOf(best, "%d"), words.Count(batches, "batch"))
+	if slices.Equal(best, even) {
+		pl.Shares.Why = fmt.Sprintf("%s, which %d model replicas cannot share evenly", takes, n)
+		return
+	}
+	pl.Shares.Why = fmt.Sprintf("%s, because their devices are unequal: they compute %s micro-batches in the same time. Gradients are weighted by micro-batches; with equal shares "+
+		"computing would take %.0f %% longer", takes, listOf(speeds, "%.3g"), 100*(1/(1-gain)-1))
+}
+
+// dealt deals batches by speed: each to the model replica that is done with it first.
+func dealt(batches int, speeds []float64) []int {
+	shares := make([]int, len(speeds))
+	for range batches {
+		next := 0
+		for r, speed := range speeds {
+			if float64(shares[r]+1)/speed < float64(shares[next]+1)/speeds[next]*(1-1e-9) { // else they differ by rounding
+				next = r
+			}
+		}
+		shares[next]++
+	}
+	return shares
+}
+
+// takes is how long the model replica computes that needs longest.
+func takes(shares []int, speeds []float64) (longest float64) {
+	for r, share := range shares {
+		longest = max(longest, float64(share)/speeds[r])
+	}
+	return longest
+}
+
+// speeds are those of model replicas, given by their ranks, relative to the slowest. One is as fast as its slowest device.
+func (t Target) speeds(p *ir.Program, replicas [][]int) []float64 {
+	speeds := slices.Repeat([]float64{1}, len(replicas))
+	if t.Hardware == nil || len(replicas) == 1 || len(t.Hardware.Devices) < t.Cluster.TotalDevices() {
+		return speeds
+	}
+	speed := t.deviceSpeeds(p)
+	for r, ranks := range replicas {
+		speeds[r] = speed[slices.MinFunc(ranks, func(a, b int) int { return cmp.Compare(speed[a], speed[b]) })]
+	}
+	least := slices.Min(speeds)
+	for r := range speeds {
+		speeds[r] /= least
+	}
+	return speeds
+}
+
+// deviceSpeeds are how often devices run a program in a second, by rank, each alone and without its optimizer.
+func (t Target) deviceSpeeds(p *ir.Program) []float64 {
+	type kind struct {
+		profile *cost.Profile
+		threads int
+	}
+	live, known := analysis.Live(p), map[kind]time.Duration{}
+	return each(t.Hardware.Devices, func(d cost.Device) float64 {
+		k := kind{d.Profile, 0}
+		profile, speed := d.Profile, 1.0
+		if d.Profile.Cores > 0 {
+			k.threads = d.Profile.Threads(t.Hardware.OnHost(d.Host))
+			profile, speed = d.Profile.On(k.threads)
+		}
+		if _, ok := known[k]; !ok {
+			for _, op := range p.Main.Ops {
+				if live[op] && op.Phase != ir.Apply {
+					known[k] += profile.Op(op)
+				}
+			}
+			known[k] = max(known[k], 1)
+		}
+		if d.Speed > 0 {
+			speed *= d.Speed
+		}
+		return speed / known[k].Seconds()
+	})
+}
+
+// listOf are numbers, those that follow each other and are the same together: "4, 4 and 2", "8 × 4 and 8 × 2".
+func listOf[T int | float64](list []T, format string) string {
+	var parts []string
+	for len(list) > 0 {
+		n := slices.IndexFunc(list, func(x T) bool { return x != list[0] })
+		if n < 0 {
+			n = len(list)
+		}
+		text := fmt.Sprintf(format, list[0])
+		if n > 3 {
+			parts = append(parts, fmt.Sprintf("%d × %s", n, text))
+		} else {
+			parts = append(parts, slices.Repeat([]string{text}, n)...)
+		}
+		list = list[n:]
+	}
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	last := len(parts) - 1
+	return strings.Join(parts[:last], ", ") + " and " + parts[last]
+}
+
+// String lists the micro-batches of the model replicas.
+func (s *Shares) String() string { return listOf(s.MicroBatches, "%d") }
+
+// local is the local view of a training program.
+func (pl *Plan) local() *ir.Local {
+	l := &ir.Local{Replicas: pl.Replicas, MicroBatches: pl.MicroBatches}
+	if pl.Shares != nil {
+		l.Shares = pl.Shares.MicroBatches
+	}
+	return l
+}
