@@ -266,7 +266,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			}
 		}
 	}
-	target := plan.Target{Cluster: cl, Passes: set, AsWritten: asWritten, Attention: exec.Attention(devices[0]), Fused: exec.Fused(devices[0]), Hardware: known}
+	target := plan.Target{Cluster: cl, Passes: set, AsWritten: asWritten, Attention: exec.Attention(devices[0]), Fused: exec.Fused(devices[0]), Hardware: known, Sensitivity: planOut != ""}
 	if planOut != "" && gpus {
 		target.Attention = func(*ir.Op) bool { return true } // by cuDNN
 	}

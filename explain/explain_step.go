@@ -31,6 +31,24 @@ func (r *report) writeWays(w *strings.Builder) {
 	}
 	t.write(w, "    ")
 	sentences(w, "samples are those of a step; device-hours are for a million samples, all devices together")
+	if len(r.Plan.Changes) == 0 {
+		return
+	}
+	w.WriteString("\n  on another cluster, the best of these ways\n")
+	t = table{head: []string{"if", ">step", "best then", ">its step"}}
+	for _, c := range r.Plan.Changes {
+		step, best, then := "does not fit", "the same", ""
+		if c.Step > 0 {
+			step = humanize.Duration(c.Step)
+		} else {
+			best = "none of those compared"
+		}
+		if c.Best != "" {
+			best, then = c.Best, humanize.Duration(c.BestStep)
+		}
+		t.row(c.If, step, best, then)
+	}
+	t.write(w, "    ")
 }
 
 // writeCut prints how EPL cut the program into stages.

@@ -46,6 +46,8 @@ type Target struct {
 	// Apart: this worker calls a program without gradients alone, so that model replicas of several workers are of no use.
 	Apart bool
 
+	// Sensitivity: a plan that EPL chose says what would become of it on other clusters.
+	Sensitivity bool
 	// Look sees the program on its way.
 	Look func(name, why string, p *ir.Program)
 

@@ -114,7 +114,7 @@ func TestEPLFindsThePlansOfExperts(t *testing.T) {
 }
 
 // described is what EPL chooses for a model on a cluster that need not exist.
-func described(t testing.TB, m equiv.Model, spec string) *plan.Plan {
+func described(t testing.TB, m equiv.Model, spec string, changes ...func(*cost.Cluster)) *plan.Plan {
 	t.Helper()
 	d, err := cost.Describe(spec)
 	if err != nil {
@@ -123,6 +123,9 @@ func described(t testing.TB, m equiv.Model, spec string) *plan.Plan {
 	hardware, err := d.Cluster()
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, change := range changes {
+		change(hardware)
 	}
 	var devices []int
 	d.Each(func(w cost.Workers) { devices = append(devices, w.Devices) })
@@ -138,7 +141,7 @@ func described(t testing.TB, m equiv.Model, spec string) *plan.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pl, _, err := plan.Decide(recorded(t, m), cfg, plan.Target{Cluster: c, Passes: set, AsWritten: true, Hardware: hardware})
+	pl, _, err := plan.Decide(recorded(t, m), cfg, plan.Target{Cluster: c, Passes: set, AsWritten: true, Hardware: hardware, Sensitivity: true})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

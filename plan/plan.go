@@ -36,6 +36,8 @@ type Plan struct {
 	Cut *Cut `json:"cut,omitempty"`
 	// Ways are those that were compared, the chosen one first; nil: the user chose.
 	Ways []Way `json:"ways,omitempty"`
+	// Changes are what would become of the choice on other clusters; nil: nobody asked.
+	Changes []Change `json:"changes,omitempty"`
 	// Placement has the ranks of the devices, by TaskGraph and model replica.
 	Placement [][][]int `json:"placement"`
 	Stages    []Stage   `json:"stages,omitempty"`

@@ -33,9 +33,9 @@ func (r *Result) lists() *schedule.Program {
 	return r.Schedule
 }
 
-// step predicts how long a step takes.
-func (s *searcher) step(r *Result) (time.Duration, error) {
-	x, err := simulate.Run(r.lists(), s.t.hardware(), simulate.Options{Communicators: r.communicators, Traffic: r.traffic, Account: r.Account, Short: true})
+// short predicts how long a step takes, and nothing else.
+func (r *Result) short(lists *schedule.Program, c *cost.Cluster) (time.Duration, error) {
+	x, err := simulate.Run(lists, c, simulate.Options{Communicators: r.communicators, Traffic: r.traffic, Account: r.Account, Short: true})
 	if err != nil {
 		return 0, err
 	}

@@ -43,8 +43,9 @@ type Way struct {
 // candidate is a way that may be chosen.
 type candidate struct {
 	Way
-	order int // simpler ways come before others
-	saver int // of the ladder
+	order int  // simpler ways come before others
+	saver int  // of the ladder
+	seen  bool // its step was predicted, not guessed
 }
 
 // ladder are the settings that save memory, in the order of what they cost. A way that needs too much memory is tried with each.
@@ -85,6 +86,11 @@ func search(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error)
 		return pl, r, err
 	}
 	pl.Ways = s.ways(best)
+	if t.Sensitivity {
+		if pl.Changes, err = s.sensitivity(best); err != nil {
+			return pl, r, err
+		}
+	}
 	if !t.Hardware.Known() {
 		const unknown = "what the devices can do is not known: ways are compared on usual ones; epl calibrate measures this machine"
 		pl.Notes = append(pl.Notes, unknown)
@@ -130,8 +136,9 @@ type searcher struct {
 	cuts    map[string]*Cut
 	open    []*candidate // a heap
 	done    []*candidate
-	planned int // ops
-	looked  int // ways
+	kept    []kept // what was made of the best ways
+	planned int    // ops
+	looked  int    // ways
 }
 
 // Given tells whether the user gave a key a value.
@@ -445,8 +452,14 @@ func (s *searcher) look(w *candidate) error {
 		return err
 	}
 	w.Peak = r.Account.Peak()
-	w.Step, err = s.step(r)
-	return err
+	if w.Step, err = r.short(r.lists(), s.t.hardware()); err != nil {
+		return err
+	}
+	w.seen = true
+	if s.limit == 0 || w.Peak <= s.limit {
+		s.keep(w, r)
+	}
+	return nil
 }
 
 // run looks at ways until the others cannot be better, and returns the best; nil if there is none.
@@ -526,7 +539,7 @@ func (s *searcher) simpler(a, b *candidate) bool {
 func (s *searcher) save(way *candidate) {
 	for i := range ladder[1:] {
 		w := *way
-		w.saver, w.Why, w.Peak = i+1, "", 0
+		w.saver, w.Why, w.Peak, w.seen = i+1, "", 0, false
 		if w.Replicas == 1 && slices.ContainsFunc(ladder[w.saver], func(x string) bool { return strings.HasPrefix(x, "zero.") }) {
 			continue
 		}
