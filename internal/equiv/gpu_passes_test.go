@@ -24,7 +24,7 @@ func TestPassesForXLATrainTheSameModel(t *testing.T) {
 				WithActivation(activation.TypeGelu).WithMaxPosEmbed(16).WithCausalMask(true).Logits(x, transformer.CallOptions{})
 		})
 		return x
-	}, loss.SparseCategoricalCrossEntropyLogits, Tokens(4, 16, words)}
+	}, loss.SparseCategoricalCrossEntropyLogits, Tokens(4, 4, words)}
 	for name, c := range map[string]struct {
 		devices, micro int
 		params         map[string]any
