@@ -14,8 +14,10 @@ import (
 	"github.com/easyparallel/epl/passes"
 )
 
+const usualSeeds = 120
+
 var (
-	seedCount = flag.Int("equiv.seeds", 120, "how many random programs to compare")
+	seedCount = flag.Int("equiv.seeds", usualSeeds, "how many random programs to compare")
 	firstSeed = flag.Uint64("equiv.seed", 1, "the seed of the first random program")
 )
 
