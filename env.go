@@ -28,6 +28,7 @@ type Env struct {
 	runner  *local.Runner
 	job     *worker.Job // nil if this worker is alone
 	left    func()      // this process may join the job again
+	savers  []*Checkpoint
 }
 
 // Backend is what to hand to GoMLX in place of another backend.
@@ -186,6 +187,7 @@ func (e *Env) Close() error {
 		return nil
 	}
 	if e.job == nil {
+		e.closeSavers()
 		e.backend.Finalize()
 		e.left()
 		return nil
@@ -201,6 +203,7 @@ func (e *Env) Close() error {
 	if why != nil {
 		e.job.Fail(why)
 	}
+	e.closeSavers()
 	err := e.job.Leave() // others may read variables until then
 	e.backend.Finalize()
 	e.left()

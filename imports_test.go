@@ -55,6 +55,10 @@ var mayImport = map[string][]string{
 
 	"wire": {},
 
+	// Variables as pieces, and files of them. They know no plan, and nobody's devices.
+	"state":      {},
+	"checkpoint": {"state"},
+
 	// The binding of XLA. It knows nothing of EPL's programs.
 	"pjrt/internal/capi": {},
 	"pjrt":               {"pjrt/internal/capi", "internal/words"},
@@ -96,7 +100,7 @@ var mayImport = map[string][]string{
 	"plan":             {"config", "cluster", "ir", "ir/analysis", "cost", "shard", "passes", "emit", "schedule", "simulate", "internal/version", "internal/words"}, // decides, and has passes and schedule apply it
 	"cpu":              {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                                 // compiles what emit would
 	"exec":             {"ir", "schedule", "emit", "trace"},                                                                                                         // what a runner is
-	"exec/local":       {"ir", "exec", "exec/lower", "schedule", "emit", "comm", "trace", "worker"},                                                                 // the end of it: it executes what the others made
+	"exec/local":       {"ir", "exec", "exec/lower", "schedule", "emit", "comm", "state", "trace", "worker"},                                                        // the end of it: it executes what the others made
 	"exec/xla":         {"ir", "emit", "exec", "hlo", "pjrt", "internal/words"},
 	"exec/xla/xlatest": {"ir", "emit", "exec", "exec/xla", "pjrt", "pjrt/pjrttest"}, // for tests
 	"data":             {"exec/local"},
@@ -104,7 +108,7 @@ var mayImport = map[string][]string{
 	// Who puts the pipeline together, and the face of it.
 	"explain": {"config", "cluster", "cost", "ir", "plan", "passes", "emit", "schedule", "simulate", "internal/words"}, // data in, text out
 	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "simulate", "explain", "trace", "exec", "worker", "internal/words"},
-	"":        {"config", "cluster", "cost", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "compile", "simulate", "worker"},
+	"":        {"config", "cluster", "cost", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "internal/version", "compile", "simulate", "state", "checkpoint", "worker"},
 
 	"xla": {"exec", "exec/xla", "pjrt"}, // registers GPUs
 

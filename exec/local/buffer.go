@@ -9,6 +9,8 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/state"
 )
 
 // Buffer is a tensor on the devices. It implements compute.Buffer. GoMLX sees the logical shape. The data are one of:
@@ -18,6 +20,7 @@ import (
 //     device of this worker, it is fetched from another when it is read;
 //   - a part on each of several devices, on this worker and others, for a variable that is split;
 //   - a slice on the host: the first value of a variable that is larger than a device, or of one that is kept there;
+//   - a source, such as a checkpoint, from which each device reads its part;
 //   - a feed: the batches of a step, still on the host.
 type Buffer struct {
 	runner *Runner
@@ -35,6 +38,8 @@ type Buffer struct {
 	pieces []piece                 // all of them, and who has them; nil if it is not split, or there are shards that are newer
 	views  map[view]compute.Buffer // other parts, for programs that only read them
 	gone   bool
+	source Source              // where it is read from, if it is nowhere else; nil otherwise
+	held   func() []state.Held // who has which part of it, because a step made it; nil: every worker has all of it
 	// withdraw ends that other workers may read it; nil if they may not.
 	withdraw func()
 	equal    bool     // on all workers, because a step made it
@@ -126,6 +131,8 @@ func (b *Buffer) host() (any, error) {
 		return b.gather()
 	case b.remote != nil:
 		return b.remote.fetch(b.runner.Job, b.shape)
+	case b.source != nil:
+		return b.readSource(rows{dim: -1})
 	}
 	return nil, errors.New("epl: internal error: a buffer has no data")
 }
@@ -142,7 +149,7 @@ func (b *Buffer) leave(flat any) error {
 			return err
 		}
 	}
-	b.shards, b.parts, b.pieces, b.views, b.flat = nil, nil, nil, nil, flat
+	b.shards, b.parts, b.pieces, b.views, b.source, b.flat = nil, nil, nil, nil, nil, flat
 	return nil
 }
 
@@ -175,7 +182,7 @@ func (b *Buffer) take() (all []compute.Buffer, err error) {
 	b.serving.Lock()
 	defer b.serving.Unlock()
 	all = slices.DeleteFunc(b.everywhere(), func(x compute.Buffer) bool { return x == nil })
-	b.shards, b.flat, b.parts, b.pieces, b.views, b.gone = nil, nil, nil, nil, nil, true
+	b.shards, b.flat, b.parts, b.pieces, b.views, b.source, b.gone = nil, nil, nil, nil, nil, nil, true
 	if b.feed != nil {
 		return all, b.feed.finalize(b.index)
 	}

@@ -164,13 +164,11 @@ func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
 
 // copied is a copy of some rows, on a device. The lock is held.
 func (b *Buffer) copied(device int, want rows) (compute.Buffer, error) {
-	flat, err := b.host()
+	shape := want.shape(b.shape)
+	part, err := b.readPartOf(want)
 	if err != nil {
 		return nil, err
 	}
-	shape := want.shape(b.shape)
-	part := newFlat(shape)
-	want.cut(part, flat, b.shape)
 	return b.runner.devices[device].BufferFromFlatData(0, part, shape)
 }
 

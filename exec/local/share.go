@@ -3,6 +3,7 @@ package local
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
+	"github.com/easyparallel/epl/state"
 	"github.com/easyparallel/epl/worker"
 )
 
@@ -52,6 +54,7 @@ func (b *Buffer) bring() (err error) {
 // share lets workers that have no device where a variable lives, or a part of it, read it from those that have: all know of
 // each other who that is.
 func (s *step) share(b *Buffer, output int, home schedule.Variable) {
+	b.held = sync.OnceValue(func() []state.Held { return s.stepper.held(home) })
 	name := fmt.Sprintf("output %d of training program %d", output, s.opts.Number) // paths of metrics differ between workers
 	if !home.Param.IsPlaced() {
 		owner, all := s.owners(home.Places, nil)

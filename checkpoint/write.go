@@ -1,0 +1,188 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/state"
+)
+
+// block is how many bytes have one checksum.
+const block = 1 << 20
+
+// Piece is a piece of a variable, as the header of its file has it.
+type Piece struct {
+	Path   string       `json:"path"`
+	DType  string       `json:"dtype"` // of the variable, by GoMLX's name
+	Shape  []int        `json:"shape"` // of the variable
+	Region state.Region `json:"region"`
+	Sums   []string     `json:"crc32c"` // of each block
+	// At is where its bytes begin, from the end of the header.
+	At int64 `json:"at"`
+}
+
+// Chunk is a piece and its bytes.
+type Chunk struct {
+	state.Piece
+	Bytes []byte
+}
+
+// FileName is that of the pieces of a worker.
+func FileName(worker int) string { return fmt.Sprintf("worker-%05d.safetensors", worker) }
+
+// Write writes the pieces that a worker owns into the folder of a checkpoint. When it returns, they are on disk.
+func Write(f FS, folder string, worker int, chunks []Chunk) (File, error) {
+	file := File{Name: FileName(worker), Worker: worker}
+	var pieces []Piece
+	var entries []namedEntry
+	for _, c := range chunks {
+		if c.Shape == nil {
+			c.Shape = []int{}
+		}
+		p := Piece{Path: c.Path, DType: c.DType.String(), Shape: c.Shape, Region: c.Region, At: file.DataBytes}
+		for b := range slices.Chunk(c.Bytes, block) {
+			p.Sums = append(p.Sums, sum(b))
+		}
+		e := entry{DType: typeNames[c.DType], Shape: c.Region.Dims()}
+		if e.DType == "" { // the format does not have it
+			e.DType, e.Shape = "U8", []int{len(c.Bytes)}
+		}
+		file.DataBytes += int64(len(c.Bytes))
+		e.Offsets = [2]int64{p.At, file.DataBytes}
+		pieces, entries = append(pieces, p), append(entries, namedEntry{c.Path + c.Region.String(), e})
+	}
+	text, err := json.Marshal(pieces)
+	if err != nil {
+		return file, err
+	}
+	header, err := newHeader(entries, map[string]string{piecesKey: string(text)})
+	if err != nil {
+		return file, err
+	}
+	file.Bytes, file.Header = int64(len(header))+file.DataBytes, sum(header)
+	if err := f.MkdirAll(folder); err != nil {
+		return file, errors.Wrapf(err, "epl: the folder %s cannot be made", folder)
+	}
+	name := filepath.Join(folder, file.Name)
+	err = create(f, name, func(w Writer) error {
+		if err := write(w, header); err != nil {
+			return err
+		}
+		for _, c := range chunks {
+			if err := write(w, c.Bytes); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = f.SyncDir(folder)
+	}
+	return file, errors.Wrapf(err, "epl: %s cannot be written", name)
+}
+
+// write writes all of b, a bit at a time: an error then comes early.
+func write(w Writer, b []byte) error {
+	for part := range slices.Chunk(b, 8*block) {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create writes a file that is on disk when it returns, but for its name.
+func create(f FS, name string, fill func(Writer) error) error {
+	w, err := f.Create(name)
+	if err != nil {
+		return err
+	}
+	if err = fill(w); err == nil {
+		err = w.Sync()
+	}
+	if e := w.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// Commit makes a checkpoint of the files in a folder: from when it returns it is there. m.Files has what [Write] returned for each.
+func Commit(f FS, folder string, m *Manifest) error {
+	m.Version = Version
+	text, err := m.encode()
+	if err != nil {
+		return err
+	}
+	temporary := filepath.Join(folder, unfinished)
+	err = create(f, temporary, func(w Writer) error { return write(w, text) })
+	if err == nil {
+		err = f.SyncDir(filepath.Dir(folder)) // its own name
+	}
+	if err == nil {
+		err = f.Rename(temporary, filepath.Join(folder, manifestName))
+	}
+	if err == nil {
+		err = f.SyncDir(folder)
+	}
+	return errors.Wrapf(err, "epl: the manifest of %s cannot be written", folder)
+}
+
+// Remove removes a checkpoint, or what was written of one. First of all it is not there any more.
+func Remove(f FS, dir, name string) error {
+	folder := filepath.Join(dir, name)
+	inside, err := f.List(folder)
+	if err != nil {
+		return err
+	}
+	if i := slices.Index(inside, manifestName); i >= 0 {
+		if err := f.Remove(filepath.Join(folder, manifestName)); err != nil {
+			return err
+		}
+		if err := f.SyncDir(folder); err != nil {
+			return err
+		}
+		inside = slices.Delete(inside, i, i+1)
+	}
+	for _, file := range inside {
+		if err := f.Remove(filepath.Join(folder, file)); err != nil {
+			return err
+		}
+	}
+	return f.Remove(folder)
+}
+
+// Prune removes checkpoints but for the newest keep, and what was written of older ones that were never finished. It returns what it removed, and
+// goes on if something cannot be. Damaged checkpoints stay, for a person to look at.
+func Prune(f FS, dir string, keep int) (removed []string, err error) {
+	all, _, _, err := List(f, dir)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	newest := number(all[len(all)-1].Name)
+	var old []string
+	for _, c := range all[:max(len(all)-max(keep, 1), 0)] {
+		old = append(old, c.Name)
+	}
+	names, err := folders(f, dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		inside, e := f.List(filepath.Join(dir, name))
+		if e == nil && number(name) < newest && !slices.Contains(inside, manifestName) {
+			old = append(old, name)
+		}
+	}
+	for _, name := range old {
+		if e := Remove(f, dir, name); e != nil {
+			err = errors.Wrapf(e, "epl: the old checkpoint %s cannot be removed", filepath.Join(dir, name))
+			continue
+		}
+		removed = append(removed, name)
+	}
+	return removed, err
+}

@@ -1,0 +1,204 @@
+package epl
+
+import (
+	"log"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/checkpoint"
+	"github.com/easyparallel/epl/record"
+)
+
+// CheckpointBuilder says where and when checkpoints of a store are saved: see [Env.Checkpoints].
+type CheckpointBuilder struct {
+	env      *Env
+	store    *model.Store
+	fs       checkpoint.FS
+	dir      string
+	keep     int
+	steps    int
+	every    time.Duration
+	excluded []string
+	at       string
+}
+
+// Checkpoints saves the variables of a store to a folder and loads them again: weights, the state of the optimizer, the global step, the
+// loss scale and the state of random numbers, with hyperparameters. Every worker writes what it has, and reads what it needs: nothing is
+// gathered. What one plan has saved, any other loads, on any number of workers and devices.
+//
+//	saver, err := env.Checkpoints(store).Dir("/shared/run1").Keep(3).EverySteps(100).Done() // before the trainer and the loop
+//	…
+//	loop := train.NewLoop(trainer)
+//	loop.OnStep("checkpoints", 100, saver.OnStep)
+//	_, err = loop.RunToGlobalStep(env.Dataset(ds), 5000)
+//
+// All workers call all of it, at the same points, and see the same folder. Done loads the newest checkpoint, if there is one.
+func (e *Env) Checkpoints(store *model.Store) *CheckpointBuilder {
+	return &CheckpointBuilder{env: e, store: store, fs: checkpoint.OS, keep: 1, at: string(record.Here())}
+}
+
+// Dir is the folder of the checkpoints. It is made if it is not there.
+func (b *CheckpointBuilder) Dir(dir string) *CheckpointBuilder {
+	b.dir = dir
+	return b
+}
+
+// Keep is how many checkpoints stay: older ones are removed when a new one is there. The default is 1; -1: all stay.
+func (b *CheckpointBuilder) Keep(n int) *CheckpointBuilder {
+	b.keep = n
+	return b
+}
+
+// EverySteps lets [Checkpoint.OnStep] save when the global step is a multiple of n.
+func (b *CheckpointBuilder) EverySteps(n int) *CheckpointBuilder {
+	b.steps = n
+	return b
+}
+
+// Every lets [Checkpoint.OnStep] save when so much time has passed since it last did. The first worker's clock counts.
+func (b *CheckpointBuilder) Every(d time.Duration) *CheckpointBuilder {
+	b.every = d
+	return b
+}
+
+// ExcludeParams names hyperparameters that keep the values that the program has set, and do not get those of the checkpoint: by key, in all scopes, or by
+// path.
+func (b *CheckpointBuilder) ExcludeParams(names ...string) *CheckpointBuilder {
+	b.excluded = append(b.excluded, names...)
+	return b
+}
+
+// Done loads the newest checkpoint that is not damaged, if there is any, and attaches to the store. Hyperparameters are set at once. Variables get
+// their values when they are used: each device then reads its part.
+//
+// A damaged checkpoint is passed over with a message. It is an error if there are checkpoints, but none can be loaded.
+func (b *CheckpointBuilder) Done() (*Checkpoint, error) {
+	switch {
+	case b.store == nil:
+		return nil, errors.Errorf("epl: Checkpoints(nil) at %s: give it the store of the model", b.at)
+	case b.dir == "":
+		return nil, errors.Errorf("epl: checkpoints at %s have no folder: say Dir(…)", b.at)
+	case b.keep == 0 || b.keep < -1:
+		return nil, errors.Errorf("epl: checkpoints at %s: Keep(%d) must be at least 1, or -1 to keep all", b.at, b.keep)
+	case b.steps < 0 || b.every < 0:
+		return nil, errors.Errorf("epl: checkpoints at %s: EverySteps(%d) and Every(%v) must not be negative", b.at, b.steps, b.every)
+	}
+	dir, err := filepath.Abs(b.dir)
+	if err != nil {
+		return nil, errors.Wrap(err, "epl: checkpoints")
+	}
+	c := &Checkpoint{env: b.env, store: b.store, fs: b.fs, dir: dir, keep: b.keep, steps: b.steps, every: b.every, saved: time.Now(), unused: map[string]bool{}}
+	c.group = newSaveGroup(b.env.job)
+	if err := c.load(b.excluded); err != nil {
+		return nil, err
+	}
+	b.env.savers = append(b.env.savers, c)
+	return c, nil
+}
+
+// Checkpoint saves the variables of a store: see [Env.Checkpoints].
+type Checkpoint struct {
+	env   *Env
+	store *model.Store
+	fs    checkpoint.FS
+	dir   string
+	keep  int
+	steps int
+	every time.Duration
+	group saveGroup
+	step  int64 // that was loaded
+
+	before model.Loader // of the store
+	loaded reader
+	saved  time.Time
+	next   int // number of the next save; the first worker's counts
+
+	mu     sync.Mutex
+	unused map[string]bool // variables of the checkpoint that no program has asked for
+
+	// The last save that was begun: running is closed when it is over on this worker, on the first one when it is over everywhere. What follows
+	// may be looked at then.
+	number  int
+	running chan struct{} // nil: none was begun
+	failed  error
+	last    string // newest checkpoint that is there, on the first worker
+}
+
+// Step is the global step of the checkpoint that was loaded; 0: there was none.
+func (c *Checkpoint) Step() int64 { return c.step }
+
+// OnStep saves if it is time to. It copies what this worker has to write, and returns; it is written while training goes on. If that fails, as
+// on a full disk, a message says so, the checkpoint before stays, and the next save is tried when it is time for it.
+func (c *Checkpoint) OnStep(loop *train.Loop, _ []*tensors.Tensor) error {
+	due := c.steps > 0 && (loop.LoopStep+1)%c.steps == 0
+	if c.every > 0 && !due {
+		var err error
+		if due, err = c.group.decide(time.Since(c.saved) >= c.every); err != nil {
+			return err
+		}
+	}
+	if !due {
+		return nil
+	}
+	return c.begin(false)
+}
+
+// Save saves now, and returns when the checkpoint is on disk. All workers call it.
+func (c *Checkpoint) Save() error {
+	defer c.group.busy("saving a checkpoint")()
+	if err := c.begin(true); err != nil {
+		return err
+	}
+	c.wait()
+	return c.group.verdict(c.number, c.failed)
+}
+
+// Close waits for what is being written, and returns why it could not be. Closing twice is harmless. Variables that were loaded and not used yet
+// are gone.
+func (c *Checkpoint) Close() error {
+	c.wait()
+	c.loaded.set(nil)
+	if i := slices.Index(c.env.savers, c); i >= 0 {
+		c.env.savers = slices.Delete(c.env.savers, i, i+1)
+	}
+	err := c.failed
+	c.failed = nil
+	return err
+}
+
+// wait returns when no save is under way.
+func (c *Checkpoint) wait() {
+	if c.running != nil {
+		<-c.running
+	}
+}
+
+// isRunning tells whether a save is under way.
+func (c *Checkpoint) isRunning() bool {
+	if c.running == nil {
+		return false
+	}
+	select {
+	case <-c.running:
+		return false
+	default:
+		return true
+	}
+}
+
+// closeSavers lets what is being written be finished.
+func (e *Env) closeSavers() {
+	for _, c := range slices.Clone(e.savers) {
+		_ = c.Close() // a message has said why
+	}
+}
+
+// warn logs a message about checkpoints.
+func warn(format string, args ...any) { log.Printf("epl: "+format, args...) }

@@ -1,0 +1,312 @@
+package epl
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train/metric"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/checkpoint"
+	"github.com/easyparallel/epl/internal/version"
+	"github.com/easyparallel/epl/state"
+)
+
+// ticket is what the first worker tells the others at the beginning of a save.
+type ticket struct {
+	Skip   bool     // that before is still being written
+	Number int      // of the checkpoint
+	Step   int64    // global step
+	Loose  []string // variables that only the first worker's value counts of
+	Layout uint32   // checksum of who has what: workers that see it differently cannot save together
+	Last   string   // newest checkpoint that is there: variables that nobody has used yet are read from it
+	Err    string
+}
+
+// savable is a variable that can be saved.
+type savable struct {
+	state.Variable
+	equal bool
+	read  func(r state.Region, to []byte) error
+}
+
+// begin copies what this worker has to write, and has it written. With now it first waits for the save before, which is else a reason to skip this one.
+func (c *Checkpoint) begin(now bool) error {
+	if now {
+		c.wait()
+	}
+	all, cannot := c.savables()
+	t, err := c.ticket(all, cannot)
+	if err != nil {
+		return err // the job is over
+	}
+	c.saved = time.Now()
+	switch {
+	case t.Err != "":
+		return errors.Errorf("epl: a checkpoint cannot be saved: %s", t.Err)
+	case t.Skip:
+		if c.env.FirstWorker() {
+			warn("the checkpoint of step %d is skipped: the one before is still being written to %s; save less often, or to something faster", t.Step, c.dir)
+		}
+		return nil
+	}
+	c.wait() // others may be behind the first worker
+	if t.Last != "" {
+		c.readFrom(t.Last)
+	}
+	var m *checkpoint.Manifest
+	if c.env.FirstWorker() {
+		if m, err = c.manifest(t, all); err != nil {
+			cannot = err
+		}
+	}
+	var chunks []checkpoint.Chunk
+	if cannot == nil {
+		chunks, cannot = c.copies(all, t)
+	}
+	running := make(chan struct{})
+	c.number, c.running = t.Number, running
+	go func() {
+		defer close(running)
+		c.failed = c.write(t, m, chunks, cannot)
+	}()
+	return nil
+}
+
+// ticket is the first worker's, for all. cannot is why it cannot save.
+func (c *Checkpoint) ticket(all []savable, cannot error) (t ticket, _ error) {
+	if c.env.FirstWorker() {
+		t = ticket{Number: c.next, Skip: c.isRunning()}
+		if !t.Skip {
+			t.Last = c.last
+		}
+		if cannot == nil {
+			t.Step, cannot = globalStep(c.store)
+		}
+		if cannot != nil {
+			t.Err = sentence(cannot)
+		} else if !t.Skip {
+			c.next++
+		}
+		for _, v := range all {
+			if !v.equal {
+				t.Loose = append(t.Loose, v.Path)
+			}
+		}
+		t.Layout = layout(all, t.Loose)
+	}
+	text, err := json.Marshal(t)
+	if err != nil {
+		return t, err
+	}
+	handed, err := c.group.handOut(string(text))
+	if err != nil {
+		return t, err
+	}
+	return t, json.Unmarshal([]byte(handed), &t)
+}
+
+// manifest is that of a checkpoint whose files are not known yet.
+func (c *Checkpoint) manifest(t ticket, all []savable) (*checkpoint.Manifest, error) {
+	m := &checkpoint.Manifest{Step: t.Step, Time: time.Now().UTC().Truncate(time.Second), EPL: version.Version, GoMLX: gomlxVersion(), Go: runtime.Version(),
+		Workers: c.env.cluster.WorkerNum(), Devices: c.env.cluster.TotalDevices(), Variables: len(all), Params: params(c.store)}
+	if p := c.env.Plan(); p != nil {
+		var b bytes.Buffer
+		if err := p.Encode(&b); err != nil {
+			return nil, err
+		}
+		m.Plan = b.Bytes()
+	}
+	return m, nil
+}
+
+// sentence is an error's text to stand inside another sentence.
+func sentence(err error) string { return strings.TrimPrefix(err.Error(), "epl: ") }
+
+// globalStep reads the global step, without making one.
+func globalStep(store *model.Store) (int64, error) {
+	v := store.GetVariable("/" + optimizer.GlobalStepVariableName)
+	if v == nil || !v.HasValue() {
+		return 0, nil
+	}
+	value, err := v.Value()
+	if err != nil {
+		return 0, err
+	}
+	x, err := value.ValueSafe()
+	if err != nil {
+		return 0, err
+	}
+	step, ok := x.(int64)
+	if !ok {
+		return 0, errors.Errorf("epl: the global step is a %T, not an int64", x)
+	}
+	return step, nil
+}
+
+// savables are the variables of the store that have values, and those of the checkpoint that was loaded that nobody has asked for, by path. Metrics are
+// not saved: their variables get new names at every start.
+func (c *Checkpoint) savables() (all []savable, _ error) {
+	backend := c.env.backend
+	for v := range c.store.IterVariables() {
+		if !v.HasValue() || strings.Contains(v.Path(), "/"+metric.Scope+"/") {
+			continue
+		}
+		value, err := v.Value()
+		if err != nil {
+			return nil, err
+		}
+		s := savable{Variable: state.Variable{Path: v.Path(), Shape: v.Shape()}}
+		at, _ := value.Backend()
+		if value.IsOnAnyDevice() && at == c.env.Backend() {
+			buffer, err := value.Buffer(backend, 0)
+			if err == nil {
+				s.Held, s.equal, err = c.env.runner.Held(buffer)
+			}
+			if err != nil {
+				return nil, errors.WithMessagef(err, "variable %q", v.Path())
+			}
+			s.read = func(r state.Region, to []byte) error { return c.env.runner.ReadRegion(buffer, r, to) }
+		} else { // the program has set it
+			s.Held = []state.Held{{Region: state.Whole(s.Shape.Dimensions), Ranks: []int{0}}}
+			s.read = func(r state.Region, to []byte) (err error) {
+				e := value.ConstBytes(func(b []byte) {
+					err = state.Cut(s.Shape.DType, s.Shape.Dimensions, to, r, b, state.Whole(s.Shape.Dimensions))
+				})
+				if e != nil {
+					return e
+				}
+				return err
+			}
+		}
+		all = append(all, s)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for path := range c.unused {
+		shape, err := c.loaded.shape(path)
+		if err != nil {
+			return nil, err
+		}
+		held := state.Held{Region: state.Whole(shape.Dimensions), Ranks: c.group.firsts()}
+		all = append(all, savable{state.Variable{Path: path, Shape: shape, Held: []state.Held{held}}, true,
+			func(r state.Region, to []byte) error { return c.read(path, r, to) }})
+	}
+	slices.SortFunc(all, func(a, b savable) int { return strings.Compare(a.Path, b.Path) })
+	return all, nil
+}
+
+// layout sums up who has what.
+func layout(all []savable, loose []string) uint32 {
+	h := crc32.NewIEEE()
+	for _, v := range all {
+		if slices.Contains(loose, v.Path) {
+			fmt.Fprintln(h, v.Path, v.Shape)
+		} else {
+			fmt.Fprintln(h, v.Path, v.Shape, v.Held)
+		}
+	}
+	return h.Sum32()
+}
+
+// copies are the pieces that this worker has to write.
+func (c *Checkpoint) copies(all []savable, t ticket) (chunks []checkpoint.Chunk, _ error) {
+	if mine := layout(all, t.Loose); mine != t.Layout {
+		return nil, errors.New("its variables are not those of the first worker, or were set by this worker only; all workers must run the same program, and set the same variables")
+	}
+	var variables []state.Variable
+	reads := map[string]func(state.Region, []byte) error{}
+	for _, v := range all {
+		if slices.Contains(t.Loose, v.Path) {
+			v.Held = []state.Held{{Region: state.Whole(v.Shape.Dimensions), Ranks: []int{0}}}
+		}
+		variables = append(variables, v.Variable)
+		reads[v.Path] = v.read
+	}
+	for _, p := range state.Deal(variables, c.group.workerOf) {
+		if c.group.workerOf(p.Owner) != c.env.cluster.WorkerIndex() {
+			continue
+		}
+		b := make([]byte, p.Bytes())
+		if err := reads[p.Path](p.Region, b); err != nil {
+			return nil, errors.WithMessagef(err, "variable %q", p.Path)
+		}
+		chunks = append(chunks, checkpoint.Chunk{Piece: p, Bytes: b})
+	}
+	return chunks, nil
+}
+
+// write writes the pieces of this worker, and, on the first one, the manifest when all others have written theirs. cannot is why they could not be copied.
+func (c *Checkpoint) write(t ticket, m *checkpoint.Manifest, chunks []checkpoint.Chunk, cannot error) error {
+	name := checkpoint.Name(t.Number, t.Step)
+	folder := filepath.Join(c.dir, name)
+	r := report{Number: t.Number}
+	if cannot == nil {
+		r.File, cannot = checkpoint.Write(c.fs, folder, c.env.cluster.WorkerIndex(), chunks)
+	}
+	if cannot != nil {
+		r.Err = sentence(cannot)
+	}
+	files, err := c.group.collect(r)
+	if !c.env.FirstWorker() {
+		return err
+	}
+	if err == nil {
+		m.Files = files
+		for _, f := range files {
+			m.Bytes += f.DataBytes
+		}
+		err = checkpoint.Commit(c.fs, folder, m)
+	}
+	if err != nil {
+		before := "there is none before it"
+		if c.last != "" {
+			before = c.last + " stays"
+		}
+		warn("the checkpoint of step %d was not saved: %s. Training goes on, %s, and the next save is tried when it is time for it", t.Step, sentence(err), before)
+		_ = checkpoint.Remove(c.fs, c.dir, name) // what there is of it; else the next save that works does so
+	} else {
+		c.last = name
+		c.readFrom(name)
+		if c.keep > 0 {
+			if _, err := checkpoint.Prune(c.fs, c.dir, c.keep); err != nil {
+				warn("%s", sentence(err))
+			}
+		}
+	}
+	c.group.decided(t.Number, err)
+	return err
+}
+
+// params are the hyperparameters of a store that can be written down.
+func params(store *model.Store) (all []checkpoint.Param) {
+	for path, value := range store.IterParams() {
+		scope, key := model.SplitPath(path)
+		if p, ok := checkpoint.NewParam(scope, key, value); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// gomlxVersion is that of the module; "": this program does not know.
+func gomlxVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == "github.com/gomlx/gomlx" {
+				return m.Version
+			}
+		}
+	}
+	return ""
+}

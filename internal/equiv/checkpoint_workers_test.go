@@ -1,0 +1,87 @@
+package equiv
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/checkpoint"
+)
+
+// Workers save what they have, each in a file of its own, and other workers under another plan go on from there.
+func TestWorkersSaveTheirPartsAndLoadThemUnderAnotherPlan(t *testing.T) {
+	workers{num: 2, devices: 1}.agree(t, "sharded checkpoints")
+}
+
+func init() {
+	parts["sharded checkpoints"] = func(w *part) error {
+		m := regression()
+		folder := filepath.Join(w.folder, "checkpoints")
+		var last *Run
+		for i, c := range []struct {
+			until  int
+			params map[string]any
+		}{
+			{2, map[string]any{"zero.level": "v2"}},                                                           // each has half of everything
+			{4, map[string]any{"cluster.colocate_split_and_replicate": false, "pipeline.num_micro_batch": 2}}, // each has a stage
+			{6, nil}, // both have all
+		} {
+			env, err := w.init(c.params)
+			if err != nil {
+				return err
+			}
+			defer env.Close()
+			run := &Run{Store: newStore()}
+			saver, err := env.Checkpoints(run.Store).Dir(folder).EverySteps(2).Done()
+			if err != nil {
+				return err
+			}
+			if int(saver.Step()) != 2*i {
+				return errors.Errorf("step %d was loaded, not %d", saver.Step(), 2*i)
+			}
+			loop := train.NewLoop(train.NewTrainer(env.Backend(), run.Store, m.Build, m.Loss, epl.Optimizer(sgd()), nil, nil))
+			loop.OnStep("save", 100, saver.OnStep)
+			ds := custom(func(yield func(train.Batch, error) bool) { // go on where the last run stopped
+				for k := 4 * i; yield(batchOf(m, k), nil); k++ {
+				}
+			})
+			if _, err := loop.RunToGlobalStep(env.Dataset(ds), c.until); err != nil {
+				return err
+			}
+			if err := saver.Save(); err != nil { // after what the loop has saved
+				return err
+			}
+			if err := w.sharesOf(folder, int64(c.until)); err != nil {
+				return err
+			}
+			last = run
+		}
+		want, err := TrainOn(Plain(), Dataset{Joined(m.Batch, 2)}, m, sgd(), 6)
+		if err != nil {
+			return err
+		}
+		w.report("restored:", last)
+		return closeTrainable(want, last)
+	}
+}
+
+// sharesOf looks whether workers wrote about as much.
+func (w *part) sharesOf(folder string, step int64) error {
+	all, _, damaged, err := checkpoint.List(checkpoint.OS, folder)
+	if err != nil || len(damaged) > 0 || len(all) != 1 || all[0].Manifest.Step != step || len(all[0].Manifest.Files) != 2 {
+		return errors.Errorf("checkpoints %v, %v, %v", all, damaged, err)
+	}
+	for _, f := range all[0].Manifest.Files {
+		if n := all[0].Manifest.Bytes; f.DataBytes < n/5 {
+			return errors.Errorf("%s has %d of %d bytes", f.Name, f.DataBytes, n)
+		}
+		if _, err := os.Stat(filepath.Join(folder, all[0].Name, f.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
