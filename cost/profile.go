@@ -122,7 +122,8 @@ func (p *Profile) Ops(s *ir.Segment) time.Duration {
 	return total
 }
 
-// Kernel is how long a kernel takes: it computes and reads memory at the same time.
+// Kernel is how long a kernel takes: it computes and reads memory at the same time. Products and convolutions on a CPU do one after the other: it packs what they
+// multiply, and then multiplies.
 func (p *Profile) Kernel(k *Kernel) time.Duration {
 	s := 0.0
 	add := func(family string, flops, size int64) {
@@ -144,7 +145,11 @@ func (p *Profile) Kernel(k *Kernel) time.Duration {
 	if r, ok := p.Rates[Rows]; ok && k.Rows > 0 {
 		s += float64(k.Rows) / r.At(float64(k.Rows))
 	}
-	return p.Launch + seconds(max(s, p.memory(float64(k.Read+k.Written))))
+	memory := p.memory(float64(k.Read + k.Written))
+	if p.Cores > 0 && k.Flops > 0 {
+		return p.Launch + seconds(s+memory)
+	}
+	return p.Launch + seconds(max(s, memory))
 }
 
 // Filled is the part of its tiles that a product fills.

@@ -246,7 +246,11 @@ func (a *actor) merge(in schedule.Instr) bool {
 	b := a.lists.Buckets[in.Bucket]
 	op, bytes, calls := a.run.merge(b)
 	if len(calls) == 0 {
-		return true
+		if b.How != ir.Mean || a.lists.Local.MicroBatches == 1 || len(a.lists.Ranks) > 1 {
+			return true
+		}
+		a.computes(moves(a.device, b.Bytes(), b.Bytes()), trace.Event{Kind: trace.Launch, Name: fmt.Sprintf("bucket %d", in.Bucket)})
+		return false // the sum over micro-batches became their mean
 	}
 	channel := in.Bucket % a.o.Communicators
 	start, index := a.now, a.next

@@ -3,7 +3,6 @@ package simulate
 import (
 	"time"
 
-	"github.com/gomlx/compute/dtypes"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/cost"
@@ -110,12 +109,12 @@ func (s *run) segment(n int, d cost.Device) float64 {
 	return ns
 }
 
-// moves is how long a device takes to read and write so many bytes of its memory.
+// moves is how long a device takes to read and write so many bytes of its memory, which no cache has: what came before was larger.
 func moves(d cost.Device, read, written int64) float64 {
 	if read+written == 0 {
 		return 0
 	}
-	return float64(d.Profile.Kernel(&cost.Kernel{Family: cost.Elementwise, DType: dtypes.Float32, Read: read, Written: written})) / speed(d)
+	return (float64(d.Profile.Launch) + float64(read+written)/d.Profile.Bandwidth*1e9) / speed(d)
 }
 
 // speed is that of a device, relative to its profile.

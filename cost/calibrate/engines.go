@@ -2,7 +2,9 @@ package calibrate
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gomlx/compute"
@@ -48,30 +50,63 @@ func (e *engines) close() {
 	}
 }
 
-// time is how many seconds a program takes while all devices run it.
+// time is how many seconds a program takes while all devices run it: they begin together, and the slowest counts. So a run in which one of them was disturbed is a slow
+// one, and none is fast because the others were not there.
 func (e *engines) time(text string) (float64, error) {
 	took, failed := make([][]time.Duration, len(e.devices)), make([]error, len(e.devices))
-	var ready, done sync.WaitGroup
-	ready.Add(len(e.devices))
+	var done sync.WaitGroup
+	together := &rounds{devices: int32(len(e.devices))}
 	for i, b := range e.devices {
-		done.Go(func() { took[i], failed[i] = e.runs(b, text, &ready) })
+		done.Go(func() {
+			if took[i], failed[i] = e.runs(b, text, together); failed[i] != nil {
+				together.over.Store(true)
+			}
+		})
 	}
 	done.Wait()
-	var all []time.Duration
-	for i := range took {
-		if failed[i] != nil {
-			return 0, failed[i]
+	for _, err := range failed {
+		if err != nil {
+			return 0, err
 		}
-		all = append(all, took[i]...)
+	}
+	all := took[0]
+	for _, times := range took[1:] {
+		for n := range min(len(all), len(times)) {
+			all[n] = max(all[n], times[n])
+		}
 	}
 	return fast(all).Seconds(), nil
 }
 
-// runs are the times of a device. It begins when all are ready.
-func (e *engines) runs(b compute.Backend, text string, ready *sync.WaitGroup) (took []time.Duration, err error) {
-	var once sync.Once
-	come := func() { once.Do(ready.Done) }
-	defer come()
+// rounds let devices begin together, again and again.
+type rounds struct {
+	devices int32
+	arrived atomic.Int32
+	number  atomic.Int32
+	over    atomic.Bool // there is no other
+}
+
+// next waits until all devices are there. It tells whether there is another round; more tells whether one is wanted, if this device comes last.
+func (r *rounds) next(more func() bool) bool {
+	now := r.number.Load()
+	if r.arrived.Add(1) == r.devices {
+		if !more() {
+			r.over.Store(true)
+		}
+		r.arrived.Store(0)
+		r.number.Add(1)
+		return !r.over.Load()
+	}
+	for looks := 1; r.number.Load() == now && !r.over.Load(); looks++ {
+		if looks%1000 == 0 { // it keeps its core, so that it begins at once
+			runtime.Gosched()
+		}
+	}
+	return !r.over.Load()
+}
+
+// runs are the times of a device.
+func (e *engines) runs(b compute.Backend, text string, together *rounds) (took []time.Duration, err error) {
 	p, err := ir.Parse(text)
 	if err != nil {
 		return nil, errors.WithMessage(err, "epl: internal error: a program of calibrate")
@@ -121,10 +156,15 @@ func (e *engines) runs(b compute.Backend, text string, ready *sync.WaitGroup) (t
 	if _, err := run(); err != nil {
 		return nil, err
 	}
-	come()
-	ready.Wait()
-	// A machine that is busy gives few of them the time to end undisturbed.
-	for begin := time.Now(); len(took) < 3 || time.Since(begin) < e.o.Each || len(took) < 30 && time.Since(begin) < 3*e.o.Each; {
+	var begin time.Time
+	more := func() bool {
+		if begin.IsZero() {
+			begin = time.Now()
+		}
+		// A machine that is busy gives few of them the time to end undisturbed.
+		return len(took) < 3 || time.Since(begin) < e.o.Each || len(took) < 30 && time.Since(begin) < 3*e.o.Each
+	}
+	for together.next(more) {
 		d, err := run()
 		if err != nil {
 			return nil, err
