@@ -70,8 +70,9 @@ func Flat(flops, bandwidth float64, launch time.Duration) *Profile {
 // float32, else of the family whatever the type; else the same of the family that stands in for it (dot for conv and attention, elementwise
 // for the others). It is 0 if the profile does not say: memory alone limits them.
 func (p *Profile) Rate(family string, dtype dtypes.DType, flops float64) float64 {
+	of := strings.ToLower(dtype.String())
 	for ; family != ""; family = fallbacks[family] {
-		for _, key := range []string{family + "/" + strings.ToLower(dtype.String()), family + "/float32", family} {
+		for _, key := range [...]string{family + "/" + of, family + "/float32", family} {
 			if r, ok := p.Rates[key]; ok {
 				return r.At(flops)
 			}

@@ -45,6 +45,8 @@ type Pass struct {
 
 // Options are what passes need to know of the plan.
 type Options struct {
+	// Trial: nobody runs what comes of it, so that it need not be verified.
+	Trial bool
 	// Local is how many instances a step has; nil or 1 instance: the program runs once.
 	Local *ir.Local
 	// SumGradients adds gradients of instances up; otherwise their mean is taken.
@@ -297,7 +299,7 @@ type Step struct {
 }
 
 // Run applies the passes of the set, in the order of the table, and verifies the program after each. after, if not
-// nil, is called after every pass that ran.
+// nil, is called after every pass that ran, unless it is a trial.
 func Run(p *ir.Program, on Set, o Options, after func(Pass, *ir.Program)) ([]Step, error) {
 	return run(Table, p, on, o, after)
 }
@@ -322,6 +324,9 @@ func run(table []Pass, p *ir.Program, on Set, o Options, after func(Pass, *ir.Pr
 			return steps, err
 		}
 		steps = append(steps, Step{pass.Name, n, before, p.NumOps()})
+		if o.Trial {
+			continue
+		}
 		if err := p.Verify(); err != nil {
 			return steps, errors.WithMessagef(err, "after pass %q", pass.Name)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/easyparallel/epl/ir/analysis"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/schedule"
+	"github.com/easyparallel/epl/shard"
 )
 
 // Target is what a plan is made for besides the program.
@@ -51,8 +52,9 @@ type Target struct {
 	// Look sees the program on its way.
 	Look func(name, why string, p *ir.Program)
 
-	batches int  // of a step; 0: what the configuration says
-	trial   bool // a plan that is compared with others: nobody reads it
+	batches int           // of a step; 0: what the configuration says
+	trial   bool          // a plan that is compared with others: nobody reads it
+	shards  *shard.Chosen // that were chosen before for the same cut; nil: none
 }
 
 // Note is something that a user should know of a plan: a sentence, or a table. A heading that starts with ">" is of numbers.
@@ -102,6 +104,7 @@ func Decide(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error)
 // decide decides what the configuration leaves open.
 func decide(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error) {
 	pl := newPlan(p, cfg, t)
+	pl.Choices.Shards = t.shards
 	r, err := pl.run(p, t, true)
 	return pl, r, err
 }
@@ -197,7 +200,7 @@ func (pl *Plan) pass(r *Result, cfg *config.Config, t Target, assigned assignmen
 	if decide {
 		o.Before = func(pass string, p *ir.Program, o *passes.Options) error {
 			if pass == "shard" && o.Choices.Shards != nil {
-				return nil // those of a training program
+				return nil // those of a training program, or of the same way before
 			}
 			err := Choose(pass, p, o)
 			pl.Choices = o.Choices
@@ -281,7 +284,7 @@ func (pl *Plan) passOptions(cfg *config.Config, t Target, s assignment) passes.O
 		Regions: cfg.Zero.Level == config.ZeroV2 || offload,
 		Share:   zeroLevels[cfg.Zero.Level], OneBucket: comm.MaxSplits == 1, Offload: offload,
 		ApplyGroups: cfg.Optimizer.NumApplyGroup, Timeline: t.Timeline,
-		AMP: HalfType(cfg.AMP), AMPBarriers: !t.AsWritten, Attention: t.Attention, Fused: t.Fused, Choices: pl.Choices,
+		Trial: t.trial, AMP: HalfType(cfg.AMP), AMPBarriers: !t.AsWritten, Attention: t.Attention, Fused: t.Fused, Choices: pl.Choices,
 	}
 }
 

@@ -18,7 +18,7 @@ const saving = 4.6
 func (d *divider) choose() {
 	again := make([]*recomputed, d.regions)
 	for r := range again {
-		again[r] = &recomputed{region: r, need: map[*ir.Op]bool{}, wanted: map[*ir.Value]int64{}}
+		again[r] = &recomputed{region: r, need: map[*ir.Op]bool{}, wanted: map[*ir.Value]int64{}, takes: map[*ir.Op]time.Duration{}}
 	}
 	var kept int64
 	all := map[*ir.Value]int64{} // what backward reads of forward
@@ -60,6 +60,7 @@ type recomputed struct {
 	region int
 	wanted map[*ir.Value]int64 // what it reads, with the bytes that live until then
 	need   map[*ir.Op]bool     // what that takes
+	takes  map[*ir.Op]time.Duration
 	time   time.Duration
 }
 
@@ -73,7 +74,12 @@ func (p *recomputed) cost(d *divider, kept *ir.Value) (t time.Duration) {
 			return
 		}
 		p.need[op] = true
-		t += timeOf(op)
+		takes, ok := p.takes[op]
+		if !ok {
+			takes = timeOf(op)
+			p.takes[op] = takes
+		}
+		t += takes
 		op.Uses(want)
 	}
 	for v := range p.wanted {

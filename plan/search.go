@@ -18,6 +18,8 @@ import (
 	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/ir/analysis"
+	"github.com/easyparallel/epl/schedule"
+	"github.com/easyparallel/epl/shard"
 )
 
 // Way is a way to run a program that EPL compared with others.
@@ -33,7 +35,9 @@ type Way struct {
 	// Settings are what it sets of the configuration, "key=value".
 	Settings []string `json:"settings,omitempty"`
 
-	// Step is how long a step takes, as predicted; of a way that was not looked at, a guess.
+	// Looked: its step was simulated; else Step is a guess.
+	Looked bool `json:"looked,omitempty"`
+	// Step is how long a step takes, as predicted.
 	Step time.Duration `json:"step_ns"`
 	Peak int64         `json:"peak_bytes,omitempty"` // of memory, on the device that needs most
 	// Why says why it was not chosen; "": it was.
@@ -43,9 +47,10 @@ type Way struct {
 // candidate is a way that may be chosen.
 type candidate struct {
 	Way
-	order int  // simpler ways come before others
-	saver int  // of the ladder
-	seen  bool // its step was predicted, not guessed
+	order int              // simpler ways come before others
+	saver int              // of the ladder
+	least int64            // bytes that it needs, at least
+	uses  []schedule.Bytes // of memory, by place, once it was looked at
 }
 
 // ladder are the settings that save memory, in the order of what they cost. A way that needs too much memory is tried with each.
@@ -64,7 +69,7 @@ var ladder = [][]string{
 const enough = 2
 
 // work bounds a search: if there are more ops in all ways together, only the most promising ways are looked at, so many ops of them, but three ways at
-// least.
+// least, and none whose guess is many times what the best one takes. If half of it is spent and nothing fits into memory, those come first that need least of it; they have as much work again.
 const work = 90_000
 
 // search finds the best way to run a training program without annotations, and plans it.
@@ -134,11 +139,14 @@ type searcher struct {
 	off     map[kind]float64
 	ops     int // that run
 	cuts    map[string]*Cut
-	open    []*candidate // a heap
+	shards  map[*Cut]*shard.Chosen // how variables are sharded by a cut, whatever saves memory
+	open    []*candidate           // a heap
 	done    []*candidate
 	kept    []kept // what was made of the best ways
 	planned int    // ops
+	all     int    // ops of all ways together, without what saves memory
 	looked  int    // ways
+	tight   bool   // nothing fits into memory so far
 }
 
 // Given tells whether the user gave a key a value.
@@ -148,7 +156,7 @@ func given(cfg *config.Config, key string) bool {
 }
 
 func newSearch(p *ir.Program, cfg *config.Config, t Target) (*searcher, error) {
-	s := &searcher{p: p, cfg: cfg, t: t, limit: cfg.Cluster.DeviceMemory, cuts: map[string]*Cut{}, off: map[kind]float64{}}
+	s := &searcher{p: p, cfg: cfg, t: t, limit: cfg.Cluster.DeviceMemory, cuts: map[string]*Cut{}, shards: map[*Cut]*shard.Chosen{}, off: map[kind]float64{}}
 	s.t.Look, s.t.trial = nil, true
 	if len(p.TaskGraphs) != 1 || !p.TaskGraphs[0].Implicit {
 		return nil, errors.Errorf("epl: internal error: program %q has annotations and is searched", p.Name)
@@ -188,6 +196,7 @@ func newSearch(p *ir.Program, cfg *config.Config, t Target) (*searcher, error) {
 		}
 	}
 	s.enumerate(devices)
+	s.all = len(s.open) * len(p.Main.Ops)
 	return s, nil
 }
 
@@ -237,7 +246,7 @@ func (s *searcher) add(way *candidate, part string) {
 		}
 	}
 	w.Samples = w.batches() * s.samples
-	w.Step = s.guess(&w)
+	w.Step, w.least = s.guess(&w), s.least(&w)
 	heap.Push(s, &w)
 }
 
@@ -271,8 +280,12 @@ func (s *searcher) guess(w *candidate) time.Duration {
 	if k > 1 {
 		group := spread(int(k), 1)
 		for _, d := range s.products {
-			if w.Part == "" || heavy[d.of] {
-				micro += h.Collective(cost.AllReduce, d.bytes, group)
+			switch {
+			case w.Part != "" && !heavy[d.of]:
+			case d.kind == cost.AllToAll: // each has a part
+				micro += h.Collective(d.kind, d.bytes/k, group)
+			default:
+				micro += h.Collective(d.kind, d.bytes, group)
 			}
 		}
 	}
@@ -311,8 +324,11 @@ func spread(n, by int) []int {
 
 // product is a matrix product or convolution with a variable.
 type product struct {
-	of    *ir.Variable
-	bytes int64 // of its result
+	of *ir.Variable
+	// kind of what devices do if it is split: they sum up its result; or, if the variable is a batch of matrices, such as experts, which
+	// then are dealt to devices, they exchange what these read, or give.
+	kind  cost.Collective
+	bytes int64
 }
 
 // findProducts finds those of forward, and counts the ops.
@@ -347,25 +363,61 @@ func (s *searcher) findProducts() {
 				of[v] = read
 			}
 		case f == cost.Dot || f == cost.Conv:
-			s.products = append(s.products, product{read, op.Outputs[0].Bytes()})
+			x := product{read, cost.AllReduce, op.Outputs[0].Bytes()}
+			if dot, ok := op.Attrs.(*ir.DotGeneral); ok && len(dot.LHSBatchAxes) > 0 {
+				x.kind = cost.AllToAll
+				for _, in := range op.Inputs {
+					if of[in] == nil {
+						x.bytes = min(x.bytes, in.Bytes())
+					}
+				}
+			}
+			s.products = append(s.products, x)
 		}
 	}
 }
 
-// least is how many bytes the variables of a way take on a device, at least.
+// least is how many bytes the variables of a way take on a device, and gradients that are added up over micro-batches, at least.
 func (s *searcher) least(w *candidate) int64 {
-	weights, state, replicas := s.weights, s.state, int64(w.Replicas)
-	for _, x := range ladder[w.saver] {
-		switch x {
-		case "zero.level=v0", "zero.level=v1":
-			state /= replicas
-		case "zero.level=v2":
-			weights, state = weights/replicas, state/replicas
-		case "offload.level=v0":
-			weights, state = 0, 0
+	b := schedule.Bytes{schedule.ForWeights: s.weights, schedule.ForState: s.state}
+	if w.MicroBatches > 1 {
+		b[schedule.ForGradients] = s.weights
+	}
+	n, split := saved(b, ladder[w.saver], w.Replicas), 1/float64(w.Split)
+	if w.Part != "" {
+		var part int64
+		for v := range s.chain.heavy(w.Part) {
+			part += v.Param.Bytes()
+		}
+		share := float64(part) / float64(max(s.weights, 1))
+		split = share*split + 1 - share
+	}
+	return int64(float64(n) * split / float64(w.Stages))
+}
+
+// saved is what is left of memory, at least, by settings that save some.
+func saved(b schedule.Bytes, settings []string, replicas int) int64 {
+	shared := func(uses ...schedule.Use) {
+		for _, u := range uses {
+			b[u] /= int64(replicas)
 		}
 	}
-	return (weights + state) / int64(w.Stages) / int64(w.Split)
+	for _, x := range settings {
+		switch x {
+		case "zero.level=v0":
+			shared(schedule.ForOptimizer, schedule.ForState)
+		case "zero.level=v1":
+			shared(schedule.ForOptimizer, schedule.ForState, schedule.ForGradients)
+		case "zero.level=v2":
+			shared(schedule.ForOptimizer, schedule.ForState, schedule.ForGradients, schedule.ForWeights)
+			b[schedule.ForTemporaries] = 0 // it runs in more segments
+		case "gradient_checkpoint.type=auto":
+			b[schedule.ForActivations], b[schedule.ForTemporaries] = 0, 0
+		case "offload.level=v0":
+			b = schedule.Bytes{}
+		}
+	}
+	return b.Total()
 }
 
 // cutOf is the cut of a way; nil: there is none.
@@ -428,8 +480,12 @@ func (s *searcher) plan(w *candidate, t Target) (*Plan, *Result, error) {
 	if err != nil {
 		return newPlan(s.p, s.cfg, t), nothing, err
 	}
-	t.Cut, t.batches = cut, w.Batches
-	return decide(s.p, cfg, t)
+	t.Cut, t.shards, t.batches = cut, s.shards[cut], w.Batches
+	pl, r, err := decide(s.p, cfg, t)
+	if cut != nil && err == nil && s.shards != nil {
+		s.shards[cut] = pl.Choices.Shards
+	}
+	return pl, r, err
 }
 
 // ask finds out what a way needs of memory, by what the device makes of its segments.
@@ -452,10 +508,11 @@ func (s *searcher) look(w *candidate) error {
 		return err
 	}
 	w.Peak = r.Account.Peak()
+	w.uses = each(r.Account.Places, func(x schedule.PlaceAccount) schedule.Bytes { return x.Peak })
 	if w.Step, err = r.short(r.lists(), s.t.hardware()); err != nil {
 		return err
 	}
-	w.seen = true
+	w.Looked = true
 	if s.limit == 0 || w.Peak <= s.limit {
 		s.keep(w, r)
 	}
@@ -486,18 +543,25 @@ func (s *searcher) run() (best *candidate) {
 			w.Why = "settings say otherwise"
 			continue
 		}
-		if best != nil && s.planned+len(s.p.Main.Ops) > work && s.looked >= 3 {
+		if s.spent(best) || s.hopeless(w, best) {
 			w.Why = fmt.Sprintf("not looked at: about %s", humanize.Duration(time.Duration(s.promise(w)*float64(w.batches())*float64(time.Second))))
 			continue
 		}
-		if n := s.least(w); s.limit > 0 && n > s.limit {
-			w.Peak, w.Why = n, fmt.Sprintf("needs %s of memory at least, for variables alone, and devices have %s", humanize.Bytes(n), humanize.Bytes(s.limit))
+		if n := w.least; s.limit > 0 && n > s.limit {
+			what := " for variables and their gradients alone"
+			if w.uses != nil {
+				what = ""
+			}
+			w.Peak, w.Why = n, fmt.Sprintf("needs %s of memory at least,%s and devices have %s", humanize.Bytes(n), what, humanize.Bytes(s.limit))
 			if w.saver == 0 {
 				s.save(w)
 			}
 			continue
 		}
-		s.planned += len(s.p.Main.Ops)
+		if s.planned += len(s.p.Main.Ops); best == nil && s.planned > work/2 && !s.tight {
+			s.tight = true
+			heap.Init(s)
+		}
 		s.looked++
 		guess := w.Step
 		if err := s.look(w); err != nil {
@@ -529,6 +593,21 @@ func (s *searcher) run() (best *candidate) {
 	return best
 }
 
+// spent tells whether the search has done its work.
+func (s *searcher) spent(best *candidate) bool {
+	limit := work
+	if best == nil {
+		limit = 2 * work
+	}
+	return s.planned+len(s.p.Main.Ops) > limit && s.looked >= 3
+}
+
+// hopeless tells whether a way is so much slower by its guess that it is not worth to be looked at, in a program of many ops.
+func (s *searcher) hopeless(w, best *candidate) bool {
+	const times = 8 // guesses are off by less
+	return best != nil && s.looked >= 3 && s.all > work && s.promise(w) > times*s.rate(best)
+}
+
 // simpler tells whether a way is to be preferred to one that is as fast. Memory that is almost full is not simple.
 func (s *searcher) simpler(a, b *candidate) bool {
 	full := func(w *candidate) int { return btoi(s.limit > 0 && w.Peak > s.limit-s.limit/10) }
@@ -539,9 +618,13 @@ func (s *searcher) simpler(a, b *candidate) bool {
 func (s *searcher) save(way *candidate) {
 	for i := range ladder[1:] {
 		w := *way
-		w.saver, w.Why, w.Peak, w.seen = i+1, "", 0, false
+		w.saver, w.Why, w.Peak, w.Looked = i+1, "", 0, false
 		if w.Replicas == 1 && slices.ContainsFunc(ladder[w.saver], func(x string) bool { return strings.HasPrefix(x, "zero.") }) {
 			continue
+		}
+		w.least = s.least(&w)
+		for _, b := range way.uses {
+			w.least = max(w.least, saved(b, ladder[w.saver], w.Replicas))
 		}
 		heap.Push(s, &w)
 	}
@@ -690,6 +773,9 @@ func divisors(n int) (all []int) {
 func (s *searcher) Len() int { return len(s.open) }
 func (s *searcher) Less(i, j int) bool {
 	a, b := s.open[i], s.open[j]
+	if s.tight && a.least != b.least {
+		return a.least < b.least
+	}
 	if x, y := s.promise(a), s.promise(b); x != y {
 		return x < y
 	}

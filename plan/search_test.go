@@ -25,8 +25,8 @@ func unannotated() []equiv.Model {
 	}
 }
 
-// searched is what EPL chooses for a program on a described cluster.
-func searched(t testing.TB, p *ir.Program, devices []int, settings map[string]string) (*plan.Plan, error) {
+// onDevices are a configuration that lets EPL choose, and a described cluster.
+func onDevices(t testing.TB, devices []int, settings map[string]string) (*config.Config, plan.Target) {
 	t.Helper()
 	c, err := cluster.New(cluster.Spec{Devices: devices})
 	if err != nil {
@@ -45,7 +45,14 @@ func searched(t testing.TB, p *ir.Program, devices []int, settings map[string]st
 	if err != nil {
 		t.Fatal(err)
 	}
-	pl, _, err := plan.Decide(p, cfg, plan.Target{Cluster: c, Passes: set, AsWritten: true})
+	return cfg, plan.Target{Cluster: c, Passes: set, AsWritten: true}
+}
+
+// searched is what EPL chooses for a program on a described cluster.
+func searched(t testing.TB, p *ir.Program, devices []int, settings map[string]string) (*plan.Plan, error) {
+	t.Helper()
+	cfg, target := onDevices(t, devices, settings)
+	pl, _, err := plan.Decide(p, cfg, target)
 	return pl, err
 }
 
@@ -138,6 +145,27 @@ func TestWhatIsChosenFitsIntoMemory(t *testing.T) {
 		pl := mustSearch(t, p, []int{4}, map[string]string{"cluster.device_memory": fmt.Sprint(limit)})
 		if w := pl.Ways[0]; w.Peak > limit || w.Step < whole.Step {
 			t.Errorf("with %d bytes: %s needs %d, and takes %s; without a limit %s", limit, &w, w.Peak, w.Step, whole.Step)
+		}
+	}
+}
+
+// What is known of a way's memory before it is planned is no more than what it needs: else ways would be left out that fit.
+func TestWaysNeedAtLeastWhatIsKnownBefore(t *testing.T) {
+	p := recorded(t, language(2, 0))
+	whole := mustSearch(t, p, []int{4}, nil).Ways[0]
+	for _, part := range []int64{95, 60, 30} {
+		cfg, target := onDevices(t, []int{4}, map[string]string{"cluster.device_memory": fmt.Sprint(whole.Peak * part / 100)})
+		needs, err := plan.Needs(p, cfg, target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(needs) < 3 {
+			t.Errorf("with %d %% of the memory %d ways were looked at", part, len(needs))
+		}
+		for way, n := range needs {
+			if n[0] > n[1] {
+				t.Errorf("%s needs %d bytes, and was to need %d at least", way, n[1], n[0])
+			}
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (s *searcher) sensitivity(best *candidate) (all []Change, err error) {
 	}
 	steps := map[*candidate]time.Duration{}
 	for _, w := range s.done {
-		if w.seen {
+		if w.Looked {
 			steps[w] = w.Step
 		}
 	}

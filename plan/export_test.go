@@ -1,0 +1,22 @@
+package plan
+
+import (
+	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/ir"
+)
+
+// Needs are, of the ways that a search looked at, by their names: what they need of memory at least, as was known before, and what they are found to need.
+func Needs(p *ir.Program, cfg *config.Config, t Target) (map[string][2]int64, error) {
+	s, err := newSearch(p, cfg, t)
+	if err != nil {
+		return nil, err
+	}
+	s.run()
+	all := map[string][2]int64{}
+	for _, w := range s.done {
+		if w.Looked {
+			all[w.String()] = [2]int64{w.least, w.Peak}
+		}
+	}
+	return all, nil
+}
