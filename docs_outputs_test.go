@@ -32,6 +32,7 @@ func outputs(t *testing.T) map[string]string {
 	memoryTable(t, made)
 	masks(t, made)
 	messages(t, made)
+	choices(t, made)
 	for name, text := range made {
 		made[name] = checkout.ReplaceAllString(text, "epl/$1")
 	}

@@ -33,7 +33,7 @@ func (r *report) writeMemory(w *strings.Builder) {
 		}
 		t.row(append(cells, x.Text)...)
 	}
-	t.section(w, "memory of a device, predicted: what lives when most does")
+	t.section(w, "memory of a device, predicted: what lives at the peak")
 	r.writeMeasured(w)
 }
 

@@ -22,33 +22,79 @@ func (r *report) writeWays(w *strings.Builder) {
 	}
 	w.WriteString("\n  ways to run it, compared by EPL (auto.auto_parallel); times and memory are predicted\n")
 	t := table{head: []string{"way", ">micro-batches", ">samples", ">step", ">device-hours", ">memory", "why"}}
-	for _, x := range r.Plan.Ways {
+	for _, x := range foldWays(r.Plan.Ways) {
 		memory := ""
 		if x.Peak > 0 {
 			memory = humanize.Bytes(x.Peak)
 		}
-		t.row(x.String(), x.MicroBatches, x.Samples, humanize.Duration(x.Step), fmt.Sprintf("%.3g", x.DeviceHours()), memory, cmp.Or(x.Why, "chosen"))
+		t.row(x.String(), x.MicroBatches, x.Samples, humanize.Duration(x.Step), fmt.Sprintf("%.3g", x.DeviceHours()), memory, x.reason())
 	}
 	t.write(w, "    ")
-	sentences(w, "samples are those of a step; device-hours are for a million samples, all devices together")
-	if len(r.Plan.Changes) == 0 {
-		return
-	}
-	w.WriteString("\n  on another cluster, the best of these ways\n")
+	sentences(w, "samples are those of a step; device-hours are for a million samples, all devices together; memory is that of the device that needs most")
 	t = table{head: []string{"if", ">step", "best then", ">its step"}}
-	for _, c := range r.Plan.Changes {
-		step, best, then := "does not fit", "the same", ""
+	for _, c := range changeRows(r.Plan.Changes) {
+		t.row(c.If, c.Step, c.Best, c.BestStep)
+	}
+	t.section(w, "on another cluster, the best of these ways")
+}
+
+// changeRow is a [plan.Change] in words.
+type changeRow struct{ If, Step, Best, BestStep string }
+
+func changeRows(all []plan.Change) (rows []changeRow) {
+	for _, c := range all {
+		row := changeRow{If: c.If, Step: "does not fit", Best: "none of those compared"}
 		if c.Step > 0 {
-			step = humanize.Duration(c.Step)
-		} else {
-			best = "none of those compared"
+			row.Step, row.Best = humanize.Duration(c.Step), "the same"
 		}
 		if c.Best != "" {
-			best, then = c.Best, humanize.Duration(c.BestStep)
+			row.Best, row.BestStep = c.Best, humanize.Duration(c.BestStep)
 		}
-		t.row(c.If, step, best, then)
+		rows = append(rows, row)
 	}
-	t.write(w, "    ")
+	return rows
+}
+
+// wayRow is a way, or several that differ in what saves memory: the best of them.
+type wayRow struct {
+	*plan.Way
+	more int // others
+}
+
+// foldWays makes one row of the ways that differ only in settings that save memory: each that does not fit is tried with all of them.
+func foldWays(all []plan.Way) (rows []wayRow) {
+	at := map[string]int{} // the row of a way with such settings, by its name without
+	for i := range all {
+		w, bare := &all[i], all[i]
+		bare.Settings = nil
+		name := bare.String()
+		n, known := at[name]
+		switch {
+		case w.String() == name:
+			rows = append(rows, wayRow{w, 0})
+		case !known:
+			at[name] = len(rows)
+			rows = append(rows, wayRow{w, 0})
+		default:
+			rows[n].more++
+			if best := rows[n].Way; unfit(best) && (!unfit(w) || w.Peak > 0 && w.Peak < best.Peak) {
+				rows[n].Way = w
+			}
+		}
+	}
+	return rows
+}
+
+// unfit tells whether a way needs more memory than devices have, by the words of the planner.
+func unfit(w *plan.Way) bool { return strings.HasPrefix(w.Why, "needs ") }
+
+// reason says why a way was not chosen, or that it was.
+func (w wayRow) reason() string {
+	text := cmp.Or(w.Why, "chosen")
+	if w.more > 0 {
+		text += fmt.Sprintf("; %d more with other settings that save memory", w.more)
+	}
+	return text
 }
 
 // writeCut prints how EPL cut the program into stages.
@@ -77,7 +123,7 @@ func (r *report) writeSchedule(w *strings.Builder) {
 		if shares := r.Plan.Shares; shares != nil {
 			dealt = fmt.Sprintf("%s × %s micro-batches", words.Count(l.Replicas, "model replica"), shares)
 		}
-		sentences(w, fmt.Sprintf("%s = %s of the program per step; EPL merges what must be the same everywhere", dealt, words.Count(l.Instances(), "instance")))
+		sentences(w, fmt.Sprintf("%s = %s of the program per step; gradients, results and state are merged", dealt, words.Count(l.Instances(), "instance")))
 	}
 	switch {
 	case s == nil:
@@ -163,7 +209,7 @@ func (r *report) writeInstance(w *strings.Builder) {
 			backward++
 		}
 	}
-	sentences(w, fmt.Sprintf("an instance runs in %s; what follows the merges runs once per step on every device", words.Count(instance, "segment")))
+	sentences(w, fmt.Sprintf("an instance runs in %s; the optimizer runs once per step on every device, after the merges", words.Count(instance, "segment")))
 	if backward > 1 {
 		sentences(w, "while one bucket of gradients is reduced, backward computes the next")
 	}

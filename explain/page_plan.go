@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -12,7 +11,6 @@ import (
 	"github.com/gomlx/compute/support/humanize"
 
 	"github.com/easyparallel/epl/cost"
-	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/schedule"
@@ -34,7 +32,9 @@ type planPage struct {
 	Step     string
 	Some     bool // the timeline has one device of each kind
 	Times    []timesView
+	Compared int // ways
 	Ways     []wayView
+	Changes  []changeRow
 }
 
 // hostView is a host of the cluster.
@@ -118,6 +118,7 @@ func newPlanPage(c *Program) (*planPage, error) {
 	p.memory(c)
 	p.cluster(c)
 	p.ways(c.Plan.Ways)
+	p.Changes = changeRows(c.Plan.Changes)
 	return p, p.timeline(c.Simulated)
 }
 
@@ -342,23 +343,20 @@ func ranksText(ranks []int) string {
 
 // ways are in the order of the plan: the chosen one first.
 func (p *planPage) ways(all []plan.Way) {
+	p.Compared = len(all)
 	slowest := 0.0
 	rate := func(w *plan.Way) float64 { return float64(w.Step) / float64(max(w.Samples, 1)) }
 	for i := range all {
 		slowest = max(slowest, rate(&all[i]))
 	}
-	for i := range all {
-		w := &all[i]
-		v := wayView{Way: w, Name: w.String(), Step: humanize.Duration(w.Step), Hours: fmt.Sprintf("%.3g", w.DeviceHours()), Memory: "–", Why: cmp.Or(w.Why, "chosen"), Chosen: w.Why == ""}
+	for _, w := range foldWays(all) {
+		v := wayView{Way: w.Way, Name: w.String(), Step: humanize.Duration(w.Step), Hours: fmt.Sprintf("%.3g", w.DeviceHours()), Memory: "–", Why: w.reason(), Chosen: w.Why == ""}
 		if w.Peak > 0 {
 			v.Memory = humanize.Bytes(w.Peak)
 		}
 		if slowest > 0 {
-			v.Bar = 100 * rate(w) / slowest
+			v.Bar = 100 * rate(w.Way) / slowest
 		}
 		p.Ways = append(p.Ways, v)
 	}
 }
-
-// Count says how many ways were compared.
-func (p *planPage) Count() string { return words.Count(len(p.Ways), "way") }

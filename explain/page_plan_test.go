@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,9 +152,13 @@ func TestThePageSaysWhyOtherWaysLost(t *testing.T) {
 		{Stages: 1, Split: 1, Replicas: 2, MicroBatches: 1, Samples: 8, Step: 4 * time.Millisecond, Peak: 3 << 20, Why: "100 % slower"},
 		{Stages: 1, Split: 2, Part: hostile, Replicas: 1, MicroBatches: 2, Samples: 8, Why: hostile},
 	}
+	c.Plan.Changes = []plan.Change{
+		{If: "links twice as fast", Step: time.Millisecond}, {If: "half the memory", Best: "4 stages", BestStep: 3 * time.Millisecond}, {If: hostile},
+	}
 	sections := planSections(t, c)
 	got := wordsOf(sections)
 	for _, want := range []string{
+		"links twice as fast 1ms the same", "half the memory does not fit 4 stages 3ms", hostile + " does not fit none of those compared",
 		"Why this plan: 3 ways compared", "2 stages 2ms 8 2 0.139 2.0 MiB chosen", "2 replicas 4ms 8 1 0.278 3.0 MiB 100 % slower", hostile,
 	} {
 		if !strings.Contains(got, want) {
@@ -165,6 +170,28 @@ func TestThePageSaysWhyOtherWaysLost(t *testing.T) {
 	}
 	if p, _ := newPlanPage(c); p.Ways[0].Bar != 50 || p.Ways[1].Bar != 100 {
 		t.Errorf("bars of %v and %v for 2 ms and 4 ms", p.Ways[0].Bar, p.Ways[1].Bar)
+	}
+}
+
+func TestWaysThatDifferInWhatSavesMemoryAreOneRow(t *testing.T) {
+	way := func(peak int64, why string, settings ...string) plan.Way {
+		return plan.Way{Stages: 1, Split: 1, Replicas: 4, Settings: settings, Peak: peak, Why: why}
+	}
+	var got []string
+	for _, w := range foldWays([]plan.Way{
+		way(5, "", "zero.level=v2"), way(9, "needs 9 B", "zero.level=v0"), way(20, "needs 20 B"), way(7, "needs 7 B", "zero.level=v1"),
+		{Stages: 4, Split: 1, Replicas: 1, Peak: 12, Why: "needs 12 B"},
+		{Stages: 4, Split: 1, Replicas: 1, Peak: 11, Why: "needs 11 B", Settings: []string{"gradient_checkpoint.type=auto"}},
+		{Stages: 4, Split: 1, Replicas: 1, Peak: 8, Why: "needs 8 B", Settings: []string{"offload.level=v0"}},
+	}) {
+		got = append(got, w.String()+": "+w.reason())
+	}
+	want := []string{
+		"4 replicas, zero.level=v2: chosen; 2 more with other settings that save memory", "4 replicas: needs 20 B",
+		"4 stages: needs 12 B", "4 stages, offload.level=v0: needs 8 B; 1 more with other settings that save memory",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

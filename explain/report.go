@@ -217,7 +217,11 @@ func placementSentences(p *cluster.Placement, cfg *config.Config) []string {
 	if cfg != nil && cfg.Cluster.CoresPerDevice > 0 {
 		s = append(s, fmt.Sprintf("each device has %s (cluster.cores_per_device)", words.Count(cfg.Cluster.CoresPerDevice, "thread")))
 	}
-	return append(s, devicesText(p))
+	s = append(s, devicesText(p))
+	if len(all) > 1 {
+		s = append(s, "VD is the virtual device of a TaskGraph: [ ] are its devices in a model replica; w is a worker, g a device of it")
+	}
+	return s
 }
 
 // devicesText is the placement's own text, with neighbours on the same devices taken together: "VD0…VD3=[g0] VD4=[g1]".

@@ -55,6 +55,7 @@ func TestExplainTellsCollectionsWithTheLinesOfTheirValues(t *testing.T) {
 }
 
 func TestPlacementIsExplained(t *testing.T) {
+	const legend = "VD is the virtual device of a TaskGraph: [ ] are its devices in a model replica; w is a worker, g a device of it"
 	for _, c := range []struct {
 		devices    []int
 		taskGraphs []int
@@ -62,9 +63,9 @@ func TestPlacementIsExplained(t *testing.T) {
 		want       string
 	}{
 		{[]int{1}, []int{1}, cluster.Options{}, "1 model replica, on 1 device\nVD0=[g0]"},
-		{[]int{4}, []int{1, 1}, cluster.Options{PreferIntraNode: true}, "4 devices hold 2 model replicas of 2 devices each\nVD0=[g0][g2] VD1=[g1][g3]"},
+		{[]int{4}, []int{1, 1}, cluster.Options{PreferIntraNode: true}, "4 devices hold 2 model replicas of 2 devices each\nVD0=[g0][g2] VD1=[g1][g3]\n" + legend},
 		{[]int{2}, []int{2, 2, 2}, cluster.Options{Colocate: true},
-			"1 model replica, on 2 devices\nTaskGraphs share devices (cluster.colocate_split_and_replicate)\nVD0…VD2=[g0 g1]"},
+			"1 model replica, on 2 devices\nTaskGraphs share devices (cluster.colocate_split_and_replicate)\nVD0…VD2=[g0 g1]\n" + legend},
 	} {
 		cl, err := cluster.New(cluster.Spec{Devices: c.devices})
 		if err != nil {

@@ -17,8 +17,8 @@ type summaryLine struct{ Name, Text string }
 func (c *Program) summary() []summaryLine {
 	lines := []summaryLine{{"plan", c.layout()}, {"memory", c.need()}, {"traffic", c.traffic()}}
 	if x := c.Plan.Costs; x.StepSeconds > 0 {
-		lines = append(lines, summaryLine{"time", fmt.Sprintf("%s a step, simulated: devices compute %.1f%% of it, and wait for communication under way %.1f%%",
-			time.Duration(x.StepSeconds*1e9).Round(time.Microsecond), 100*x.Busy, 100*x.Exposed)})
+		lines = append(lines, summaryLine{"time", fmt.Sprintf("%s a step, simulated: %.1f%% computing, %.1f%% exposed communication, %.1f%% bubble",
+			time.Duration(x.StepSeconds*1e9).Round(time.Microsecond), 100*x.Busy, 100*x.Exposed, 100*max(1-x.Busy-x.Exposed, 0))})
 	}
 	return lines
 }

@@ -92,7 +92,7 @@ func TestEPLFindsThePlansOfExperts(t *testing.T) {
 		part string         // that is split; "": all
 		dims map[string]int // of variables, along which they are sharded
 	}{
-		{wideClassifier(256, 1_000_000), "float32[2048,1000000]", map[string]int{"/head/dense/weights": 1}},
+		{wideClassifier(256, 1_000_000), "head/dense/weights", map[string]int{"/head/dense/weights": 1}},
 		{wideTransformer(4, 8192, 2, 1024), "", map[string]int{ // Megatron's: first by columns, then by rows
 			"/layer_0/attn/MultiHeadAttention/query/dense/weights": 1, "/layer_0/attn/MultiHeadAttention/output/dense/weights": 0}},
 		{mixture(4, 128, 1024, 4096, 64, 256), "float32[128,1024,4096]", map[string]int{"/block_0/up/w": 0, "/block_3/down/w": 0}},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/easyparallel/epl/ir"
 )
@@ -85,9 +86,11 @@ func partName(families []family) string {
 		n += len(f.of)
 	}
 	if n == 1 {
-		return fmt.Sprintf("the variable of shape %s", families[0].shape)
+		for v := range families[0].of {
+			return strings.TrimPrefix(ir.Stable(v.Path), "/")
+		}
 	}
-	return fmt.Sprintf("%d variables, of shape %s", n, families[0].shape)
+	return fmt.Sprintf("%d variables of shape %s", n, families[0].shape)
 }
 
 // splitPart makes two TaskGraphs of a cut into one stage, for the same devices: what is replicated, and the heavy part, which is split: its variables,
