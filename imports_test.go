@@ -58,6 +58,8 @@ var mayImport = map[string][]string{
 	// Variables as pieces, and files of them. They know no plan, and nobody's devices.
 	"state":      {},
 	"checkpoint": {"state"},
+	// Other formats of them, GoMLX's among these.
+	"checkpoint/convert": {"checkpoint", "state", "internal/version"},
 
 	// The binding of XLA. It knows nothing of EPL's programs.
 	"pjrt/internal/capi": {},
@@ -115,7 +117,7 @@ var mayImport = map[string][]string{
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "exec/local", "compile"}, // the test of the whole
 	"internal/rootcause": {},                                                                                           // only tests
-	"cmd/...":            {"", "config", "cluster", "cost", "cost/calibrate", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage"},
+	"cmd/...":            {"", "checkpoint", "checkpoint/convert", "state", "config", "cluster", "cost", "cost/calibrate", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage"},
 	"internal/usage":     {"internal/near"}, // of commands
 	"internal/procmem":   {},
 	"examples/...":       {"", "xla", "internal/equiv", "internal/procmem", "data", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},

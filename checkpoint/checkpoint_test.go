@@ -334,7 +334,7 @@ func TestChangedBytesAreNoticed(t *testing.T) {
 			old := file.data[i]
 			file.data[i] ^= 1 << r.Intn(8)
 			if err := w.check(f, folder); err == nil || errors.Is(err, errWrong) {
-				if !(err == nil && filepath.Base(name) == manifestName && isSpace(old) && isSpace(file.data[i])) {
+				if !(err == nil && filepath.Base(name) == ManifestName && isSpace(old) && isSpace(file.data[i])) {
 					t.Errorf("byte %d of %s: %v", i, name, err)
 				}
 			}

@@ -18,10 +18,12 @@ import (
 // Version is that of the format. A reader refuses newer ones.
 const Version = 1
 
+// ManifestName is the file without which a folder is no checkpoint.
+const ManifestName = "manifest.json"
+
 const (
-	manifestName = "manifest.json"
-	unfinished   = "manifest.json.unfinished"
-	piecesKey    = "epl.pieces" // in the metadata of a file of pieces
+	unfinished = "manifest.json.unfinished"
+	piecesKey  = "epl.pieces" // in the metadata of a file of pieces
 )
 
 // Manifest is what a checkpoint has besides tensors.
@@ -162,7 +164,7 @@ func List(f FS, dir string) (all []Listed, next int, broken []error, err error) 
 		if err != nil {
 			return nil, 0, nil, errors.Wrapf(err, "epl: the checkpoint %s cannot be read", folder)
 		}
-		if !slices.Contains(inside, manifestName) {
+		if !slices.Contains(inside, ManifestName) {
 			continue // it was never finished, or is being written
 		}
 		m, err := readManifest(f, folder)
@@ -188,7 +190,7 @@ func folders(f FS, dir string) ([]string, error) {
 
 // readManifest reads that of a folder, and looks whether its files are there.
 func readManifest(f FS, folder string) (*Manifest, error) {
-	b, err := readAll(f, filepath.Join(folder, manifestName))
+	b, err := readAll(f, filepath.Join(folder, ManifestName))
 	if err != nil {
 		return nil, errors.Wrapf(err, "epl: checkpoint %s", folder)
 	}

@@ -123,7 +123,7 @@ func Commit(f FS, folder string, m *Manifest) error {
 		err = f.SyncDir(filepath.Dir(folder)) // its own name
 	}
 	if err == nil {
-		err = f.Rename(temporary, filepath.Join(folder, manifestName))
+		err = f.Rename(temporary, filepath.Join(folder, ManifestName))
 	}
 	if err == nil {
 		err = f.SyncDir(folder)
@@ -138,8 +138,8 @@ func Remove(f FS, dir, name string) error {
 	if err != nil {
 		return err
 	}
-	if i := slices.Index(inside, manifestName); i >= 0 {
-		if err := f.Remove(filepath.Join(folder, manifestName)); err != nil {
+	if i := slices.Index(inside, ManifestName); i >= 0 {
+		if err := f.Remove(filepath.Join(folder, ManifestName)); err != nil {
 			return err
 		}
 		if err := f.SyncDir(folder); err != nil {
@@ -173,7 +173,7 @@ func Prune(f FS, dir string, keep int) (removed []string, err error) {
 	}
 	for _, name := range names {
 		inside, e := f.List(filepath.Join(dir, name))
-		if e == nil && number(name) < newest && !slices.Contains(inside, manifestName) {
+		if e == nil && number(name) < newest && !slices.Contains(inside, ManifestName) {
 			old = append(old, name)
 		}
 	}

@@ -10,6 +10,7 @@
 //	epl simulate --cluster 2x8xV100-32 -- . how long a step would take there
 //	epl trace trace.json -o trace.html      what the devices did in a step, as a picture
 //	epl trace diff a.json trace.json        what was predicted of a step, beside what ran
+//	epl checkpoint list run1                the checkpoints of a folder; also show, verify, diff, export, import and prune
 //	epl version                             of EPL, Go and GoMLX
 //
 // Exit codes: 0 fine, 1 it failed, 2 wrong usage.
@@ -56,6 +57,7 @@ func newRootCommand() *cobra.Command {
 	root.SetVersionTemplate("epl {{.Version}}\n")
 	root.AddCommand(
 		newCalibrateCommand(),
+		newCheckpointCommand(),
 		newConfigCommand(),
 		newPlanCommand(),
 		newSimulateCommand(),

@@ -1,0 +1,4 @@
+package epl
+
+// WaitForSave waits for what OnStep has begun to save.
+func WaitForSave(c *Checkpoint) { c.wait() }
