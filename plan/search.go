@@ -26,12 +26,14 @@ import (
 type Way struct {
 	Stages int `json:"stages"`
 	// Split is over how many devices a stage is split, 1: it is not; Part is what is, "": all of it.
-	Split        int    `json:"split"`
-	Part         string `json:"part,omitempty"`
-	Replicas     int    `json:"replicas"`
-	MicroBatches int    `json:"micro_batches"`
-	Batches      int    `json:"batches,omitempty"` // of a step, if model replicas cannot share them evenly
-	Samples      int    `json:"samples"`           // of a step
+	Split int    `json:"split"`
+	Part  string `json:"part,omitempty"`
+	// PerDevice is how many stages share devices, if several do.
+	PerDevice    int `json:"stages_per_device,omitempty"`
+	Replicas     int `json:"replicas"`
+	MicroBatches int `json:"micro_batches"`
+	Batches      int `json:"batches,omitempty"` // of a step, if model replicas cannot share them evenly
+	Samples      int `json:"samples"`           // of a step
 	// Settings are what it sets of the configuration, "key=value".
 	Settings []string `json:"settings,omitempty"`
 
@@ -181,7 +183,7 @@ func newSearch(p *ir.Program, cfg *config.Config, t Target) (*searcher, error) {
 	}
 	switch g := cfg.Auto.GlobalBatch; {
 	case g > 0 && g%s.samples != 0:
-		return nil, errors.Errorf("epl: auto.global_batch is %d, which is no multiple of the dataset's batch, %d", g, s.samples)
+		return nil, errors.Errorf("epl: %s, which is no multiple of the dataset's batch, %d", said(cfg, "auto.global_batch"), s.samples)
 	case g > 0:
 		s.batches = g / s.samples
 	case !given(cfg, "pipeline.num_micro_batch"):
@@ -191,23 +193,62 @@ func newSearch(p *ir.Program, cfg *config.Config, t Target) (*searcher, error) {
 		if _, err := s.chain.cut(n); err != nil {
 			return nil, err
 		}
-		if devices%n != 0 {
-			return nil, errors.Errorf("epl: %s cannot be dealt to the %d stages of pipeline.num_stages: use a number that divides them, or leave it unset", words.Count(devices, "device"), n)
-		}
+	}
+	if err := s.contradiction(devices); err != nil {
+		return nil, err
 	}
 	s.enumerate(devices)
 	s.all = len(s.open) * len(p.Main.Ops)
 	return s, nil
 }
 
+// said is what a key is, and where that was given: "auto.global_batch is 7 (from code)".
+func said(cfg *config.Config, key string) string {
+	e, err := cfg.Entry(key)
+	if err != nil {
+		return key
+	}
+	return fmt.Sprintf("%s is %s (from %s)", key, e.Value, e.Source)
+}
+
+// contradiction refuses what is given if no way can have all of it.
+func (s *searcher) contradiction(devices int) error {
+	p := s.cfg.Pipeline
+	if n, v := p.NumStages, p.StagesPerDevice; n > 0 {
+		switch {
+		case n%v != 0:
+			return errors.Errorf("epl: %s, and %s: use a number of stages that it divides, or leave one of them unset",
+				said(s.cfg, "pipeline.num_stages"), said(s.cfg, "pipeline.stages_per_device"))
+		case devices%(n/v) != 0:
+			return errors.Errorf("epl: %s cannot be dealt to stages: %s; use a number that divides them, or leave it unset",
+				words.Count(devices, "device"), said(s.cfg, "pipeline.num_stages"))
+		}
+		devices /= n / v
+	}
+	if m := p.NumMicroBatch; s.batches > 0 && given(s.cfg, "pipeline.num_micro_batch") && (s.batches%m != 0 || devices%(s.batches/m) != 0) {
+		stages := ""
+		if p.NumStages > 0 {
+			stages = ", and " + said(s.cfg, "pipeline.num_stages")
+		}
+		return errors.Errorf("epl: %s, which are %s of the dataset, and %s%s: no number of model replicas, of at most %d, makes that many of them; leave one of these keys unset",
+			said(s.cfg, "auto.global_batch"), words.Count(s.batches, "batch"), said(s.cfg, "pipeline.num_micro_batch"), stages, devices)
+	}
+	return nil
+}
+
 // enumerate lists the ways, without what saves memory.
 func (s *searcher) enumerate(devices int) {
-	for _, stages := range divisors(devices) {
+	v := s.cfg.Pipeline.StagesPerDevice
+	for _, groups := range divisors(devices) {
+		stages := groups * v
 		if n := s.cfg.Pipeline.NumStages; n > 0 && n != stages || stages > s.chain.costly[len(s.chain.Ops)] {
 			continue
 		}
-		for _, k := range divisors(devices / stages) {
-			w := &candidate{Way: Way{Stages: stages, Split: k, Replicas: devices / stages / k}}
+		for _, k := range divisors(devices / groups) {
+			w := &candidate{Way: Way{Stages: stages, Split: k, Replicas: devices / groups / k}}
+			if v > 1 {
+				w.PerDevice = v
+			}
 			if k == 1 {
 				s.add(w, "")
 				continue
@@ -295,7 +336,8 @@ func (s *searcher) guess(w *candidate) time.Duration {
 		stage = max(stage, time.Duration(float64(micro)*block)*time.Duration((r.Count+w.Stages-1)/w.Stages))
 	}
 	step := stage * time.Duration(w.MicroBatches+w.Stages-1)
-	reduced := h.Collective(cost.AllReduce, weights/stages/k, spread(w.Replicas, w.Stages*w.Split)) + h.Collective(cost.AllReduce, whole/stages, spread(w.Replicas*w.Split, w.Stages))
+	groups := w.Stages / max(w.PerDevice, 1)
+	reduced := h.Collective(cost.AllReduce, weights/int64(groups)/k, spread(w.Replicas, groups*w.Split)) + h.Collective(cost.AllReduce, whole/int64(groups), spread(w.Replicas*w.Split, groups))
 	return step + max(reduced-stage/2, reduced/8)
 }
 
@@ -392,7 +434,7 @@ func (s *searcher) least(w *candidate) int64 {
 		share := float64(part) / float64(max(s.weights, 1))
 		split = share*split + 1 - share
 	}
-	return int64(float64(n) * split / float64(w.Stages))
+	return int64(float64(n) * split / float64(w.Stages/max(w.PerDevice, 1)))
 }
 
 // saved is what is left of memory, at least, by settings that save some.
@@ -446,8 +488,8 @@ func (s *searcher) cutOf(w *candidate) (*Cut, error) {
 	return cut, nil
 }
 
-// settings are what a way sets, beside what the user gave; ok is false if they contradict that.
-func (s *searcher) settings(w *candidate) (list []string, ok bool) {
+// settings are what a way sets, beside what the user gave, or what of that they contradict.
+func (s *searcher) settings(w *candidate) (list []string, contradicts string) {
 	all := slices.Clone(ladder[w.saver])
 	if s.cfg.Pipeline.NumMicroBatch != w.MicroBatches {
 		all = append(all, fmt.Sprintf("pipeline.num_micro_batch=%d", w.MicroBatches))
@@ -461,12 +503,12 @@ func (s *searcher) settings(w *candidate) (list []string, ok bool) {
 	for _, setting := range all {
 		key, value, _ := strings.Cut(setting, "=")
 		if e, err := s.cfg.Entry(key); err != nil || e.Source.Origin != config.Default && e.Value != value {
-			return nil, false
+			return nil, fmt.Sprintf("%s, and it would have to be %s", said(s.cfg, key), value)
 		} else if e.Value != value {
 			list = append(list, setting)
 		}
 	}
-	return list, true
+	return list, ""
 }
 
 // plan plans a way.
@@ -538,9 +580,7 @@ func (s *searcher) run() (best *candidate) {
 			w.Why = "left out"
 			continue
 		}
-		var ok bool
-		if w.Settings, ok = s.settings(w); !ok {
-			w.Why = "settings say otherwise"
+		if w.Settings, w.Why = s.settings(w); w.Why != "" {
 			continue
 		}
 		if s.spent(best) || s.hopeless(w, best) {
@@ -749,7 +789,7 @@ func (w *Way) String() string {
 
 // DeviceHours is for how long devices are needed for a million samples, all of them together.
 func (w *Way) DeviceHours() float64 {
-	return w.Step.Hours() * float64(w.Stages*w.Split*w.Replicas) / float64(max(w.Samples, 1)) * 1e6
+	return w.Step.Hours() * float64(w.Stages/max(w.PerDevice, 1)*w.Split*w.Replicas) / float64(max(w.Samples, 1)) * 1e6
 }
 
 func btoi(b bool) int {

@@ -36,10 +36,12 @@ func onDevices(t testing.TB, devices []int, settings map[string]string) (*config
 	if err != nil {
 		t.Fatal(err)
 	}
+	var list []string
 	for k, v := range settings {
-		if cfg, err = cfg.With([]string{k + "=" + v}); err != nil {
-			t.Fatal(err)
-		}
+		list = append(list, k+"="+v)
+	}
+	if cfg, err = cfg.With(list); err != nil {
+		t.Fatal(err)
 	}
 	set, err := passes.Parse("", nil)
 	if err != nil {
@@ -189,5 +191,44 @@ func TestAProgramThatFitsNowhereIsToldWhatWouldDo(t *testing.T) {
 	_, err = searched(t, p, []int{2}, map[string]string{"cluster.device_memory": "100"})
 	if err == nil || !strings.Contains(err.Error(), "times as large") {
 		t.Errorf("with 100 bytes: %v", err)
+	}
+}
+
+// What is given and cannot be is refused by the names of the keys, and by where they were given.
+func TestContradictionsNameTheKeys(t *testing.T) {
+	p := recorded(t, language(2, 0)) // batches of 4
+	for _, c := range []struct {
+		settings map[string]string
+		want     []string
+	}{
+		{map[string]string{"auto.global_batch": "6"}, []string{"auto.global_batch is 6 (from epl plan --set)", "no multiple of the dataset's batch, 4"}},
+		{map[string]string{"pipeline.num_stages": "3"}, []string{"4 devices cannot be dealt to stages", "pipeline.num_stages is 3 (from epl plan --set)"}},
+		{map[string]string{"auto.global_batch": "12", "pipeline.num_micro_batch": "2"},
+			[]string{"auto.global_batch is 12 (from epl plan --set), which are 3 batches", "pipeline.num_micro_batch is 2 (from epl plan --set)", "leave one of these keys unset"}},
+		{map[string]string{"auto.global_batch": "16", "pipeline.num_micro_batch": "1", "pipeline.num_stages": "2"},
+			[]string{"auto.global_batch is 16", "pipeline.num_micro_batch is 1", "pipeline.num_stages is 2", "of at most 2"}},
+	} {
+		_, err := searched(t, p, []int{4}, c.settings)
+		for _, want := range c.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: %v does not say %q", c.settings, err, want)
+			}
+		}
+	}
+	// A single way that contradicts what is given loses, and says by what.
+	pl := mustSearch(t, p, []int{4}, map[string]string{"auto.global_batch": "16", "pipeline.num_micro_batch": "2"})
+	for _, w := range pl.Ways {
+		if bad := w.Replicas != 2; bad != strings.Contains(w.Why, "pipeline.num_micro_batch is 2 (from epl plan --set), and it would have to be") {
+			t.Errorf("%s: %q", &w, w.Why)
+		}
+	}
+}
+
+// Stages that share devices are no replicas of each other.
+func TestStagesThatShareDevicesKeepTheBatch(t *testing.T) {
+	pl := mustSearch(t, recorded(t, language(2, 0)), []int{4}, map[string]string{"pipeline.strategy": "Interleaved", "pipeline.stages_per_device": "2", "pipeline.num_stages": "4"})
+	w := pl.Ways[0]
+	if pl.Replicas != w.Replicas || pl.Replicas*pl.MicroBatches != 4 || w.Stages != 4 || w.PerDevice != 2 {
+		t.Errorf("%s, with %d replicas and %d micro-batches", &w, pl.Replicas, pl.MicroBatches)
 	}
 }
