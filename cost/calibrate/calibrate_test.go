@@ -11,7 +11,7 @@ import (
 
 func TestAMachineHasACompleteProfile(t *testing.T) {
 	var said []string
-	p, err := Machine(Options{Each: time.Nanosecond, sweeps: 2, Progress: func(what string) { said = append(said, what) }})
+	p, err := Machine(Options{Each: time.Nanosecond, sweeps: 1, Progress: func(what string) { said = append(said, what) }})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

@@ -107,55 +107,11 @@ func (r *rounds) next(more func() bool) bool {
 
 // runs are the times of a device.
 func (e *engines) runs(b compute.Backend, text string, together *rounds) (took []time.Duration, err error) {
-	p, err := ir.Parse(text)
-	if err != nil {
-		return nil, errors.WithMessage(err, "epl: internal error: a program of calibrate")
-	}
-	s := emit.Whole(p)
-	executable, err := emit.Segment(b, s)
+	run, free, err := load(b, text)
 	if err != nil {
 		return nil, err
 	}
-	defer executable.Finalize()
-	var inputs []compute.Buffer
-	for _, v := range s.Inputs {
-		in, flat, err := b.NewSharedBuffer(0, v.Shape)
-		if err != nil {
-			return nil, err
-		}
-		if x, ok := flat.([]float32); ok {
-			for i := range x {
-				x[i] = float32(i%31)/31 - 0.4 // no denormal numbers
-			}
-		}
-		inputs = append(inputs, in)
-	}
-	over, err := inPlace(b, s)
-	if err != nil {
-		return nil, err
-	}
-	donate := make([]bool, len(inputs))
-	for _, i := range over {
-		if i >= 0 {
-			donate[i] = true
-		}
-	}
-	run := func() (time.Duration, error) {
-		start := time.Now()
-		outputs, err := executable.Execute(inputs, donate, 0)
-		d := time.Since(start)
-		for n, out := range outputs {
-			if i := over[n]; i >= 0 {
-				inputs[i] = out
-			} else {
-				_ = out.Finalize() // the next run takes its memory
-			}
-		}
-		return d, err
-	}
-	if _, err := run(); err != nil {
-		return nil, err
-	}
+	defer free()
 	var begin time.Time
 	more := func() bool {
 		if begin.IsZero() {
@@ -171,10 +127,67 @@ func (e *engines) runs(b compute.Backend, text string, together *rounds) (took [
 		}
 		took = append(took, d)
 	}
-	for _, in := range inputs {
-		_ = in.Finalize()
-	}
 	return took, nil
+}
+
+// load makes a program ready to run on a device. It ran once.
+func load(b compute.Backend, text string) (run func() (time.Duration, error), free func(), err error) {
+	p, err := ir.Parse(text)
+	if err != nil {
+		return nil, nil, errors.WithMessage(err, "epl: internal error: a program of calibrate")
+	}
+	s := emit.Whole(p)
+	executable, err := emit.Segment(b, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	var inputs []compute.Buffer
+	for _, v := range s.Inputs {
+		in, flat, err := b.NewSharedBuffer(0, v.Shape)
+		if err != nil {
+			return nil, nil, err
+		}
+		if x, ok := flat.([]float32); ok {
+			for i := range x {
+				x[i] = float32(i%31)/31 - 0.4 // no denormal numbers
+			}
+		}
+		inputs = append(inputs, in)
+	}
+	over, err := inPlace(b, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	donate := make([]bool, len(inputs))
+	for _, i := range over {
+		if i >= 0 {
+			donate[i] = true
+		}
+	}
+	run = func() (time.Duration, error) {
+		start := time.Now()
+		outputs, err := executable.Execute(inputs, donate, 0)
+		d := time.Since(start)
+		for n, out := range outputs {
+			if i := over[n]; i >= 0 {
+				inputs[i] = out
+			} else {
+				_ = out.Finalize() // the next run takes its memory
+			}
+		}
+		return d, err
+	}
+	free = func() {
+		for _, in := range inputs {
+			_ = in.Finalize()
+		}
+		executable.Finalize()
+	}
+	if _, err := run(); err != nil {
+		free()
+		return nil, nil, err
+	}
+	return run, free, nil
 }
 
 // inPlace is, for every output, the input whose memory it can take, as a variable takes that of its old value; -1: none.

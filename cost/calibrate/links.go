@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -35,7 +36,7 @@ func links(p *cost.Profile, o Options) error {
 		if err != nil {
 			return errors.WithMessagef(err, "epl: transport %s", name)
 		}
-		l, err := measureLink(ends, o.Each)
+		l, err := measureLink(ends, o)
 		leave()
 		if err != nil {
 			return errors.WithMessagef(err, "epl: transport %s", name)
@@ -141,19 +142,79 @@ func (m mesh) Health(worker int) comm.Health {
 
 func (mesh) Waiting() (string, []int) { return "", nil }
 
-// measureLink is the link by which an all-reduce of two takes as long as it does: two rounds, and, for the two that share it, twice the bytes.
-func measureLink(ends [2]*comm.Communicator, each time.Duration) (l cost.Link, err error) {
-	const large = 8 << 20
-	small, err := allReduce(ends, 4, each)
+// measureLink is the link by which an all-reduce of two takes as long as it does, for the two that share it twice the bytes. Its latency is what it takes two devices to
+// meet that compute in between.
+func measureLink(ends [2]*comm.Communicator, o Options) (l cost.Link, err error) {
+	const large = 32 << 20 // as much as gradients have, so that no cache does
+	small, err := allReduce(ends, 4, o.Each)
 	if err != nil {
 		return l, err
 	}
-	whole, err := allReduce(ends, large, each)
+	whole, err := allReduce(ends, large, o.Each)
 	if err != nil {
 		return l, err
 	}
-	s := max(whole-small, whole/4, time.Microsecond).Seconds()
-	return cost.Link{Latency: max(small/2, 1), Bandwidth: significant(2 * large / s), Shared: true}, nil
+	l = cost.Link{Latency: max(small/2, 1), Bandwidth: significant(2 * large / max(whole-small, whole/4, time.Microsecond).Seconds()), Shared: true}
+	if usable() > 1 { // else they do not compute at the same time
+		met, err := meet(ends, o)
+		if err != nil {
+			return l, err
+		}
+		l.Latency = max(l.Latency, met)
+	}
+	return l, nil
+}
+
+// meet is how much longer it takes two devices to compute and to meet than to compute: they are never equally fast, and who comes first may sleep.
+func meet(ends [2]*comm.Communicator, o Options) (time.Duration, error) {
+	e, err := newEngines(o, 1, len(ends))
+	if err != nil {
+		return 0, err
+	}
+	defer e.close()
+	const times = 100
+	var runs [2]func() (time.Duration, error)
+	for i := range runs {
+		run, free, err := load(e.devices[i], dots("float32", 384)[0].text) // a millisecond
+		if err != nil {
+			return 0, err
+		}
+		defer free()
+		runs[i] = run
+	}
+	var computed, took [2][]time.Duration
+	var failed [2]error
+	var done sync.WaitGroup
+	for i, end := range ends {
+		done.Go(func() {
+			value := make([]float32, 1)
+			for n := range times + 1 {
+				start := time.Now()
+				d, err := runs[i]()
+				if failed[i] = cmp.Or(end.AllReduce(value, comm.Sum), err); failed[i] != nil {
+					return
+				}
+				if n > 0 { // the first waits until the other is ready
+					computed[i], took[i] = append(computed[i], d), append(took[i], time.Since(start))
+				}
+			}
+		})
+	}
+	done.Wait()
+	if err := firstOf(failed); err != nil {
+		return 0, errors.WithStack(err)
+	}
+	// A step has many meetings, so their mean counts, but for what a machine seldom does.
+	usual := func(all [2][]time.Duration) (mean time.Duration) {
+		both := slices.Concat(all[0], all[1])
+		slices.Sort(both)
+		both = both[:len(both)*9/10]
+		for _, d := range both {
+			mean += d / time.Duration(len(both))
+		}
+		return mean
+	}
+	return max(usual(took)-usual(computed), 0), nil
 }
 
 // allReduce is how long it takes.
