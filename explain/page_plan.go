@@ -51,6 +51,7 @@ type hostView struct {
 type deviceView struct {
 	Rank    int
 	Replica int // -1: the plan does not use the device
+	Micro   int // micro-batches of its model replica in a step; 0: as many as all have
 	Speed   string
 	Works   []workView
 	More    int // works that are not shown
@@ -230,7 +231,7 @@ func (h *hostView) kind() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, h.Kind, h.Link)
 	for _, d := range h.Devices {
-		fmt.Fprintln(&b, d.Replica < 0, d.Speed, d.Works)
+		fmt.Fprintln(&b, d.Replica < 0, d.Micro, d.Speed, d.Works)
 	}
 	return b.String()
 }
@@ -270,6 +271,9 @@ func (c *Program) devices() []deviceView {
 		d := &all[rank]
 		if d.Replica < 0 {
 			continue
+		}
+		if s := c.Plan.Shares; s != nil {
+			d.Micro = s.MicroBatches[d.Replica]
 		}
 		place := 0
 		if c.Schedule != nil {

@@ -83,6 +83,10 @@ func TestThePageOfAPlanShowsHostsDevicesAndLinks(t *testing.T) {
 			t.Errorf("the page does not say %q:\n%s", want, got)
 		}
 	}
+	c.Plan.Shares = &plan.Shares{MicroBatches: []int{3, 1}}
+	if got := wordsOf(planSections(t, c)); !strings.Contains(got, "device 0 replica 0 · 3 micro-batches first") || !strings.Contains(got, "device 2 replica 1 · 1 micro-batch first") {
+		t.Errorf("the page does not say that replicas take different numbers of micro-batches:\n%s", got)
+	}
 	if strings.Contains(got, "Why this plan") {
 		t.Error("nothing was compared, and the page has a section about it")
 	}

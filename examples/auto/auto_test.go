@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -62,11 +63,20 @@ func TestTheTutorialShowsWhatEPLChooses(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if want, err := os.ReadFile(file); err != nil || string(want) != got {
-				t.Errorf("%s differs (%v); run go test -update here, and go test . -run Document -update for docs/auto.md\ngot:\n%s", file, err, got)
+			if want, err := os.ReadFile(file); err != nil || !slices.Equal(ways(string(want)), ways(got)) {
+				t.Errorf("%s has other ways (%v); run go test -update here, and go test . -run Document -update for docs/auto.md\ngot:\n%s", file, err, got)
 			}
 		})
 	}
+}
+
+// ways are the names in a table, in their order. Its numbers are predictions, which change a little with what EPL knows of devices.
+func ways(table string) (names []string) {
+	for line := range strings.SplitSeq(strings.TrimSpace(table), "\n") {
+		name, _, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		names = append(names, name)
+	}
+	return names
 }
 
 func TestTheChoiceLearnsWhatOneDeviceLearns(t *testing.T) {
