@@ -26,7 +26,7 @@ type piecewise struct {
 	opts    exec.WholeOptions
 	order   []int // results, as they are computed
 	pieces  []*ir.Segment
-	execs   []compute.Executable
+	execs   []compute.Executable // nil: an earlier piece gives the result
 
 	profiles []*schedule.Profile
 }
@@ -40,7 +40,8 @@ func newPiecewise(p *ir.Program, runner *Runner, opts exec.WholeOptions) (*piece
 		x.opts.Memory, x.onHost = 0, true
 	}
 	ledger := schedule.NewLedger(p)
-	// In the order of the program: random numbers follow from each other, and a piece that needs the last ones would have all of them.
+	// In the order of the program: random numbers follow from each other, and a piece that needs the last ones would have all of them. A state of random
+	// numbers comes last: its piece would have the numbers that were made with it, too, and keep them for another.
 	at := map[*ir.Op]int{}
 	for i, op := range p.Main.Ops {
 		at[op] = i
@@ -49,7 +50,13 @@ func newPiecewise(p *ir.Program, runner *Runner, opts exec.WholeOptions) (*piece
 	for i := range p.Main.Outputs {
 		x.order = append(x.order, i)
 	}
-	slices.SortStableFunc(x.order, func(i, j int) int { return cmp.Compare(at[p.Main.Outputs[i].Op], at[p.Main.Outputs[j].Op]) })
+	when := func(i int) int {
+		if op := p.Main.Outputs[i].Op; len(op.Outputs) == 1 {
+			return at[op]
+		}
+		return len(p.Main.Ops)
+	}
+	slices.SortStableFunc(x.order, func(i, j int) int { return cmp.Compare(when(i), when(j)) })
 	for _, i := range x.order {
 		outputs = append(outputs, p.Main.Outputs[i])
 	}
@@ -65,23 +72,41 @@ func newPiecewise(p *ir.Program, runner *Runner, opts exec.WholeOptions) (*piece
 	for i, o := range outputs {
 		outs := []*ir.Value{o}
 		seen := map[*ir.Value]bool{o: true}
-		for _, op := range p.Main.Ops { // what later pieces need
-			if at, ok := computed[op]; ok && at > i {
-				op.Uses(func(v *ir.Value) {
-					if from, ok := computed[v.Op]; ok && from == i && !seen[v] {
-						seen[v] = true
-						outs = append(outs, v)
-					}
-				})
+		gives := func(v *ir.Value) {
+			if from, ok := computed[v.Op]; ok && from == i && !seen[v] {
+				seen[v] = true
+				outs = append(outs, v)
 			}
 		}
+		for _, op := range p.Main.Ops { // what later pieces need
+			if at, ok := computed[op]; ok && at > i {
+				op.Uses(gives)
+			}
+		}
+		for _, v := range outputs[i+1:] {
+			gives(v)
+		}
 		piece := ir.Cut(p.Main, p.Name, func(op *ir.Op) bool { at, ok := computed[op]; return ok && at == i }, outs)
-		e, err := emit.Segment(runner.devices[0], piece)
-		if err != nil {
-			return nil, err
+		var e compute.Executable
+		if from, ok := computed[o.Op]; !ok || from == i {
+			var err error
+			if e, err = emit.Segment(runner.devices[0], piece); err != nil {
+				x.Finalize()
+				return nil, err
+			}
 		}
 		x.pieces, x.execs = append(x.pieces, piece), append(x.execs, e)
-		x.profiles = append(x.profiles, ledger.Profile(piece, nil))
+	}
+	var all readying
+	for i, e := range x.execs {
+		all.add(e, make([]bool, len(x.pieces[i].Inputs)))
+	}
+	if err := all.wait(); err != nil {
+		x.Finalize()
+		return nil, err
+	}
+	for i, e := range x.execs { // what they need is known where they are compiled before they run
+		x.profiles = append(x.profiles, ledger.Profile(x.pieces[i], listing(e)))
 	}
 	return x, nil
 }
@@ -89,7 +114,9 @@ func newPiecewise(p *ir.Program, runner *Runner, opts exec.WholeOptions) (*piece
 // Finalize implements compute.Executable.
 func (x *piecewise) Finalize() {
 	for _, e := range x.execs {
-		e.Finalize()
+		if e != nil {
+			e.Finalize()
+		}
 	}
 }
 
@@ -143,7 +170,14 @@ func (x *piecewise) Execute(inputs []compute.Buffer, donate []bool, device compu
 }
 
 // run computes one result, and what later ones need.
-func (x *piecewise) run(i int, piece *ir.Segment, given, values map[*ir.Value]compute.Buffer, m *meter, results []compute.Buffer) error {
+func (x *piecewise) run(i int, piece *ir.Segment, given, values map[*ir.Value]compute.Buffer, m *meter, results []compute.Buffer) (err error) {
+	to := x.order[i]
+	if b := values[piece.Outputs[0]]; x.execs[i] == nil {
+		if results[to], err = x.result(b, piece.Outputs[0].Shape); err != nil {
+			return err
+		}
+		return x.drop(i, values, m)
+	}
 	var ins []compute.Buffer
 	for _, v := range piece.Inputs {
 		if b := given[v]; b != nil {
@@ -165,11 +199,22 @@ func (x *piecewise) run(i int, piece *ir.Segment, given, values map[*ir.Value]co
 			return err
 		}
 	}
-	to := x.order[i]
 	if results[to], err = x.result(outs[0], x.program.Main.Outputs[to].Shape); err != nil {
 		return err
 	}
-	for v, b := range values { // what no later piece reads
+	if err := x.drop(i, values, m); err != nil {
+		return err
+	}
+	if v := piece.Outputs[0]; !v.Op.IsLeaf() && values[v] == nil && needed(x.pieces[i+1:], v) {
+		values[v] = outs[0]
+		return m.add(schedule.ForTemporaries, v.Bytes())
+	}
+	return outs[0].Finalize()
+}
+
+// drop frees what no later piece reads.
+func (x *piecewise) drop(i int, values map[*ir.Value]compute.Buffer, m *meter) error {
+	for v, b := range values {
 		if !needed(x.pieces[i+1:], v) {
 			delete(values, v)
 			if err := m.add(schedule.ForTemporaries, -v.Bytes()); err != nil {
@@ -180,11 +225,7 @@ func (x *piecewise) run(i int, piece *ir.Segment, given, values map[*ir.Value]co
 			}
 		}
 	}
-	if v := piece.Outputs[0]; !v.Op.IsLeaf() && values[v] == nil && needed(x.pieces[i+1:], v) {
-		values[v] = outs[0]
-		return m.add(schedule.ForTemporaries, v.Bytes())
-	}
-	return outs[0].Finalize()
+	return nil
 }
 
 // result keeps a result on the host.

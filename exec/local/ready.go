@@ -79,8 +79,9 @@ func (x *stepper) donates(in schedule.Instr) (all []bool) {
 	for i, v := range x.schedule.Segments[in.Segment].Inputs {
 		give := false
 		switch v.Op.Attrs.(type) {
-		case *ir.Instance, *ir.Position, *ir.InstanceCount:
+		case *ir.Instance, *ir.Position:
 			give = true
+		case *ir.InstanceCount, *ir.Present:
 		default:
 			_, isParam := x.param[v]
 			give = slices.Contains(in.Frees, takes[i]) && !(x.opts.Forward && isParam && !x.isInput[v])
@@ -110,8 +111,8 @@ func (x *stepper) Measured() (*schedule.Program, []*emit.Listing) {
 	known := false
 	for i := range all {
 		for _, d := range x.devices {
-			if late, ok := d.segments[i].(emit.Late); ok && all[i] == nil {
-				all[i] = late.Memory()
+			if all[i] == nil {
+				all[i] = listing(d.segments[i])
 			}
 		}
 		known = known || all[i] != nil
@@ -124,10 +125,16 @@ func (x *stepper) Measured() (*schedule.Program, []*emit.Listing) {
 
 // Measured implements exec.Measured.
 func (e *whole) Measured() (*schedule.Program, []*emit.Listing) {
-	if late, ok := e.inner.(emit.Late); ok {
-		if l := late.Memory(); l != nil {
-			return nil, []*emit.Listing{l}
-		}
+	if l := listing(e.inner); l != nil {
+		return nil, []*emit.Listing{l}
 	}
 	return nil, nil
+}
+
+// listing is what a device says that an executable needs; nil: it does not tell.
+func listing(x compute.Executable) *emit.Listing {
+	if late, ok := x.(emit.Late); ok {
+		return late.Memory()
+	}
+	return nil
 }

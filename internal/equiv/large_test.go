@@ -35,6 +35,9 @@ func TestAModelLargerThanADeviceTrainsSplit(t *testing.T) {
 			t.Errorf("device %d had %d bytes", d, s.PeakBytes)
 		}
 	}
+	if *onGPUs {
+		return // a step is one module on one device, and the fake does not say what it needs besides weights
+	}
 	one := newCluster(t, 1, 1, limit)
 	_, err := TrainOn(one.Backend(), one.Dataset(Dataset{large(1).Batch}), large(1), epl.Optimizer(sgd()), 1)
 	mustFail(t, err, "cluster.device_memory")

@@ -150,6 +150,9 @@ func TestADeviceOfAPipelineWithTooLittleMemorySaysWhatItNeedsItFor(t *testing.T)
 	for _, p := range fewPlans() {
 		t.Run(p.String(), func(t *testing.T) {
 			noLeak(t)
+			if *onGPUs && p.stages == 2 {
+				t.Skip("forward and backward of the last stage are one module: the large value is inside, and the fake does not say what modules need")
+			}
 			env := p.env(t, map[string]any{"cluster.device_memory": "200KB"})
 			_, err := m.train(env.Backend(), p.stages, env.Dataset(Dataset{m.Batch}), epl.Optimizer(sgd()), 2)
 			device := "epl: device 1"

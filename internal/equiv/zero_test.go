@@ -579,6 +579,9 @@ func TestZeroDividesWhatEachDeviceOfASplitHas(t *testing.T) {
 	plain, divided := w.metered(t, nil, adam()), w.metered(t, zeroLevels[2], adam())
 	for d, got := range divided {
 		for use, most := range map[string]float64{"optimizer state": 0.36, "gradients": 0.75, "weights": 0.8} {
+			if *onGPUs && use != "optimizer state" {
+				continue // the step is one module: gradients and gathered weights are inside, and XLA alone knows what they take
+			}
 			if share := float64(got.Most[use]) / float64(plain[d].Most[use]); !(share < most) {
 				t.Errorf("device %d has %d bytes of %s, which is %.2f of what it has without: %d", d, got.Most[use], use, share, plain[d].Most[use])
 			}
