@@ -101,6 +101,7 @@ var refused = map[ir.OpType]string{
 	ir.OpParameter:                "it is an input of the segment",
 	ir.OpInstance:                 "the number of an instance is an input of the segment",
 	ir.OpInstanceCount:            "the number of instances is an input of the segment",
+	ir.OpPresent:                  "whether there is an instance is an input of the segment",
 	ir.OpPosition:                 "the position of a device is an input of the segment",
 	ir.OpMerge:                    "instances are merged between segments",
 	ir.OpFillEnd:                  "it is to be lowered first",

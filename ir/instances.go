@@ -59,7 +59,13 @@ type Instance struct{}
 
 // InstanceCount is how many instances the step at hand has, a float32 scalar. The last step of a dataset may have
 // fewer than the others.
-type InstanceCount struct{}
+type InstanceCount struct {
+	// Worker: those of this worker; it is for segments that devices run together, as [Present] is.
+	Worker bool
+}
+
+// Present tells whether the step at hand has the instance, a bool scalar. One that it lacks may run all the same: then what it gives does not count.
+type Present struct{}
 
 // Merge turns the values of all instances into one. Terms of a stage's devices are added up on the way; if the result is flat along
 // the model replicas, each of them gets a part of it.
@@ -104,12 +110,14 @@ func (h How) Adds() bool { return h == Mean || h == Sum }
 const (
 	OpInstance      OpType = "Instance"
 	OpInstanceCount OpType = "InstanceCount"
+	OpPresent       OpType = "Present"
 	OpMerge         OpType = "Merge"
 )
 
 func init() {
 	newAttrs[OpInstance] = func() Attrs { return &Instance{} }
 	newAttrs[OpInstanceCount] = func() Attrs { return &InstanceCount{} }
+	newAttrs[OpPresent] = func() Attrs { return &Present{} }
 	newAttrs[OpMerge] = func() Attrs { return &Merge{} }
 }
 
@@ -120,10 +128,14 @@ func (*Instance) OpType() OpType { return OpInstance }
 func (*InstanceCount) OpType() OpType { return OpInstanceCount }
 
 // OpType implements Attrs.
+func (*Present) OpType() OpType { return OpPresent }
+
+// OpType implements Attrs.
 func (*Merge) OpType() OpType { return OpMerge }
 
 func (*Instance) arity() arity      { return arity{} }
 func (*InstanceCount) arity() arity { return arity{} }
+func (*Present) arity() arity       { return arity{} }
 func (*Merge) arity() arity         { return arity{}.required(1) }
 
 // Emit implements Attrs, by an error: a segment takes it as an input.
@@ -134,6 +146,11 @@ func (*Instance) Emit(compute.Function, *Operands) ([]compute.Value, error) {
 // Emit implements Attrs, by an error: a segment takes it as an input.
 func (*InstanceCount) Emit(compute.Function, *Operands) ([]compute.Value, error) {
 	return nil, errors.New("the number of instances is an input of its segment")
+}
+
+// Emit implements Attrs, by an error: a segment takes it as an input.
+func (*Present) Emit(compute.Function, *Operands) ([]compute.Value, error) {
+	return nil, errors.New("whether there is an instance is an input of its segment")
 }
 
 // Emit implements Attrs, by an error: instances are merged between segments.
@@ -156,7 +173,7 @@ func (op *Op) SetVarying() {
 // isGiven tells whether the value of the op comes from outside the program.
 func (op *Op) isGiven() bool {
 	switch op.Attrs.(type) {
-	case *Parameter, *Instance, *InstanceCount, *Position:
+	case *Parameter, *Instance, *InstanceCount, *Present, *Position:
 		return true
 	}
 	return false

@@ -178,7 +178,7 @@ func (v *verifier) varying(op *Op) error {
 	}
 	want := false
 	switch op.Attrs.(type) {
-	case *Instance, *InstanceCount, *Merge:
+	case *Instance, *InstanceCount, *Present, *Merge:
 		if v.p.Local == nil {
 			return errors.New("it is an op of the local view, which the program does not have")
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/exec/lower"
@@ -26,7 +28,7 @@ type JointOptions struct {
 // Joint makes the lists of devices that run segments together: what follows each other on a place, segments, exchanges and merges, becomes
 // one segment with the collectives inside. With one micro-batch that is the whole step of a program with one stage; with more, it is what is done
 // for a micro-batch, sums included, and what is done once. What takes the host stays between segments: data, values of other stages, offloaded
-// variables. The lists are for complete steps only.
+// variables. Instances that a step lacks run, too: their values are selected away, not multiplied by zero, since they may be no numbers.
 //
 // A place where that cannot be done keeps its list; why says so, by place. If there is no other place, joint is nil.
 func (p *Program) Joint(o JointOptions) (joint *Program, why []error) {
@@ -282,6 +284,8 @@ type block struct {
 	slot          map[*ir.Value]Slot // what a value stands for
 	inputs        []*ir.Value        // that it takes
 	news          []Slot             // that it makes
+	theres        map[int]*ir.Value  // by micro-batch: see there
+	counts        [2]*ir.Value       // of instances: see count
 	scratch       *ir.Program        // for new ops
 	bad           []*ir.Value        // by check: not 0 if it refuses the step
 }
@@ -289,7 +293,8 @@ type block struct {
 // open is the block of a micro-batch.
 func (j *joiner) open(micro int) *block {
 	if j.block == nil {
-		j.block = &block{joiner: j, micro: micro, is: map[Slot]*ir.Value{}, slot: map[*ir.Value]Slot{}, scratch: ir.NewProgram("joint"), region: -1}
+		j.block = &block{joiner: j, micro: micro, is: map[Slot]*ir.Value{}, slot: map[*ir.Value]Slot{}, theres: map[int]*ir.Value{},
+			scratch: ir.NewProgram("joint"), region: -1}
 	}
 	return j.block
 }
@@ -354,7 +359,7 @@ func (b *block) add(in Instr) error {
 			if err := b.take(v, Slot{v, in.Micro}); err != nil {
 				return err
 			}
-			b.sum(v)
+			b.sum(b.counted(v, in.Micro), v)
 		}
 	case Merge, Wait:
 		x := p.Buckets[in.Bucket]
@@ -370,7 +375,7 @@ func (b *block) add(in Instr) error {
 			b.ops = append(b.ops, m)
 			if out := m.Outputs[0]; x.Parts {
 				b.slot[out] = Slot{out, in.Micro}
-				b.sum(out)
+				b.sum(out, out)
 			} else {
 				b.put(out, Slot{out, Once})
 			}
@@ -379,14 +384,23 @@ func (b *block) add(in Instr) error {
 	return nil
 }
 
-// merged is a merge of what some slots have: if that is not one value as it is, a parameter stands for each.
+// merged is a merge of what some slots have: if that is not one value as it is, a parameter stands for each. It also takes which instances there are, but of
+// sums over micro-batches, which have what counts; and how many, for a mean.
 func (b *block) merged(m *ir.Op, from []Slot) (*ir.Op, error) {
-	v := m.Inputs[0]
-	if b.p.Local.MicroBatches == 1 || m.Attrs.(*ir.Merge).How.Adds() {
-		return m, b.take(v, from[0])
-	}
+	v, way := m.Inputs[0], m.Attrs.(*ir.Merge)
 	c := *m
-	c.Inputs = nil
+	if c.Inputs = nil; b.p.Local.MicroBatches == 1 || way.How.Adds() {
+		if err := b.take(v, from[0]); err != nil || !b.lacks() {
+			return m, err
+		}
+		if c.Inputs = append(c.Inputs, v); from[0].Micro != Once {
+			c.Inputs = append(c.Inputs, b.there(from[0].Micro))
+		}
+		if way.How == ir.Mean {
+			c.Inputs = append(c.Inputs, b.count(way.Worker))
+		}
+		return &c, nil
+	}
 	for _, at := range from {
 		if b.is[at] == nil {
 			x := b.scratch.NewOp(&ir.Parameter{Name: "instance", Shape: v.Shape}, nil, v.Shape).Outputs[0]
@@ -397,21 +411,74 @@ func (b *block) merged(m *ir.Op, from []Slot) (*ir.Op, error) {
 		}
 		c.Inputs = append(c.Inputs, b.is[at])
 	}
+	for _, at := range from {
+		if b.lacks() {
+			c.Inputs = append(c.Inputs, b.there(at.Micro))
+		}
+	}
 	return &c, nil
 }
 
-// sum adds a value of the micro-batch to those of the micro-batches before. The first is the sum.
-func (b *block) sum(v *ir.Value) {
+// lacks tells whether steps may lack instances: the last one, where there are several.
+func (b *block) lacks() bool { return b.p.Local.Instances() > 1 }
+
+// there tells whether there is the device's instance of a micro-batch.
+func (b *block) there(micro int) *ir.Value {
+	if b.theres[micro] == nil {
+		b.theres[micro] = b.give(&ir.Present{}, dtypes.Bool, micro)
+	}
+	return b.theres[micro]
+}
+
+// count is how many instances the step has, or those of this worker.
+func (b *block) count(worker bool) *ir.Value {
+	i := 0
+	if worker = worker && b.mesh.Workers != nil; worker {
+		i = 1
+	}
+	if b.counts[i] == nil {
+		b.counts[i] = b.give(&ir.InstanceCount{Worker: worker}, dtypes.Float32, b.micro)
+	}
+	return b.counts[i]
+}
+
+// give makes something an input that a device knows of a step.
+func (b *block) give(a ir.Attrs, d dtypes.DType, micro int) *ir.Value {
+	v := b.scratch.NewOp(a, nil, shapes.Make(d)).Outputs[0]
+	b.slot[v] = Slot{v, micro}
+	b.inputs = append(b.inputs, v)
+	return v
+}
+
+// counted is a value of a micro-batch, or zeros if the step lacks the instance.
+func (b *block) counted(v *ir.Value, micro int) *ir.Value {
+	if !b.lacks() {
+		return v
+	}
+	add := func(a ir.Attrs, s shapes.Shape, in ...*ir.Value) *ir.Value {
+		op := b.scratch.NewOp(a, in, s)
+		op.Attribution, op.Varying = v.Op.Attribution, true
+		b.ops = append(b.ops, op)
+		return op.Outputs[0]
+	}
+	zero := ir.Literal{Shape: shapes.Make(v.Shape.DType), Flat: dtypes.MakeAnySlice(v.Shape.DType, 1)}
+	x := add(&ir.Where{}, v.Shape, b.there(micro), v, add(&ir.Constant{Value: zero}, zero.Shape))
+	x.PlaceLike(v)
+	return x
+}
+
+// sum adds x, what counts of a value v of the micro-batch, to that of the micro-batches before. The first is the sum.
+func (b *block) sum(x, v *ir.Value) {
 	at := Slot{v, Once}
 	if !b.summed[v] || b.p.Local.MicroBatches == 1 {
 		b.summed[v] = true
 		b.parts = append(b.parts, "first")
-		b.put(v, at)
+		b.put(x, at)
 		return
 	}
 	before := b.scratch.NewOp(&ir.Parameter{Name: "sum", Shape: v.Shape}, nil, v.Shape).Outputs[0]
 	before.PlaceLike(v)
-	sum := b.scratch.NewOp(&ir.Add{}, []*ir.Value{before, v}, v.Shape)
+	sum := b.scratch.NewOp(&ir.Add{}, []*ir.Value{before, x}, v.Shape)
 	sum.Outputs[0].PlaceLike(v)
 	sum.Attribution, sum.Varying = v.Op.Attribution, v.Op.Varying
 	b.slot[before] = at

@@ -157,7 +157,7 @@ func (p *Program) Makes(in Instr) []Slot {
 // given tells whether a value is made for every segment that takes it.
 func given(v *ir.Value) bool {
 	switch v.Op.Attrs.(type) {
-	case *ir.Instance, *ir.InstanceCount, *ir.Position:
+	case *ir.Instance, *ir.InstanceCount, *ir.Present, *ir.Position:
 		return true
 	}
 	return false

@@ -46,20 +46,41 @@ type circle struct {
 	root     int   // who has the first instance: an index of ranks
 }
 
-func (r *run) circle(bucket int) (c circle, err error) {
-	b := r.schedule.Buckets[bucket]
-	each := 1 // of a model replica
+// members are the devices of a circle, and their model replicas; each is how many of one there are.
+func (r *run) members(b schedule.Bucket) (ranks, replicas []int, each int) {
 	for replica := range r.schedule.Ranks {
-		ranks := r.ranks(replica, r.place)
-		if each = len(ranks); !b.Terms {
-			ranks, each = ranks[r.position:r.position+1], 1
+		some := r.ranks(replica, r.place)
+		if each = len(some); !b.Terms {
+			some, each = some[r.position:r.position+1], 1
 		}
-		for _, rank := range ranks {
+		for _, rank := range some {
 			if !b.Worker || r.workerOf(rank) == r.workerOf(r.id) {
-				c.ranks, c.replicas = append(c.ranks, rank), append(c.replicas, replica)
+				ranks, replicas = append(ranks, rank), append(replicas, replica)
 			}
 		}
 	}
+	return ranks, replicas, each
+}
+
+// instances is how many instances the step has, or this worker.
+func (r *run) instances(worker bool) (n int) {
+	if !worker {
+		return r.deal.total()
+	}
+	_, replicas, _ := r.members(schedule.Bucket{Worker: true})
+	for _, replica := range replicas {
+		for m := range r.schedule.Local.MicroBatches {
+			if r.deal.exists(replica, m) {
+				n++
+			}
+		}
+	}
+	return max(n, 1) // what is divided by it is zero then
+}
+
+func (r *run) circle(bucket int) (c circle, err error) {
+	var each int
+	c.ranks, c.replicas, each = r.members(r.schedule.Buckets[bucket])
 	group, err := r.world.Group(c.ranks)
 	if err != nil {
 		return c, err
@@ -171,6 +192,9 @@ func (r *run) start(c circle, p *part, call comm.Call) {
 // contribution takes what the device has to contribute off the books: the sum over its micro-batches, or zeros if the step
 // has no instance for it.
 func (r *run) contribution(v *ir.Value) (compute.Buffer, error) {
+	if _, err := r.unused(0, v); err != nil {
+		return nil, err
+	}
 	for _, micro := range []int{schedule.Once, 0} {
 		if b, ok, err := r.take(schedule.Slot{Value: v, Micro: micro}); ok || err != nil {
 			return b, err
@@ -272,9 +296,9 @@ func (r *run) gather(c circle, p *part) (result func() []any, err error) {
 			if mine, err = toHost(b, shape); err != nil {
 				return nil, err
 			}
-			if err := r.free(at); err != nil {
-				return nil, err
-			}
+		}
+		if err := r.free(schedule.Slot{Value: v, Micro: m}); err != nil {
+			return nil, err
 		}
 		out := reflect.MakeSlice(reflect.SliceOf(v.Shape.DType.GoType()), n*present, n*present).Interface()
 		r.start(c, p, comm.Call{Op: comm.AllGather, In: mine, Out: out, OutCounts: counts})
@@ -360,6 +384,9 @@ func (r *run) check(p *part) error {
 	m := p.op.Attrs.(*ir.Merge)
 	p.flat = newFlat(p.shape)
 	for micro := range r.schedule.Local.MicroBatches {
+		if _, err := r.unused(micro, p.in); err != nil {
+			return err
+		}
 		b, ok, err := r.take(schedule.Slot{Value: p.in, Micro: micro})
 		if err != nil {
 			return err

@@ -134,10 +134,7 @@ func (x *padded) Ready(donate []bool) error {
 
 // Memory implements emit.Late.
 func (x *padded) Memory() *emit.Listing {
-	if late, ok := x.Executable.(emit.Late); ok {
-		return late.Memory()
-	}
-	return nil
+	return listing(x.Executable)
 }
 
 // Abort implements emit.Joint.

@@ -65,14 +65,15 @@ func (r *run) startParts(bucket, micro int) error {
 	if err := r.meter.add(schedule.ForCommunication, r.schedule.MergeBuffers(bucket, r.traffic)); err != nil {
 		return err
 	}
-	if r.deal.exists(r.replica, micro) {
-		at := 0
-		for i, v := range ins {
-			if err := r.lay(x.from, schedule.Slot{Value: v, Micro: micro}, at, total, x.sizes[i]); err != nil {
-				return err
-			}
-			at += x.sizes[i]
+	lacks, err := r.unused(micro, ins...)
+	if err != nil {
+		return err
+	}
+	for i, at := 0, 0; i < len(ins) && !lacks; i++ {
+		if err := r.lay(x.from, schedule.Slot{Value: ins[i], Micro: micro}, at, total, x.sizes[i]); err != nil {
+			return err
 		}
+		at += x.sizes[i]
 	}
 	scale := 1.0
 	if b.How == ir.Mean {

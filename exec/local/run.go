@@ -137,6 +137,9 @@ func (r *run) list() (err error) {
 	if err := r.waitLeaving(len(r.leaving)); err != nil {
 		return err
 	}
+	if err := r.shorten(); err != nil {
+		return err
+	}
 	if err := r.deliver(); err != nil {
 		return err
 	}
@@ -172,7 +175,7 @@ func (r *run) waitSends() error {
 }
 
 func (r *run) do(in schedule.Instr) error {
-	if in.Micro != schedule.Once && !r.deal.exists(r.replica, in.Micro) && !(r.schedule.Meets(in) && r.deal.any(in.Micro)) {
+	if !r.together && in.Micro != schedule.Once && !r.deal.exists(r.replica, in.Micro) && !(r.schedule.Meets(in) && r.deal.any(in.Micro)) {
 		return r.freeAll(in) // what came for the micro-batch all the same: gathered weights, loaded variables
 	}
 	if err := r.reap(); err != nil {
@@ -291,8 +294,11 @@ func (r *run) input(v *ir.Value, at schedule.Slot, in schedule.Instr) (b compute
 		b, err = scalar(r.device.backend, []int32{int32(position)}, dtypes.Int32)
 		return b, true, err
 	case *ir.InstanceCount:
-		b, err = scalar(r.device.backend, []float32{float32(r.deal.total())}, dtypes.Float32)
-		return b, true, err
+		b, err = known(r.device, float32(r.instances(v.Op.Attrs.(*ir.InstanceCount).Worker)), dtypes.Float32)
+		return b, false, err
+	case *ir.Present:
+		b, err = known(r.device, r.deal.exists(r.replica, at.Micro), dtypes.Bool)
+		return b, false, err
 	}
 	h, err := r.value(at)
 	if err != nil {
@@ -349,12 +355,15 @@ func (r *run) feedInput(in schedule.Instr) error {
 	if err := r.room(in.Value.Bytes()); err != nil {
 		return err
 	}
-	index := r.tensor[in.Value]
-	b, err := r.feed.upload(r.runner, r.local, r.batches[r.deal.index[r.replica][in.Micro]], index)
+	var b compute.Buffer
+	err := r.given(in.Value, in.Micro, func(flat any) (err error) {
+		b, err = r.device.backend.BufferFromFlatData(0, flat, in.Value.Shape)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	r.did(trace.Event{Kind: trace.Data, Name: fmt.Sprintf("input %d", index), Start: start, Bytes: bytesOf(b)})
+	r.did(trace.Event{Kind: trace.Data, Name: fmt.Sprintf("input %d", r.tensor[in.Value]), Start: start, Bytes: bytesOf(b)})
 	return r.keep(schedule.Slot{Value: in.Value, Micro: in.Micro}, b)
 }
 
@@ -465,6 +474,9 @@ func (r *run) accumulate(in schedule.Instr) error {
 		return nil // all are kept, until they are merged
 	}
 	values, _ := bucket.Values()
+	if lacks, err := r.unused(in.Micro, values...); lacks {
+		return err
+	}
 	if _, begun := r.values[schedule.Slot{Value: values[0], Micro: schedule.Once}]; !begun {
 		for _, v := range values {
 			b, _, err := r.take(schedule.Slot{Value: v, Micro: in.Micro})

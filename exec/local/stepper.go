@@ -41,10 +41,8 @@ type stepper struct {
 	offloads bool    // variables are copied to the host meanwhile
 	spans    bool    // devices of a place belong to several workers
 
-	// partial is what runs steps that lack instances, where devices run segments together in those that do not; nil: this one does.
-	partial func() (*stepper, error)
-	apart   *stepper // that one, when there was such a step
-	why     []error  // by place: devices communicate through the host, though they could do otherwise
+	together bool    // devices run segments together: instances that a step lacks run, too, and do not count
+	why      []error // by place: devices communicate through the host, though they could do otherwise
 
 	verdict *verdict // of the step before; nil: devices check nothing by themselves
 
@@ -65,29 +63,17 @@ type device struct {
 	backend  compute.Backend
 	segments []compute.Executable
 	adders   []compute.Executable // per bucket; nil where nothing is accumulated
+	known    map[any]compute.Buffer
 }
 
 // newStepper compiles the segments of the schedule for every device. Devices that can run segments together do.
 func newStepper(p *ir.Program, s *schedule.Program, runner *Runner, opts exec.StepOptions) (*stepper, error) {
 	joint, why := jointly(s, runner, opts)
-	lists, apart := s, opts
 	if joint != nil {
-		lists, opts.Plans = joint, nil // they were made for other segments
+		s, opts.Plans = joint, nil // they were made for other segments
 	}
-	x, err := compileStepper(p, lists, runner, opts)
-	if err != nil {
-		return nil, err
-	}
-	if x.why = why; joint != nil {
-		x.partial = sync.OnceValues(func() (*stepper, error) { return compileStepper(p, s, runner, apart) })
-	}
-	return x, nil
-}
-
-// compileStepper compiles the segments of the schedule as they are.
-func compileStepper(p *ir.Program, s *schedule.Program, runner *Runner, opts exec.StepOptions) (*stepper, error) {
 	x := &stepper{Signature: &exec.Signature{Program: p}, program: p, schedule: s, runner: runner, opts: opts, param: map[*ir.Value]int{}, isInput: map[*ir.Value]bool{},
-		ledger: schedule.NewLedger(p), traffic: schedule.Traffic{Half: opts.FP16Scale > 0}}
+		ledger: schedule.NewLedger(p), traffic: schedule.Traffic{Half: opts.FP16Scale > 0}, together: joint != nil, why: why}
 	if !opts.Alone {
 		x.job = runner.Job
 	}
@@ -170,7 +156,7 @@ func (x *stepper) feeder(replica int) int { return x.workerOf(x.schedule.Ranks[r
 
 // compile makes the segments of a place run on a device of it.
 func (x *stepper) compile(b compute.Backend, seat seat, classes *lower.Classes) (*device, error) {
-	dev := &device{backend: b, segments: make([]compute.Executable, len(x.schedule.Segments)),
+	dev := &device{backend: b, known: map[any]compute.Buffer{}, segments: make([]compute.Executable, len(x.schedule.Segments)),
 		adders: make([]compute.Executable, len(x.schedule.Buckets))}
 	for i, s := range x.schedule.Segments {
 		if s.Place != seat.place {
@@ -226,8 +212,10 @@ func (x *stepper) Finalize() {
 	defer x.mu.Unlock()
 	x.verdict.drop()
 	x.each(compute.Executable.Finalize)
-	if x.apart != nil {
-		x.apart.each(compute.Executable.Finalize)
+	for _, d := range x.devices {
+		for _, b := range d.known {
+			_ = b.Finalize()
+		}
 	}
 	x.disconnect()
 }
@@ -317,9 +305,6 @@ func (s *step) execute(inputs []compute.Buffer, donate []bool) ([]compute.Buffer
 		return nil, err
 	}
 	if err := s.connect(); err != nil {
-		return nil, err
-	}
-	if err := s.lacking(); err != nil {
 		return nil, err
 	}
 	if s.opts.Trace != nil {
@@ -709,6 +694,18 @@ func (s *step) letGo() {
 	for _, b := range s.fed {
 		_ = b.Finalize()
 	}
+}
+
+// known is a number that most steps need: it stays on the device.
+func known[T comparable](d *device, x T, t dtypes.DType) (compute.Buffer, error) {
+	if d.known[x] == nil {
+		b, err := scalar(d.backend, []T{x}, t)
+		if err != nil {
+			return nil, err
+		}
+		d.known[x] = b
+	}
+	return d.known[x], nil
 }
 
 // scalar puts a number on a device.

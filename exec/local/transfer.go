@@ -120,8 +120,8 @@ func (r *run) sendInput(in schedule.Instr, t schedule.Transfer) error {
 			continue // it has the batch itself
 		}
 		if flat == nil {
-			var err error
-			if flat, err = r.feed.host(r.batches[r.deal.index[r.replica][in.Micro]], r.tensor[t.Value]); err != nil {
+			flat = newFlat(t.Value.Shape)
+			if err := r.given(t.Value, in.Micro, func(from any) error { copyFlat(flat, from); return nil }); err != nil {
 				return err
 			}
 		}

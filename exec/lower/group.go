@@ -71,33 +71,52 @@ func (l *lowering) all(v *ir.Value, p ir.Placement, n, k int) *ir.Value {
 	return l.joined(l.communicate(a, resized(v.Shape, p.Dim, k*v.Shape.Dimensions[p.Dim]), v), p, n, k)
 }
 
-// merge merges the values of all instances, of which the device has one, or the sum of its own.
-func (l *lowering) merge(op *ir.Op, m *ir.Merge) *ir.Value {
-	v, s := l.values[op.Inputs[0]], op.Outputs[0].LocalShape(l.at)
-	if in := op.Inputs[0]; Uneven(in) { // some are compared, or looked at for how large they are
-		v = l.filled(in, reflect.Zero(in.Shape.DType.GoType()).Interface())
+// merging is a merge of devices that run a segment together.
+type merging struct {
+	*lowering
+	op      *ir.Op
+	circles [][]int
+	values  []*ir.Value // of the device's instances, or the sum of them; their padding is zero
+	theres  []*ir.Value // whether there are these instances; nil: all are, or the values have what counts
+	count   *ir.Value   // how many instances there are; nil: as many as the mesh says
+}
+
+// merge merges the values of all instances, of which the device has one, or one for each micro-batch, or the sum of its own.
+func (l *lowering) merge(op *ir.Op, way *ir.Merge) *ir.Value {
+	m := merging{lowering: l, op: op, circles: l.mesh.Circles(op)}
+	for _, in := range op.Inputs {
+		v := l.values[in]
+		switch in.Op.Attrs.(type) {
+		case *ir.Present:
+			m.theres = append(m.theres, v)
+		case *ir.InstanceCount:
+			m.count = v
+		default:
+			if Uneven(in) { // some are compared, or looked at for how large they are
+				v = l.filled(in, zeroOf(in))
+			}
+			m.values = append(m.values, v)
+		}
 	}
-	circles := l.mesh.Circles(op)
-	k := len(circles[0])
-	switch m.How {
+	switch way.How {
 	case ir.First:
-		if k == 1 {
-			return v
-		}
-		// That of the first device of the circle.
-		stacked := l.reshape(v, slices.Concat([]int{1}, v.Shape.Dimensions)...)
-		all := l.communicate(&ir.Communicate{How: ir.AllGatherOf, Groups: circles}, resized(stacked.Shape, 0, k), stacked)
-		first := &ir.Slice{Starts: make([]int, all.Shape.Rank()), Limits: stacked.Shape.Dimensions, Strides: slices.Repeat([]int{1}, all.Shape.Rank())}
-		return l.reshape(l.add(first, stacked.Shape, all), v.Shape.Dimensions...)
+		return m.first()
 	case ir.Agree:
-		return l.agree(op, circles)
+		return m.agree()
+	}
+	for i, there := range m.theres { // not multiplied: it may be no number
+		v := m.values[i]
+		m.values[i] = l.add(&ir.Where{}, v.Shape, there, v, l.constant(zeroOf(v)))
+	}
+	v, s := m.values[0], op.Outputs[0].LocalShape(l.at)
+	switch way.How {
 	case ir.Check:
-		return l.check(op, m, circles)
+		return m.check(way)
 	case ir.Concat:
-		if len(op.Inputs) == 1 {
-			return l.communicate(&ir.Communicate{How: ir.AllGatherOf, Groups: circles}, s, v)
+		if len(m.values) == 1 {
+			return l.communicate(&ir.Communicate{How: ir.AllGatherOf, Groups: m.circles}, s, v)
 		}
-		return l.reshape(l.gathered(op, circles), s.Dimensions...)
+		return l.reshape(m.gathered(m.values), s.Dimensions...)
 	}
 	if op.Outputs[0].On(ir.Replicas).Kind == ir.Flat { // each model replica gets a part
 		if op.Inputs[0].On(ir.Model).Kind == ir.Partial {
@@ -105,63 +124,104 @@ func (l *lowering) merge(op *ir.Op, m *ir.Merge) *ir.Value {
 		}
 		v = l.addUp(op, &ir.Communicate{How: ir.ReduceScatterOf, Reduce: ir.ReduceBySum, Groups: l.mesh.Along(ir.Replicas)}, s, l.laid(op.Inputs[0], v, l.mesh.Replicas))
 	} else {
-		v = l.addUp(op, &ir.Communicate{How: ir.AllReduceOf, Reduce: ir.ReduceBySum, Groups: circles}, s, v)
+		v = l.addUp(op, &ir.Communicate{How: ir.AllReduceOf, Reduce: ir.ReduceBySum, Groups: m.circles}, s, v)
 	}
-	total := l.mesh.Instances / l.mesh.Replicas * k
+	if m.count != nil {
+		return l.over(v, m.count)
+	}
+	total := l.mesh.Instances / l.mesh.Replicas * len(m.circles[0])
 	if op.Inputs[0].On(ir.Model).Kind == ir.Partial {
 		total /= l.mesh.Model // its devices have terms of one
 	}
-	if m.How == ir.Sum || total == 1 {
+	if way.How == ir.Sum || total == 1 {
 		return v
 	}
 	return l.scale(v, 1/float64(total))
 }
 
+// first is the value of the first instance that the step has. Each device has one.
+func (m merging) first() *ir.Value {
+	v := m.values[0]
+	if len(m.circles[0]) == 1 {
+		return v
+	}
+	all := m.gathered(m.values)
+	return m.reshape(m.row(m.reshape(all, all.Shape.Dimensions[1:]...), m.there()), v.Shape.Dimensions...)
+}
+
+// there tells of each instance, in the order in which they are gathered, whether the step has it; nil: it has all.
+func (m merging) there() *ir.Value {
+	if m.theres == nil {
+		return nil
+	}
+	all := m.gathered(m.theres)
+	return m.reshape(all, all.Shape.Size())
+}
+
+// smallest is the number of the first of some instances for which something is true; if there is none, how many there are.
+func (m merging) smallest(is *ir.Value) *ir.Value {
+	s := shapes.Make(dtypes.Int32, is.Shape.Dimensions[0])
+	which := m.add(&ir.Where{}, s, is, m.add(&ir.Iota{Shape: s}, s), m.broadcast(m.constant(int32(s.Size())), s.Dimensions))
+	return m.add(&ir.ReduceMin{}, shapes.Make(dtypes.Int32), which)
+}
+
+// row is that of the first instance that is there.
+func (m merging) row(all, there *ir.Value) *ir.Value {
+	s := resized(all.Shape, 0, 1)
+	if there == nil {
+		return m.rows(all, 0, 0, 1)
+	}
+	return m.window(all, s, 0, m.add(&ir.ConvertDType{DType: dtypes.Int64}, index, m.smallest(there)))
+}
+
 // agree finds the first instance that has another value than the first one; that of the first is what comes of it.
-func (l *lowering) agree(op *ir.Op, circles [][]int) *ir.Value {
-	v := l.values[op.Inputs[0]]
-	all := l.gathered(op, circles)
+func (m merging) agree() *ir.Value {
+	v := m.values[0]
+	all, there := m.gathered(m.values), m.there()
 	n, size := all.Shape.Dimensions[0]*all.Shape.Dimensions[1], v.Shape.Size()
-	all = l.reshape(all, n, size)
-	first := l.reshape(l.add(&ir.Slice{Starts: []int{0, 0}, Limits: []int{1, size}, Strides: []int{1, 1}}, shapes.Make(v.Shape.DType, 1, size), all), size)
-	same := l.add(&ir.BroadcastInDim{OutputShape: all.Shape, BroadcastAxes: []int{1}}, all.Shape, first)
-	differs := l.add(&ir.ReduceLogicalOr{Axes: []int{1}}, shapes.Make(dtypes.Bool, n), l.add(&ir.NotEqual{}, shapes.Make(dtypes.Bool, n, size), all, same))
-	instances, number := shapes.Make(dtypes.Int32, n), shapes.Make(dtypes.Int32)
-	which := l.add(&ir.Where{}, instances, differs, l.add(&ir.Iota{Shape: instances}, instances), l.broadcast(l.constant(int32(n)), []int{n}))
-	finding := l.add(&ir.ReduceMin{}, number, which)
-	l.finds(op, finding, l.add(&ir.LessThan{}, shapes.Make(dtypes.Bool), finding, l.constant(int32(n))))
-	return l.reshape(first, v.Shape.Dimensions...)
+	all = m.reshape(all, n, size)
+	first := m.reshape(m.row(all, there), size)
+	same := m.add(&ir.BroadcastInDim{OutputShape: all.Shape, BroadcastAxes: []int{1}}, all.Shape, first)
+	each := shapes.Make(dtypes.Bool, n)
+	differs := m.add(&ir.ReduceLogicalOr{Axes: []int{1}}, each, m.add(&ir.NotEqual{}, shapes.Make(dtypes.Bool, n, size), all, same))
+	if there != nil {
+		differs = m.add(&ir.LogicalAnd{}, each, differs, there)
+	}
+	finding := m.smallest(differs)
+	m.finds(finding, m.add(&ir.LessThan{}, shapes.Make(dtypes.Bool), finding, m.constant(int32(n))))
+	return m.reshape(first, v.Shape.Dimensions...)
 }
 
 // check finds the values, one of which may be above the limit, or no number.
-func (l *lowering) check(op *ir.Op, m *ir.Merge, circles [][]int) *ir.Value {
-	all := l.gathered(op, circles)
+func (m merging) check(way *ir.Merge) *ir.Value {
+	all := m.gathered(m.values)
 	s := shapes.Make(dtypes.Bool, all.Shape.Dimensions...)
-	small := l.add(&ir.LessOrEqual{}, s, all, l.broadcast(l.constant(float32(m.Limit)), s.Dimensions))
-	l.finds(op, all, l.add(&ir.ReduceLogicalOr{}, shapes.Make(dtypes.Bool), l.add(&ir.LogicalNot{}, s, small)))
-	return l.values[op.Inputs[0]]
+	small := m.add(&ir.LessOrEqual{}, s, all, m.broadcast(m.constant(float32(way.Limit)), s.Dimensions))
+	m.finds(all, m.add(&ir.ReduceLogicalOr{}, shapes.Make(dtypes.Bool), m.add(&ir.LogicalNot{}, s, small)))
+	return m.values[0]
 }
 
 // finds notes what a check leaves, and whether it refuses the step: see schedule.Checks.
-func (l *lowering) finds(op *ir.Op, finding, bad *ir.Value) {
-	l.is(op.Outputs[1], finding)
-	l.is(op.Outputs[2], l.add(&ir.ConvertDType{DType: dtypes.Int32}, shapes.Make(dtypes.Int32), bad))
+func (m merging) finds(finding, bad *ir.Value) {
+	m.is(m.op.Outputs[1], finding)
+	m.is(m.op.Outputs[2], m.add(&ir.ConvertDType{DType: dtypes.Int32}, shapes.Make(dtypes.Int32), bad))
 }
 
 // gathered has the values of all instances: first by micro-batch, of which each is an operand, then by device.
-func (l *lowering) gathered(op *ir.Op, circles [][]int) *ir.Value {
+func (m merging) gathered(values []*ir.Value) *ir.Value {
 	var all []*ir.Value
-	one := l.values[op.Inputs[0]].Shape.Dimensions
-	for _, v := range op.Inputs {
-		all = append(all, l.reshape(l.values[v], slices.Concat([]int{1, 1}, one)...))
+	for _, v := range values {
+		all = append(all, m.reshape(v, slices.Concat([]int{1, 1}, v.Shape.Dimensions)...))
 	}
 	s := resized(all[0].Shape, 0, len(all))
 	v := all[0]
 	if len(all) > 1 {
-		v = l.add(&ir.Concatenate{}, s, all...)
+		v = m.add(&ir.Concatenate{}, s, all...)
 	}
-	return l.communicate(&ir.Communicate{How: ir.AllGatherOf, Dim: 1, Groups: circles}, resized(s, 1, len(circles[0])), v)
+	return m.communicate(&ir.Communicate{How: ir.AllGatherOf, Dim: 1, Groups: m.circles}, resized(s, 1, len(m.circles[0])), v)
 }
+
+func zeroOf(v *ir.Value) any { return reflect.Zero(v.Shape.DType.GoType()).Interface() }
 
 // addUp adds up values of devices. Gradients may travel as float16: exec/local tells how, and why they are scaled.
 func (l *lowering) addUp(op *ir.Op, a *ir.Communicate, s shapes.Shape, v *ir.Value) *ir.Value {
@@ -213,11 +273,25 @@ func (l *lowering) broadcast(x *ir.Value, dims []int) *ir.Value {
 
 // scale multiplies a value by a number.
 func (l *lowering) scale(v *ir.Value, by float64) *ir.Value {
-	x := l.constant(float32(by))
 	if v.Shape.DType == dtypes.Float64 {
-		x = l.constant(by)
-	} else if v.Shape.DType != dtypes.Float32 {
-		x = l.add(&ir.ConvertDType{DType: v.Shape.DType}, shapes.Make(v.Shape.DType), x)
+		return l.times(v, l.constant(by))
+	}
+	return l.times(v, l.constant(float32(by)))
+}
+
+// over divides a value by how many instances there are, a float32: as scale, it multiplies by the inverse.
+func (l *lowering) over(v, count *ir.Value) *ir.Value {
+	if v.Shape.DType == dtypes.Float64 {
+		s := shapes.Make(dtypes.Float64)
+		return l.times(v, l.add(&ir.Div{}, s, l.constant(1.0), l.add(&ir.ConvertDType{DType: s.DType}, s, count)))
+	}
+	return l.times(v, l.add(&ir.Div{}, count.Shape, l.constant(float32(1)), count))
+}
+
+// times multiplies a value by a number, which is a float32 or of the value's type.
+func (l *lowering) times(v, x *ir.Value) *ir.Value {
+	if s := shapes.Make(v.Shape.DType); !x.Shape.Equal(s) {
+		x = l.add(&ir.ConvertDType{DType: s.DType}, s, x)
 	}
 	return l.add(&ir.Mul{}, v.Shape, v, l.broadcast(x, v.Shape.Dimensions))
 }

@@ -2,9 +2,17 @@ package lower_test
 
 import (
 	"fmt"
+	"math"
+	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/gobackend"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/exec/lower"
 	"github.com/easyparallel/epl/ir"
 )
@@ -58,7 +66,7 @@ func TestCollectivesOfDevicesThatRunASegmentTogether(t *testing.T) {
 		"reduce-scatter [[0 1] [2 3]]: float32[6] → float32[3]",
 		"all-reduce [[0 2] [1 3]]: float32[4,6] → float32[4,6]",
 		"reduce-scatter [[0 2] [1 3]]: float32[10] → float32[5]",
-		"all-gather [[0 2] [1 3]]: float32[1,6] → float32[2,6]",
+		"all-gather [[0 2] [1 3]]: float32[1,1,6] → float32[1,2,6]",
 		"all-gather [[0 2] [1 3]]: float32[3] → float32[6]",
 		"all-reduce [[0 1 2 3]]: float32[6] → float32[6]", // terms of the devices of a model replica, too
 	}
@@ -189,5 +197,78 @@ func TestUnequalPartsArePadded(t *testing.T) {
 	}
 	if got := shapesOf(l.Outputs); got != "float32[7,5] float32[2] float32[7,2] float32[8]" {
 		t.Errorf("it gives %s", got)
+	}
+}
+
+// What an instance gives that the step lacks is no part of what is merged, whatever it is.
+func TestWhatIsLackingIsSelectedAway(t *testing.T) {
+	p, err := ir.Parse(`program "lacking"
+instances 1 2
+taskgraph 0 "" replicate(1) implicit
+input %0
+input %1
+main {
+  %0 = Parameter() {Name: "x", Shape: float32[2]} -> float32[2] : forward varying
+  %1 = Parameter() {Name: "y", Shape: float32[2]} -> float32[2] : forward varying
+  %2 = Present() -> bool[] : forward
+  %3 = Present() -> bool[] : forward
+  %4 = InstanceCount() -> float32[] : forward
+  return %0
+}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v []*ir.Value
+	for _, op := range p.Main.Ops {
+		v = append(v, op.Outputs[0])
+	}
+	s := &ir.Segment{Name: "lacking", Inputs: v, Mesh: &ir.Mesh{Replicas: 1, Model: 1, Instances: 2, Ranks: []int{0}}}
+	merge := func(m *ir.Merge, dims int, in ...*ir.Value) *ir.Op {
+		op := p.NewOp(m, in, shapes.Make(dtypes.Float32, dims))
+		s.Ops, s.Outputs = append(s.Ops, op), append(s.Outputs, op.Outputs[0])
+		return op
+	}
+	merge(&ir.Merge{How: ir.Sum}, 2, v[0], v[2])
+	merge(&ir.Merge{How: ir.Mean}, 2, v[1], v[3], v[4])
+	merge(&ir.Merge{How: ir.Concat}, 4, v[0], v[1], v[2], v[3])
+	agree := merge(&ir.Merge{How: ir.Agree}, 2, v[0], v[1], v[2], v[3])
+	check := merge(&ir.Merge{How: ir.Check, Limit: 4}, 2, v[0], v[1], v[2], v[3])
+	for _, op := range []*ir.Op{agree, check} {
+		finds := shapes.Make(dtypes.Int32)
+		if op == check {
+			finds = shapes.Make(dtypes.Float32, 2, 1, 2)
+		}
+		finding, bad := &ir.Value{Op: op, Index: 1, Shape: finds}, &ir.Value{Op: op, Index: 2, Shape: shapes.Make(dtypes.Int32)}
+		op.Outputs, s.Outputs = append(op.Outputs, finding, bad), append(s.Outputs, bad)
+	}
+	b, err := gobackend.New("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := emit.Segment(b, lower.Lower(s, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nan := float32(math.NaN())
+	var ins []compute.Buffer
+	for i, flat := range []any{[]float32{nan, nan}, []float32{2, 4}, []bool{false}, []bool{true}, []float32{1}} {
+		in, err := b.BufferFromFlatData(0, flat, v[i].Shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ins = append(ins, in)
+	}
+	outs, err := x.Execute(ins, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []any{[]float32{0, 0}, []float32{2, 4}, []float32{0, 0, 2, 4}, []float32{2, 4}, nil, []int32{0}, []int32{0}} {
+		if want == nil {
+			continue
+		}
+		flat, err := outs[i].Data()
+		if err != nil || !reflect.DeepEqual(flat, want) {
+			t.Errorf("result %d is %v, not %v (%v)", i, flat, want, err)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/ml/layers"
 	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train"
 
 	"github.com/easyparallel/epl"
 )
@@ -14,13 +15,19 @@ import (
 // collectedStep runs one training step whose results are what values makes of the input.
 func collectedStep(t *testing.T, env *epl.Env, values func(x *Node) []*Node) [][]float64 {
 	t.Helper()
+	return collectedFrom(t, env, Dataset{Regression(4, 4)}, values)
+}
+
+// collectedFrom is the same with the first batches of a dataset.
+func collectedFrom(t *testing.T, env *epl.Env, ds train.Dataset, values func(x *Node) []*Node) [][]float64 {
+	t.Helper()
 	exec := model.MustNewExec(env.Backend(), newStore(), func(scope *model.Scope, x, y *Node) []*Node {
 		out := values(x)
 		loss := ReduceAllMean(Square(Sub(layers.Dense(scope.In("out"), x, true, 1), y)))
 		epl.Optimizer(sgd()).UpdateGraph(scope, x.Graph(), loss)
 		return out
 	})
-	for batch, err := range env.Dataset(Dataset{Regression(4, 4)}).Iter() {
+	for batch, err := range env.Dataset(ds).Iter() {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package equiv
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -18,18 +19,26 @@ import (
 // alikeInside trains on fake GPUs and on the pure-Go backend: weights are the same within a tolerance, and nothing that GPUs merge went through the host.
 func alikeInside(t *testing.T, m Staged, devices, micro, steps int, params map[string]any, tolerance float64) {
 	t.Helper()
+	alikeOn(t, m, 1, devices, micro, math.MaxInt, steps, params, tolerance)
+}
+
+// alikeOn is the same for so many batches, and some stages: these copy from each other.
+func alikeOn(t *testing.T, m Staged, stages, devices, micro, batches, steps int, params map[string]any, tolerance float64) {
+	t.Helper()
 	fakeGPUs(t, devices, 0)
 	run := func(inner string) *Run {
 		env := newCluster(t, devices, micro, params, epl.WithInner(inner))
-		run := m.piped(t, env, 1, sgd(), steps)
+		run, err := m.train(env.Backend(), stages, env.Dataset(finite{m.Batch, batches}), epl.Optimizer(sgd()), steps)
+		if err != nil {
+			t.Fatalf("%+v", err)
+		}
 		for _, d := range env.Stats().Devices {
 			for op, bytes := range d.Sent {
-				if inner == fake && bytes > 0 {
+				if inner == fake && bytes > 0 && op != "copy" {
 					t.Errorf("%d bytes go through the host by %s", bytes, op)
 				}
 			}
 		}
-		var err error
 		if run.Store, err = run.Store.Clone(); err != nil {
 			t.Fatal(err)
 		}
@@ -80,26 +89,65 @@ func TestGPUsGatherSparseGradientsOfMicroBatches(t *testing.T) {
 	}
 }
 
-// What is to be concatenated is so in the order of instances.
-func TestGPUsConcatenateInTheOrderOfInstances(t *testing.T) {
-	fakeGPUs(t, 2, 0)
-	var got [2][][]float64
-	for i, inner := range []string{"go", fake} {
-		env := newCluster(t, 2, 3, nil, epl.WithInner(inner))
-		got[i] = collectedStep(t, env, func(x *graph.Node) []*graph.Node {
-			all, local, first := graph.Square(x), graph.Exp(x), graph.Neg(x)
-			epl.AddToCollection(epl.GlobalConcat, all)
-			epl.AddToCollection(epl.LocalConcat, local)
-			return []*graph.Node{all, local, first}
+// The last step may lack batches: GPUs run the same modules, and what they compute for nothing does not count.
+func TestGPUsRunIncompleteStepsWithTheSameModules(t *testing.T) {
+	sparse := Staged{"embedding", func(int) func(scope *model.Scope, inputs []*graph.Node) []*graph.Node {
+		return func(scope *model.Scope, inputs []*graph.Node) []*graph.Node {
+			e := layers.Embedding(scope.In("tokens"), inputs[0], dtypes.Float32, 32, 16, false)
+			return []*graph.Node{layers.Dense(scope.In("out"), e, true, 32)}
+		}
+	}, Models()[1].Loss, Tokens(2, 16, 32)}
+	pipeline := map[string]any{"cluster.colocate_split_and_replicate": false}
+	for name, c := range map[string]struct {
+		m                               Staged
+		stages, devices, micro, lacking int
+		params                          map[string]any
+	}{
+		"replicas":                 {stagedMLP(), 1, 3, 1, 2, nil},
+		"micro-batches":            {stagedMLP(), 1, 1, 3, 2, nil},
+		"a replica has none":       {stagedMLP(), 1, 3, 2, 4, nil},
+		"ZeRO v1":                  {stagedMLP(), 1, 3, 2, 2, map[string]any{"zero.level": "v1"}},
+		"ZeRO v2":                  {stagedMLP(), 1, 3, 2, 4, map[string]any{"zero.level": "v2"}},
+		"sums as float16":          {stagedMLP(), 1, 2, 2, 3, map[string]any{"communication.fp16": true, "communication.gradients_reduce_method": "sum"}},
+		"sparse gradients":         {sparse, 1, 2, 2, 1, nil},
+		"stages":                   {stagedMLP(), 2, 2, 3, 1, pipeline},
+		"replicas of stages":       {stagedMLP(), 2, 4, 3, 4, pipeline},
+		"checks of what is merged": {stagedMLP(), 1, 2, 2, 3, checked(nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			instances, tolerance := c.devices/c.stages*c.micro, 1e-6
+			if c.params["communication.fp16"] != nil {
+				tolerance = 1e-3
+			}
+			alikeOn(t, c.m, c.stages, c.devices, c.micro, 2*instances-c.lacking, 2, c.params, tolerance)
 		})
-		if err := env.Close(); err != nil {
-			t.Fatal(err)
-		}
 	}
-	for k, want := range got[0] {
-		if d, n := distance(want, got[1][k]); len(want) != len(got[1][k]) || !(d <= 1e-6*n) {
-			t.Errorf("output %d is %v, not %v", k, got[1][k], want)
-		}
+}
+
+// What is to be concatenated is so in the order of instances. A step that lacks some gives less.
+func TestGPUsConcatenateInTheOrderOfInstances(t *testing.T) {
+	for _, batches := range []int{6, 4, 1} {
+		t.Run(fmt.Sprint(batches), func(t *testing.T) {
+			fakeGPUs(t, 2, 0)
+			var got [2][][]float64
+			for i, inner := range []string{"go", fake} {
+				env := newCluster(t, 2, 3, nil, epl.WithInner(inner))
+				got[i] = collectedFrom(t, env, finite{Regression(4, 4), batches}, func(x *graph.Node) []*graph.Node {
+					all, local, first := graph.Square(x), graph.Exp(x), graph.Neg(x)
+					epl.AddToCollection(epl.GlobalConcat, all)
+					epl.AddToCollection(epl.LocalConcat, local)
+					return []*graph.Node{all, local, first}
+				})
+				if err := env.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for k, want := range got[0] {
+				if d, n := distance(want, got[1][k]); len(want) != len(got[1][k]) || !(d <= 1e-6*n) {
+					t.Errorf("output %d is %v, not %v", k, got[1][k], want)
+				}
+			}
+		})
 	}
 }
 
