@@ -187,6 +187,20 @@ func (r *report) writeTogether(w *strings.Builder) {
 		}
 		sentences(w, fmt.Sprintf("devices of stage group %d run %s together, with collectives inside: %s",
 			place, words.Count(segments, "segment"), cmp.Or(strings.Join(inside, ", "), "none")))
+		type kind struct {
+			place int
+			how   ir.How
+			why   string
+		}
+		for _, some := range grouped(r.Lists.Buckets, func(b schedule.Bucket) kind { return kind{b.Place, b.How, b.Host} }) {
+			values := 0
+			for _, b := range some {
+				values += len(b.Merges)
+			}
+			if b := some[0]; b.Place == place && b.Host != "" {
+				sentences(w, fmt.Sprintf("the host merges %s of stage group %d by %s, because %s", words.Count(values, "value"), place, b.How, b.Host))
+			}
+		}
 		if all, part := r.Lists.Padding(place); len(all) > 0 {
 			var padded []string
 			for _, x := range all {

@@ -44,7 +44,7 @@ func (p *Program) Joint(o JointOptions) (joint *Program, why []error) {
 		if why = append(why, err); err != nil {
 			for i, b := range q.Buckets {
 				if b.Place == place {
-					q.Buckets[i].Inside = false
+					q.Buckets[i].Inside, q.Buckets[i].Host = false, ""
 				}
 			}
 			j.list = nil
@@ -141,27 +141,27 @@ func (j *joiner) pad() error {
 	return nil
 }
 
-// inside tells whether devices merge a bucket by themselves.
-func (j *joiner) inside(bucket int) bool {
+// host is why devices do not merge a bucket by themselves; "": they do.
+func (j *joiner) host(bucket int) string {
 	b := j.p.Buckets[bucket]
 	circles := j.mesh.Circles(b.Merges[0])
 	for _, c := range circles {
 		if len(c) != len(circles[0]) {
-			return false
+			return "workers have different numbers of these devices"
 		}
 	}
-	switch b.How {
-	case ir.Agree, ir.Check:
-		return j.checks()
+	if isCheck(b.How) {
+		return j.unchecked()
 	}
-	return true
+	return ""
 }
 
 // join makes the list.
 func (j *joiner) join() error {
 	for i, b := range j.p.Buckets {
 		if b.Place == j.place {
-			j.q.Buckets[i].Inside = j.inside(i)
+			j.q.Buckets[i].Host = j.host(i)
+			j.q.Buckets[i].Inside = j.q.Buckets[i].Host == ""
 		}
 	}
 	list := j.sorted()

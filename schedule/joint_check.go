@@ -24,14 +24,20 @@ type Checks struct {
 // isCheck tells whether a merge may refuse a step.
 func isCheck(how ir.How) bool { return how == ir.Agree || how == ir.Check }
 
-// checks tells whether the devices of the place check by themselves: if what they do once is one segment, and all variables are there.
-func (j *joiner) checks() bool {
+// unchecked is why the devices of the place do not check by themselves; "": they do. What they do once is one segment then, and all variables are there.
+func (j *joiner) unchecked() string {
+	if len(j.p.Places) > 1 {
+		return "a step that is refused must not change variables of other stages, either"
+	}
+	if slices.ContainsFunc(j.p.Places[j.place], func(in Instr) bool { return in.Kind == Load || in.Kind == Store }) {
+		return "a step that is refused must not change variables in memory of the host"
+	}
 	for i, b := range j.p.Buckets {
-		if !isCheck(b.How) && !j.inside(i) {
-			return false
+		if !isCheck(b.How) && j.host(i) != "" {
+			return "the host merges other values, and what comes of them changes variables"
 		}
 	}
-	return len(j.p.Places) == 1 && !slices.ContainsFunc(j.p.Places[j.place], func(in Instr) bool { return in.Kind == Load || in.Kind == Store })
+	return ""
 }
 
 var number = shapes.Make(dtypes.Int32)

@@ -71,8 +71,9 @@ type Bucket struct {
 	Merges []*ir.Op
 	// After is the segment after which all of them can start.
 	After int
-	// Inside: a segment that devices run together merges it. No instruction does.
+	// Inside: a segment that devices run together merges it. No instruction does. Host is why not, though these devices run segments together.
 	Inside bool
+	Host   string
 }
 
 // Bytes is the size of the bucket on one device.

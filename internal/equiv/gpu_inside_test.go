@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gomlx/compute/dtypes"
@@ -249,6 +250,34 @@ func TestGPUsCheckRecomputedGradients(t *testing.T) {
 				err = late
 			}
 			mustFail(t, err, "step 1", `the gradient of "/`, "gradient_checkpoint.check_gradients")
+			if err := env.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// Where the host checks, Explain says why.
+func TestExplainSaysWhyTheHostChecks(t *testing.T) {
+	m := Model{"mlp", MLP(6, 16, false), Models()[0].Loss, Regression(8, 8)}
+	for why, params := range map[string]map[string]any{"": nil, "refused must not change": {"offload.level": "v0"}} {
+		t.Run(why, func(t *testing.T) {
+			fakeGPUs(t, 2, 0)
+			env := newCluster(t, 2, 2, checked(params), epl.WithInner(fake))
+			run, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var text strings.Builder
+			if err := env.Explain(&text); err != nil {
+				t.Fatal(err)
+			}
+			if says := strings.Contains(text.String(), "the host merges"); says != (why != "") || !strings.Contains(text.String(), why) {
+				t.Errorf("Explain says\n%s", text.String())
+			}
+			if run.Store, err = run.Store.Clone(); err != nil {
+				t.Fatal(err)
+			}
 			if err := env.Close(); err != nil {
 				t.Fatal(err)
 			}
