@@ -3,6 +3,7 @@ package equiv
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gomlx/gomlx/ml/train"
@@ -84,4 +85,50 @@ func (w *part) sharesOf(folder string, step int64) error {
 		}
 	}
 	return nil
+}
+
+// A worker that cannot write does not end the job: all learn which one it was, and why, and the checkpoint before stays.
+func TestAWorkerThatCannotSaveIsNamedAndTrainingGoesOn(t *testing.T) {
+	workers{num: 2, devices: 1}.agree(t, "a disk that is full")
+}
+
+func init() {
+	parts["a disk that is full"] = func(w *part) error {
+		env, err := w.init(map[string]any{"zero.level": "v0"})
+		if err != nil {
+			return err
+		}
+		defer env.Close()
+		m, run := regression(), &Run{Store: newStore()}
+		folder := filepath.Join(w.folder, "checkpoints")
+		saver, err := env.Checkpoints(run.Store).Dir(folder).Done()
+		if err != nil {
+			return err
+		}
+		loop := train.NewLoop(train.NewTrainer(env.Backend(), run.Store, m.Build, m.Loss, epl.Optimizer(sgd()), nil, nil))
+		name := filepath.Join(folder, checkpoint.Name(1, 2), checkpoint.FileName(1))
+		for step := 1; step <= 3; step++ {
+			if _, err := loop.RunToGlobalStep(env.Dataset(Dataset{m.Batch}), step); err != nil {
+				return err
+			}
+			if step == 2 && env.FirstWorker() { // where the other worker's file is to be
+				if err := os.MkdirAll(name, 0o777); err != nil {
+					return err
+				}
+			}
+			err := saver.Save()
+			if step != 2 && err != nil {
+				return err
+			}
+			if step == 2 && (err == nil || !strings.Contains(err.Error(), "worker 1") || !strings.Contains(err.Error(), "is a directory")) {
+				return errors.Errorf("the second save: %v", err)
+			}
+			all, _, _, err := checkpoint.List(checkpoint.OS, folder)
+			if err != nil || len(all) != 1 || all[0].Manifest.Step != []int64{1, 1, 3}[step-1] {
+				return errors.Errorf("after step %d: %v %v", step, all, err)
+			}
+		}
+		w.report("trained:", run)
+		return nil
+	}
 }
