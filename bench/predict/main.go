@@ -106,17 +106,23 @@ func (o options) run(out io.Writer) error {
 			rows = append(rows, &Row{way: w})
 		}
 	}
+	report := &report{Source: m.profile.Source, Quantile: o.quantile}
+	fails := func(r *Row, err error) {
+		say("%s failed: %v", r, err)
+		report.Failed = append(report.Failed, fmt.Sprintf("%s: %v", r, err))
+	}
 	for i, r := range rows {
 		say("predicts %d of %d: %s", i+1, len(rows), r)
 		if err := r.predict(dir, i); err != nil {
-			return fmt.Errorf("%s: %w", r, err)
+			fails(r, err)
+			continue
 		}
+		report.Rows = append(report.Rows, r)
 	}
-	report := &report{Source: m.profile.Source, Quantile: o.quantile, Rows: rows}
-	for _, rows := range report.networks() {
-		if err := m.measure(rows, o, say); err != nil {
-			return err
-		}
+	predicted := report.networks()
+	report.Rows = nil
+	for _, rows := range predicted {
+		report.Rows = append(report.Rows, m.measure(rows, o, say, fails)...)
 	}
 	say("done")
 	report.print(out)

@@ -98,8 +98,8 @@ func TestARowTrainsAsItWasPredicted(t *testing.T) {
 	}
 	r.MS, r.Speed = times[0], 1
 	var out bytes.Buffer
-	(&report{Source: "a test", Quantile: 0.5, Rows: []*Row{r}}).print(&out)
-	if !strings.Contains(out.String(), "| moe | split | 16 |") || !strings.Contains(out.String(), "median error of memory | 0.0 %") {
+	(&report{Source: "a test", Quantile: 0.5, Rows: []*Row{r}, Failed: []string{"gpt, DP 2: no memory"}}).print(&out)
+	if !strings.Contains(out.String(), "Failed: gpt, DP 2: no memory") || !strings.Contains(out.String(), "| moe | split | 16 |") || !strings.Contains(out.String(), "median error of memory | 0.0 %") {
 		t.Error(out.String())
 	}
 }

@@ -43,6 +43,7 @@ type running struct {
 	workers []*worker
 	server  *rendezvous.Server
 	steps   int // of a turn
+	failed  bool
 }
 
 // worker is one of its processes.
@@ -137,8 +138,8 @@ func (x *running) stop() {
 	}
 }
 
-// measure trains the rows of a network in turns.
-func (m *machine) measure(rows []*Row, o options, say func(string, ...any)) error {
+// measure trains the rows of a network in turns, and returns those that did not fail.
+func (m *machine) measure(rows []*Row, o options, say func(string, ...any), fails func(*Row, error)) (measured []*Row) {
 	var all []*running
 	defer func() {
 		for _, x := range all {
@@ -149,31 +150,42 @@ func (m *machine) measure(rows []*Row, o options, say func(string, ...any)) erro
 		say("starts %d of %d: %s", i+1, len(rows), r)
 		x, err := r.start(m.profiles)
 		if err != nil {
-			return fmt.Errorf("%s: %w", r, err)
+			fails(r, err)
+			continue
 		}
-		all = append(all, x)
 		times, err := x.train(2)
 		if err != nil {
-			return fmt.Errorf("%s: %w", r, err)
+			x.stop()
+			fails(r, err)
+			continue
 		}
 		x.steps = max(2, int(float64(o.turn.Milliseconds())/slices.Min(times)))
+		all = append(all, x)
 	}
 	for round := range o.rounds {
 		say("%s: round %d of %d", rows[0].Network, round+1, o.rounds)
 		for i := range all {
 			x := all[(i+round)%len(all)]
+			if x.failed {
+				continue
+			}
 			t, err := m.turn(x)
 			if err != nil {
-				return fmt.Errorf("%s: %w", x.row, err)
+				x.failed = true
+				fails(x.row, err)
+				continue
 			}
 			x.row.Turns = append(x.row.Turns, t)
 		}
 	}
-	for _, r := range rows {
-		r.settle()
-		r.MS, r.Low, r.High = quantile(r.times, o.quantile), quantile(r.times, 0.1), quantile(r.times, 0.9)
+	for _, x := range all {
+		if r := x.row; !x.failed {
+			r.settle()
+			r.MS, r.Low, r.High = quantile(r.times, o.quantile), quantile(r.times, 0.1), quantile(r.times, 0.9)
+			measured = append(measured, r)
+		}
 	}
-	return nil
+	return measured
 }
 
 // turn is some steps of a row.

@@ -25,6 +25,7 @@ type report struct {
 	Source   string  // of the profile
 	Quantile float64 // of the times of steps
 	Rows     []*Row
+	Failed   []string // rows that did not train, and why
 }
 
 // write writes files with the report and all times.
@@ -59,6 +60,12 @@ func (x *report) print(w io.Writer) {
 			bold(r.timeError(), wantTime), humanize.Bytes(r.PredictedMemory), humanize.Bytes(r.Memory), bold(r.memoryError(), wantMemory),
 			humanize.Bytes(r.PredictedProcess), humanize.Bytes(r.Process), bold(r.processError(), wantMemory))
 	}
+	for _, why := range x.Failed {
+		fmt.Fprintf(w, "\nFailed: %s\n", why)
+	}
+	if len(x.Rows) == 0 {
+		return
+	}
 	fmt.Fprintf(w, "\n%d rows.\n\n| what | got | aim | |\n|---|---|---|---|\n", len(x.Rows))
 	line := func(what string, got string, want string, ok bool) {
 		said := "reached"
@@ -68,6 +75,9 @@ func (x *report) print(w io.Writer) {
 		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", what, got, want, said)
 	}
 	above := func(what string, rows []*Row) {
+		if len(rows) < 3 {
+			return // two have no order to speak of
+		}
 		c := correlation(rows)
 		line(what, fmt.Sprintf("%.3f", c), fmt.Sprintf("≥ %g", wantCorrelation), c >= wantCorrelation)
 	}
