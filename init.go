@@ -255,6 +255,9 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	allowTF32(devices, cfg.AMP.TF32)
 	runner := local.New(j, devices...)
+	if runner.Slow, err = slowed(cl); err != nil {
+		return nil, err
+	}
 	if (cfg.Auto.AutoParallel || cfg.Cluster.Description != "") && planOut == "" {
 		profile := ""
 		if gpus {
@@ -264,6 +267,11 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			if known, err = costs(cl, cfg.Cluster.Description, profile); err != nil {
 				return nil, err
 			}
+		}
+	}
+	if cfg.Cluster.Measure && planOut == "" {
+		if known, err = measured(runner, cl, known); err != nil {
+			return nil, err
 		}
 	}
 	target := plan.Target{Cluster: cl, Passes: set, AsWritten: asWritten, Attention: exec.Attention(devices[0]), Fused: exec.Fused(devices[0]), Hardware: known, Sensitivity: planOut != ""}

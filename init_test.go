@@ -115,6 +115,7 @@ var works = []struct {
 	{"cluster.colocate_split_and_replicate", map[string]any{"cluster.colocate_split_and_replicate": true}},
 	{"cluster.device_memory", map[string]any{"cluster.device_memory": "1GiB"}},
 	{"cluster.description", map[string]any{"cluster.description": "1x1xV100-32"}},
+	{"cluster.measure", map[string]any{"cluster.measure": true}},
 	{"cluster.cores_per_device", map[string]any{"cluster.cores_per_device": 1}},
 	{"communication.num_communicators", map[string]any{"communication.num_communicators": 4}},
 	{"communication.sparse_as_dense", map[string]any{"communication.sparse_as_dense": true}},

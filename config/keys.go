@@ -146,6 +146,11 @@ var keys = []key{
 			"docs/profiles.md has the form of the file. Empty: devices are alike.",
 	},
 	{
+		name: "cluster.measure", typ: boolType{}, def: false, ours: true,
+		field: func(c *Config) any { return &c.Cluster.Measure },
+		doc:   "Measure at the start how fast devices compute: faster model replicas then take more micro-batches of a step. It does not go with cluster.description.",
+	},
+	{
 		name: "cluster.cores_per_device", typ: intType{}, def: 0, ours: true,
 		field: func(c *Config) any { return &c.Cluster.CoresPerDevice },
 		doc:   "Threads of a virtual CPU device. 0: this machine's cores divided by the devices of the job on it.",

@@ -45,6 +45,7 @@ var samples = map[string]struct {
 	"cluster.colocate_split_and_replicate":   {false, "true", true, false, false},
 	"cluster.device_memory":                  {int64(0), "512MB", int64(512e6), 1 << 30, int64(1 << 30)},
 	"cluster.description":                    {"", "/tmp/A.yaml", "/tmp/A.yaml", " 1x2xV100-32", "1x2xV100-32"},
+	"cluster.measure":                        {false, "true", true, false, false},
 	"cluster.cores_per_device":               {0, "2", 2, 4, 4},
 	"communication.num_communicators":        {2, "1", 1, "3", 3},
 	"communication.sparse_as_dense":          {false, "true", true, "False", false},

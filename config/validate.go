@@ -60,6 +60,10 @@ func (c *Config) conflicts(refused map[string]bool) []error {
 			found = append(found, err)
 		}
 	}
+	if !refused["cluster.measure"] && !refused["cluster.description"] && c.Cluster.Measure && c.Cluster.Description != "" {
+		measure, description := row("cluster.measure"), row("cluster.description")
+		found = append(found, fmt.Errorf("epl: %s and %s both say how fast devices are; leave one of them unset", c.setting(measure), c.setting(description)))
+	}
 	return found
 }
 

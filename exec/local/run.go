@@ -259,7 +259,7 @@ func (r *run) segment(in schedule.Instr) error {
 		return err
 	}
 	start := time.Now()
-	outs, err := r.execute(r.device.segments[in.Segment], ins, donate)
+	outs, err := r.execute(in.Segment, ins, donate)
 	r.ran(trace.Task{Kind: string(s.Kind), Stage: s.Stage, Micro: in.Micro}, r.schedule.Text(in), start)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ package local
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/shapes"
@@ -32,7 +33,9 @@ type Runner struct {
 	// Job is nil if this worker is alone.
 	Job *worker.Job
 	// Advise adds to an error of a device that came late, when something is read, what helps; nil: nobody does.
-	Advise  func(error) error
+	Advise func(error) error
+	// Slow is how long a device, by its index, is to take for a segment of a step, at least: for drills. Nil: none is slowed down.
+	Slow    func(device int, s *ir.Segment) time.Duration
 	devices []compute.Backend // of this worker
 	copying []sync.Mutex      // by device: it takes part in a copy from or to another worker
 	stats   *stats

@@ -21,7 +21,9 @@ func (r *run) exchangeLane() int { return 3 + r.opts.Communicators }
 func (r *run) kernelLane() int   { return 4 + r.opts.Communicators }
 
 // execute runs a segment. If a timeline is made, and the device can tell, the steps of the segment are in it.
-func (r *run) execute(x compute.Executable, ins []compute.Buffer, donate []bool) ([]compute.Buffer, error) {
+func (r *run) execute(segment int, ins []compute.Buffer, donate []bool) ([]compute.Buffer, error) {
+	x := r.device.segments[segment]
+	defer r.runner.drag(r.local, r.schedule.Segments[segment].First, time.Now())
 	w, ok := x.(emit.Watched)
 	if r.trace == nil || !ok {
 		return x.Execute(ins, donate, 0)

@@ -156,3 +156,51 @@ func init() {
 		return nil
 	}
 }
+
+// What is measured of devices that are slowed down on purpose decides shares, and changes no weights.
+func TestSharesFollowWhatIsMeasured(t *testing.T) {
+	t.Setenv(epl.EnvSlow, "0,50")
+	m := regression()
+	env := newCluster(t, 2, 2, map[string]any{"cluster.measure": true})
+	got, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := shared(env)
+	if want := "take 4 and 0 micro-batches"; err != nil || !strings.Contains(line, want) {
+		t.Errorf("%q, %v; want %q", line, err, want)
+	}
+	single := m
+	single.Batch = Joined(m.Batch, 4)
+	mustBeClose(t, train1(t, single, sgd(), 2, nil), got)
+}
+
+func TestBadSpeedsAreRefused(t *testing.T) {
+	few, err := describe(t.TempDir(), "2, 1, 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		slow   string
+		params map[string]any
+		want   []string
+	}{
+		{"1", nil, []string{"EPL_SLOW=1", "1 numbers and 2 devices"}},
+		{"1,-5", nil, []string{"EPL_SLOW=1,-5", `"-5"`, "at least 0"}},
+		{"1,fast", nil, []string{`"fast"`}},
+		{"", map[string]any{"cluster.description": few}, []string{"cluster.description = ", "[3]", "[2]"}},
+		{"", map[string]any{"cluster.description": "nowhere.yaml"}, []string{"cluster.description = nowhere.yaml", "no such file"}},
+		{"", map[string]any{"cluster.description": few, "cluster.measure": true}, []string{"cluster.measure", "cluster.description", "leave one of them unset"}},
+	} {
+		t.Setenv(epl.EnvSlow, c.slow)
+		cfg, err := epl.NewConfig(c.params)
+		if err == nil {
+			_, err = epl.Init(cfg, epl.WithLocalDevices(2))
+		}
+		for _, want := range c.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("EPL_SLOW=%s, %v: %v; want %q", c.slow, c.params, err, want)
+			}
+		}
+	}
+}

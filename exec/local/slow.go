@@ -1,0 +1,113 @@
+package local
+
+import (
+	"sync"
+	"time"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/ir"
+)
+
+// drag lets a device that is slowed down on purpose take longer for a segment that it began to compute at a time. What else the machine does is part of that, not on top
+// of it.
+func (d *Runner) drag(device int, s *ir.Segment, start time.Time) {
+	if d.Slow != nil {
+		time.Sleep(d.Slow(device, s) - time.Since(start))
+	}
+}
+
+// What is measured of devices: a product of square matrices, so many times. The fastest counts.
+const (
+	measuredRows   = 256
+	measuredRounds = 5
+)
+
+// Speeds measures how often each device of the job computes a matrix product in a second, by rank, while all of them do. All workers have to ask.
+func (d *Runner) Speeds() ([]float64, error) {
+	most := len(d.devices)
+	if d.Job != nil {
+		for _, n := range d.Job.Devices {
+			most = max(most, n)
+		}
+	}
+	took := make([]int64, most) // nanoseconds
+	errs := make([]error, len(d.devices))
+	if d.Job != nil { // they begin at the same time
+		if _, err := gather(d.Job.Leaders, "cluster.measure", 0); err != nil {
+			return nil, err
+		}
+	}
+	var wg sync.WaitGroup
+	for i, b := range d.devices {
+		wg.Go(func() {
+			var t time.Duration
+			t, errs[i] = d.measure(i, b)
+			took[i] = int64(t)
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	all, counts := [][]int64{took}, []int{len(d.devices)}
+	if d.Job != nil {
+		var err error
+		if all, err = gather(d.Job.Leaders, "cluster.measure", took...); err != nil {
+			return nil, err
+		}
+		counts = d.Job.Devices
+	}
+	var speeds []float64
+	for w, n := range counts {
+		for _, ns := range all[w][:n] {
+			speeds = append(speeds, 1e9/float64(max(ns, 1)))
+		}
+	}
+	return speeds, nil
+}
+
+// measure is how long a device takes for the product.
+func (d *Runner) measure(device int, b compute.Backend) (fastest time.Duration, err error) {
+	shape := shapes.Make(dtypes.Float32, measuredRows, measuredRows)
+	p := ir.NewProgram("cluster.measure")
+	x := p.NewOp(&ir.Parameter{Name: "x", Shape: shape}, nil, shape)
+	dot := p.NewOp(&ir.DotGeneral{LHSContractingAxes: []int{1}, RHSContractingAxes: []int{0}}, []*ir.Value{x.Outputs[0], x.Outputs[0]}, shape)
+	p.Main.Append(x)
+	p.Main.Append(dot)
+	p.Main.Outputs = dot.Outputs
+	e, err := emit.Program(b, p)
+	if err != nil {
+		return 0, err
+	}
+	defer e.Finalize()
+	flat := make([]float32, shape.Size())
+	in, err := b.BufferFromFlatData(0, flat, shape)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = in.Finalize() }()
+	for range measuredRounds {
+		start := time.Now()
+		outs, err := e.Execute([]compute.Buffer{in}, nil, 0)
+		if err != nil {
+			return 0, err
+		}
+		if err := outs[0].ToFlatData(flat); err != nil { // when it is there
+			return 0, err
+		}
+		d.drag(device, emit.Whole(p), start)
+		if t := time.Since(start); fastest == 0 || t < fastest {
+			fastest = t
+		}
+		if err := outs[0].Finalize(); err != nil {
+			return 0, err
+		}
+	}
+	return fastest, nil
+}
