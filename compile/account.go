@@ -215,7 +215,7 @@ func (o Options) writePlanFiles(c *Compiled, d *dump) error {
 
 // simulate simulates a step of a training program, for pages and files, if it is known what the devices can do.
 func (o Options) simulate(c *Compiled) (err error) {
-	if o.Hardware != nil && c.Recorded.IsTraining() {
+	if o.Hardware.Known() && c.Recorded.IsTraining() {
 		c.Hardware = o.Hardware
 		c.Simulated, c.changes, err = c.Simulate(o.Hardware, o.Changes...)
 	}
