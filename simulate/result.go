@@ -22,14 +22,19 @@ type Result struct {
 	run *run
 }
 
-// Trace is the timeline: of all devices, or of one of each class if there are many.
+// Trace is the timeline: of all devices, or of one of each class if there are many, or so much happens on them that nobody could look at it.
 func (r *Result) Trace() *trace.Step {
-	devices := 0
-	for _, d := range r.Devices {
-		devices += len(d.Ranks)
+	devices, events := 0, 0
+	for _, a := range r.run.actors {
+		n := len(a.ranks())
+		devices += n
+		events += n * len(a.events)
 	}
-	return r.run.timeline(devices <= r.run.o.Devices)
+	return r.run.timeline(devices <= r.run.o.Devices && events <= mostEvents)
 }
+
+// mostEvents is how many events a timeline has at most if it shows devices that are alike.
+const mostEvents = 50_000
 
 // Kinds is the timeline of one device of each class, however many there are.
 func (r *Result) Kinds() *trace.Step { return r.run.timeline(false) }

@@ -24,7 +24,7 @@ type Options struct {
 	Account *schedule.Account
 	// Short: only the step time is wanted. The result has neither devices nor a timeline.
 	Short bool
-	// Devices is how many devices the timeline shows at most, if some are alike: of more it shows one of each class. 0 is 64.
+	// Devices is how many devices the timeline shows at most, if some are alike: of more, or of devices on which much happens, it shows one of each class. 0 is 64.
 	Devices int
 }
 

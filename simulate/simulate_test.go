@@ -249,3 +249,15 @@ func TestABatchTravelsToTheDevicesOfOtherHosts(t *testing.T) {
 		}
 	}
 }
+
+// A timeline that nobody could look at has one of the devices that are alike.
+func TestATimelineOfManyEventsShowsOneOfEachClass(t *testing.T) {
+	between := cost.Link{Latency: time.Microsecond, Bandwidth: 1e9}
+	for micro, want := range map[int]int{4: 64, 400: 8} {
+		p := schedule.Pipeline{Strategy: schedule.PreferBackward, Stages: 8, Groups: 8, Micro: micro}
+		r := run(t, pipeline(t, p, 8, 1000), cost.Uniform(8, 8, device, between, between), simulate.Options{Segment: times(ms, 2*ms, 0, 0)})
+		if n := len(r.Trace().Report().Devices); n != want {
+			t.Errorf("%d micro-batches: the timeline shows %d devices, not %d", micro, n, want)
+		}
+	}
+}
