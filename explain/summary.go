@@ -35,7 +35,7 @@ func (c *Program) layout() string {
 	}
 	for _, t := range c.Recorded.TaskGraphs {
 		if t.Devices > 1 {
-			text += fmt.Sprintf(", %s %s", plain(t.Title()), t.Strategy())
+			text += fmt.Sprintf(", %s by %s", plain(t.Title()), t.Strategy())
 		}
 	}
 	if shares := c.Plan.Shares; shares != nil {
