@@ -4,7 +4,7 @@
 //	go run ./bench/predict -out out/predict          # 7 minutes; do nothing else on the machine meanwhile
 //	go run ./bench/predict -profile this -only gpt   # with the profile that epl calibrate wrote; only some rows
 //
-// It calibrates, predicts every row (the plan, its simulation, its account of memory), and then trains them. Every row is a process, or several; those of a model take
+// For each model it calibrates, predicts every row (the plan, its simulation, its account of memory), and then trains them. Every row is a process, or several; those of a model take
 // turns, so that all are disturbed alike. It prints a table as Markdown, how well predictions and measurements agree, and of each model what the planner chose
 // against the best that was measured. With -out it is also written to files, with all times as JSON.
 package main
@@ -36,8 +36,8 @@ func main() {
 	flag.StringVar(&o.profile, "profile", "", "the profile of this machine, by name or file; empty: calibrate now")
 	flag.StringVar(&o.only, "only", "", "only rows that match this `regular expression`, such as 'gpt|mlp, DP'")
 	flag.StringVar(&o.out, "out", "", "also write `name`.md and name.json")
-	flag.IntVar(&o.rounds, "rounds", 8, "turns of each row")
-	flag.DurationVar(&o.turn, "turn", 400*time.Millisecond, "how long a turn is, about")
+	flag.IntVar(&o.rounds, "rounds", 6, "turns of each row")
+	flag.DurationVar(&o.turn, "turn", 300*time.Millisecond, "how long a turn is, about")
 	flag.Float64Var(&o.quantile, "quantile", 0.5, "the `part` of the steps that are faster than what counts: 0.5 is the median; less on a machine that is busy")
 	child := flag.String("row", "", "what the command starts itself")
 	flag.Parse()
@@ -95,34 +95,35 @@ func (o options) run(out io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	m, err := o.machine(dir, say)
-	if err != nil {
-		return err
-	}
-	defer m.probe.Close()
 	var rows []*Row
 	for _, w := range ways() {
 		if only.MatchString(w.String()) {
 			rows = append(rows, &Row{way: w})
 		}
 	}
-	report := &report{Source: m.profile.Source, Quantile: o.quantile}
+	report := &report{Quantile: o.quantile}
 	fails := func(r *Row, err error) {
 		say("%s failed: %v", r, err)
 		report.Failed = append(report.Failed, fmt.Sprintf("%s: %v", r, err))
 	}
-	for i, r := range rows {
-		say("predicts %d of %d: %s", i+1, len(rows), r)
-		if err := r.predict(dir, i); err != nil {
-			fails(r, err)
-			continue
+	// Each model has a profile of its own, which was measured just before: the machine may be slower some minutes later.
+	for _, rows := range networksOf(rows) {
+		m, err := o.machine(dir, say)
+		if err != nil {
+			return err
 		}
-		report.Rows = append(report.Rows, r)
-	}
-	predicted := report.networks()
-	report.Rows = nil
-	for _, rows := range predicted {
-		report.Rows = append(report.Rows, m.measure(rows, o, say, fails)...)
+		report.Source = m.profile.Source
+		var predicted []*Row
+		for i, r := range rows {
+			say("predicts %d of %d: %s", i+1, len(rows), r)
+			if err := r.predict(dir, i); err != nil {
+				fails(r, err)
+				continue
+			}
+			predicted = append(predicted, r)
+		}
+		report.Rows = append(report.Rows, m.measure(predicted, o, say, fails)...)
+		m.probe.Close()
 	}
 	say("done")
 	report.print(out)
@@ -168,7 +169,7 @@ func (o options) machine(dir string, say func(string, ...any)) (*machine, error)
 
 // predict makes the plan of a row in a process of its own.
 func (r *Row) predict(dir string, number int) error {
-	file := filepath.Join(dir, fmt.Sprintf("plan-%d", number))
+	file := filepath.Join(dir, fmt.Sprintf("plan-%s-%d", r.Network, number))
 	described := filepath.Join(dir, fmt.Sprintf("cluster-%d.yaml", number))
 	if err := os.WriteFile(described, []byte(r.cluster()), 0o644); err != nil {
 		return err

@@ -163,6 +163,9 @@ func (m *machine) measure(rows []*Row, o options, say func(string, ...any), fail
 		all = append(all, x)
 	}
 	for round := range o.rounds {
+		if len(all) == 0 {
+			break
+		}
 		say("%s: round %d of %d", rows[0].Network, round+1, o.rounds)
 		for i := range all {
 			x := all[(i+round)%len(all)]

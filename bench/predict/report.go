@@ -47,7 +47,7 @@ func (x *report) write(name string) error {
 
 // print prints the table and what it says.
 func (x *report) print(w io.Writer) {
-	fmt.Fprintf(w, "Profile: %s. Measured is the %s of steps; 10 to 90 %% of them are in the range beside it. Speed is what this machine had of its processor in the turns that count, 1 being as when it was calibrated: other machines may share it. Memory is that of the device that needs most; "+
+	fmt.Fprintf(w, "The last profile: %s. Measured is the %s of steps; 10 to 90 %% of them are in the range beside it. Speed is what this machine had of its processor in the turns that count, 1 being as when it was calibrated: other machines may share it. Memory is that of the device that needs most; "+
 		"process is what the worker's process grew by, beside the sum over its devices. Errors above the aim are bold.\n\n", x.Source, ofTimes(x.Quantile))
 	fmt.Fprintln(w, "| model | plan | samples | predicted ms | measured ms | range | speed | error | predicted memory | metered | error | process predicted | measured | error |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
@@ -82,7 +82,7 @@ func (x *report) print(w io.Writer) {
 		line(what, fmt.Sprintf("%.3f", c), fmt.Sprintf("≥ %g", wantCorrelation), c >= wantCorrelation)
 	}
 	above("rank correlation of times, all rows", x.Rows)
-	for _, rows := range x.networks() {
+	for _, rows := range networksOf(x.Rows) {
 		above("rank correlation of times, "+rows[0].Network, rows)
 	}
 	below := func(what string, of func(*Row) float64, want float64) {
@@ -93,7 +93,7 @@ func (x *report) print(w io.Writer) {
 	fmt.Fprintf(w, "| median error of times, if predictions are slowed down by the column speed | %.1f %% | | |\n", 100*medianOf(x.Rows, func(r *Row) float64 { return r.PredictedMS/r.Speed/r.MS - 1 }))
 	below("median error of memory", (*Row).memoryError, wantMemory)
 	fmt.Fprintf(w, "| median error of the process's memory, which also has what is no device's | %.1f %% | | |\n", 100*medianOf(x.Rows, (*Row).processError))
-	for _, rows := range x.networks() {
+	for _, rows := range networksOf(x.Rows) {
 		chosen, best := choice(rows)
 		if chosen != nil {
 			ratio := chosen.MS / best.MS
@@ -124,10 +124,10 @@ func (r *Row) timeError() float64    { return r.PredictedMS/r.MS - 1 }
 func (r *Row) memoryError() float64  { return float64(r.PredictedMemory)/float64(r.Memory) - 1 }
 func (r *Row) processError() float64 { return float64(r.PredictedProcess)/float64(r.Process) - 1 }
 
-// networks are the rows of each, which follow each other.
-func (x *report) networks() (all [][]*Row) {
-	for i, r := range x.Rows {
-		if i == 0 || r.Network != x.Rows[i-1].Network {
+// networksOf are the rows of each network, which follow each other.
+func networksOf(rows []*Row) (all [][]*Row) {
+	for i, r := range rows {
+		if i == 0 || r.Network != rows[i-1].Network {
 			all = append(all, nil)
 		}
 		all[len(all)-1] = append(all[len(all)-1], r)
