@@ -16,7 +16,7 @@ quickstart: ## train the first example
 
 .PHONY: test
 test: ## run all tests
-	go test ./...
+	go test -timeout 40m ./...
 
 .PHONY: lint
 lint: ## check formatting, suspicious code and generated files
