@@ -3,6 +3,7 @@ package equiv
 import (
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gomlx/compute/dtypes"
@@ -171,7 +172,12 @@ func TestAttentionOnGPUsIsFused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var all strings.Builder
-			beside(t, xla.Options{NoCUDNN: c.off, Compiling: func(_ *ir.Segment, _ []bool, text string) { all.WriteString(text) }})
+			var mu sync.Mutex // modules are compiled at the same time
+			beside(t, xla.Options{NoCUDNN: c.off, Compiling: func(_ *ir.Segment, _ []bool, text string) {
+				mu.Lock()
+				defer mu.Unlock()
+				all.WriteString(text)
+			}})
 			env := newCluster(t, 1, 1, c.params, epl.WithInner("xla:fake"))
 			m := models[c.model]
 			if _, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 1); err != nil {
