@@ -102,6 +102,9 @@ func (c *client) call(what string, f func() error) error {
 	}
 	ctx, over := peers.Watch(what)
 	defer over()
+	if ctx.Err() != nil { // what is begun now might answer as if nothing had happened
+		return context.Cause(ctx)
+	}
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	select {
