@@ -18,20 +18,22 @@ import (
 
 // CheckpointBuilder says where and when checkpoints of a store are saved: see [Env.Checkpoints].
 type CheckpointBuilder struct {
-	env      *Env
-	store    *model.Store
-	fs       checkpoint.FS
-	dir      string
-	keep     int
-	steps    int
-	every    time.Duration
-	excluded []string
-	at       string
+	env       *Env
+	store     *model.Store
+	fs        checkpoint.FS
+	dir       string
+	keep      int
+	steps     int
+	every     time.Duration
+	excluded  []string
+	fromStart bool
+	at        string
 }
 
 // Checkpoints saves the variables of a store to a folder and loads them again: weights, the state of the optimizer, the global step, the
-// loss scale and the state of random numbers, with hyperparameters. Every worker writes what it has, and reads what it needs: nothing is
-// gathered. What one plan has saved, any other loads, on any number of workers and devices.
+// loss scale and the state of random numbers, with hyperparameters and the position in the data: a dataset that was given to
+// [Env.Dataset] goes on with the batch after the last one that a complete training step has consumed. Every worker writes what it has,
+// and reads what it needs: nothing is gathered. What one plan has saved, any other loads, on any number of workers and devices.
 //
 //	saver, err := env.Checkpoints(store).Dir("/shared/run1").Keep(3).EverySteps(100).Done() // before the trainer and the loop
 //	…
@@ -75,6 +77,13 @@ func (b *CheckpointBuilder) ExcludeParams(names ...string) *CheckpointBuilder {
 	return b
 }
 
+// DataFromStart lets datasets begin anew, and not where the checkpoint was saved: for those that give other batches in every run, as an
+// unseeded shuffle does.
+func (b *CheckpointBuilder) DataFromStart() *CheckpointBuilder {
+	b.fromStart = true
+	return b
+}
+
 // Done loads the newest checkpoint that is not damaged, if there is any, and attaches to the store. Hyperparameters are set at once. Variables get
 // their values when they are used: each device then reads its part.
 //
@@ -95,6 +104,7 @@ func (b *CheckpointBuilder) Done() (*Checkpoint, error) {
 		return nil, errors.Wrap(err, "epl: checkpoints")
 	}
 	c := &Checkpoint{env: b.env, store: b.store, fs: b.fs, dir: dir, keep: b.keep, steps: b.steps, every: b.every, saved: time.Now(), unused: map[string]bool{}}
+	c.dataFromStart = b.fromStart
 	c.group = newSaveGroup(b.env.job)
 	if err := c.load(b.excluded); err != nil {
 		return nil, err
@@ -114,6 +124,8 @@ type Checkpoint struct {
 	every time.Duration
 	group saveGroup
 	step  int64 // that was loaded
+
+	dataFromStart bool
 
 	before model.Loader // of the store
 	loaded reader

@@ -193,6 +193,9 @@ func (c *Checkpoint) attach(opened *checkpoint.Checkpoint, excluded []string) er
 			c.store.SetParam(path, value)
 		}
 	}
+	if !c.dataFromStart {
+		c.goOn(opened.Manifest)
+	}
 	c.before = c.store.Loader()
 	c.store.SetLoader(loader{c})
 	return nil

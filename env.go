@@ -29,6 +29,7 @@ type Env struct {
 	job     *worker.Job // nil if this worker is alone
 	left    func()      // this process may join the job again
 	savers  []*Checkpoint
+	tracks  tracks
 }
 
 // Backend is what to hand to GoMLX in place of another backend.
@@ -45,12 +46,12 @@ func (e *Env) Backend() compute.Backend { return e.backend }
 //	_, err := loop.RunSteps(env.Dataset(ds), 500)
 //
 // What is wrong with ds is an error of the loop that iterates it, and names the dataset, the worker and the batch.
+//
+// With [Env.Checkpoints], training goes on after the last batch that was consumed before. A dataset with a method Skip(n int) error, which
+// lets its next iteration begin after the first n batches, is skipped by it; else batches are read and let go of.
 func (e *Env) Dataset(ds train.Dataset) train.Dataset {
 	guarded := data.Guard(ds, e.cluster.WorkerIndex(), string(record.Here()))
-	if !e.engine.Deals() {
-		return guarded // every step takes one batch
-	}
-	return data.New(guarded, e.runner)
+	return data.New(guarded, e.runner, e.engine.Deals(), e.track(ds, guarded.Name()))
 }
 
 // FirstWorker tells whether this worker is the one that should do what is done once for a whole job: print, write

@@ -105,7 +105,7 @@ var mayImport = map[string][]string{
 	"exec/local":       {"ir", "exec", "exec/lower", "schedule", "emit", "comm", "state", "trace", "worker"},                                                        // the end of it: it executes what the others made
 	"exec/xla":         {"ir", "emit", "exec", "hlo", "pjrt", "internal/words"},
 	"exec/xla/xlatest": {"ir", "emit", "exec", "exec/xla", "pjrt", "pjrt/pjrttest"}, // for tests
-	"data":             {"exec/local"},
+	"data":             {"checkpoint", "exec/local"},
 
 	// Who puts the pipeline together, and the face of it.
 	"explain": {"config", "cluster", "cost", "ir", "plan", "passes", "emit", "schedule", "simulate", "internal/words"}, // data in, text out

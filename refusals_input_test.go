@@ -79,7 +79,8 @@ func TestBadInputIsAnErrorThatSaysWhatAndWhere(t *testing.T) {
 		do   func(env *epl.Env) error
 		want []string
 	}{
-		"no dataset": {func(env *epl.Env) error { return fit(env, sgdOf(), env.Dataset(nil), 1) }, []string{"epl: env.Dataset(nil) at", line}},
+		"no dataset":    {func(env *epl.Env) error { return fit(env, sgdOf(), env.Dataset(nil), 1) }, []string{"epl: env.Dataset(nil) at", line}},
+		"a nil dataset": {func(env *epl.Env) error { return fit(env, sgdOf(), env.Dataset((*logs)(nil)), 1) }, []string{"is given a nil *epl_test.logs", line}},
 		"a dataset that is dealt twice": {func(env *epl.Env) error {
 			return fit(env, sgdOf(), env.Dataset(env.Dataset(samples{batches: 12})), 1)
 		}, []string{"epl: env.Dataset at", line, "deal batches twice", `wrap "samples" once`}},

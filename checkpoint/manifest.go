@@ -47,9 +47,29 @@ type Manifest struct {
 	Data Data `json:"data"`
 }
 
+// DataVersion is that of [Data].
+const DataVersion = 1
+
 // Data is the position in the data.
 type Data struct {
-	Version int `json:"version"`
+	Version  int        `json:"version"`
+	Datasets []Position `json:"datasets,omitempty"` // that were trained on
+}
+
+// Position is how far training has come in a dataset. It counts the dataset's own batches, of which a step may take several: so it means the
+// same for any number of model replicas and micro-batches.
+type Position struct {
+	Dataset string  `json:"dataset"` // its name
+	Number  int     `json:"number"`  // among datasets of this name, in the order in which the program first gave them to Env.Dataset
+	Epochs  []Epoch `json:"epochs"`  // that were trained on, in order; the last is the one to go on with
+	Hash    string  `json:"hash"`    // of the last batch that a training step has consumed
+}
+
+// Epoch is an iteration of a dataset, or several that are alike.
+type Epoch struct {
+	Times   int  `json:"times"`
+	Batches int  `json:"batches"` // that training steps have consumed
+	Ended   bool `json:"ended"`   // the dataset had no more
 }
 
 // Param is a hyperparameter of the store, as GoMLX's checkpoints have it.

@@ -11,19 +11,35 @@ import (
 	"github.com/easyparallel/epl/exec/local"
 )
 
-// New wraps ds so that each batch it yields stands for all batches of a step on the devices of d. A program that is no
-// training step takes them one by one, and may begin with those that have been read.
-func New(ds train.Dataset, d *local.Runner) train.Dataset { return &dataset{ds, d} }
+// New wraps ds, which [Guard] returned, so that each batch it yields stands for all batches of a step on the devices of d. A program that is no
+// training step takes them one by one, and may begin with those that have been read. deals is false if every step takes one batch; then it is read
+// ahead only where t follows training.
+func New(ds train.Dataset, d *local.Runner, deals bool, t *Track) train.Dataset {
+	return &dataset{ds, d, deals, t}
+}
 
 type dataset struct {
 	train.Dataset
-	data *local.Runner
+	data  *local.Runner
+	deals bool
+	track *Track
 }
 
 // Iter implements train.Dataset.
 func (d *dataset) Iter() iter.Seq2[train.Batch, error] {
 	return func(yield func(train.Batch, error) bool) {
-		it := &iteration{dataset: d, queue: newQueue(d.Dataset.Iter())}
+		followed := !d.sliced() && d.track.follows()
+		if !d.deals && !followed {
+			d.Dataset.Iter()(yield)
+			return
+		}
+		it := &iteration{dataset: d}
+		if followed {
+			it.pass = d.track.newPass(d.Dataset, d.skipping)
+			it.queue = newQueue(it.pass.batches)
+		} else {
+			it.queue = newQueue(d.Dataset.Iter())
+		}
 		defer it.close()
 		for {
 			feed, err := it.next()
@@ -49,9 +65,11 @@ func (d *dataset) Iter() iter.Seq2[train.Batch, error] {
 type iteration struct {
 	*dataset
 	queue *queue
+	pass  *pass // nil: nobody follows training
 	mu    sync.Mutex
 	ahead []*local.Feed // of the next batches, of which something may have been computed
 	last  *local.Feed   // that was returned
+	given int           // batches of the feeds that were returned before it
 	// Where workers have data of their own:
 	begun  bool
 	head   *train.Batch // the next batch, if it was taken from the queue and waits for a step of its shapes
@@ -64,8 +82,19 @@ type iteration struct {
 func (it *iteration) next() (feed *local.Feed, err error) {
 	it.mu.Lock()
 	defer it.mu.Unlock()
-	defer func() { it.last = feed }()
+	defer func() {
+		if it.last = feed; it.pass == nil || err != nil {
+			return
+		}
+		if feed == nil {
+			it.pass.end()
+			return
+		}
+		before := it.given
+		feed.OnTrained(func(n int, hash string) { it.pass.consumed(before+n, hash) })
+	}()
 	if it.last != nil {
+		it.given += it.last.Batches()
 		it.ahead = append(it.ahead, it.last.Others()...)
 	}
 	if len(it.ahead) > 0 {
@@ -102,8 +131,16 @@ func (it *iteration) next() (feed *local.Feed, err error) {
 	return feed, nil
 }
 
+// skipping tells the other workers that this one reads batches that are not for the next step.
+func (d *dataset) skipping() (over func()) {
+	if d.data.Job == nil {
+		return func() {}
+	}
+	return d.data.Job.Busy("reading the data up to where the checkpoint was saved")
+}
+
 // sliced tells whether workers have data of their own.
-func (it *iteration) sliced() bool { return it.data.Job != nil && it.data.Job.Sliced }
+func (d *dataset) sliced() bool { return d.data.Job != nil && d.data.Job.Sliced }
 
 // look returns the feeds of up to n batches that come next, of those that have been read.
 func (it *iteration) look(n int) []*local.Feed {

@@ -2,6 +2,7 @@ package data
 
 import (
 	"iter"
+	"reflect"
 
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/pkg/errors"
@@ -17,6 +18,9 @@ func Guard(ds train.Dataset, worker int, at string) train.Dataset {
 		return refused{errors.Errorf("epl: env.Dataset(nil) at %s: give it the dataset to train on", at)}
 	case *guarded, *dataset, refused:
 		return refused{errors.Errorf("epl: env.Dataset at %s is given what env.Dataset returned, and would deal batches twice; wrap %q once", at, ds.Name())}
+	}
+	if v := reflect.ValueOf(ds); v.Kind() == reflect.Pointer && v.IsNil() {
+		return refused{errors.Errorf("epl: env.Dataset at %s is given a nil %T: give it the dataset to train on", at, ds)}
 	}
 	return &guarded{ds, worker}
 }

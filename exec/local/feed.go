@@ -1,6 +1,8 @@
 package local
 
 import (
+	"fmt"
+	"hash/crc32"
 	"slices"
 	"sync"
 
@@ -25,6 +27,9 @@ type Feed struct {
 	odd    error         // how the batch differs that ended the step, if one did
 	taken  bool
 	next   func(n int) []*Feed // those of the next batches, as far as they are read; nil: nobody tells
+
+	trained func(batches int, hash string) // is told what a training step has consumed; nil: nobody is
+	hash    string                         // of the last batch of the step
 
 	mu      sync.Mutex
 	started *started // what was computed of the batch before its turn; nil: nothing
@@ -66,6 +71,54 @@ func (f *Feed) take(n int) ([]train.Batch, error) {
 	}
 	f.all = append([]train.Batch{*f.head}, rest...)
 	return f.all, nil
+}
+
+// OnTrained lets told be called when a training step has consumed the batches, with their number and the hash of the last one.
+func (f *Feed) OnTrained(told func(batches int, hash string)) { f.trained = told }
+
+// Batches is how many batches the step takes, as far as that is known.
+func (f *Feed) Batches() int {
+	if f.head == nil {
+		return 0
+	}
+	return max(len(f.all), 1)
+}
+
+// training is called when a training step has its batches, and has let go of none.
+func (f *Feed) training() (err error) {
+	if f == nil || f.trained == nil {
+		return nil
+	}
+	last := *f.head
+	if len(f.all) > 0 {
+		last = f.all[len(f.all)-1]
+	}
+	f.hash, err = Hash(last)
+	return err
+}
+
+// consumed is called when that step is complete.
+func (f *Feed) consumed() {
+	if f != nil && f.trained != nil {
+		f.trained(f.Batches(), f.hash)
+	}
+}
+
+// trains tells whether a program is a training step. One whose optimizer EPL does not know has no gradients, and runs on one device.
+func trains(p *ir.Program) bool {
+	return p.IsTraining() || slices.ContainsFunc(p.Variables, func(v *ir.Variable) bool { return v.Trainable && v.Update != nil })
+}
+
+// Hash tells batches apart. It is the same in every run.
+func Hash(b train.Batch) (string, error) {
+	h := crc32.New(crc32.MakeTable(crc32.Castagnoli)) // for which processors have an instruction
+	for _, t := range tensorsOf(b) {
+		fmt.Fprintln(h, t.Shape())
+		if err := t.ConstBytes(func(data []byte) { _, _ = h.Write(data) }); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%08x", h.Sum32()), nil
 }
 
 // samples is how many samples a batch has: the first dim of its first tensor.

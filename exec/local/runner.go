@@ -60,7 +60,7 @@ func (d *Runner) Whole(p *ir.Program, o exec.WholeOptions) (compute.Executable, 
 	if err != nil {
 		return nil, err
 	}
-	x := &whole{name: p.Name, runner: d, inner: inner, opts: o}
+	x := &whole{name: p.Name, runner: d, inner: inner, opts: o, trains: trains(p)}
 	if err := x.ready(p); err != nil {
 		x.Finalize()
 		return nil, err

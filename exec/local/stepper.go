@@ -284,6 +284,9 @@ func (x *stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 		x.disconnect()
 		return nil, err
 	}
+	if trains(x.program) {
+		s.feed.consumed()
+	}
 	if x.opts.Stepped != nil {
 		instances := 0
 		for r := range x.schedule.Ranks {
@@ -303,6 +306,11 @@ func (x *stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 func (s *step) execute(inputs []compute.Buffer, donate []bool) ([]compute.Buffer, error) {
 	if err := s.takeInputs(inputs, donate); err != nil {
 		return nil, err
+	}
+	if trains(s.program) {
+		if err := s.feed.training(); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.connect(); err != nil {
 		return nil, err

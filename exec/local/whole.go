@@ -14,6 +14,7 @@ type whole struct {
 	runner *Runner
 	inner  compute.Executable
 	opts   exec.WholeOptions
+	trains bool // it is a training step
 }
 
 var _ compute.Executable = (*whole)(nil)
@@ -36,6 +37,7 @@ func (e *whole) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 		return nil, errors.Errorf("epl: program %q: %d inputs, but donation is given for %d", e.name, len(inputs), len(donate))
 	}
 	ins := make([]compute.Buffer, len(inputs))
+	var fed *Feed // of a training step
 	for i, x := range inputs {
 		b, err := e.runner.own(e.name, i, x)
 		if err != nil {
@@ -44,9 +46,15 @@ func (e *whole) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 		if b.feed != nil && e.opts.NoFeed != "" {
 			return nil, errors.New(e.opts.NoFeed)
 		}
+		if b.feed != nil && e.trains {
+			fed = b.feed
+		}
 		if ins[i], err = b.shard(e.opts.Device); err != nil {
 			return nil, errors.WithMessagef(err, "program %q, input %d", e.name, i)
 		}
+	}
+	if err := fed.training(); err != nil {
+		return nil, errors.WithMessagef(err, "program %q", e.name)
 	}
 	m := meter{device: e.opts.Device, limit: e.opts.Memory}
 	if err := e.count(&m, ins, donate); err != nil {
@@ -72,6 +80,7 @@ func (e *whole) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 	if err != nil {
 		return nil, errors.WithMessagef(err, "epl: program %q", e.name)
 	}
+	fed.consumed()
 	e.runner.stats.ran(e.opts.Device, m.books, nil)
 	for i, o := range outs {
 		shards := make([]compute.Buffer, e.opts.Device+1)

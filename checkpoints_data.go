@@ -1,0 +1,91 @@
+package epl
+
+import (
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/gomlx/gomlx/ml/train"
+
+	"github.com/easyparallel/epl/checkpoint"
+	"github.com/easyparallel/epl/data"
+)
+
+// tracks follow training through the datasets of an Env.
+type tracks struct {
+	mu     sync.Mutex
+	of     map[train.Dataset]*data.Track // those that can be told apart
+	all    []*data.Track
+	number map[string]int        // of datasets, by name
+	loaded []checkpoint.Position // of datasets that the program has not given to Env.Dataset yet
+}
+
+// track is the track of a dataset. Given twice, a dataset keeps it: its iterations are counted whoever wraps it.
+func (e *Env) track(ds train.Dataset, name string) *data.Track {
+	t := &e.tracks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := reflect.ValueOf(ds).Comparable()
+	if known && t.of[ds] != nil {
+		return t.of[ds]
+	}
+	if t.of == nil {
+		t.of, t.number = map[train.Dataset]*data.Track{}, map[string]int{}
+	}
+	x := data.NewTrack(ds, name, t.number[name], func() bool { return len(e.savers) > 0 })
+	t.number[name]++
+	t.all = append(t.all, x)
+	if known {
+		t.of[ds] = x
+	}
+	t.claim(x)
+	return x
+}
+
+// claim gives a dataset the position that was loaded for it.
+func (t *tracks) claim(x *data.Track) {
+	if i := slices.IndexFunc(t.loaded, x.Is); i >= 0 {
+		x.GoOn(t.loaded[i])
+		t.loaded = slices.Delete(t.loaded, i, i+1)
+	}
+}
+
+// positions are those to save, in all datasets. Those that this run has not come to are kept.
+func (t *tracks) positions() checkpoint.Data {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := checkpoint.Data{Version: checkpoint.DataVersion, Datasets: slices.Clone(t.loaded)}
+	for _, x := range t.all {
+		if p := x.Position(); p != nil {
+			d.Datasets = append(d.Datasets, *p)
+		}
+	}
+	return d
+}
+
+// goOn lets training go on where a checkpoint was saved.
+func (c *Checkpoint) goOn(m *checkpoint.Manifest) {
+	why := ""
+	switch {
+	case m.Data.Version != checkpoint.DataVersion || len(m.Data.Datasets) == 0:
+		why = "it does not have it: an older EPL has saved it, or io.slicing was set, or the dataset was not given to env.Dataset"
+	case c.sliced():
+		why = "io.slicing is set, for which it cannot be used"
+	}
+	if why != "" {
+		if m.Step > 0 && c.env.FirstWorker() {
+			warn("datasets begin anew, not at the position in the data of the checkpoint of step %d: %s", m.Step, why)
+		}
+		return
+	}
+	t := &c.env.tracks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.loaded = slices.Clone(m.Data.Datasets)
+	for _, x := range t.all {
+		t.claim(x)
+	}
+}
+
+// sliced tells whether workers have data of their own.
+func (c *Checkpoint) sliced() bool { return c.env.job != nil && c.env.job.Sliced }
