@@ -322,10 +322,11 @@ func (p *planPage) timeline(r *simulate.Result) error {
 			humanize.Duration(d.Exposed), humanize.Duration(bubble), humanize.Duration(d.Communication)})
 	}
 	p.Step = humanize.Duration(r.Step)
-	step := r.Trace()
+	timeline := r.Trace
 	if devices > allDevices {
-		step, p.Some = r.Kinds(), true
+		timeline, p.Some = r.Kinds, true
 	}
+	step := timeline()
 	if len(step.Events()) > timelineMost {
 		return nil
 	}

@@ -123,7 +123,7 @@ func newMemoryPicture(c *Program, page bool) *memoryPicture {
 		p.Limit = &memoryMark{Y: p.height(limit, most), Text: bytesText(limit) + ", which a device has"}
 	}
 	used := map[string]bool{}
-	course := c.Account.Course()
+	course := c.course()
 	for _, places := range alike(c.Account) {
 		place := places[0]
 		x := c.Account.Places[place]
@@ -142,6 +142,25 @@ func newMemoryPicture(c *Program, page bool) *memoryPicture {
 	}
 	p.Height = p.legend(used, c.numbered(), y+8) + 28
 	return p
+}
+
+// course is what the picture shows: a sample for every op, or for every instruction of a pipeline that runs very many.
+func (c *Program) course() [][]schedule.Sample {
+	const most = 1_000_000
+	ops := 0
+	if s := c.Schedule; s != nil && s.Pipeline.Stages > 1 {
+		for _, list := range s.Places {
+			for _, in := range list {
+				if in.Kind == schedule.Run {
+					ops += len(s.Segments[in.Segment].Ops)
+				}
+			}
+		}
+	}
+	if ops > most {
+		return c.Account.Brief()
+	}
+	return c.Account.Course()
 }
 
 // memoryNote says what the picture is of: the order of the step, and the settings that change what it needs.

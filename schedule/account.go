@@ -18,7 +18,7 @@ import (
 type Account struct {
 	Places []PlaceAccount
 
-	again func(keep bool) []*counter // plays the step, and keeps its course
+	again func(keep detail) []*counter // plays the step, and keeps its course
 }
 
 // PlaceAccount is what one of them needs.
@@ -55,12 +55,12 @@ const SmallBytes = 64 << 10
 // its sender can know that it was taken: nobody says how fast other devices are. plans are what devices plan for each segment;
 // nil: they plan nothing.
 func (s *Program) Account(p *ir.Program, t Traffic, plans []*emit.Listing) *Account {
-	return newAccount(func(keep bool) []*counter { return s.count(p, t, plans, keep) })
+	return newAccount(func(keep detail) []*counter { return s.count(p, t, plans, keep) })
 }
 
-func newAccount(again func(keep bool) []*counter) *Account {
+func newAccount(again func(keep detail) []*counter) *Account {
 	a := &Account{again: again}
-	for place, c := range again(false) {
+	for place, c := range again(nothing) {
 		var when []string
 		if c.peak.At >= 0 {
 			when = append(when, c.s.Text(c.s.Places[place][c.peak.At]))
@@ -83,12 +83,27 @@ type Sample struct {
 // Course is how the account comes about: what lives on each place from the start of a step to its end. There is a sample
 // for every op of a segment that runs, and one for what happens besides between two of them in an instruction, when most
 // lives. The step is played again for it.
-func (a *Account) Course() (all [][]Sample) {
-	for _, c := range a.again(true) {
+func (a *Account) Course() [][]Sample { return a.course(everyOp) }
+
+// Brief is the course with one sample for every instruction, when most lives, with an op of the segment if one runs. It does not play the ops of a segment again
+// in every micro-batch.
+func (a *Account) Brief() [][]Sample { return a.course(everyInstruction) }
+
+func (a *Account) course(keep detail) (all [][]Sample) {
+	for _, c := range a.again(keep) {
 		all = append(all, c.course)
 	}
 	return all
 }
+
+// detail is of what a course has samples.
+type detail uint8
+
+const (
+	nothing detail = iota
+	everyInstruction
+	everyOp
+)
 
 // Profiles are what the segments need on the first device of their place, which has most. plans are what devices plan for each; nil: they plan nothing.
 func (s *Program) Profiles(l *Ledger, plans []*emit.Listing) []*Profile {
@@ -114,7 +129,7 @@ func (s *Program) Arena(profiles []*Profile, place int) (most Bytes) {
 }
 
 // count plays the lists through.
-func (s *Program) count(p *ir.Program, t Traffic, plans []*emit.Listing, keep bool) []*counter {
+func (s *Program) count(p *ir.Program, t Traffic, plans []*emit.Listing, keep detail) []*counter {
 	a := s.accountant(p, t, plans, keep)
 	if stops, _ := play.Play(s.Places, events, a.do); len(stops) > 0 {
 		panic(errors.Errorf("epl: internal error: the account of schedule %q, which was not checked, stops at instruction %d of device %d", s.Name, stops[0].At, stops[0].List))
@@ -123,7 +138,7 @@ func (s *Program) count(p *ir.Program, t Traffic, plans []*emit.Listing, keep bo
 }
 
 // accountant is the observer at the start of a step.
-func (s *Program) accountant(p *ir.Program, t Traffic, plans []*emit.Listing, keep bool) *accountant {
+func (s *Program) accountant(p *ir.Program, t Traffic, plans []*emit.Listing, keep detail) *accountant {
 	a := &accountant{s: s, ledger: NewLedger(p), traffic: t, told: map[event][]int{}, taken: map[event]taken{}}
 	a.profiles = s.Profiles(a.ledger, plans)
 	for place := range s.Places {
@@ -145,7 +160,7 @@ func WholeAccount(p *ir.Program, f *emit.Listing) *Account {
 	for _, v := range p.Inputs {
 		keeps[v] = p.IsTraining()
 	}
-	return newAccount(func(keep bool) []*counter {
+	return newAccount(func(keep detail) []*counter {
 		l, c := NewLedger(p), &counter{at: -1, peak: Sample{At: -1}, keep: keep}
 		for _, v := range p.Main.Params {
 			c.add(l.bytes(v))
@@ -198,7 +213,7 @@ type counter struct {
 	outbox []outgoing       // what others may still read, and nobody here needs
 	at     int              // the instruction that is played
 	peak   Sample           // where the peak is
-	keep   bool             // keep the course
+	keep   detail           // of the course
 	course []Sample
 }
 
@@ -231,14 +246,17 @@ func (c *counter) during(n Need) {
 
 // sample keeps what lives now, and what is taken beyond that for a moment.
 func (c *counter) sample(op *ir.Op, more Bytes) {
-	if !c.keep {
+	if c.keep == nothing {
 		return
 	}
 	x := Sample{c.at, op, c.books.Live.Plus(more)}
-	if last := len(c.course) - 1; last >= 0 && op == nil && c.course[last].Op == nil && c.course[last].At == c.at {
-		if x.Live.Total() > c.course[last].Live.Total() {
-			c.course[last] = x
+	if last := len(c.course) - 1; last >= 0 && c.course[last].At == c.at && (c.keep == everyInstruction || op == nil && c.course[last].Op == nil) {
+		y := &c.course[last]
+		op = cmp.Or(op, y.Op)
+		if x.Live.Total() > y.Live.Total() {
+			*y = x
 		}
+		y.Op = op
 		return
 	}
 	c.course = append(c.course, x)
@@ -249,7 +267,10 @@ func (c *counter) segment(p *Profile, keeps func(input int) bool) {
 	n := p.Need(keeps)
 	all := c.peak.Op == nil && c.books.Live.Plus(n.Peak).Total() == c.books.Peak.Total() // that it needs was there before
 	c.note(c.books.During(n) || all, n.Op)
-	if c.keep {
+	switch c.keep {
+	case everyInstruction:
+		c.sample(n.Op, n.Peak)
+	case everyOp:
 		p.play(p.mask(keeps), c.sample)
 	}
 }

@@ -18,6 +18,15 @@ func highest(course []Sample) Sample {
 	return best
 }
 
+// mostOf is the most that lives in each instruction.
+func mostOf(course []Sample) map[int]int64 {
+	most := map[int]int64{}
+	for _, x := range course {
+		most[x.At] = max(most[x.At], x.Live.Total())
+	}
+	return most
+}
+
 func TestTheCourseIsHighestWhereTheAccountSaysSo(t *testing.T) {
 	for _, strategy := range []Strategy{PreferBackward, PreferForward, ZeroBubble} {
 		for _, traffic := range []Traffic{{}, {Half: true, Packed: true}} {
@@ -31,7 +40,11 @@ func TestTheCourseIsHighestWhereTheAccountSaysSo(t *testing.T) {
 					t.Fatal(err)
 				}
 				a := s.Account(p, traffic, nil)
+				brief := a.Brief()
 				for place, course := range a.Course() {
+					if most := mostOf(course); fmt.Sprint(mostOf(brief[place])) != fmt.Sprint(most) || len(brief[place]) != len(most) {
+						t.Errorf("%s %+v, device %d: in brief there are %v, and not %v", strategy, traffic, place, mostOf(brief[place]), most)
+					}
 					got, want := highest(course), a.Places[place]
 					if got.Live != want.Peak || got.At != want.At {
 						t.Errorf("%s %+v, device %d: at %d there are %v, but the account has %v at %d",

@@ -33,10 +33,10 @@ func (r *Result) Trace() *trace.Step {
 	return r.run.timeline(devices <= r.run.o.Devices && events <= mostEvents)
 }
 
-// mostEvents is how many events a timeline has at most if it shows devices that are alike.
+// mostEvents is how many events a timeline has, about, if it does not show all devices that it could.
 const mostEvents = 50_000
 
-// Kinds is the timeline of one device of each class, however many there are.
+// Kinds is the timeline of one device of each class, however many there are; or of some classes, if too much happens on all of them.
 func (r *Result) Kinds() *trace.Step { return r.run.timeline(false) }
 
 // Device is what devices that are alike do in a step.
@@ -127,10 +127,17 @@ func (s *run) timeline(all bool) *trace.Step {
 	step := &trace.Step{Program: s.lists.Name, Number: 1, Pipeline: pipeline(s.lists), Predicted: true}
 	var courses [][]schedule.Sample
 	if s.o.Account != nil {
-		courses = s.o.Account.Course()
+		courses = s.o.Account.Brief()
 	}
-	for _, a := range s.actors {
+	every := 1 // so many actors one is shown
+	if !all {
+		every = s.every()
+	}
+	for i, a := range s.actors {
 		replicas, positions := a.class.replicas, a.positions
+		if i%every != 0 && i < len(s.actors)-1 {
+			continue
+		}
 		if !all {
 			replicas, positions = replicas[:1], positions[:1]
 		}
@@ -156,15 +163,18 @@ func (s *run) timeline(all bool) *trace.Step {
 	return step
 }
 
+// every is how many kinds of devices there are for one that a timeline shows: it shows all of them unless too much happens on them.
+func (s *run) every() int {
+	events := 0
+	for _, a := range s.actors {
+		events += len(a.events)
+	}
+	return max((events+mostEvents-1)/mostEvents, 1)
+}
+
 // remember notes what lives on a device, by the account: the most of each instruction, when it begins.
 func (a *actor) remember(step *trace.Step, rank int, course []schedule.Sample) {
-	for i, x := range course {
-		if i+1 < len(course) && course[i+1].At == x.At {
-			if course[i+1].Live.Total() < x.Live.Total() {
-				course[i+1].Live = x.Live
-			}
-			continue
-		}
+	for _, x := range course {
 		when := 0.0
 		if x.At >= 0 && x.At < len(a.began) {
 			when = a.began[x.At]
