@@ -31,6 +31,9 @@ type Options struct {
 	// StagesPerDevice is the number v of TaskGraphs that share each device: of S TaskGraphs, number i is placed on
 	// group i mod S/v of its replica. 0 means 1: none is shared. Config key pipeline.stages_per_device.
 	StagesPerDevice int
+	// Memory is that of the devices, by rank; nil: it is not known. Where devices of a model replica have different amounts, the first TaskGraphs get those with
+	// most: the first stages of a pipeline keep activations of the most micro-batches.
+	Memory []int64
 }
 
 // Placement says which devices each TaskGraph runs on, in every model replica.
@@ -98,6 +101,9 @@ func Place(c *Cluster, tgs []TaskGraph, opts Options) (*Placement, error) {
 	p := &Placement{Replicas: len(devices) / size}
 	shared := make([]VirtualDevice, lay.groups)
 	for range p.Replicas {
+		if opts.Memory != nil && lay.groups > 1 {
+			slices.SortStableFunc(devices[:size], func(a, b Device) int { return cmp.Compare(opts.Memory[b.Rank], opts.Memory[a.Rank]) })
+		}
 		for g := range shared {
 			k := tgs[g].Devices
 			shared[g].Groups = append(shared[g].Groups, devices[:k:k])

@@ -97,6 +97,34 @@ func TestDevicesAreDealtReplicaByReplicaAndTaskGraphByTaskGraph(t *testing.T) {
 	}
 }
 
+func TestTheFirstTaskGraphsOfAReplicaGetTheDevicesWithMostMemory(t *testing.T) {
+	for _, test := range []struct {
+		in     string
+		opts   Options
+		memory []int64
+		want   string
+	}{
+		{"1x4 (1,1)", intraNode, []int64{2, 2, 2, 2}, "VD0=[g0][g2] VD1=[g1][g3]"},
+		{"1x4 (1,1)", intraNode, []int64{1, 2, 3, 2}, "VD0=[g1][g2] VD1=[g0][g3]"},
+		{"1x4 (1,1,1,1)", intraNode, []int64{1, 2, 1, 2}, "VD0=[g1] VD1=[g3] VD2=[g0] VD3=[g2]"},
+		{"1x4 (1,1,1,1)", interleaved(2), []int64{1, 2, 1, 2}, "VD0=[g1][g3] VD1=[g0][g2] VD2=[g1][g3] VD3=[g0][g2]"},
+		{"1x3 (1,2)", intraNode, []int64{1, 2, 3}, "VD0=[g2] VD1=[g1 g0]"},
+		{"2x2 (1,1,1,1)", acrossAll, []int64{1, 1, 2, 2}, "VD0=[w1g0] VD1=[w1g1] VD2=[w0g0] VD3=[w0g1]"},
+		{"1x2 (1)", intraNode, []int64{1, 2}, "VD0=[g0][g1]"},
+		{"1x2 (2,2)", colocated, []int64{1, 2}, "VD0=[g0 g1] VD1=[g0 g1]"},
+	} {
+		c, tgs := parseCase(t, test.in)
+		test.opts.Memory = test.memory
+		p, err := Place(c, tgs, test.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.String(); got != test.want {
+			t.Errorf("%s, memory %v: got\n %s\nwant\n %s", test.in, test.memory, got, test.want)
+		}
+	}
+}
+
 func TestAVirtualDevicePrintsItsGroupsWithTheirWorkers(t *testing.T) {
 	c, tgs := parseCase(t, "2x2 (2)")
 	p, err := Place(c, tgs, intraNode)

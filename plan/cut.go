@@ -48,7 +48,7 @@ type StageCost struct {
 }
 
 // explain adds up what each stage does.
-func (c *chain) explain(d division, runs []analysis.Run) *Cut {
+func (c *chain) explain(d division, runs []analysis.Run, p pace) *Cut {
 	cut := &Cut{Stages: make([]StageCost, len(d.ends))}
 	ops := make([][]*ir.Op, len(d.ends))
 	for _, op := range c.p.Main.Ops {
@@ -83,10 +83,13 @@ func (c *chain) explain(d division, runs []analysis.Run) *Cut {
 		s := &cut.Stages[i]
 		s.First, s.Last = c.Ops[start].String(), c.Ops[end-1].String()
 		s.Ops, s.Activations = len(ops[i]), cost.Activations(ops[i])
-		s.Time = c.Time[end] - c.Time[start] + c.link.Time(received[i].down) + c.link.Time(received[i].up)
+		s.Time = p.takes(i, c.Time[end]-c.Time[start], c.link.Time(received[i].down)+c.link.Time(received[i].up))
 		start = end
 	}
 	cut.Slowest = slices.IndexFunc(cut.Stages, func(s StageCost) bool { return s.Time == d.slowest })
+	if p != nil {
+		cut.Notes = append(cut.Notes, fmt.Sprintf("The devices of the stages have speeds %s, relative to the first of the cluster, and stages have work in proportion.", listOf(p, "%.3g")))
+	}
 	for _, r := range runs {
 		cut.Notes = append(cut.Notes, fmt.Sprintf("The model repeats a block of %d ops %d times, the first from %s.", r.Size, r.Count, c.Ops[r.Start]))
 	}

@@ -173,7 +173,7 @@ func (pl *Plan) placeTraining(r *Result, cfg *config.Config, t Target, decide bo
 		t.look("stages", "EPL cut the program into stages (auto.auto_parallel, pipeline.num_stages)", r.Recorded)
 	}
 	if decide {
-		if err := pl.place(r.Recorded, cfg, t.Cluster); err != nil {
+		if err := pl.place(r.Recorded, cfg, t); err != nil {
 			return err
 		}
 		pl.share(r, t, cmp.Or(t.batches, pl.Replicas*cfg.Pipeline.NumMicroBatch))
@@ -235,18 +235,26 @@ func (t Target) look(name, why string, p *ir.Program) {
 }
 
 // place decides which devices run what.
-func (pl *Plan) place(p *ir.Program, cfg *config.Config, c *cluster.Cluster) error {
-	requests := each(p.TaskGraphs, func(t *ir.TaskGraph) cluster.TaskGraph { return cluster.TaskGraph{Name: t.Name, Devices: t.Devices} })
-	placed, err := cluster.Place(c, requests, cluster.Options{
-		PreferIntraNode: cfg.Cluster.DevicePlacePreferIntraNode,
-		Colocate:        cfg.Cluster.ColocateSplitAndReplicate,
-		StagesPerDevice: cfg.Pipeline.StagesPerDevice,
-	})
+func (pl *Plan) place(p *ir.Program, cfg *config.Config, t Target) error {
+	placed, err := t.place(cfg, each(p.TaskGraphs, func(t *ir.TaskGraph) cluster.TaskGraph { return cluster.TaskGraph{Name: t.Name, Devices: t.Devices} }))
 	if err != nil {
 		return err
 	}
 	pl.Replicas, pl.MicroBatches, pl.Placement = placed.Replicas, cfg.Pipeline.NumMicroBatch, ranks(placed)
 	return nil
+}
+
+// place deals the devices to TaskGraphs.
+func (t Target) place(cfg *config.Config, requests []cluster.TaskGraph) (*cluster.Placement, error) {
+	o := cluster.Options{
+		PreferIntraNode: cfg.Cluster.DevicePlacePreferIntraNode,
+		Colocate:        cfg.Cluster.ColocateSplitAndReplicate,
+		StagesPerDevice: cfg.Pipeline.StagesPerDevice,
+	}
+	if t.described() && t.Hardware.Memory() > 0 {
+		o.Memory = each(t.Hardware.Devices, func(d cost.Device) int64 { return d.Profile.Memory })
+	}
+	return cluster.Place(t.Cluster, requests, o)
 }
 
 // stages notes what each stage has.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -11,17 +12,36 @@ type division struct {
 	slowest time.Duration
 }
 
+// pace is how fast the devices of stages compute, relative to the one that the chain was measured for; nil: like that one.
+type pace []float64
+
+// takes is how long a stage takes that computes for so long on the device of the chain, and waits for what it receives.
+func (p pace) takes(stage int, busy, waits time.Duration) time.Duration {
+	if p != nil {
+		busy = time.Duration(float64(busy) / p[stage])
+	}
+	return busy + waits
+}
+
+// busy is how long a stage may compute on the device of the chain, at most, if it takes no longer than limit on its own.
+func (p pace) busy(limit time.Duration) time.Duration {
+	if p == nil {
+		return limit
+	}
+	return time.Duration(min(math.Ceil(float64(limit+1)*max(slices.Max(p), 1)), math.MaxInt64/2)) // takes rounds down
+}
+
 // divide cuts the chain into n stages where it may be cut, so that the slowest is as fast as can be. Among cuts for
 // which that is the same it takes the one with the smallest sum of squares, which is the most even one, and among those
 // the one with the fewest bytes received. ok is false if there are not enough places to cut at.
-func (c *chain) divide(n int, mayCut []bool) (d division, ok bool) {
+func (c *chain) divide(n int, mayCut []bool, p pace) (d division, ok bool) {
 	total := c.Time[len(c.Ops)]
 	// No solution has a stage slower than its slowest, so that stages over a limit need not be looked at if a solution
 	// is found below it.
 	for limit := total/time.Duration(n) + total/time.Duration(8*n); ; limit *= 2 {
-		slowest := c.fastest(n, mayCut, limit)
+		slowest := c.fastest(n, mayCut, p, limit)
 		if slowest <= limit || limit >= total && slowest < math.MaxInt64 {
-			return c.evenest(n, mayCut, slowest), true
+			return c.evenest(n, mayCut, p, slowest), true
 		}
 		if limit >= total {
 			return division{}, false
@@ -30,7 +50,7 @@ func (c *chain) divide(n int, mayCut []bool) (d division, ok bool) {
 }
 
 // fastest is the time of the slowest stage in the best cut into n stages, math.MaxInt64 if there is none.
-func (c *chain) fastest(n int, mayCut []bool, limit time.Duration) time.Duration {
+func (c *chain) fastest(n int, mayCut []bool, p pace, limit time.Duration) time.Duration {
 	const never = time.Duration(math.MaxInt64)
 	size := len(c.Ops) + 1
 	best := make([]time.Duration, (n+1)*size) // by position and number of stages up to it
@@ -38,10 +58,10 @@ func (c *chain) fastest(n int, mayCut []bool, limit time.Duration) time.Duration
 		best[i] = never
 	}
 	best[0] = 0
-	c.windows(mayCut, limit, func(a, b int, t time.Duration, _ int64) {
+	c.windows(mayCut, p.busy(limit), func(a, b int, busy, waits time.Duration, _ int64) {
 		from, to := best[a*(n+1):(a+1)*(n+1)], best[b*(n+1):(b+1)*(n+1)]
 		for k, before := range from[:n] {
-			if v := max(before, t); v < to[k+1] {
+			if v := max(before, p.takes(k, busy, waits)); v < to[k+1] {
 				to[k+1] = v
 			}
 		}
@@ -50,7 +70,7 @@ func (c *chain) fastest(n int, mayCut []bool, limit time.Duration) time.Duration
 }
 
 // evenest is the best of the cuts whose slowest stage takes no longer than slowest.
-func (c *chain) evenest(n int, mayCut []bool, slowest time.Duration) division {
+func (c *chain) evenest(n int, mayCut []bool, p pace, slowest time.Duration) division {
 	type state struct {
 		squares float64
 		bytes   int64
@@ -67,15 +87,15 @@ func (c *chain) evenest(n int, mayCut []bool, slowest time.Duration) division {
 		best[i].squares = math.Inf(1)
 	}
 	best[0].squares = 0
-	c.windows(mayCut, slowest, func(a, b int, t time.Duration, bytes int64) {
-		if t > slowest {
-			return
-		}
-		square := t.Seconds() * t.Seconds()
+	c.windows(mayCut, p.busy(slowest), func(a, b int, busy, waits time.Duration, bytes int64) {
 		from, to := best[a*(n+1):(a+1)*(n+1)], best[b*(n+1):(b+1)*(n+1)]
 		for k, before := range from[:n] {
-			if v := (state{before.squares + square, before.bytes + bytes, a}); !math.IsInf(v.squares, 1) &&
-				(math.IsInf(to[k+1].squares, 1) || better(v, to[k+1])) {
+			t := p.takes(k, busy, waits)
+			if t > slowest || math.IsInf(before.squares, 1) {
+				continue
+			}
+			v := state{before.squares + t.Seconds()*t.Seconds(), before.bytes + bytes, a}
+			if math.IsInf(to[k+1].squares, 1) || better(v, to[k+1]) {
 				to[k+1] = v
 			}
 		}

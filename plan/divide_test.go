@@ -3,6 +3,7 @@ package plan
 import (
 	"math"
 	"math/rand"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,7 +113,7 @@ var slow, fast = cost.Flat(1e6, 1e15, 0), cost.Link{Bandwidth: 1e15}
 
 func stages(t *testing.T, p *ir.Program, n int, device *cost.Profile, link cost.Link) *Cut {
 	t.Helper()
-	cut, err := Stages(p, n, device, link)
+	cut, err := StagesAlike(p, n, device, link)
 	if err == nil {
 		err = cut.Apply(p)
 	}
@@ -261,8 +262,8 @@ func random(r *rand.Rand, n int) *ir.Program {
 	return w.train(w.forward(&ir.Mul{}, values[len(values)-1], shared))
 }
 
-// times is how long each stage takes, found from the definition.
-func times(c *chain, ends []int) []time.Duration {
+// times is how long each stage takes on devices of these speeds, found from the definition.
+func times(c *chain, ends []int, speeds []float64) []time.Duration {
 	d := division{ends: ends}
 	t := make([]time.Duration, len(ends))
 	type arrival struct {
@@ -298,6 +299,9 @@ func times(c *chain, ends []int) []time.Duration {
 		})
 	}
 	for i := range t {
+		if speeds != nil {
+			t[i] = time.Duration(float64(t[i]) / speeds[i])
+		}
 		t[i] += c.link.Time(down[i]) + c.link.Time(up[i])
 	}
 	return t
@@ -316,7 +320,19 @@ func TestNoCutIsBetterThanTheOneFound(t *testing.T) {
 		for i := 1; i < len(c.Ops); i++ {
 			mayCut[i] = r.Intn(10) > 0
 		}
-		found, ok := c.divide(n, mayCut)
+		var speeds []float64 // of the devices of stages; nil: they are alike
+		if r.Intn(2) == 0 {
+			speeds = slices.Repeat([]float64{1}, n)
+			for i := range r.Intn(n + 1) {
+				speeds[i] = 0.2 + r.Float64()*float64(1+r.Intn(8))
+			}
+			if alike, also := c.divide(n, mayCut, slices.Repeat(pace{1}, n)); also {
+				if plain, _ := c.divide(n, mayCut, nil); !slices.Equal(alike.ends, plain.ends) || alike.slowest != plain.slowest {
+					t.Fatalf("devices of speed 1: cut at %v, and at %v if nothing is said of them", alike.ends, plain.ends)
+				}
+			}
+		}
+		found, ok := c.divide(n, mayCut, speeds)
 		var try func(ends []int, start int)
 		best, squares := time.Duration(math.MaxInt64), 0.0
 		try = func(ends []int, start int) {
@@ -326,7 +342,7 @@ func TestNoCutIsBetterThanTheOneFound(t *testing.T) {
 				}
 				tried++
 				slowest, sum := time.Duration(0), 0.0
-				for _, x := range times(c, ends) {
+				for _, x := range times(c, ends, speeds) {
 					slowest = max(slowest, x)
 					sum += x.Seconds() * x.Seconds()
 				}
@@ -349,14 +365,14 @@ func TestNoCutIsBetterThanTheOneFound(t *testing.T) {
 			continue
 		}
 		sum := 0.0
-		for _, x := range times(c, found.ends) {
+		for _, x := range times(c, found.ends, speeds) {
 			sum += x.Seconds() * x.Seconds()
 		}
 		if found.slowest != best || sum > squares*(1+1e-9) {
-			t.Fatalf("cut at %v: %v, squares %g; the best has %v, %g\n%s", found.ends, found.slowest, sum, best, squares, p)
+			t.Fatalf("speeds %v, cut at %v: %v, squares %g; the best has %v, %g\n%s", speeds, found.ends, found.slowest, sum, best, squares, p)
 		}
-		cut := c.explain(found, nil)
-		for i, x := range times(c, found.ends) {
+		cut := c.explain(found, nil, speeds)
+		for i, x := range times(c, found.ends, speeds) {
 			if cut.Stages[i].Time != x {
 				t.Fatalf("stage %d is said to take %v, and takes %v", i, cut.Stages[i].Time, x)
 			}
@@ -453,7 +469,7 @@ func TestWhatCannotBeCutIsRefused(t *testing.T) {
 		{annotated, 2, "internal error"},
 		{untrained, 2, "internal error"},
 	} {
-		if _, err := Stages(c.p, c.n, slow, fast); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := StagesAlike(c.p, c.n, slow, fast); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%d stages: %v, not %q", c.n, err, c.want)
 		}
 	}

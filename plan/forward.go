@@ -85,7 +85,7 @@ func (pl *Plan) forward(p *ir.Program, cfg *config.Config, t Target) (*ir.Progra
 	}
 	x := Follows(p, t.Trained)
 	if x == nil {
-		if pl.place(p, cfg, t.Cluster) != nil || pl.within(pl.Placement, pl.Replicas, t) < 2 {
+		if pl.place(p, cfg, t) != nil || pl.within(pl.Placement, pl.Replicas, t) < 2 {
 			return nil, nil
 		}
 		pl.Why = "it runs forward by its annotations, as no training program has its variables yet: it is planned again when one has"

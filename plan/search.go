@@ -118,7 +118,7 @@ func follow(p *ir.Program, cfg *config.Config, t Target, w Way) (*Plan, *Result,
 	if !p.IsTraining() {
 		return decide(p, chosen, t)
 	}
-	s := &searcher{p: p, cfg: chosen, t: t, chain: chainOf(p, t.hardware().Devices[0].Profile, t.hardware().Inside), cuts: map[string]*Cut{}}
+	s := &searcher{p: p, cfg: chosen, t: t, chain: t.chain(p), cuts: map[string]*Cut{}}
 	pl, r, err := s.plan(&candidate{Way: w}, t)
 	if err == nil {
 		pl.Ways = []Way{w}
@@ -163,7 +163,7 @@ func newSearch(p *ir.Program, cfg *config.Config, t Target) (*searcher, error) {
 	if len(p.TaskGraphs) != 1 || !p.TaskGraphs[0].Implicit {
 		return nil, errors.Errorf("epl: internal error: program %q has annotations and is searched", p.Name)
 	}
-	s.chain = chainOf(p, t.hardware().Devices[0].Profile, t.hardware().Inside)
+	s.chain = t.chain(p)
 	if s.limit == 0 && t.Hardware != nil {
 		s.limit = t.Hardware.Memory()
 	}
@@ -190,7 +190,7 @@ func newSearch(p *ir.Program, cfg *config.Config, t Target) (*searcher, error) {
 		s.batches = devices
 	}
 	if n := cfg.Pipeline.NumStages; n > 0 {
-		if _, err := s.chain.cut(n); err != nil {
+		if _, err := s.chain.cut(n, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -471,7 +471,7 @@ func (s *searcher) cutOf(w *candidate) (*Cut, error) {
 	if cut := s.cuts[key]; cut != nil {
 		return cut, nil
 	}
-	cut, err := s.chain.cut(w.Stages)
+	cut, err := s.chain.cut(w.Stages, s.t.pace(s.p, w.Stages, w.Split, s.cfg))
 	if err != nil {
 		return nil, err
 	}

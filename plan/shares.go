@@ -1,12 +1,14 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/ir"
@@ -25,7 +27,7 @@ type Shares struct {
 // long.
 func (pl *Plan) share(r *Result, t Target, batches int) {
 	n := pl.Replicas
-	speeds := t.speeds(r.Recorded, assignmentOf(pl.placement(t.Cluster)).ranks)
+	speeds := t.speeds(r.Recorded, assignmentOf(pl.placement(t.Cluster)))
 	alike := slices.Repeat([]float64{1}, n)
 	even := dealt(batches, alike)
 	best := dealt(batches, speeds)
@@ -74,21 +76,82 @@ func takes(shares []int, speeds []float64) (longest float64) {
 	return longest
 }
 
-// speeds are those of model replicas, given by their ranks, relative to the slowest. One is as fast as its slowest device.
-func (t Target) speeds(p *ir.Program, replicas [][]int) []float64 {
-	speeds := slices.Repeat([]float64{1}, len(replicas))
-	if t.Hardware == nil || len(replicas) == 1 || len(t.Hardware.Devices) < t.Cluster.TotalDevices() {
+// described tells whether it is known of all devices what they can do.
+func (t Target) described() bool {
+	return t.Hardware != nil && len(t.Hardware.Devices) >= t.Cluster.TotalDevices()
+}
+
+// speeds are those of model replicas, relative to the slowest. One is as fast as the device that needs longest for what it has to do.
+func (t Target) speeds(p *ir.Program, a assignment) []float64 {
+	speeds := slices.Repeat([]float64{1}, len(a.ranks))
+	if !t.described() || len(a.ranks) == 1 {
 		return speeds
 	}
-	speed := t.deviceSpeeds(p)
-	for r, ranks := range replicas {
-		speeds[r] = speed[slices.MinFunc(ranks, func(a, b int) int { return cmp.Compare(speed[a], speed[b]) })]
+	speed, loads := t.deviceSpeeds(p), t.loads(p, a)
+	for r, ranks := range a.ranks {
+		speeds[r] = math.Inf(1)
+		for place, rank := range ranks {
+			speeds[r] = min(speeds[r], speed[rank]/loads[place])
+		}
 	}
 	least := slices.Min(speeds)
 	for r := range speeds {
 		speeds[r] /= least
 	}
 	return speeds
+}
+
+// loads are what the devices of a model replica have to do, by place, relative to the one that has most: all the same if that is not known.
+func (t Target) loads(p *ir.Program, a assignment) []float64 {
+	loads := make([]float64, len(a.ranks[0]))
+	live, profile := analysis.Live(p), t.Hardware.Devices[0].Profile
+	for _, op := range p.Main.Ops {
+		if i := slices.Index(p.TaskGraphs, op.TaskGraph); i >= 0 && len(loads) > 1 && live[op] && op.Phase != ir.Apply {
+			for _, place := range a.places[i] {
+				loads[place] += profile.Op(op).Seconds() / float64(len(a.places[i]))
+			}
+		}
+	}
+	most := slices.Max(loads)
+	return each(loads, func(x float64) float64 {
+		if most == 0 {
+			return 1
+		}
+		return x / most
+	})
+}
+
+// pace is how fast the devices of so many stages are, each split over so many devices, relative to the first device of the cluster; nil: they are alike. All model
+// replicas are cut in the same way. If their devices differ, a stage has the least of the shares that it would have in each of them.
+func (t Target) pace(p *ir.Program, stages, split int, cfg *config.Config) pace {
+	if stages == 1 || !t.described() {
+		return nil
+	}
+	placed, err := t.place(cfg, slices.Repeat([]cluster.TaskGraph{{Devices: split}}, stages))
+	if err != nil {
+		return nil // it is said when the way is planned
+	}
+	speed, shares := t.deviceSpeeds(p), slices.Repeat(pace{math.Inf(1)}, stages)
+	whole := 0.0 // the speed of the first model replica
+	for r := range placed.Replicas {
+		slowest := each(placed.Virtual, func(v cluster.VirtualDevice) float64 {
+			return slices.Min(each(v.Groups[r], func(d cluster.Device) float64 { return speed[d.Rank] / speed[0] }))
+		})
+		sum := 0.0
+		for _, x := range slowest {
+			sum += x
+		}
+		if r == 0 {
+			whole = sum
+		}
+		for i, x := range slowest {
+			shares[i] = min(shares[i], x/sum)
+		}
+	}
+	if slices.Min(shares) > slices.Max(shares)*(1-1e-9) { // else they differ by rounding
+		return nil
+	}
+	return each(shares, func(x float64) float64 { return x * whole })
 }
 
 // deviceSpeeds are how often devices run a program in a second, by rank, each alone and without its optimizer.

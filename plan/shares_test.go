@@ -16,7 +16,23 @@ import (
 // onSpeeds plans a program on devices of one worker with these speeds.
 func onSpeeds(t *testing.T, p *ir.Program, settings map[string]any, slicing bool, speeds ...float64) (*plan.Plan, *plan.Result) {
 	t.Helper()
-	c, err := cluster.New(cluster.Spec{Devices: []int{len(speeds)}})
+	var devices []cost.Device
+	for _, s := range speeds {
+		devices = append(devices, cost.Device{Profile: cost.Default, Speed: s})
+	}
+	cfg, target := withDevices(t, settings, devices...)
+	target.Slicing = slicing
+	pl, r, err := plan.Decide(p, cfg, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pl, r
+}
+
+// withDevices are settings, and a target of one worker with these devices.
+func withDevices(t *testing.T, settings map[string]any, devices ...cost.Device) (*config.Config, plan.Target) {
+	t.Helper()
+	c, err := cluster.New(cluster.Spec{Devices: []int{len(devices)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,15 +44,57 @@ func onSpeeds(t *testing.T, p *ir.Program, settings map[string]any, slicing bool
 	if err != nil {
 		t.Fatal(err)
 	}
-	hardware := &cost.Cluster{Inside: cost.DefaultLink, Between: cost.DefaultLink}
-	for _, s := range speeds {
-		hardware.Devices = append(hardware.Devices, cost.Device{Profile: cost.Default, Speed: s})
+	return cfg, plan.Target{Cluster: c, Passes: set, AsWritten: true, Hardware: &cost.Cluster{Devices: devices, Inside: cost.DefaultLink, Between: cost.DefaultLink}}
+}
+
+// Stages have as much to do as their devices can, those with most memory come first, and a model replica is as fast as its stages together.
+func TestStagesAreInProportionToSpeed(t *testing.T) {
+	p := recorded(t, language(12, 0))
+	large, small := *cost.Default, *cost.Default
+	large.Memory, small.Memory = 32<<30, 16<<30
+	of := func(p *cost.Profile, speed float64) cost.Device { return cost.Device{Profile: p, Speed: speed} }
+	plain := func(speed float64) cost.Device { return of(cost.Default, speed) }
+	for _, c := range []struct {
+		devices []cost.Device
+		blocks  []int // of the stages
+		ranks   [][]int
+		shares  []int // of the model replicas; nil: all have as many
+	}{
+		{[]cost.Device{plain(1), plain(1)}, []int{6, 6}, [][]int{{0}, {1}}, nil},
+		{[]cost.Device{plain(2), plain(1)}, []int{8, 4}, [][]int{{0}, {1}}, nil},
+		{[]cost.Device{plain(1), plain(3)}, []int{3, 9}, [][]int{{0}, {1}}, nil},
+		{[]cost.Device{of(&small, 1), of(&large, 1)}, []int{6, 6}, [][]int{{1}, {0}}, nil},
+		{[]cost.Device{of(&small, 1), of(&large, 2)}, []int{8, 4}, [][]int{{1}, {0}}, nil},
+		{[]cost.Device{plain(2), plain(2), plain(1), plain(1)}, []int{6, 6}, [][]int{{0, 2}, {1, 3}}, []int{4, 2}},
+		{[]cost.Device{plain(4), plain(2), plain(2), plain(1)}, []int{8, 4}, [][]int{{0, 2}, {1, 3}}, []int{4, 2}},
+		{[]cost.Device{plain(2), plain(1), plain(1), plain(2)}, []int{6, 6}, [][]int{{0, 2}, {1, 3}}, nil},
+	} {
+		cfg, target := withDevices(t, map[string]any{"pipeline.num_micro_batch": 3}, c.devices...)
+		cut, err := plan.Stages(p, 2, cfg, target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := []int{cut.Stages[0].Blocks, cut.Stages[1].Blocks}; !slices.Equal(got, c.blocks) {
+			t.Errorf("%v: stages have %v blocks, want %v", c.devices, got, c.blocks)
+		}
+		target.Cut = cut
+		pl, _, err := plan.Decide(p, cfg, target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, groups := range pl.Placement {
+			if got := slices.Concat(groups...); !slices.Equal(got, c.ranks[i]) {
+				t.Errorf("%v: stage %d is on %v, want %v", c.devices, i, got, c.ranks[i])
+			}
+		}
+		var shares []int
+		if pl.Shares != nil {
+			shares = pl.Shares.MicroBatches
+		}
+		if !slices.Equal(shares, c.shares) {
+			t.Errorf("%v: shares %v, want %v", c.devices, shares, c.shares)
+		}
 	}
-	pl, r, err := plan.Decide(p, cfg, plan.Target{Cluster: c, Passes: set, AsWritten: true, Hardware: hardware, Slicing: slicing})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pl, r
 }
 
 func TestSharesAreInProportionToSpeed(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/gomlx/compute/support/humanize"
 	"github.com/pkg/errors"
 
-	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/ir/analysis"
 	"github.com/easyparallel/epl/passes"
@@ -17,12 +17,12 @@ import (
 const tolerance = 5
 
 // Stages cuts a training program without annotations into n stages, in the order in which its forward ops were
-// recorded, so that the slowest stage is as fast as can be on devices of the given kind: its forward and backward ops, and what
+// recorded, so that the slowest stage is as fast as can be on the devices that stages get on a target: its forward and backward ops, and what
 // it waits for from other stages. Blocks that the model repeats stay whole if that makes the slowest stage at most 5%
 // slower.
 //
 // The program stays as it is: [Cut.Apply] cuts it.
-func Stages(p *ir.Program, n int, device *cost.Profile, link cost.Link) (*Cut, error) {
+func Stages(p *ir.Program, n int, cfg *config.Config, t Target) (*Cut, error) {
 	switch {
 	case n < 1:
 		return nil, errors.Errorf("epl: a program cannot be cut into %d stages; set pipeline.num_stages to at least 1", n)
@@ -31,19 +31,25 @@ func Stages(p *ir.Program, n int, device *cost.Profile, link cost.Link) (*Cut, e
 	case len(p.TaskGraphs) != 1 || !p.TaskGraphs[0].Implicit:
 		return nil, errors.Errorf("epl: internal error: program %q has annotations and is cut into stages", p.Name)
 	}
-	return chainOf(p, device, link).cut(n)
+	return t.chain(p).cut(n, t.pace(p, n, 1, cfg))
+}
+
+// chain is a program in one line, for the first device.
+func (t Target) chain(p *ir.Program) *chain {
+	h := t.hardware()
+	return chainOf(p, h.Devices[0].Profile, h.Inside)
 }
 
 // cut is the best cut into n stages.
-func (c *chain) cut(n int) (*Cut, error) {
-	whole, ok := c.divide(n, c.anywhere())
+func (c *chain) cut(n int, p pace) (*Cut, error) {
+	whole, ok := c.divide(n, c.anywhere(), p)
 	if !ok {
 		return nil, errors.Errorf("epl: program %q cannot be cut into %d stages: its forward part has %d ops that compute something; "+
 			"set pipeline.num_stages to at most %d", c.p.Name, n, c.costly[len(c.Ops)], c.costly[len(c.Ops)])
 	}
 	runs := c.Blocks()
 	best, note := whole, ""
-	switch blocks, ok := c.divide(n, c.betweenBlocks(runs)); {
+	switch blocks, ok := c.divide(n, c.betweenBlocks(runs), p); {
 	case !ok:
 		note = "There are fewer places between blocks than stages, so that blocks are cut."
 	case blocks.slowest > whole.slowest+whole.slowest*tolerance/100:
@@ -52,7 +58,7 @@ func (c *chain) cut(n int) (*Cut, error) {
 	default:
 		best = blocks
 	}
-	cut := c.explain(best, runs)
+	cut := c.explain(best, runs, p)
 	if note != "" {
 		cut.Notes = append(cut.Notes, note)
 	}

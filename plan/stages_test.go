@@ -114,7 +114,7 @@ func recorded(t testing.TB, m equiv.Model) *ir.Program {
 
 func cut(t testing.TB, p *ir.Program, n int) *plan.Cut {
 	t.Helper()
-	c, err := plan.Stages(p, n, cost.Default, cost.DefaultLink)
+	c, err := plan.StagesAlike(p, n, cost.Default, cost.DefaultLink)
 	if err == nil {
 		err = c.Apply(p)
 	}
@@ -215,7 +215,7 @@ func TestSharedVariablesDoNotCountAsTraffic(t *testing.T) {
 func stagedCompiler(n int) equiv.Compiler {
 	return func(inner compute.Backend, p *ir.Program) (compute.Executable, error) {
 		if p.IsTraining() {
-			c, err := plan.Stages(p, n, cost.Default, cost.DefaultLink)
+			c, err := plan.StagesAlike(p, n, cost.Default, cost.DefaultLink)
 			if err == nil {
 				err = c.Apply(p)
 			}

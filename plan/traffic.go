@@ -71,9 +71,9 @@ func (c *chain) gradientParts() map[*ir.Value]bool {
 }
 
 // windows calls visit for every stage that could be: from position a up to b, both of which may be cut at, with how
-// long it takes for a micro-batch, and how many bytes it receives. Who receives a value waits for it, and pays. A stage
+// long it computes for a micro-batch, how long it waits for what it receives, and how many bytes that is. A stage
 // whose ops alone take longer than limit is left out, and so is one that computes nothing.
-func (c *chain) windows(mayCut []bool, limit time.Duration, visit func(a, b int, t time.Duration, bytes int64)) {
+func (c *chain) windows(mayCut []bool, limit time.Duration, visit func(a, b int, busy, waits time.Duration, bytes int64)) {
 	n := len(c.Ops)
 	// What a stage [a,b) receives is the sum of these from a to b-1. They are kept up to date for a growing b: a value
 	// counts for all a between where it is made, or the start if that is behind b, and where it is last read before b.
@@ -110,7 +110,7 @@ func (c *chain) windows(mayCut []bool, limit time.Duration, visit func(a, b int,
 			fetched += down[a]
 			returned += up[a]
 			if mayCut[a] && c.costly[b] > c.costly[a] {
-				visit(a, b, busy+c.link.Time(fetched)+c.link.Time(returned), fetched+returned)
+				visit(a, b, busy, c.link.Time(fetched)+c.link.Time(returned), fetched+returned)
 			}
 		}
 	}

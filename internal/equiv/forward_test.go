@@ -220,10 +220,7 @@ func TestEvaluationUnderStagesThatEPLCut(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v", err)
 			}
-			x := Staged{m.Name, func(int) func(scope *model.Scope, inputs []*Node) []*Node {
-				return func(scope *model.Scope, inputs []*Node) []*Node { return []*Node{m.Build(scope, inputs[0])} }
-			}, m.Loss, m.Batch}
-			x.mustEvaluateAlike(t, env, run.Store, 0, 4, 4, 1)
+			m.staged().mustEvaluateAlike(t, env, run.Store, 0, 4, 4, 1)
 			if n := forwardPrograms(t, env); n < 3 {
 				t.Errorf("%d programs run under the plan", n)
 			}
@@ -362,6 +359,13 @@ func plainMLP() Model {
 		}
 		return layers.Dense(scope.In("out"), x, true, 1)
 	}, loss.MeanSquaredError, Regression(4, 8)}
+}
+
+// staged is a model without annotations, whatever the number of stages.
+func (m Model) staged() Staged {
+	return Staged{m.Name, func(int) func(scope *model.Scope, inputs []*Node) []*Node {
+		return func(scope *model.Scope, inputs []*Node) []*Node { return []*Node{m.Build(scope, inputs[0])} }
+	}, m.Loss, m.Batch}
 }
 
 // goMetric is updated in Go, from each batch's own result.

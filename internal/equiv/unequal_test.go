@@ -68,7 +68,7 @@ func TestUnequalSharesGiveTheWeightsOfOneDevice(t *testing.T) {
 		{regression(), "1, 3", 2, map[string]any{"zero.level": "v2", "communication.max_splits": 1}, "1 and 3"},
 		{regression(), "2, 1", 3, map[string]any{"communication.fp16": true}, "4 and 2"},
 		{stages, "2, 2, 1, 1", 3, map[string]any{"cluster.colocate_split_and_replicate": false}, "4 and 2"},
-		{stages, "1, 1, 2, 3", 3, map[string]any{"cluster.colocate_split_and_replicate": false, "zero.level": "v1"}, "2 and 4"},
+		{stages, "1, 1, 2, 3", 3, map[string]any{"cluster.colocate_split_and_replicate": false, "zero.level": "v1"}, "1 and 5"},
 		{dropout, "3, 1, 2", 4, map[string]any{"gradient_checkpoint.type": "auto"}, "6, 2 and 4"},
 	} {
 		t.Run(fmt.Sprint(c.model.Name, c.speeds, c.params), func(t *testing.T) {
@@ -118,12 +118,8 @@ func TestUnequalSharesOverSeveralWorkers(t *testing.T) {
 func init() {
 	parts["unequal shares"] = func(w *part) error {
 		m := regression()
-		file := filepath.Join(w.folder, "cluster.yaml")
-		text := "workers:\n  - {devices: 2, speed: [3, 2]}\n  - {devices: 2, speed: 1}\n"
-		if err := os.WriteFile(file+fmt.Sprint(os.Getpid()), []byte(text), 0o600); err != nil {
-			return err
-		}
-		if err := os.Rename(file+fmt.Sprint(os.Getpid()), file); err != nil { // all write the same
+		file, err := w.described("workers:\n  - {devices: 2, speed: [3, 2]}\n  - {devices: 2, speed: 1}\n")
+		if err != nil {
 			return err
 		}
 		for _, params := range []map[string]any{{}, {"zero.level": "v1"}} {
@@ -155,6 +151,50 @@ func init() {
 		}
 		return nil
 	}
+}
+
+// Stages that EPL cuts have as much to do as their devices can.
+func TestUnequalStagesGiveTheWeightsOfOneDevice(t *testing.T) {
+	t.Parallel()
+	file, err := describe(t.TempDir(), "2, 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := plainMLP()
+	env := newPipeline(t, 2, 3, map[string]any{"auto.auto_parallel": true, "pipeline.num_stages": 2, "cluster.description": file})
+	got, err := TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 4)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	var w strings.Builder
+	if err := env.Explain(&w); err != nil || !strings.Contains(w.String(), "The devices of the stages have speeds 1 and 0.5, relative to the first") {
+		t.Errorf("%v:\n%s", err, &w)
+	}
+	single := m
+	single.Batch = Joined(m.Batch, 3)
+	mustBeClose(t, train1(t, single, sgd(), 4, nil), got)
+}
+
+// The first stage is on the worker whose device has more memory, so that the first worker feeds nothing.
+func TestStagesInTheOrderOfMemory(t *testing.T) {
+	workers{num: 2, devices: 1}.agree(t, "stages by memory")
+}
+
+func init() {
+	parts["stages by memory"] = func(w *part) error {
+		file, err := w.described("workers:\n  - {devices: 1, memory: 1GiB}\n  - {devices: 1, memory: 2GiB, speed: 2}\n")
+		if err != nil {
+			return err
+		}
+		return w.pipeline(plainMLP().staged(), 0, 2, 3, map[string]any{"auto.auto_parallel": true, "pipeline.num_stages": 2, "cluster.description": file})
+	}
+}
+
+// described writes the description of the cluster that all workers have.
+func (w *part) described(text string) (file string, err error) {
+	file = filepath.Join(w.folder, "cluster.yaml")
+	own := file + fmt.Sprint(os.Getpid())
+	return file, cmp.Or(os.WriteFile(own, []byte(text), 0o600), os.Rename(own, file)) // all write the same
 }
 
 // What is measured of devices that are slowed down on purpose decides shares, and changes no weights.
