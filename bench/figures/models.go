@@ -22,6 +22,7 @@ import (
 type network struct {
 	equiv.Model
 	batch int // samples of a micro-batch of a model replica
+	cut   int // the stages that EPL cuts it into; 0: it has annotations
 }
 
 // empty are batches of which only the shapes count.
@@ -62,7 +63,7 @@ func resnet(classes, batch int, h head, devices int) network {
 		},
 		Loss:  loss.SparseCategoricalCrossEntropyLogits,
 		Batch: empty(shapes.Make(dtypes.Int32, batch, 1, 1, 1), shapes.Make(dtypes.Int32, batch, 1)),
-	}, batch}
+	}, batch, 0}
 }
 
 // features are those of ResNet50. Its pictures are made where they are used, as if each worker had read its own.
@@ -113,18 +114,21 @@ type transformer struct {
 
 var bertLarge = transformer{layers: 24, width: 1024, length: 384, vocabulary: 30522}
 
-// staged is the model in equally many layers a stage, with the head of the original's example, which finds where an answer starts and ends.
+// staged is the model in equally many layers a stage, with the head of the original's example, which finds where an answer starts and ends. 0 stages: it has no
+// annotations.
 func (m transformer) staged(batch, stages int) network {
 	return network{equiv.Model{
 		Name: fmt.Sprintf("%+v, %d samples, %d stages", m, batch, stages),
 		Build: func(scope *model.Scope, x *Node) *Node {
 			g := x.Graph()
-			epl.SetDefaultStrategy(x, epl.Replicate(1))
+			if stages > 0 {
+				epl.SetDefaultStrategy(x, epl.Replicate(1))
+			}
 			positions := scope.In("positions").VariableWithShape("embeddings", shapes.Make(dtypes.Float32, 1, m.length, m.width)).NodeValue(g)
 			x = Add(layers.Embedding(scope.In("words"), x, dtypes.Float32, m.vocabulary, m.width), positions)
 			x = norm.LayerNorm(scope.In("norm"), x, -1).Done()
 			for i := range m.layers {
-				if i > 0 && i*stages%m.layers == 0 {
+				if i > 0 && stages > 0 && i*stages%m.layers == 0 {
 					epl.SetDefaultStrategy(x, epl.Replicate(1))
 				}
 				epl.AddToCollection(epl.Checkpoints, x)
@@ -134,7 +138,14 @@ func (m transformer) staged(batch, stages int) network {
 		},
 		Loss:  loss.SparseCategoricalCrossEntropyLogits,
 		Batch: empty(shapes.Make(dtypes.Int32, batch, m.length), shapes.Make(dtypes.Int32, batch, 2, 1)),
-	}, batch}
+	}, batch, 0}
+}
+
+// plain is the model without annotations, which EPL cuts into stages.
+func (m transformer) plain(batch, cut int) network {
+	n := m.staged(batch, 0)
+	n.cut = cut
+	return n
 }
 
 // layer is attention and a hidden layer.

@@ -46,14 +46,16 @@ type hardware struct {
 	profile string
 	speed   float64 // of computing, relative to the profile
 	between float64 // bytes per second between hosts, for all devices of one
-	mixed   *mixed  // nil: GPUs are alike
+	mixed   string  // the profile of half of the GPUs, the last ones, which have hosts of their own; "": GPUs are alike
+	known   bool    // to the planner: else it plans for GPUs that are alike
 }
 
-// mixed is a cluster of which half of the GPUs, the last ones, have another profile. Work that is dealt unequally is simulated by other speeds: a GPU
-// with half of the work of others is twice as fast.
-type mixed struct {
-	profile     string
-	first, last float64 // factors of the speeds; 1: shares are equal
+// hosts are how many GPUs each host has.
+func (h hardware) hosts(gpus int) []int {
+	if h.mixed != "" && gpus < 16 {
+		return []int{gpus / 2, gpus / 2}
+	}
+	return slices.Repeat([]int{min(gpus, 8)}, (gpus+7)/8)
 }
 
 // insideOver is how many times as fast a device reaches one of its host as a host reaches another. The paper does not say it. It is what TF's rows of
@@ -68,21 +70,21 @@ func (h hardware) cluster(gpus int) (*cost.Cluster, error) {
 	}
 	inside, between := *p.Inside, *p.Between
 	between.Bandwidth, inside.Bandwidth = h.between, insideOver*h.between
-	c := cost.Uniform((gpus+7)/8, min(gpus, 8), p, inside, between)
-	for i := range c.Devices {
-		c.Devices[i].Speed = h.speed
-	}
-	if h.mixed == nil {
-		return c, nil
-	}
-	last, err := cost.Find(h.mixed.profile)
-	for i := range c.Devices {
-		d := &c.Devices[i]
-		if d.Speed *= h.mixed.first; i >= gpus/2 {
-			d.Profile, d.Speed = last, h.speed*h.mixed.last
+	last := p
+	if h.mixed != "" {
+		if last, err = cost.Find(h.mixed); err != nil {
+			return nil, err
 		}
 	}
-	return c, err
+	hosts := h.hosts(gpus)
+	c := cost.Uniform(len(hosts), hosts[0], p, inside, between)
+	for i := range c.Devices {
+		d := &c.Devices[i]
+		if d.Speed = h.speed; i >= gpus/2 {
+			d.Profile = last
+		}
+	}
+	return c, nil
 }
 
 // job is a model on so many GPUs, with settings "key=value".
@@ -103,8 +105,11 @@ func newPlanner() *planner {
 }
 
 // plan is what EPL makes of a job.
-func (x *planner) plan(j job) (*plan.Result, error) {
-	key := fmt.Sprint(j.Name, j.gpus, j.settings)
+func (x *planner) plan(j job, h hardware) (*plan.Result, error) {
+	key := fmt.Sprint(j.Name, j.cut, j.gpus, j.settings, h.hosts(j.gpus))
+	if h.known {
+		key += fmt.Sprint(h)
+	}
 	if r := x.plans[key]; r != nil {
 		return r, nil
 	}
@@ -125,7 +130,7 @@ func (x *planner) plan(j job) (*plan.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := cluster.New(cluster.Spec{Devices: slices.Repeat([]int{min(j.gpus, 8)}, (j.gpus+7)/8)})
+	c, err := cluster.New(cluster.Spec{Devices: h.hosts(j.gpus)})
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +138,18 @@ func (x *planner) plan(j job) (*plan.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, r, err := plan.Decide(p, cfg, plan.Target{Cluster: c, Passes: set, AsWritten: true})
+	target := plan.Target{Cluster: c, Passes: set, AsWritten: true}
+	if h.known {
+		if target.Hardware, err = h.cluster(j.gpus); err != nil {
+			return nil, err
+		}
+	}
+	if j.cut > 0 {
+		if target.Cut, err = plan.Stages(p, j.cut, cfg, target); err != nil {
+			return nil, err
+		}
+	}
+	_, r, err := plan.Decide(p, cfg, target)
 	if err != nil {
 		return nil, errors.WithMessagef(err, "%s on %d GPUs", j.Name, j.gpus)
 	}
@@ -143,7 +159,7 @@ func (x *planner) plan(j job) (*plan.Result, error) {
 
 // run simulates a step of a job.
 func (x *planner) run(j job, h hardware) (*simulate.Result, error) {
-	r, err := x.plan(j)
+	r, err := x.plan(j, h)
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,8 @@ const (
 	pictures = 32 // a GPU: that of the original's example of a split classifier
 	texts    = 4  // a GPU, or a micro-batch
 	micro    = 10 // micro-batches: those of the original's example
+	// accumulated are the micro-batches of a GPU in figure 17, where shares are by speed: enough for shares that are about right.
+	accumulated = 20
 )
 
 // The ways to run a model.
@@ -202,7 +204,7 @@ func (t *table) classes1M() error {
 			return err
 		}
 	}
-	r, err := t.plan(job{resnet(1_000_000, pictures, whole, 1), 8, overlapped})
+	r, err := t.plan(job{resnet(1_000_000, pictures, whole, 1), 8, overlapped}, h)
 	if err != nil {
 		return err
 	}
@@ -336,29 +338,24 @@ func (t *table) abstract() error {
 	return nil
 }
 
-// byFlops adds what a cluster gains of which half are P100s if work is dealt by speed. one is the model on one GPU.
-func (t *table) byFlops(what string, one network, j job, h hardware, published float64) error {
-	fast, err := t.throughput(job{one, 1, overlapped}, h)
+// bySpeed adds what a cluster gains of which half are P100s if the planner knows it.
+func (t *table) bySpeed(what string, equal, dealt job, h hardware, published float64) error {
+	h.mixed = "P100-16"
+	before, err := t.throughput(equal, h)
 	if err != nil {
 		return err
 	}
-	slower := h
-	slower.profile = "P100-16"
-	slow, err := t.throughput(job{one, 1, overlapped}, slower)
-	if err != nil {
-		return err
-	}
-	h.mixed = &mixed{slower.profile, 1, 1}
-	equal, err := t.throughput(j, h)
-	if err != nil {
-		return err
-	}
-	mean := (fast + slow) / 2
-	h.mixed = &mixed{slower.profile, mean / fast, mean / slow}
-	dealt, err := t.throughput(j, h)
-	t.ratio(what, j.gpus, published, dealt/equal)
-	t.note("17 and 18: work that is dealt by speed is simulated as GPUs of the mean speed: EPL does not plan unequal shares yet.")
+	h.known = true
+	after, err := t.throughput(dealt, h)
+	t.ratio(what, equal.gpus, published, after/before)
 	return err
+}
+
+// replicas adds a row of data parallelism by speed. Shares are whole micro-batches, so that there have to be some.
+func (t *table) replicas(what string, n network, h hardware, published float64) error {
+	j := job{n, 16, pipelined(accumulated)}
+	t.note("17: GPUs have %d micro-batches of a step if shares are equal.", accumulated)
+	return t.bySpeed(what, j, j, h, published)
 }
 
 func (t *table) unequalReplicas() error {
@@ -366,24 +363,31 @@ func (t *table) unequalReplicas() error {
 	if err != nil {
 		return err
 	}
-	if err := t.byFlops("V100s and P100s, ResNet50 data parallel, by speed over equal", n, job{n, 16, overlapped}, h, 1.30); err != nil {
+	if err := t.replicas("V100s and P100s, ResNet50 data parallel, by speed over equal", n, h, 1.30); err != nil {
 		return err
 	}
 	if n, h, err = t.bert(); err != nil {
 		return err
 	}
-	return t.byFlops("V100s and P100s, BERT-large data parallel, by speed over equal", n, job{n, 16, overlapped}, h, 1.45)
+	return t.replicas("V100s and P100s, BERT-large data parallel, by speed over equal", n, h, 1.45)
+}
+
+// stages adds a row of a pipeline by speed. Each has GPUs of both kinds, since devices are dealt by their index in the host.
+func (t *table) stages(what string, m transformer, h hardware, published float64) error {
+	settings := pipelined(micro) + " cluster.device_place_prefer_intra_node=false"
+	t.note("18: 4 V100s are in a host, and 4 P100s in another; a pipeline has two of each.")
+	return t.bySpeed(what, job{m.staged(texts, 4), 8, settings}, job{m.plain(texts, 4), 8, settings}, h, published)
 }
 
 func (t *table) unequalStages() error {
-	n, h, err := t.bert()
+	_, h, err := t.bert()
 	if err != nil {
 		return err
 	}
-	if err := t.byFlops("V100s and P100s, BERT-large in 4 stages, by speed over even", n, job{bertLarge.staged(texts, 4), 8, pipelined(micro)}, h, 1.23); err != nil {
+	if err := t.stages("V100s and P100s, BERT-large in 4 stages, by speed over even", bertLarge, h, 1.23); err != nil {
 		return err
 	}
 	t5 := transformer{layers: 48, width: 1024, length: 512, vocabulary: 32128}
 	t.note("T5-large: a stand-in of 48 equal layers of width %d, batch %d of %d words; the cluster is BERT-large's.", t5.width, texts, t5.length)
-	return t.byFlops("V100s and P100s, T5-large in 4 stages, by speed over even", t5.staged(texts, 1), job{t5.staged(texts, 4), 8, pipelined(micro)}, h, 1.23)
+	return t.stages("V100s and P100s, T5-large in 4 stages, by speed over even", t5, h, 1.23)
 }
