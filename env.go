@@ -30,6 +30,7 @@ type Env struct {
 	left    func()      // this process may join the job again
 	savers  []*Checkpoint
 	tracks  tracks
+	plans   bool // only a plan is made: see EnvPlanOut
 }
 
 // Backend is what to hand to GoMLX in place of another backend.

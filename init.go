@@ -284,7 +284,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: plan.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
 	runner.Owner, runner.Advise = backend, eng.Advise
-	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, runner: runner, job: j, left: left}
+	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, runner: runner, job: j, left: left, plans: planOut != ""}
 	backend.Owner = env
 	return env, nil
 }

@@ -99,19 +99,23 @@ func readHeader(file string) (map[string]storedTensor, error) {
 	return tensors, nil
 }
 
-// read returns the values of a tensor.
-func (t storedTensor) read(name string) ([]float32, error) {
-	decode, size := decoders[t.dtype].decode, decoders[t.dtype].size
-	if decode == nil {
-		return nil, fmt.Errorf("bert: the tensor %s of %s has values of type %s; F32, F16 and BF16 can be read", name, t.file, t.dtype)
+// check returns why the values of a tensor cannot be read.
+func (t storedTensor) check(name string) error {
+	size := decoders[t.dtype].size
+	if size == 0 {
+		return fmt.Errorf("bert: the tensor %s of %s has values of type %s; F32, F16 and BF16 can be read", name, t.file, t.dtype)
 	}
-	count := 1
 	for _, d := range t.shape {
-		count *= d
+		size *= d
 	}
-	if t.bytes != int64(count*size) {
-		return nil, fmt.Errorf("bert: the tensor %s of %s has %d bytes, and as %s%v should have %d", name, t.file, t.bytes, t.dtype, t.shape, count*size)
+	if t.bytes != int64(size) {
+		return fmt.Errorf("bert: the tensor %s of %s has %d bytes, and as %s%v should have %d", name, t.file, t.bytes, t.dtype, t.shape, size)
 	}
+	return nil
+}
+
+// read returns the values of a tensor, which was checked.
+func (t storedTensor) read(name string) ([]float32, error) {
 	f, err := os.Open(t.file)
 	if err != nil {
 		return nil, fmt.Errorf("bert: weights cannot be read: %w", err)
@@ -121,9 +125,10 @@ func (t storedTensor) read(name string) ([]float32, error) {
 	if _, err := f.ReadAt(raw, t.from); err != nil {
 		return nil, fmt.Errorf("bert: the tensor %s of %s cannot be read: %w", name, t.file, err)
 	}
-	values := make([]float32, 0, count)
-	for part := range slices.Chunk(raw, size) {
-		values = append(values, decode(part))
+	d := decoders[t.dtype]
+	values := make([]float32, 0, len(raw)/d.size)
+	for part := range slices.Chunk(raw, d.size) {
+		values = append(values, d.decode(part))
 	}
 	return values, nil
 }

@@ -21,7 +21,7 @@ func fit(env *epl.Env, network bert, data questions, f flags, out io.Writer) (fi
 	store := model.NewStore()
 	store.SetParam(model.ParamInitialSeed, f.seed)
 	if f.modelDir != "" {
-		if err := network.load(store, f.modelDir); err != nil {
+		if err := network.load(env, store, f.modelDir); err != nil {
 			return final, err
 		}
 	}

@@ -5,8 +5,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/model"
+
+	"github.com/easyparallel/epl"
 )
 
 // weight says where a variable of the network is in the files of the Hugging Face Hub.
@@ -61,9 +65,9 @@ func notUsed(name string) bool {
 	return strings.HasPrefix(name, "cls.") || strings.HasPrefix(name, "pooler.") || name == "embeddings.position_ids"
 }
 
-// load gives the variables of the network the values of a folder. All must be there, but for the head, which is for the
-// training to find, and nothing else may be.
-func (b bert) load(store *model.Store, folder string) error {
+// load gives the variables of the network the values of a folder, which are read when they are used. All must be there, but
+// for the head, which is for the training to find, and nothing else may be.
+func (b bert) load(env *epl.Env, store *model.Store, folder string) error {
 	stored, err := openFolder(folder)
 	if err != nil {
 		return err
@@ -83,7 +87,7 @@ func (b bert) load(store *model.Store, folder string) error {
 		}
 		name := left[w.names[i]]
 		delete(left, w.names[i])
-		if err := w.load(store, name, stored[name]); err != nil {
+		if err := w.load(env, store, name, stored[name]); err != nil {
 			return err
 		}
 	}
@@ -100,7 +104,7 @@ func (b bert) load(store *model.Store, folder string) error {
 }
 
 // load gives one variable its value.
-func (w weight) load(store *model.Store, name string, from storedTensor) error {
+func (w weight) load(env *epl.Env, store *model.Store, name string, from storedTensor) error {
 	want := slices.Clone(w.shape)
 	if w.transpose {
 		slices.Reverse(want)
@@ -109,14 +113,23 @@ func (w weight) load(store *model.Store, name string, from storedTensor) error {
 		return fmt.Errorf("bert: the tensor %s of %s is %v, and the network has %v there; see -size, -layers, -hidden and -heads, "+
 			"and whether vocab.txt is that of the model", name, from.file, from.shape, want)
 	}
-	values, err := from.read(name)
+	if err := from.check(name); err != nil {
+		return err
+	}
+	value, err := env.Lazy(shapes.Make(dtypes.Float32, w.shape...), func() (*tensors.Tensor, error) { // + epl
+		values, err := from.read(name)
+		if err != nil {
+			return nil, err
+		}
+		if w.transpose {
+			values = transposed(values, want[0], want[1])
+		}
+		return tensors.FromFlatDataAndDimensions(values, w.shape...), nil
+	})
 	if err != nil {
 		return err
 	}
-	if w.transpose {
-		values = transposed(values, want[0], want[1])
-	}
-	_, err = store.CreateVariable(w.path, tensors.FromFlatDataAndDimensions(values, w.shape...))
+	_, err = store.CreateVariable(w.path, value)
 	return err
 }
 

@@ -17,6 +17,10 @@ import (
 	"github.com/gomlx/compute/dtypes/float16"
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+
+	"github.com/easyparallel/epl"
 )
 
 // stored is a tensor for a file: its shape and values.
@@ -97,12 +101,13 @@ func TestTheNetworkComputesWhatBERTComputes(t *testing.T) {
 	folder := t.TempDir()
 	writeTensors(t, filepath.Join(folder, "model.safetensors"), "F32", weights)
 	store := model.NewStore()
-	if err := small.load(store, folder); err != nil {
+	env := newEnv(t)
+	if err := small.load(env, store, folder); err != nil {
 		t.Fatal(err)
 	}
 	w := window{ids: []int32{1, 10, 3, 4, 0}, segments: []int32{0, 0, 1, 1, 0}, mask: []int32{1, 1, 1, 1, 0}}
 	other := window{ids: []int32{7, 7, 2, 0, 9}, segments: []int32{0, 1, 1, 1, 1}, mask: []int32{1, 1, 1, 1, 1}}
-	exec, err := model.NewExec(newEnv(t).Backend(), store, small.logits)
+	exec, err := model.NewExec(env.Backend(), store, small.logits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +149,7 @@ func TestWeightsMayHaveOtherNamesAndTypes(t *testing.T) {
 			folder := t.TempDir()
 			writeTensors(t, filepath.Join(folder, "model.safetensors"), c.dtype, all)
 			store := model.NewStore()
-			if err := small.load(store, folder); err != nil {
+			if err := small.load(newEnv(t), store, folder); err != nil {
 				t.Fatal(err)
 			}
 			v := store.GetVariable("/layer_1/intermediate/weights")
@@ -178,7 +183,7 @@ func TestSeveralFilesMakeAModel(t *testing.T) {
 	writeTensors(t, filepath.Join(folder, "model-00001-of-00002.safetensors"), "F32", parts[0])
 	writeTensors(t, filepath.Join(folder, "model-00002-of-00002.safetensors"), "F32", parts[1])
 	store := model.NewStore()
-	if err := small.load(store, folder); err != nil {
+	if err := small.load(newEnv(t), store, folder); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := store.NumVariables(), len(small.weights()); got != want {
@@ -208,7 +213,7 @@ func TestWeightsThatDoNotFitAreRefusedByName(t *testing.T) {
 		weights, folder := randomWeights(small, false), t.TempDir()
 		c.change(weights)
 		writeTensors(t, filepath.Join(folder, "model.safetensors"), c.dtype, weights)
-		if err := small.load(model.NewStore(), folder); err == nil || !strings.HasPrefix(err.Error(), "bert: ") || !strings.Contains(err.Error(), c.want) {
+		if err := small.load(newEnv(t), model.NewStore(), folder); err == nil || !strings.HasPrefix(err.Error(), "bert: ") || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v\nwant …%s…", name, err, c.want)
 		}
 	}
@@ -230,5 +235,37 @@ func TestFilesThatAreNoSafetensorsAreRefused(t *testing.T) {
 	}
 	if _, err := openFolder(t.TempDir()); err == nil || !strings.Contains(err.Error(), "has no *.safetensors file") {
 		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+// A plan needs shapes: the files may be gone when it is made. What a program asks for is read.
+func TestAPlanReadsHeadersOfWeightsOnly(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "plan")
+	t.Setenv(epl.EnvPlanOut, file)
+	weights, folder := randomWeights(small, true), t.TempDir()
+	writeTensors(t, filepath.Join(folder, "model.safetensors"), "F32", weights)
+	env, store := newEnv(t), model.NewStore()
+	if err := small.load(env, store, folder); err != nil {
+		t.Fatal(err)
+	}
+	for i, got := range tensors.MustCopyFlatData[float32](store.GetVariable("/layer_0/output/biases").MustValue()) {
+		if want := weights["encoder.layer.0.output.dense.bias"].values[i]; float64(got) != want {
+			t.Errorf("bias %d: got %v, want %v", i, got, want)
+		}
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	trainer := train.NewTrainer(env.Backend(), store, small.logits, answerLoss, epl.Optimizer(optimizer.StochasticGradientDescent()), nil, nil)
+	ds := batches{windows: []window{{ids: []int32{1, 10, 3}, segments: []int32{0, 0, 1}, mask: []int32{1, 1, 1}}}, size: 1}
+	if _, err := train.NewLoop(trainer).RunSteps(env.Dataset(ds), 1); err == nil || !strings.Contains(err.Error(), "EPL_PLAN_OUT is set") {
+		t.Fatalf("%+v", err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
+	}
+	err := store.GetVariable("/layer_0/output/weights").MustValue().ConstFlatData(func(any) {})
+	if err == nil || !strings.Contains(err.Error(), "bert: weights cannot be read") {
+		t.Errorf("it was read before: %v", err)
 	}
 }

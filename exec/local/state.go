@@ -15,9 +15,10 @@ import (
 // Source gives regions of a tensor, such as from a checkpoint. It may be called at the same time.
 type Source func(r state.Region, to []byte) error
 
-// From makes a buffer whose data are read when they are used: each device reads its part. All workers have to give it the same.
-func (d *Runner) From(shape shapes.Shape, source Source) compute.Buffer {
-	return &Buffer{runner: d, shape: shape, source: source, equal: true}
+// From makes a buffer whose data are read when they are used: each device reads its part. With equal all workers have to give it the same; else the first
+// one's counts, as of any value that no step has made.
+func (d *Runner) From(shape shapes.Shape, source Source, equal bool) compute.Buffer {
+	return &Buffer{runner: d, shape: shape, source: source, equal: equal}
 }
 
 // Held tells which ranks hold which regions of a variable; equal is false if it is a value that workers may have different ones of, since no step
