@@ -26,7 +26,8 @@ type CheckpointBuilder struct {
 	steps     int
 	every     time.Duration
 	excluded  []string
-	fromStart bool
+	fromStart bool // of the data
+	ownBatch  bool
 	at        string
 }
 
@@ -84,6 +85,13 @@ func (b *CheckpointBuilder) DataFromStart() *CheckpointBuilder {
 	return b
 }
 
+// BatchFromConfig lets a step take as many batches as the configuration and the number of model replicas make. Else it takes as many as before
+// the checkpoint, unless pipeline.num_micro_batch is another than it was: then model replicas have more or fewer micro-batches.
+func (b *CheckpointBuilder) BatchFromConfig() *CheckpointBuilder {
+	b.ownBatch = true
+	return b
+}
+
 // Done loads the newest checkpoint that is not damaged, if there is any, and attaches to the store. Hyperparameters are set at once. Variables get
 // their values when they are used: each device then reads its part.
 //
@@ -104,7 +112,7 @@ func (b *CheckpointBuilder) Done() (*Checkpoint, error) {
 		return nil, errors.Wrap(err, "epl: checkpoints")
 	}
 	c := &Checkpoint{env: b.env, store: b.store, fs: b.fs, dir: dir, keep: b.keep, steps: b.steps, every: b.every, saved: time.Now(), unused: map[string]bool{}}
-	c.dataFromStart = b.fromStart
+	c.dataFromStart, c.batchFromConfig = b.fromStart, b.ownBatch
 	c.group = newSaveGroup(b.env.job)
 	if err := c.load(b.excluded); err != nil {
 		return nil, err
@@ -125,7 +133,8 @@ type Checkpoint struct {
 	group saveGroup
 	step  int64 // that was loaded
 
-	dataFromStart bool
+	dataFromStart, batchFromConfig bool
+	batches                        int // of a step before the checkpoint that was loaded; 0: it is not kept
 
 	before model.Loader // of the store
 	loaded reader

@@ -1,6 +1,7 @@
 package epl
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"sync"
@@ -51,16 +52,33 @@ func (t *tracks) claim(x *data.Track) {
 }
 
 // positions are those to save, in all datasets. Those that this run has not come to are kept.
-func (t *tracks) positions() checkpoint.Data {
+func (t *tracks) positions() []checkpoint.Position {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	d := checkpoint.Data{Version: checkpoint.DataVersion, Datasets: slices.Clone(t.loaded)}
+	all := slices.Clone(t.loaded)
 	for _, x := range t.all {
 		if p := x.Position(); p != nil {
-			d.Datasets = append(d.Datasets, *p)
+			all = append(all, *p)
 		}
 	}
+	return all
+}
+
+// position is what is saved of where training is in the data.
+func (c *Checkpoint) position() checkpoint.Data {
+	d := checkpoint.Data{Version: checkpoint.DataVersion, Batches: cmp.Or(c.env.engine.Batches(), c.batches), MicroBatches: c.env.cfg.Pipeline.NumMicroBatch}
+	if !c.sliced() {
+		d.Datasets = c.env.tracks.positions()
+	}
 	return d
+}
+
+// keepBatch lets a step take as many batches as before the checkpoint.
+func (c *Checkpoint) keepBatch(m *checkpoint.Manifest) {
+	if d := m.Data; d.Batches > 0 && d.MicroBatches == c.env.cfg.Pipeline.NumMicroBatch {
+		c.batches = d.Batches
+		c.env.engine.Keep(d.Batches)
+	}
 }
 
 // goOn lets training go on where a checkpoint was saved.

@@ -163,6 +163,23 @@ func TestTrainingGoesOnWithTheNextBatch(t *testing.T) {
 			sameLog(t, undisturbed, r.to(t, ordered(), 7))
 		})
 	}
+	for name, replicas := range map[string][2]int{"3 replicas become 2": {3, 2}, "3 replicas become 1": {3, 1}, "2 replicas become 3": {2, 3}, "1 replica becomes 2": {1, 2}} {
+		t.Run(name, func(t *testing.T) { // nobody says how many micro-batches they take
+			want := newLogRun(t, t.TempDir(), replicas[0], 1).to(t, ordered(), 10)
+			dir := t.TempDir()
+			newLogRun(t, dir, replicas[0], 1).to(t, ordered(), 5)
+			newLogRun(t, dir, replicas[1], 1).to(t, ordered(), 9)
+			sameLog(t, want, newLogRun(t, dir, replicas[0], 1).to(t, ordered(), 10))
+		})
+	}
+	t.Run("the configuration says how many", func(t *testing.T) {
+		dir := t.TempDir()
+		newLogRun(t, dir, 2, 1).to(t, ordered(), 4)
+		got := newLogRun(t, dir, 3, 1, func(b *epl.CheckpointBuilder) { b.BatchFromConfig() }).to(t, ordered(), 5)
+		if want := -float32(1 / math.Sqrt(5) / 3); math.Abs(float64(floatAt(got, 10)-want)) > 1e-6 || floatAt(got, 11) != 0 {
+			t.Errorf("the last step did not take 3 batches: %v, %v", floatAt(got, 10), floatAt(got, 11))
+		}
+	})
 	t.Run("a batch a step", func(t *testing.T) {
 		want := newLogRun(t, t.TempDir(), 1, 1).to(t, ordered(), 7)
 		dir := t.TempDir()

@@ -199,6 +199,9 @@ func (c *Checkpoint) attach(opened *checkpoint.Checkpoint, excluded []string) er
 	if !c.dataFromStart {
 		c.goOn(opened.Manifest)
 	}
+	if !c.batchFromConfig {
+		c.keepBatch(opened.Manifest)
+	}
 	c.before = c.store.Loader()
 	c.store.SetLoader(loader{c})
 	return nil

@@ -123,9 +123,7 @@ func (c *Checkpoint) ticket(all []savable, cannot error) (t ticket, _ error) {
 func (c *Checkpoint) manifest(t ticket, all []savable) (*checkpoint.Manifest, error) {
 	m := &checkpoint.Manifest{Step: t.Step, Time: time.Now().UTC().Truncate(time.Second), EPL: version.Version, GoMLX: gomlxVersion(), Go: runtime.Version(),
 		Workers: c.env.cluster.WorkerNum(), Devices: c.env.cluster.TotalDevices(), Variables: len(all), Params: params(c.store)}
-	if !c.sliced() {
-		m.Data = c.env.tracks.positions()
-	}
+	m.Data = c.position()
 	if p := c.env.Plan(); p != nil {
 		var b bytes.Buffer
 		if err := p.Encode(&b); err != nil {

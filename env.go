@@ -52,7 +52,7 @@ func (e *Env) Backend() compute.Backend { return e.backend }
 // lets its next iteration begin after the first n batches, is skipped by it; else batches are read and let go of.
 func (e *Env) Dataset(ds train.Dataset) train.Dataset {
 	guarded := data.Guard(ds, e.cluster.WorkerIndex(), string(record.Here()))
-	return data.New(guarded, e.runner, e.engine.Deals(), e.track(ds, guarded.Name()))
+	return data.New(guarded, e.runner, e.engine.Deals, e.track(ds, guarded.Name()))
 }
 
 // FirstWorker tells whether this worker is the one that should do what is done once for a whole job: print, write

@@ -54,6 +54,10 @@ const DataVersion = 1
 type Data struct {
 	Version  int        `json:"version"`
 	Datasets []Position `json:"datasets,omitempty"` // that were trained on
+	// Batches are those that a training step took, all together; 0: that was not always as many. MicroBatches are those of a model replica as
+	// the configuration had them (pipeline.num_micro_batch).
+	Batches      int `json:"batches,omitempty"`
+	MicroBatches int `json:"micro_batches,omitempty"`
 }
 
 // Position is how far training has come in a dataset. It counts the dataset's own batches, of which a step may take several: so it means the

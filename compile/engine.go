@@ -35,6 +35,7 @@ type Engine struct {
 	trace timeline
 
 	mu       sync.Mutex
+	batches  int         // that a training step takes, whatever its plan; 0: as the configuration says
 	steppers int         // training programs so far
 	programs []*Compiled // nil while one is being compiled
 }
@@ -123,7 +124,35 @@ func (e *Engine) Explain(w io.Writer) error {
 // Deals tells whether a training step may take several batches of a dataset.
 func (e *Engine) Deals() bool {
 	cfg := e.opts.Config
-	return e.opts.Cluster.TotalDevices() > 1 || cfg.Pipeline.NumMicroBatch > 1 || cfg.Auto.GlobalBatch > 0
+	return e.opts.Cluster.TotalDevices() > 1 || cfg.Pipeline.NumMicroBatch > 1 || cfg.Auto.GlobalBatch > 0 || e.kept() > 1
+}
+
+// Keep lets training programs that are compiled from now on take so many batches in a step, whatever the number of model replicas.
+func (e *Engine) Keep(batches int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.batches = batches
+}
+
+func (e *Engine) kept() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.batches
+}
+
+// Batches are those that a step of the training programs takes; 0: there is none, or they differ.
+func (e *Engine) Batches() (n int) {
+	for _, c := range e.Programs() {
+		if !c.source.IsTraining() || c.Err != nil {
+			continue
+		}
+		if b := c.Plan.Batches(); n == 0 {
+			n = b
+		} else if n != b {
+			return 0
+		}
+	}
+	return n
 }
 
 // Finalize implements record.Engine.
@@ -172,7 +201,7 @@ func (e *Engine) compile(c *Compiled) (x compute.Executable, err error) {
 	if e.opts.Plan != "" {
 		defer collectLess()()
 	}
-	if err := e.plan(c, d.add); err != nil {
+	if err := e.opts.keeping(e.kept()).plan(c, d.add); err != nil {
 		return nil, err
 	}
 	if d.keep {
@@ -240,6 +269,12 @@ func collectLess() (restore func()) {
 	}
 	before := debug.SetGCPercent(percent)
 	return func() { debug.SetGCPercent(before) }
+}
+
+// keeping are the options for training steps of so many batches.
+func (o Options) keeping(batches int) Options {
+	o.Batches = batches
+	return o
 }
 
 // plan makes of a recorded program what runs, by a plan that is decided, or that is pinned. look sees the program on its way.

@@ -12,16 +12,16 @@ import (
 )
 
 // New wraps ds, which [Guard] returned, so that each batch it yields stands for all batches of a step on the devices of d. A program that is no
-// training step takes them one by one, and may begin with those that have been read. deals is false if every step takes one batch; then it is read
-// ahead only where t follows training.
-func New(ds train.Dataset, d *local.Runner, deals bool, t *Track) train.Dataset {
+// training step takes them one by one, and may begin with those that have been read. deals tells, when an iteration begins, whether a step
+// may take several batches; else it is read ahead only where t follows training.
+func New(ds train.Dataset, d *local.Runner, deals func() bool, t *Track) train.Dataset {
 	return &dataset{ds, d, deals, t}
 }
 
 type dataset struct {
 	train.Dataset
 	data  *local.Runner
-	deals bool
+	deals func() bool
 	track *Track
 }
 
@@ -29,7 +29,7 @@ type dataset struct {
 func (d *dataset) Iter() iter.Seq2[train.Batch, error] {
 	return func(yield func(train.Batch, error) bool) {
 		followed := !d.sliced() && d.track.follows()
-		if !d.deals && !followed {
+		if !d.deals() && !followed {
 			d.Dataset.Iter()(yield)
 			return
 		}

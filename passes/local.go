@@ -15,7 +15,7 @@ import (
 // gives each its own random bits, and merges gradients, results and state where instances meet. One without gradients has one
 // instance, whose results are taken as they are.
 func localView(p *ir.Program, o Options) (int, error) {
-	if o.Local == nil || o.Local.Instances() == 1 && p.Stages == nil && !(o.inPieces() && p.IsTraining()) {
+	if o.Local == nil || o.Local.Replicas*o.Local.MicroBatches == 1 && p.Stages == nil && !(o.inPieces() && p.IsTraining()) {
 		return 0, nil
 	}
 	l := &localiser{p: p, o: o, index: analysis.Of(p), merged: map[*ir.Value]*ir.Value{}, joined: map[*ir.Value]*ir.Value{}, ofState: map[*ir.Op]bool{}}

@@ -47,6 +47,9 @@ type Target struct {
 	// Apart: this worker calls a program without gradients alone, so that model replicas of several workers are of no use.
 	Apart bool
 
+	// Batches are how many a training step has to take, as in an earlier run, whatever the number of model replicas; 0: as the configuration says.
+	Batches int
+
 	// Sensitivity: a plan that EPL chose says what would become of it on other clusters.
 	Sensitivity bool
 	// Look sees the program on its way.
@@ -176,7 +179,12 @@ func (pl *Plan) placeTraining(r *Result, cfg *config.Config, t Target, decide bo
 		if err := pl.place(r.Recorded, cfg, t); err != nil {
 			return err
 		}
-		pl.share(r, t, cmp.Or(t.batches, pl.Replicas*cfg.Pipeline.NumMicroBatch))
+		pl.share(r, t, cmp.Or(t.batches, t.Batches, pl.Replicas*cfg.Pipeline.NumMicroBatch))
+		if t.Batches > 0 {
+			if err := pl.keep(r, t, cfg.Pipeline.NumMicroBatch); err != nil {
+				return err
+			}
+		}
 	}
 	if r.Placement = pl.placement(t.Cluster); pl.Shares != nil {
 		r.Notes = append(r.Notes, Note{Line: pl.Shares.Why})

@@ -186,6 +186,8 @@ func newSearch(p *ir.Program, cfg *config.Config, t Target) (*searcher, error) {
 		return nil, errors.Errorf("epl: %s, which is no multiple of the dataset's batch, %d", said(cfg, "auto.global_batch"), s.samples)
 	case g > 0:
 		s.batches = g / s.samples
+	case t.Batches > 0:
+		s.batches = t.Batches
 	case !given(cfg, "pipeline.num_micro_batch"):
 		s.batches = devices
 	}
@@ -230,8 +232,12 @@ func (s *searcher) contradiction(devices int) error {
 		if p.NumStages > 0 {
 			stages = ", and " + said(s.cfg, "pipeline.num_stages")
 		}
-		return errors.Errorf("epl: %s, which are %s of the dataset, and %s%s: no number of model replicas, of at most %d, makes that many of them; leave one of these keys unset",
-			said(s.cfg, "auto.global_batch"), words.Count(s.batches, "batch"), said(s.cfg, "pipeline.num_micro_batch"), stages, devices)
+		what := "a step took " + words.Count(s.batches, "batch") + " before the checkpoint"
+		if s.cfg.Auto.GlobalBatch > 0 {
+			what = fmt.Sprintf("%s, which are %s of the dataset", said(s.cfg, "auto.global_batch"), words.Count(s.batches, "batch"))
+		}
+		return errors.Errorf("epl: %s, and %s%s: no number of model replicas, of at most %d, makes that many of them; leave one of these keys unset",
+			what, said(s.cfg, "pipeline.num_micro_batch"), stages, devices)
 	}
 	return nil
 }

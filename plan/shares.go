@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pkg/errors"
+
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/cost"
@@ -51,6 +53,40 @@ func (pl *Plan) share(r *Result, t Target, batches int) {
 	}
 	pl.Shares.Why = fmt.Sprintf("%s, because their devices are unequal: they compute %s micro-batches in the same time. Gradients are weighted by micro-batches; with equal shares "+
 		"computing would take %.0f %% longer", takes, listOf(speeds, "%.3g"), 100*(1/(1-gain)-1))
+}
+
+// Batches are those that a training step takes.
+func (pl *Plan) Batches() (n int) {
+	if pl.Shares == nil {
+		return pl.Replicas * pl.MicroBatches
+	}
+	for _, share := range pl.Shares.MicroBatches {
+		n += share
+	}
+	return n
+}
+
+// keep says what comes of batches that are as many as in an earlier run, where the configuration alone would have other micro-batches, or refuses them.
+func (pl *Plan) keep(r *Result, t Target, micro int) error {
+	if t.Slicing && pl.Shares != nil {
+		return errors.Errorf("epl: a step takes %s, as before the checkpoint, which %s cannot share evenly, as io.slicing needs it; use a number of workers that divides them, "+
+			"or let the configuration say how many by Checkpoints(…).BatchFromConfig()", words.Count(t.Batches, "batch"), words.Count(pl.Replicas, "model replica"))
+	}
+	if pl.MicroBatches == micro && pl.Shares == nil {
+		return nil
+	}
+	line := fmt.Sprintf("a step takes %s, as before the checkpoint, whatever the number of model replicas: each of %d takes ", words.Count(t.Batches, "batch"), pl.Replicas)
+	if pl.Shares != nil {
+		line += "its share"
+		if idle := pl.Replicas - t.Batches; idle > 0 {
+			r.Warnings = append(r.Warnings, [2]string{"idle", fmt.Sprintf("a step takes %s, as before the checkpoint, so that %s of %d idle; use fewer devices, smaller batches of the dataset "+
+				"from the first run on, or let the configuration say how many batches by Checkpoints(…).BatchFromConfig()", words.Count(t.Batches, "batch"), words.Count(idle, "model replica"), pl.Replicas)})
+		}
+	} else {
+		line += words.Count(pl.MicroBatches, "micro-batch")
+	}
+	pl.Notes, r.Notes = append(pl.Notes, line), append(r.Notes, Note{Line: line})
+	return nil
 }
 
 // dealt deals batches by speed: each to the model replica that is done with it first.

@@ -160,3 +160,42 @@ func TestFilesThatAreDealtEvenlyLeaveSharesEven(t *testing.T) {
 		t.Errorf("%+v, notes %v", pl.Shares, r.Notes)
 	}
 }
+
+// A step takes as many batches as in an earlier run, on any number of devices, and whoever chooses the plan.
+func TestBatchesOfAnEarlierRunAreKept(t *testing.T) {
+	p := recorded(t, language(2, 0))
+	for _, c := range []struct {
+		devices, batches int
+		want             []int // micro-batches of the model replicas
+	}{{1, 3, []int{3}}, {2, 3, []int{2, 1}}, {3, 3, []int{1, 1, 1}}, {4, 3, []int{1, 1, 1, 0}}, {2, 8, []int{4, 4}}} {
+		for _, auto := range []bool{false, true} {
+			cfg, target := withDevices(t, map[string]any{"auto.auto_parallel": auto}, slices.Repeat([]cost.Device{{Profile: cost.Default, Speed: 1}}, c.devices)...)
+			target.Batches = c.batches
+			pl, r, err := plan.Decide(p, cfg, target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if pl.Batches() != c.batches {
+				t.Errorf("%d devices, auto %v: a step has %d batches, not %d", c.devices, auto, pl.Batches(), c.batches)
+			}
+			if auto {
+				continue // it may have stages
+			}
+			shares := slices.Repeat([]int{pl.MicroBatches}, pl.Replicas)
+			if pl.Shares != nil {
+				shares = pl.Shares.MicroBatches
+			}
+			if !slices.Equal(shares, c.want) {
+				t.Errorf("%d devices: micro-batches %v, not %v", c.devices, shares, c.want)
+			}
+			if idle := len(r.Warnings) > 0; idle != slices.Contains(c.want, 0) {
+				t.Errorf("%d devices: warnings %v", c.devices, r.Warnings)
+			}
+		}
+	}
+	cfg, target := withDevices(t, nil, cost.Device{Profile: cost.Default}, cost.Device{Profile: cost.Default})
+	target.Batches, target.Slicing = 3, true
+	if _, _, err := plan.Decide(p, cfg, target); err == nil || !strings.Contains(err.Error(), "3 batches, as before the checkpoint, which 2 model replicas cannot share evenly") {
+		t.Errorf("workers with data of their own get unequal shares: %v", err)
+	}
+}
