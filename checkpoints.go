@@ -23,6 +23,7 @@ type CheckpointBuilder struct {
 	fs        checkpoint.FS
 	dir       string
 	keep      int
+	best      []checkpoint.Best
 	steps     int
 	every     time.Duration
 	excluded  []string
@@ -107,12 +108,15 @@ func (b *CheckpointBuilder) Done() (*Checkpoint, error) {
 	case b.steps < 0 || b.every < 0:
 		return nil, errors.Errorf("epl: checkpoints at %s: EverySteps(%d) and Every(%v) must not be negative", b.at, b.steps, b.every)
 	}
+	if err := b.checkBest(); err != nil {
+		return nil, err
+	}
 	dir, err := filepath.Abs(b.dir)
 	if err != nil {
 		return nil, errors.Wrap(err, "epl: checkpoints")
 	}
 	c := &Checkpoint{env: b.env, store: b.store, fs: b.fs, dir: dir, keep: b.keep, steps: b.steps, every: b.every, saved: time.Now(), unused: map[string]bool{}}
-	c.dataFromStart, c.batchFromConfig = b.fromStart, b.ownBatch
+	c.dataFromStart, c.batchFromConfig, c.best = b.fromStart, b.ownBatch, b.best
 	c.group = newSaveGroup(b.env.job)
 	if err := c.load(b.excluded); err != nil {
 		return nil, err
@@ -136,6 +140,10 @@ type Checkpoint struct {
 	dataFromStart, batchFromConfig bool
 	batches                        int // of a step before the checkpoint that was loaded; 0: it is not kept
 
+	best    []checkpoint.Best
+	metrics map[string]float64 // of the next checkpoint
+	missed  bool               // a message has said that there is no value
+
 	before model.Loader // of the store
 	loaded reader
 	saved  time.Time
@@ -157,7 +165,7 @@ func (c *Checkpoint) Step() int64 { return c.step }
 
 // OnStep saves if it is time to. It copies what this worker has to write, and returns; it is written while training goes on. If that fails, as
 // on a full disk, a message says so, the checkpoint before stays, and the next save is tried when it is time for it.
-func (c *Checkpoint) OnStep(loop *train.Loop, _ []*tensors.Tensor) error {
+func (c *Checkpoint) OnStep(loop *train.Loop, metrics []*tensors.Tensor) error {
 	due := c.steps > 0 && (loop.LoopStep+1)%c.steps == 0
 	if c.every > 0 && !due {
 		var err error
@@ -167,6 +175,9 @@ func (c *Checkpoint) OnStep(loop *train.Loop, _ []*tensors.Tensor) error {
 	}
 	if !due {
 		return nil
+	}
+	if err := c.takeMetrics(loop, metrics); err != nil {
+		return err
 	}
 	return c.begin(false)
 }

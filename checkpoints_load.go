@@ -196,7 +196,7 @@ func (c *Checkpoint) attach(opened *checkpoint.Checkpoint, excluded []string) er
 			c.store.SetParam(path, value)
 		}
 	}
-	if !c.dataFromStart {
+	if !c.dataFromStart && !c.env.plans { // a plan needs a batch, not the next one
 		c.goOn(opened.Manifest)
 	}
 	if !c.batchFromConfig {

@@ -45,6 +45,7 @@ func (c *Checkpoint) begin(now bool) error {
 	if c.env.plans {
 		return nil // nothing was trained
 	}
+	defer clear(c.metrics) // of this step
 	if now {
 		c.wait()
 	}
@@ -122,7 +123,7 @@ func (c *Checkpoint) ticket(all []savable, cannot error) (t ticket, _ error) {
 // manifest is that of a checkpoint whose files are not known yet.
 func (c *Checkpoint) manifest(t ticket, all []savable) (*checkpoint.Manifest, error) {
 	m := &checkpoint.Manifest{Step: t.Step, Time: time.Now().UTC().Truncate(time.Second), EPL: version.Version, GoMLX: gomlxVersion(), Go: runtime.Version(),
-		Workers: c.env.cluster.WorkerNum(), Devices: c.env.cluster.TotalDevices(), Variables: len(all), Params: params(c.store)}
+		Workers: c.env.cluster.WorkerNum(), Devices: c.env.cluster.TotalDevices(), Variables: len(all), Params: params(c.store), Metrics: numbers(c.metrics)}
 	m.Data = c.position()
 	if p := c.env.Plan(); p != nil {
 		var b bytes.Buffer
@@ -275,7 +276,7 @@ func (c *Checkpoint) write(t ticket, m *checkpoint.Manifest, chunks []checkpoint
 		c.last = name
 		c.readFrom(name)
 		if c.keep > 0 {
-			if _, err := checkpoint.Prune(c.fs, c.dir, c.keep); err != nil {
+			if _, err := checkpoint.Prune(c.fs, c.dir, c.keep, c.best...); err != nil {
 				warn("%s", sentence(err))
 			}
 		}

@@ -289,6 +289,37 @@ func TestCheckpointsAreSavedInTimeAndOldOnesGo(t *testing.T) {
 	}
 }
 
+// One rule is about a metric of the trainer, the other about one that the program sets at some steps.
+func TestTheBestCheckpointsStay(t *testing.T) {
+	dir := t.TempDir()
+	r := savedPlans["replicas"].start(t, dir, func(b *epl.CheckpointBuilder) *epl.CheckpointBuilder {
+		return b.EverySteps(1).KeepHighest(1, "loss").KeepLowest(2, "dev error")
+	})
+	said := logged(func() {
+		for step, devError := range []float64{1: math.NaN(), 2: 0.2, 3: 0.1, 5: 0.3, 6: math.Inf(-1)} {
+			if step == 0 {
+				continue
+			}
+			if step != 4 { // which is not evaluated
+				if err := r.saver.SetMetric("dev error", devError); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.train(t, step)
+			epl.WaitForSave(r.saver)
+		}
+	})
+	if steps, _ := checkpointsIn(t, dir); !slices.Equal(steps, []int64{1, 2, 3, 6}) { // the loss falls
+		t.Errorf("checkpoints of steps %v", steps)
+	}
+	if want := `the checkpoint of step 4 has no value of KeepLowest(2, "dev error")`; strings.Count(said, "has no value") != 1 || !strings.Contains(said, want) || !strings.Contains(said, "Moving Average Loss") {
+		t.Error(said)
+	}
+	if err := r.saver.SetMetric("dev eror", 1); err == nil || !strings.Contains(err.Error(), `they name ["loss" "dev error"]`) {
+		t.Error(err)
+	}
+}
+
 // logged are the messages while f runs.
 func logged(f func()) string {
 	var b bytes.Buffer
@@ -437,7 +468,10 @@ func TestWrongCheckpointSettingsAreRefused(t *testing.T) {
 		"Dir(":             env.Checkpoints(store),
 		"Keep(0)":          env.Checkpoints(store).Dir("x").Keep(0),
 		"EverySteps(-1)":   env.Checkpoints(store).Dir("x").EverySteps(-1),
-		file:               env.Checkpoints(store).Dir(file),
+		"KeepLowest(0, ":   env.Checkpoints(store).Dir("x").KeepLowest(0, "loss"),
+		`KeepHighest(1, ""): give it the name of a metric`: env.Checkpoints(store).Dir("x").KeepHighest(1, ""),
+		`the metric "loss" is named twice`:                 env.Checkpoints(store).Dir("x").KeepLowest(1, "loss").KeepHighest(1, "loss"),
+		file:                                               env.Checkpoints(store).Dir(file),
 	} {
 		if _, err := b.Done(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

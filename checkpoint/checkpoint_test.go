@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,7 @@ import (
 type world struct {
 	variables []state.Variable
 	whole     map[string][]byte
+	metrics   map[string]float64
 }
 
 // newWorld draws values by a seed: those of a step.
@@ -59,7 +61,7 @@ func newWorldOf(seed int64, rows int) *world {
 // save writes the world as the n-th checkpoint, as workers do.
 func (w *world) save(f FS, dir string, n int, step int64) error {
 	folder := filepath.Join(dir, Name(n, step))
-	m := &Manifest{Step: step, Variables: len(w.variables), Workers: 3}
+	m := &Manifest{Step: step, Variables: len(w.variables), Workers: 3, Metrics: w.metrics}
 	pieces := state.Deal(w.variables, func(rank int) int { return rank })
 	for worker := range 3 {
 		var mine []Chunk
@@ -382,5 +384,42 @@ func TestPruneKeepsTheNewestAndWhatIsNotItsOwn(t *testing.T) {
 	left, _ := f.List("d")
 	if want := []string{Name(2, 20), Name(3, 30), Name(7, 1), "n0000009-step-x", "notes"}; !slices.Equal(left, want) {
 		t.Errorf("%v are left, not %v", left, want)
+	}
+}
+
+func TestTheBestStayWithTheNewest(t *testing.T) {
+	values := []float64{0.5, 0.1, 0.9, 0.1, math.NaN(), 0.7, 0.3}
+	for _, c := range []struct {
+		best []Best
+		want []int
+	}{
+		{nil, []int{6}},
+		{[]Best{{Metric: "loss", N: 1}}, []int{1, 6}},
+		{[]Best{{Metric: "loss", N: 2}}, []int{1, 3, 6}},
+		{[]Best{{Metric: "loss", N: 1}, {Metric: "loss", N: 2, Highest: true}}, []int{1, 2, 5, 6}},
+		{[]Best{{Metric: "accuracy", N: 9}}, []int{6}},
+		{[]Best{{Metric: "loss", N: 9}}, []int{0, 1, 2, 3, 5, 6}},
+	} {
+		f := newMemory()
+		w := newWorld(1)
+		for n, x := range values {
+			w.metrics = map[string]float64{"loss": x}
+			if math.IsNaN(x) {
+				w.metrics = nil
+			}
+			if err := w.save(f, "d", n, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := Prune(f, "d", 1, c.best...); err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for _, n := range c.want {
+			want = append(want, Name(n, 0))
+		}
+		if left, _ := f.List("d"); !slices.Equal(left, want) {
+			t.Errorf("%v: %v are left, not %v", c.best, left, want)
+		}
 	}
 }

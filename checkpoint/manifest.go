@@ -45,6 +45,8 @@ type Manifest struct {
 	Plan json.RawMessage `json:"plan,omitempty"`
 	// Data is the position in the data. Version 0: nothing is known about it.
 	Data Data `json:"data"`
+	// Metrics are those of the step that choose which checkpoints stay: see [Best].
+	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
 // DataVersion is that of [Data].

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -155,17 +156,55 @@ func Remove(f FS, dir, name string) error {
 	return f.Remove(folder)
 }
 
-// Prune removes checkpoints but for the newest keep, and what was written of older ones that were never finished. It returns what it removed, and
+// Best are checkpoints that stay besides the newest: the N with the lowest value of a metric, or the highest. Of equal ones the older stay. Those without a
+// value are not among them.
+type Best struct {
+	Metric  string
+	N       int
+	Highest bool
+}
+
+// String is how it was asked for.
+func (b Best) String() string {
+	if b.Highest {
+		return fmt.Sprintf("KeepHighest(%d, %q)", b.N, b.Metric)
+	}
+	return fmt.Sprintf("KeepLowest(%d, %q)", b.N, b.Metric)
+}
+
+// of chooses among checkpoints, which are sorted by age.
+func (b Best) of(all []Listed) []Listed {
+	value := func(c Listed) float64 {
+		if b.Highest {
+			return -c.Manifest.Metrics[b.Metric]
+		}
+		return c.Manifest.Metrics[b.Metric]
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(c Listed) bool {
+		_, ok := c.Manifest.Metrics[b.Metric]
+		return !ok
+	})
+	slices.SortStableFunc(all, func(x, y Listed) int { return cmp.Compare(value(x), value(y)) })
+	return all[:min(b.N, len(all))]
+}
+
+// Prune removes checkpoints but for the newest keep and the best, and what was written of older ones that were never finished. It returns what it removed, and
 // goes on if something cannot be. Damaged checkpoints stay, for a person to look at.
-func Prune(f FS, dir string, keep int) (removed []string, err error) {
+func Prune(f FS, dir string, keep int, best ...Best) (removed []string, err error) {
 	all, _, _, err := List(f, dir)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
 	newest := number(all[len(all)-1].Name)
 	var old []string
-	for _, c := range all[:max(len(all)-max(keep, 1), 0)] {
-		old = append(old, c.Name)
+	stay := all[max(len(all)-max(keep, 1), 0):]
+	for _, b := range best {
+		stay = append(stay, b.of(all)...)
+	}
+	for _, c := range all {
+		if !slices.ContainsFunc(stay, func(s Listed) bool { return s.Name == c.Name }) {
+			old = append(old, c.Name)
+		}
 	}
 	names, err := folders(f, dir)
 	if err != nil {

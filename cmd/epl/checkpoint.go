@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -116,10 +118,10 @@ func newCheckpointList() *cobra.Command {
 				return nil
 			}
 			err = columns(cmd, func(row func(...any)) {
-				row("checkpoint", "step", "time", "variables", "size", "workers", "devices")
+				row("checkpoint", "step", "time", "variables", "size", "workers", "devices", "metrics")
 				for _, c := range all {
 					m := c.Manifest
-					row(c.Name, m.Step, m.Time.Format(time.RFC3339), m.Variables, humanize.Bytes(m.Bytes), m.Workers, m.Devices)
+					row(c.Name, m.Step, m.Time.Format(time.RFC3339), m.Variables, humanize.Bytes(m.Bytes), m.Workers, m.Devices, metricsOf(m))
 				}
 			})
 			for _, d := range damaged {
@@ -370,9 +372,10 @@ func newCheckpointImport() *cobra.Command {
 
 func newCheckpointPrune() *cobra.Command {
 	var keep int
+	var lowest, highest []string
 	cmd := checkpointCommand("prune DIR", "Remove old checkpoints",
-		`Remove all checkpoints of a folder but for the newest, and what is left of saves that were never finished. Damaged checkpoints stay. Do not run it
-while a job saves there.`, "  epl checkpoint prune run1 --keep 2", 1,
+		`Remove all checkpoints of a folder but for the newest and the best, and what is left of saves that were never finished. Damaged checkpoints stay. Do not run it
+while a job saves there.`, "  epl checkpoint prune run1 --keep 2\n  epl checkpoint prune run1 --lowest loss", 1,
 		func(cmd *cobra.Command, args []string) error {
 			if keep < 1 {
 				return usage.Errorf("epl: --keep %d must be at least 1", keep)
@@ -380,12 +383,51 @@ while a job saves there.`, "  epl checkpoint prune run1 --keep 2", 1,
 			if _, err := os.Stat(args[0]); err != nil {
 				return errors.Wrap(err, "epl: checkpoints")
 			}
-			removed, err := checkpoint.Prune(checkpoint.OS, args[0], keep)
+			var best []checkpoint.Best
+			for _, metric := range lowest {
+				best = append(best, checkpoint.Best{Metric: metric, N: 1})
+			}
+			for _, metric := range highest {
+				best = append(best, checkpoint.Best{Metric: metric, N: 1, Highest: true})
+			}
+			if err := checkMetrics(args[0], slices.Concat(lowest, highest)); err != nil {
+				return err
+			}
+			removed, err := checkpoint.Prune(checkpoint.OS, args[0], keep, best...)
 			for _, name := range removed {
 				fmt.Fprintln(cmd.OutOrStdout(), "removed", filepath.Join(args[0], name))
 			}
 			return err
 		})
-	cmd.Flags().IntVar(&keep, "keep", 1, "how many stay")
+	cmd.Flags().IntVar(&keep, "keep", 1, "how many of the newest stay")
+	cmd.Flags().StringArrayVar(&lowest, "lowest", nil, "the one with the lowest value of this `metric` stays, too; may be given several times")
+	cmd.Flags().StringArrayVar(&highest, "highest", nil, "the one with the highest value of this `metric` stays, too; may be given several times")
 	return cmd
+}
+
+// checkMetrics refuses metrics that no checkpoint of a folder has: all but the newest would go.
+func checkMetrics(dir string, names []string) error {
+	all, _, _, err := checkpoint.List(checkpoint.OS, dir)
+	if err != nil {
+		return err
+	}
+	known := map[string]float64{}
+	for _, c := range all {
+		maps.Copy(known, c.Manifest.Metrics)
+	}
+	for _, name := range names {
+		if _, ok := known[name]; !ok {
+			return errors.Errorf("epl: no checkpoint in %s has the metric %q; they have %q", dir, name, slices.Sorted(maps.Keys(known)))
+		}
+	}
+	return nil
+}
+
+// metricsOf are the metrics of a checkpoint as text.
+func metricsOf(m *checkpoint.Manifest) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(m.Metrics)) {
+		all = append(all, fmt.Sprintf("%s %.6g", name, m.Metrics[name]))
+	}
+	return strings.Join(all, ", ")
 }

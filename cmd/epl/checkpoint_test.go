@@ -22,7 +22,7 @@ func saveOne(t *testing.T, dir string, n int, step int64, values ...byte) string
 		t.Fatal(err)
 	}
 	p, _ := checkpoint.NewParam("/", "rate", 0.5)
-	if err := checkpoint.Commit(checkpoint.OS, folder, &checkpoint.Manifest{Step: step, Variables: 1, Bytes: file.DataBytes, Workers: 1, Devices: 2, EPL: "1", Go: "go",
+	if err := checkpoint.Commit(checkpoint.OS, folder, &checkpoint.Manifest{Step: step, Variables: 1, Bytes: file.DataBytes, Workers: 1, Devices: 2, EPL: "1", Go: "go", Metrics: map[string]float64{"loss": float64(step) / 10},
 		Files: []checkpoint.File{file}, Params: []checkpoint.Param{p}}); err != nil {
 		t.Fatal(err)
 	}
@@ -33,6 +33,10 @@ func TestCheckpointsAreListedShownComparedVerifiedAndRemoved(t *testing.T) {
 	dir := t.TempDir()
 	first := saveOne(t, dir, 0, 10, 1, 2, 3)
 	second := saveOne(t, dir, 1, 20, 1, 5, 3)
+	best := filepath.Join(dir, "best")
+	for n := range 3 {
+		saveOne(t, best, n, int64(n+1), 1)
+	}
 	safetensors, gomlx, back := filepath.Join(dir, "w.safetensors"), filepath.Join(dir, "gomlx"), filepath.Join(dir, "back")
 	for _, c := range []struct {
 		args   string
@@ -57,11 +61,14 @@ func TestCheckpointsAreListedShownComparedVerifiedAndRemoved(t *testing.T) {
 		{"prune DIR --keep 0", 2, []string{"--keep"}},
 		{"prune DIR", 0, []string{"removed " + first}},
 		{"list DIR", 0, []string{"n0000001-step-00000020"}},
+		{"prune BEST --lowest los", 1, []string{`"los"`, `["loss"]`}},
+		{"prune BEST --lowest loss", 0, []string{"step-00000002"}},
+		{"list BEST", 0, []string{"step-00000001", "loss 0.1", "step-00000003", "loss 0.3"}},
 		{"show NOWHERE", 1, []string{"no such file"}},
 		{"list NOWHERE", 1, []string{"no such file"}},
 		{"list", 2, []string{"epl checkpoint list DIR"}},
 	} {
-		line := strings.NewReplacer("DIR", dir, "FIRST", first, "SAFETENSORS", safetensors, "GOMLX", gomlx, "BACK", back, "NOWHERE", filepath.Join(dir, "nowhere")).Replace(c.args)
+		line := strings.NewReplacer("DIR", dir, "FIRST", first, "SAFETENSORS", safetensors, "GOMLX", gomlx, "BACK", back, "BEST", best, "NOWHERE", filepath.Join(dir, "nowhere")).Replace(c.args)
 		status, stdout, stderr := epl(t, append([]string{"checkpoint"}, strings.Fields(line)...)...)
 		if status != c.status {
 			t.Errorf("%s: status %d: %s", c.args, status, stderr)
