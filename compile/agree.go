@@ -15,6 +15,7 @@ import (
 // program, on which all workers agree before. A pinned plan all of them have.
 func (e *Engine) plan(c *Compiled, look func(name, why string, p *ir.Program)) error {
 	o, j := e.opts, e.opts.Job
+	o.Batches = e.kept()
 	if j == nil || !c.Recorded.IsTraining() {
 		return o.plan(c, look)
 	}

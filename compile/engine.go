@@ -201,7 +201,7 @@ func (e *Engine) compile(c *Compiled) (x compute.Executable, err error) {
 	if e.opts.Plan != "" {
 		defer collectLess()()
 	}
-	if err := e.opts.keeping(e.kept()).plan(c, d.add); err != nil {
+	if err := e.plan(c, d.add); err != nil {
 		return nil, err
 	}
 	if d.keep {
@@ -269,12 +269,6 @@ func collectLess() (restore func()) {
 	}
 	before := debug.SetGCPercent(percent)
 	return func() { debug.SetGCPercent(before) }
-}
-
-// keeping are the options for training steps of so many batches.
-func (o Options) keeping(batches int) Options {
-	o.Batches = batches
-	return o
 }
 
 // plan makes of a recorded program what runs, by a plan that is decided, or that is pinned. look sees the program on its way.
