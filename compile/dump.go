@@ -81,6 +81,14 @@ func claimName(dir, base string) string {
 	return base
 }
 
+// look is for what collects what the program looks like on its way; nil: nothing does.
+func (d *dump) look() func(name, why string, p *ir.Program) {
+	if d.keep {
+		return d.add
+	}
+	return nil
+}
+
 // add notes what the program looks like now.
 func (d *dump) add(name, why string, p *ir.Program) {
 	if !d.keep {

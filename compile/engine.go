@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -201,7 +199,7 @@ func (e *Engine) compile(c *Compiled) (x compute.Executable, err error) {
 	if e.opts.Plan != "" {
 		defer collectLess()()
 	}
-	if err := e.plan(c, d.add); err != nil {
+	if err := e.plan(c, d.look()); err != nil {
 		return nil, err
 	}
 	if d.keep {
@@ -257,18 +255,6 @@ func (e *Engine) compile(c *Compiled) (x compute.Executable, err error) {
 		}
 	}
 	return e.Steps(c.Final, c.Schedule, o)
-}
-
-// collectLess lets the garbage collector run less often in a process that only plans, if it holds little, until restore is called: plans are made of many
-// small things.
-func collectLess() (restore func()) {
-	const little, percent = 256 << 20, 400
-	var m runtime.MemStats
-	if runtime.ReadMemStats(&m); m.HeapAlloc > little || os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
-		return func() {}
-	}
-	before := debug.SetGCPercent(percent)
-	return func() { debug.SetGCPercent(before) }
 }
 
 // plan makes of a recorded program what runs, by a plan that is decided, or that is pinned. look sees the program on its way.

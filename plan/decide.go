@@ -20,6 +20,7 @@ import (
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/shard"
+	"github.com/easyparallel/epl/simulate"
 )
 
 // Target is what a plan is made for besides the program.
@@ -87,6 +88,8 @@ type Result struct {
 
 	traffic       schedule.Traffic
 	communicators int
+	simulated     *simulate.Result // if somebody looks at the program on its way, so that it is not simulated again for a page; else nil: it is large
+	hardware      *cost.Cluster    // on which it was
 }
 
 // Decide decides how a program runs, and does to it what it decided. It is a pure function, also for a cluster that is only
@@ -318,11 +321,7 @@ func HalfType(c config.AMP) dtypes.DType {
 // schedule finds what each device does, and what it needs for that. cfg has the settings of the plan.
 func (r *Result) schedule(cfg *config.Config, t Target, s assignment) (err error) {
 	if r.Final.Local == nil {
-		if err := r.list(t.Planner, emit.Whole(r.Final)); err != nil {
-			return err
-		}
-		r.Account = r.AccountOf(nil, r.Listings)
-		return nil
+		return r.account(t.Planner)
 	}
 	comm, pipeline := cfg.Communication, cfg.Pipeline
 	if !r.Final.IsTraining() {
@@ -336,12 +335,26 @@ func (r *Result) schedule(cfg *config.Config, t Target, s assignment) (err error
 	if r.Schedule, err = schedule.Build(r.Final, o); err != nil {
 		return err
 	}
-	segments := each(r.Schedule.Segments, func(s *schedule.Segment) *ir.Segment { return s.First })
-	if err := r.list(t.Planner, segments...); err != nil {
-		return err
-	}
 	r.communicators = comm.NumCommunicators
 	r.traffic = schedule.Traffic{Half: comm.FP16, Packed: t.Cluster.WorkerNum() > 1}
+	return r.account(t.Planner)
+}
+
+// account finds what the program needs of memory, by what devices make of it, or of its segments, if they can tell.
+func (r *Result) account(planner emit.Planner) error {
+	if planner != nil {
+		segments := []*ir.Segment{emit.Whole(r.Final)}
+		if r.Schedule != nil {
+			segments = each(r.Schedule.Segments, func(s *schedule.Segment) *ir.Segment { return s.First })
+		}
+		for _, s := range segments {
+			l, err := planner.Plan(s)
+			if err != nil {
+				return err
+			}
+			r.Listings = append(r.Listings, l)
+		}
+	}
 	r.Account = r.AccountOf(nil, r.Listings)
 	return nil
 }
@@ -358,20 +371,6 @@ func (r *Result) AccountOf(lists *schedule.Program, listings []*emit.Listing) *s
 		return schedule.WholeAccount(r.Final, listings[0])
 	}
 	return schedule.WholeAccount(r.Final, nil)
-}
-
-// list asks the devices what they make of segments, if they can tell.
-func (r *Result) list(planner emit.Planner, segments ...*ir.Segment) error {
-	if planner != nil {
-		for _, s := range segments {
-			l, err := planner.Plan(s)
-			if err != nil {
-				return err
-			}
-			r.Listings = append(r.Listings, l)
-		}
-	}
-	return nil
 }
 
 // Whole is what the device makes of a program that runs as a whole; nil if it cannot tell.
@@ -409,8 +408,12 @@ func (pl *Plan) look(r *Result, t Target) error {
 		return nil
 	}
 	x, _, err := r.Simulate(t.Hardware)
-	if err == nil {
-		pl.Costs.StepSeconds, pl.Costs.Busy, pl.Costs.Exposed = x.Step.Seconds(), x.Busy(), x.Exposed()
+	if err != nil {
+		return err
 	}
-	return err
+	pl.Costs.StepSeconds, pl.Costs.Busy, pl.Costs.Exposed = x.Step.Seconds(), x.Busy(), x.Exposed()
+	if t.Look != nil {
+		r.simulated, r.hardware = x, t.Hardware
+	}
+	return nil
 }

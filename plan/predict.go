@@ -21,8 +21,14 @@ func (t Target) hardware() *cost.Cluster {
 }
 
 // Simulate plays a step of what a plan made of a training program, on a cluster as it is and with changes: see package simulate.
-func (r *Result) Simulate(c *cost.Cluster, changes ...simulate.WhatIf) (*simulate.Result, []simulate.Changed, error) {
-	return simulate.RunAll(r.lists(), c, simulate.Options{Communicators: r.communicators, Traffic: r.traffic, Account: r.Account}, changes...)
+func (r *Result) Simulate(c *cost.Cluster, changes ...simulate.WhatIf) (as *simulate.Result, changed []simulate.Changed, err error) {
+	o := simulate.Options{Communicators: r.communicators, Traffic: r.traffic, Account: r.Account}
+	if as = r.simulated; as == nil || c != r.hardware {
+		if as, err = simulate.Run(r.lists(), c, o); err != nil {
+			return nil, nil, err
+		}
+	}
+	return as, simulate.RunChanged(r.lists(), c, o, changes...), nil
 }
 
 // lists are what devices run.

@@ -88,16 +88,18 @@ func search(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error)
 	if best == nil {
 		return newPlan(p, cfg, t), &Result{Recorded: p}, s.none()
 	}
+	var changes []Change
+	if t.Sensitivity {
+		if changes, err = s.sensitivity(best); err != nil {
+			return newPlan(p, cfg, t), &Result{Recorded: p}, err
+		}
+		s.kept = nil // it is large
+	}
 	pl, r, err := s.plan(best, t)
 	if err != nil {
 		return pl, r, err
 	}
-	pl.Ways = s.ways(best)
-	if t.Sensitivity {
-		if pl.Changes, err = s.sensitivity(best); err != nil {
-			return pl, r, err
-		}
-	}
+	pl.Ways, pl.Changes = s.ways(best), changes
 	if !t.Hardware.Known() {
 		const unknown = "what the devices can do is not known: ways are compared on usual ones; epl calibrate measures this machine"
 		pl.Notes = append(pl.Notes, unknown)
@@ -536,35 +538,26 @@ func (s *searcher) plan(w *candidate, t Target) (*Plan, *Result, error) {
 	return pl, r, err
 }
 
-// ask finds out what a way needs of memory, by what the device makes of its segments.
-func (s *searcher) ask(w *candidate) error {
-	_, r, err := s.plan(w, s.t)
-	if err == nil {
-		w.Peak = r.Account.Peak()
-	}
-	return err
-}
-
 func reason(err error) string { return strings.TrimPrefix(err.Error(), "epl: ") }
 
-// look predicts what a way takes.
-func (s *searcher) look(w *candidate) error {
+// look predicts what a way takes. What the device would make of its segments is not asked: that takes time.
+func (s *searcher) look(w *candidate) (*Result, error) {
 	t := s.t
 	t.Planner = nil
 	_, r, err := s.plan(w, t)
 	if err != nil {
-		return err
+		return r, err
 	}
 	w.Peak = r.Account.Peak()
 	w.uses = each(r.Account.Places, func(x schedule.PlaceAccount) schedule.Bytes { return x.Peak })
 	if w.Step, err = r.short(r.lists(), s.t.hardware()); err != nil {
-		return err
+		return r, err
 	}
 	w.Looked = true
 	if s.limit == 0 || w.Peak <= s.limit {
 		s.keep(w, r)
 	}
-	return nil
+	return r, nil
 }
 
 // run looks at ways until the others cannot be better, and returns the best; nil if there is none.
@@ -610,7 +603,8 @@ func (s *searcher) run() (best *candidate) {
 		}
 		s.looked++
 		guess := w.Step
-		if err := s.look(w); err != nil {
+		r, err := s.look(w)
+		if err != nil {
 			w.Why = reason(err)
 			continue
 		}
@@ -622,10 +616,11 @@ func (s *searcher) run() (best *candidate) {
 			continue
 		}
 		if s.limit > 0 && w.Peak <= s.limit && s.t.Planner != nil { // it is worth to ask what the device would make of it
-			if err := s.ask(w); err != nil {
+			if err := r.account(s.t.Planner); err != nil {
 				w.Why = reason(err)
 				continue
 			}
+			w.Peak = r.Account.Peak()
 		}
 		if s.limit > 0 && w.Peak > s.limit {
 			w.Why = fmt.Sprintf("needs %s of memory, and devices have %s", humanize.Bytes(w.Peak), humanize.Bytes(s.limit))

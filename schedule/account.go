@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
@@ -19,6 +20,7 @@ type Account struct {
 	Places []PlaceAccount
 
 	again func(keep detail) []*counter // plays the step, and keeps its course
+	brief func() [][]Sample
 }
 
 // PlaceAccount is what one of them needs.
@@ -60,6 +62,7 @@ func (s *Program) Account(p *ir.Program, t Traffic, plans []*emit.Listing) *Acco
 
 func newAccount(again func(keep detail) []*counter) *Account {
 	a := &Account{again: again}
+	a.brief = sync.OnceValue(func() [][]Sample { return a.course(everyInstruction) })
 	for place, c := range again(nothing) {
 		var when []string
 		if c.peak.At >= 0 {
@@ -86,8 +89,8 @@ type Sample struct {
 func (a *Account) Course() [][]Sample { return a.course(everyOp) }
 
 // Brief is the course with one sample for every instruction, when most lives, with an op of the segment if one runs. It does not play the ops of a segment again
-// in every micro-batch.
-func (a *Account) Brief() [][]Sample { return a.course(everyInstruction) }
+// in every micro-batch. It is kept, so that nobody may change it.
+func (a *Account) Brief() [][]Sample { return a.brief() }
 
 func (a *Account) course(keep detail) (all [][]Sample) {
 	for _, c := range a.again(keep) {

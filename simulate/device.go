@@ -27,9 +27,9 @@ type actor struct {
 	summed  map[int]bool              // buckets whose sums over micro-batches have begun
 	merging map[int]*signal           // buckets on their way
 	sends   []*signal                 // that may not be over
-	began   []float64                 // by instruction: when it began; only if the memory is known
+	began   []float64                 // by instruction: when it began; only if a timeline shows the memory
 	events  []trace.Event             // of the first device
-	carried []trace.Event             // while values travel to it, or from it
+	carried [][2]float64              // from when to when values travel to it, or from it
 	over    bool
 	end     float64
 }
@@ -53,7 +53,7 @@ func (a *actor) step() {
 		if a.waits(in) {
 			return
 		}
-		if a.o.Account != nil {
+		if a.o.Account != nil && !a.o.Short {
 			a.began = append(a.began, a.now)
 		}
 		a.next++
@@ -89,7 +89,7 @@ func (a *actor) waits(in schedule.Instr) bool {
 func (a *actor) await(at schedule.Slot, c *coming) {
 	start := a.now
 	c.then(func() {
-		a.did(trace.Event{Kind: trace.Wait, Op: c.op, Name: at.Value.String()}, start)
+		a.did(trace.Event{Kind: trace.Wait, Op: c.op, Name: a.name(at.Value.String)}, start)
 		a.step()
 	})
 }
@@ -118,7 +118,7 @@ func (a *actor) do(in schedule.Instr) bool {
 		if in.Transfer >= 0 && a.gets() {
 			return a.receive(in)
 		}
-		a.computes(moves(a.device, in.Value.Bytes(), in.Value.Bytes()), trace.Event{Kind: trace.Data, Name: in.Value.String()})
+		a.computes(moves(a.device, in.Value.Bytes(), in.Value.Bytes()), trace.Event{Kind: trace.Data, Name: a.name(in.Value.String)})
 		return false
 	case schedule.Send:
 		a.gives(in)
@@ -135,7 +135,7 @@ func (a *actor) do(in schedule.Instr) bool {
 	case schedule.Store:
 		start := a.now
 		a.copies(in.Value, "store", func() {
-			a.did(trace.Event{Kind: trace.Wait, Op: "store", Name: in.Value.String()}, start)
+			a.did(trace.Event{Kind: trace.Wait, Op: "store", Name: a.name(in.Value.String)}, start)
 			a.step()
 		})
 		return false
@@ -158,6 +158,19 @@ func (a *actor) did(e trace.Event, start float64) {
 	}
 }
 
+// name is what an event is called, if there will be a timeline: most simulations are short.
+func (a *actor) name(text func() string) string {
+	if a.o.Short {
+		return ""
+	}
+	return text()
+}
+
+// bucket names one.
+func (a *actor) bucket(n int) string {
+	return a.name(func() string { return fmt.Sprintf("bucket %d", n) })
+}
+
 // communicated notes what went on beside, until now.
 func (a *actor) communicated(lane int, op, name string, start float64, bytes int64) {
 	a.did(trace.Event{Lane: lane, Kind: trace.Communicate, Op: op, Name: name, Bytes: bytes}, start)
@@ -165,7 +178,9 @@ func (a *actor) communicated(lane int, op, name string, start float64, bytes int
 
 // travelled notes that something travelled to the device, or from it, until now.
 func (a *actor) travelled(start float64) {
-	a.carried = append(a.carried, trace.Event{Lane: 1, Kind: trace.Communicate, Start: at(start), End: at(a.now)})
+	if !a.o.Short {
+		a.carried = append(a.carried, [2]float64{start, a.now})
+	}
 }
 
 // The lanes of a timeline, as those of exec/local.
@@ -188,7 +203,7 @@ func (a *actor) computes(ns float64, e trace.Event) {
 // segment runs a segment. One that devices run together is over for all of them when they have communicated.
 func (a *actor) segment(in schedule.Instr) {
 	x := a.lists.Segments[in.Segment]
-	e := trace.Event{Kind: trace.Run, Name: a.lists.Text(in), Task: trace.Task{Kind: string(x.Kind), Stage: x.Stage, Micro: in.Micro}}
+	e := trace.Event{Kind: trace.Run, Name: a.name(func() string { return a.lists.Text(in) }), Task: trace.Task{Kind: string(x.Kind), Stage: x.Stage, Micro: in.Micro}}
 	calls := inside(x)
 	if len(calls) == 0 {
 		a.computes(a.run.segment(in.Segment, a.device), e)
@@ -237,7 +252,8 @@ func (a *actor) accumulate(bucket, micro int, bytes int64) bool {
 	if after := a.lists.Buckets[bucket].After; after < len(a.lists.Segments) {
 		stage = a.lists.Segments[after].Stage
 	}
-	a.computes(ns, trace.Event{Kind: trace.Run, Name: fmt.Sprintf("accumulate bucket %d", bucket), Task: trace.Task{Kind: trace.Accumulate, Stage: stage, Micro: micro}})
+	name := a.name(func() string { return fmt.Sprintf("accumulate bucket %d", bucket) })
+	a.computes(ns, trace.Event{Kind: trace.Run, Name: name, Task: trace.Task{Kind: trace.Accumulate, Stage: stage, Micro: micro}})
 	return true
 }
 
@@ -249,7 +265,7 @@ func (a *actor) merge(in schedule.Instr) bool {
 		if b.How != ir.Mean || a.lists.Local.MicroBatches == 1 || len(a.lists.Ranks) > 1 {
 			return true
 		}
-		a.computes(moves(a.device, b.Bytes(), b.Bytes()), trace.Event{Kind: trace.Launch, Name: fmt.Sprintf("bucket %d", in.Bucket)})
+		a.computes(moves(a.device, b.Bytes(), b.Bytes()), trace.Event{Kind: trace.Launch, Name: a.bucket(in.Bucket)})
 		return false // the sum over micro-batches became their mean
 	}
 	channel := in.Bucket % a.o.Communicators
@@ -258,14 +274,14 @@ func (a *actor) merge(in schedule.Instr) bool {
 		begun := a.now
 		over := a.meet(meetingKey{nil, a.place, index}, a.run.place(a.place), a.lane(laneKey{nil, a.place, channel, b.Terms && !b.Parts}), a.merges(a.place, b.Terms && !b.Parts, b.Worker), calls)
 		a.merging[in.Bucket] = over
-		over.then(func() { a.communicated(1+channel, op, fmt.Sprintf("bucket %d", in.Bucket), begun, bytes) })
+		over.then(func() { a.communicated(1+channel, op, a.bucket(in.Bucket), begun, bytes) })
 	}
 	if !b.Parts {
 		then()
 		return true
 	}
 	a.start(moves(a.device, b.Bytes(), b.Bytes()), a.cores, func() { // they are laid out by model replica
-		a.did(trace.Event{Kind: trace.Launch, Op: op, Name: fmt.Sprintf("bucket %d", in.Bucket)}, start)
+		a.did(trace.Event{Kind: trace.Launch, Op: op, Name: a.bucket(in.Bucket)}, start)
 		then()
 		a.step()
 	})
@@ -276,7 +292,7 @@ func (a *actor) merge(in schedule.Instr) bool {
 func (a *actor) wait(in schedule.Instr) {
 	b := a.lists.Buckets[in.Bucket]
 	start := a.now
-	name := fmt.Sprintf("bucket %d", in.Bucket)
+	name := a.bucket(in.Bucket)
 	if b.Parts && in.Micro == schedule.Once {
 		_, outs := b.Values()
 		var calls []call
@@ -311,7 +327,7 @@ func (a *actor) exchange(in schedule.Instr) bool {
 	axis, how := in.Op.Change()
 	v, out := in.Op.Inputs[0], in.Op.Outputs[0]
 	calls := []call{exchange(how, v, out)}
-	start, name := a.now, in.Op.String()
+	start, name := a.now, a.name(in.Op.String)
 	if axis == ir.Replicas {
 		if len(a.lists.Ranks) == 1 {
 			return true
@@ -333,7 +349,7 @@ func (a *actor) exchange(in schedule.Instr) bool {
 func (a *actor) copies(v *ir.Value, op string, then func()) {
 	start := a.now
 	a.start(moves(a.device, v.Bytes(), v.Bytes()), nil, func() {
-		a.communicated(a.hostLane(), op, v.String(), start, v.Bytes())
+		a.communicated(a.hostLane(), op, a.name(v.String), start, v.Bytes())
 		a.travelled(start)
 		then()
 	})

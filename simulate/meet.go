@@ -140,7 +140,7 @@ func (a *actor) gives(in schedule.Instr) {
 		return // devices of this host have the data themselves
 	}
 	m := a.message(in)
-	start, name := a.now, fmt.Sprintf("%s to group %d", t.Value, t.To)
+	start, name := a.now, a.name(func() string { return fmt.Sprintf("%s to group %d", t.Value, t.To) })
 	a.did(trace.Event{Kind: trace.Launch, Op: "send", Name: name, Flow: flowOf(in)}, start)
 	m.over.then(func() { a.communicated(a.sendLane(), "send", name, start, t.Into.Bytes()) })
 	a.sends = append(a.sends, m.over)

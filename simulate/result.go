@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/easyparallel/epl/schedule"
@@ -97,19 +98,17 @@ func (s *run) result() *Result {
 
 // times add up what the device did. Communication is what travels, not what waits to travel, as it does in a timeline.
 func (a *actor) times() trace.Times {
-	step := &trace.Step{}
+	events := make([]trace.Event, 0, len(a.events)+len(a.carried))
 	for _, e := range a.events {
 		if e.Lane == 0 {
-			step.Add(e)
+			events = append(events, e)
 		}
 	}
-	for _, e := range a.carried {
-		step.Add(e)
+	for _, x := range a.carried {
+		events = append(events, trace.Event{Lane: 1, Kind: trace.Communicate, Start: at(x[0]), End: at(x[1])})
 	}
-	if r := step.Report(); len(r.Devices) > 0 {
-		return r.Devices[0].Times
-	}
-	return trace.Times{}
+	slices.SortStableFunc(events, func(a, b trace.Event) int { return a.Start.Compare(b.Start) })
+	return trace.Sum(events, 0)
 }
 
 // ranks are all devices that an actor stands for. The first is simulated.

@@ -61,12 +61,13 @@ func TestTheListsOfAScheduleAreSimulated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, rows, err := simulate.RunAll(s, c, simulate.Options{Account: account}, changes...)
+	o := simulate.Options{Account: account}
+	r, err := simulate.Run(s, c, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var w strings.Builder
-	if err := r.WriteText(&w, rows...); err != nil {
+	if err := r.WriteText(&w, simulate.RunChanged(s, c, o, changes...)...); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Trace().WriteText(&w, 120); err != nil {

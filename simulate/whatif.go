@@ -154,12 +154,8 @@ func (w WhatIf) Apply(lists *schedule.Program, c *cost.Cluster) (*schedule.Progr
 	return &left, &changed, nil
 }
 
-// RunAll plays the lists on the cluster as it is, with each change by itself, and with all of them if there are several.
-func RunAll(lists *schedule.Program, c *cost.Cluster, o Options, changes ...WhatIf) (*Result, []Changed, error) {
-	r, err := Run(lists, c, o)
-	if err != nil {
-		return nil, nil, err
-	}
+// RunChanged plays the lists with each change of the cluster by itself, and with all of them if there are several.
+func RunChanged(lists *schedule.Program, c *cost.Cluster, o Options, changes ...WhatIf) (rows []Changed) {
 	if len(changes) > 1 {
 		all := WhatIf{}
 		for _, w := range changes {
@@ -167,7 +163,6 @@ func RunAll(lists *schedule.Program, c *cost.Cluster, o Options, changes ...What
 		}
 		changes = append(slices.Clone(changes), all)
 	}
-	var rows []Changed
 	for _, w := range changes {
 		x := Changed{WhatIf: w}
 		left, changed, err := w.Apply(lists, c)
@@ -177,5 +172,5 @@ func RunAll(lists *schedule.Program, c *cost.Cluster, o Options, changes ...What
 		x.Err = err
 		rows = append(rows, x)
 	}
-	return r, rows, nil
+	return rows
 }

@@ -68,26 +68,34 @@ func (t *Times) add(o Times) {
 	t.Exposed += o.Exposed
 }
 
+// Sum adds up what one device did, in a step that takes so long. Its events are ordered by start.
+func Sum(events []Event, span time.Duration) Times {
+	t := Times{Busy: covered(events, Event.computes)}
+	here := covered(events, func(e Event) bool { return e.Lane == 0 })
+	t.Waiting, t.Idle = here-t.Busy, span-here
+	t.Communication, t.Exposed = exposed(events, Event.communicates)
+	return t
+}
+
 // Report adds up what the devices did.
 func (s *Step) Report() *Report {
 	events := s.Events()
 	r := &Report{Bubble: math.NaN(), Ideal: s.Pipeline.ideal(events)}
 	byDevice := map[int][]Event{}
-	var all, tasks []Event
+	var tasks []Event
 	for _, e := range events {
 		byDevice[e.Device] = append(byDevice[e.Device], e)
-		all = append(all, e)
 		if e.Task.inPipeline() {
 			tasks = append(tasks, e)
 		}
 	}
-	start, end := bounds(all)
+	start, end := bounds(events)
 	r.Span = end.Sub(start)
 	traffic := map[string]*Traffic{}
 	var inTasks time.Duration
 	inPipeline := 0 // devices
 	for device, list := range byDevice {
-		d := DeviceReport{Device: device, Replica: -1, name: s.names[device]}
+		d := DeviceReport{Device: device, Replica: -1, Times: Sum(list, r.Span), name: s.names[device]}
 		for _, e := range list {
 			if e.Task.Kind == "" {
 				continue
@@ -98,10 +106,6 @@ func (s *Step) Report() *Report {
 			}
 		}
 		slices.Sort(d.Stages)
-		d.Busy = covered(list, Event.computes)
-		here := covered(list, func(e Event) bool { return e.Lane == 0 })
-		d.Waiting, d.Idle = here-d.Busy, r.Span-here
-		d.Communication, d.Exposed = exposed(list, Event.communicates)
 		for _, e := range list {
 			if !e.communicates() {
 				continue
