@@ -5,7 +5,6 @@
 package convert
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -24,28 +23,6 @@ import (
 	"github.com/easyparallel/epl/internal/version"
 	"github.com/easyparallel/epl/state"
 )
-
-// Names are those of tensors in another format, by the paths of variables: what is not named is left out. Nil: all keep their paths.
-type Names map[string]string
-
-// ReadNames reads a JSON object of names by path.
-func ReadNames(file string) (n Names, err error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, errors.Wrap(err, "epl: names")
-	}
-	if err := json.Unmarshal(b, &n); err != nil {
-		return nil, errors.Wrapf(err, "epl: %s is to be a JSON object with a name for each path of a variable, such as {\"/dense/weights\": \"model.dense.weight\"}", file)
-	}
-	seen := map[string]string{}
-	for path, name := range n {
-		if other, twice := seen[name]; twice || name == "" {
-			return nil, errors.Errorf("epl: %s: %q is the name of %q and %q", file, name, other, path)
-		}
-		seen[name] = path
-	}
-	return n, nil
-}
 
 // value reads a variable of a checkpoint.
 func value(c *checkpoint.Checkpoint, path string) (shapes.Shape, []byte, error) {
@@ -67,17 +44,23 @@ func ToSafetensors(c *checkpoint.Checkpoint, f checkpoint.FS, file string, names
 		}
 	}
 	for _, path := range paths {
-		name := path
-		if names != nil {
-			if name = names[path]; name == "" {
-				continue
-			}
-		}
 		shape, _ := c.Shape(path)
-		all = append(all, checkpoint.Tensor{Name: name, Shape: shape, Read: func() ([]byte, error) {
+		t := checkpoint.Tensor{Name: path, Shape: shape, Read: func() ([]byte, error) {
 			_, b, err := value(c, path)
 			return b, err
-		}})
+		}}
+		if names != nil {
+			name, ok := names[path]
+			if !ok {
+				continue
+			}
+			var err error
+			if t, err = name.turned(t); err != nil {
+				return err
+			}
+			t.Name = name.Name
+		}
+		all = append(all, t)
 	}
 	return checkpoint.WriteTensors(f, file, all, map[string]string{"format": "pt"}) // the format's readers of other libraries ask for it
 }
@@ -91,17 +74,22 @@ func FromSafetensors(f checkpoint.FS, file, dir string, names Names) (string, er
 	defer done()
 	paths := map[string]string{}
 	for path, name := range names {
-		paths[name] = path
-		if !slices.ContainsFunc(all, func(t checkpoint.Tensor) bool { return t.Name == name }) {
-			return "", errors.Errorf("epl: %s has no tensor %q, which the names have", file, name)
+		paths[name.Name] = path
+		if !slices.ContainsFunc(all, func(t checkpoint.Tensor) bool { return t.Name == name.Name }) {
+			return "", errors.Errorf("epl: %s has no tensor %q, which the names have", file, name.Name)
 		}
 	}
 	var to []checkpoint.Tensor
 	for _, t := range all {
 		if names != nil {
-			if t.Name = paths[t.Name]; t.Name == "" {
+			path, ok := paths[t.Name]
+			if !ok {
 				continue
 			}
+			if t, err = names[path].turned(t); err != nil {
+				return "", err
+			}
+			t.Name = path
 		}
 		if !strings.HasPrefix(t.Name, "/") {
 			t.Name = "/" + t.Name

@@ -104,7 +104,7 @@ func TestTensorsCanHaveNamesOfTheirOwn(t *testing.T) {
 	dir := t.TempDir()
 	c := newCheckpoint(t, dir)
 	file := filepath.Join(dir, "model.safetensors")
-	names := Names{"/dense/weights": "model.dense.weight"}
+	names := Names{"/dense/weights": {Name: "model.dense.weight"}}
 	if err := ToSafetensors(c, checkpoint.OS, file, names); err != nil {
 		t.Fatal(err)
 	}
@@ -120,18 +120,77 @@ func TestTensorsCanHaveNamesOfTheirOwn(t *testing.T) {
 	if paths := open(t, filepath.Join(dir, "back", name)).Paths(); !slices.Equal(paths, []string{"/dense/weights"}) {
 		t.Error(paths)
 	}
-	if err := ToSafetensors(c, checkpoint.OS, file, Names{"/dense/wights": "x"}); err == nil || !strings.Contains(err.Error(), "/dense/wights") {
+	if err := ToSafetensors(c, checkpoint.OS, file, Names{"/dense/wights": {Name: "x"}}); err == nil || !strings.Contains(err.Error(), "/dense/wights") {
 		t.Error(err)
 	}
-	if _, err := FromSafetensors(checkpoint.OS, file, dir, Names{"/x": "model.dense.wight"}); err == nil || !strings.Contains(err.Error(), "model.dense.wight") {
+	if _, err := FromSafetensors(checkpoint.OS, file, dir, Names{"/x": {Name: "model.dense.wight"}}); err == nil || !strings.Contains(err.Error(), "model.dense.wight") {
 		t.Error(err)
 	}
-	twice := filepath.Join(dir, "names.json")
-	if err := os.WriteFile(twice, []byte(`{"/a": "x", "/b": "x"}`), 0o666); err != nil {
+}
+
+// PyTorch has the weights of a layer with a row for each output.
+func TestMatricesAreTransposed(t *testing.T) {
+	dir := t.TempDir()
+	c := newCheckpoint(t, dir)
+	file := filepath.Join(dir, "model.safetensors")
+	names := Names{"/dense/weights": {"model.dense.weight", true}, "/dense/biases": {Name: "model.dense.bias"}, "/global_step": {Name: "step"}}
+	if err := ToSafetensors(c, checkpoint.OS, file, names); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadNames(twice); err == nil || !strings.Contains(err.Error(), `"x"`) {
+	all, done, err := checkpoint.ReadTensors(checkpoint.OS, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	i := slices.IndexFunc(all, func(t checkpoint.Tensor) bool { return t.Name == "model.dense.weight" })
+	if b, err := all[i].Read(); err != nil || !all[i].Shape.Equal(shapes.Make(dtypes.Int8, 3, 2)) || !slices.Equal(b, []byte{0, 3, 1, 4, 2, 5}) {
+		t.Error(all[i].Shape, b, err)
+	}
+	name, err := FromSafetensors(checkpoint.OS, file, filepath.Join(dir, "back"), names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustBeSame(t, c, open(t, filepath.Join(dir, "back", name)))
+	names["/dense/biases"] = Name{"model.dense.bias", true}
+	if err := ToSafetensors(c, checkpoint.OS, file, names); err == nil || !strings.Contains(err.Error(), `"/dense/biases" is (Float32)[1]: only a matrix`) {
 		t.Error(err)
+	}
+	if _, err := FromSafetensors(checkpoint.OS, file, dir, names); err == nil || !strings.Contains(err.Error(), `"model.dense.bias" is (Float32)[1]: only a matrix`) {
+		t.Error(err)
+	}
+	large := make([]byte, 70*90*2)
+	for i := range large {
+		large[i] = byte(i * 7)
+	}
+	if there := transposed(large, 70, 90, 2); slices.Equal(there, large) || !slices.Equal(transposed(there, 90, 70, 2), large) || there[2*70] != large[2] {
+		t.Error("a large matrix is wrong")
+	}
+}
+
+func TestNamesAreReadFromAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "names.json")
+	for text, want := range map[string]string{
+		`{"/a": "x", "/b": "x"}`:                `"x" is the name of "/a" and "/b"`,
+		`{"/a": ""}`:                            `"/a" has no name`,
+		`{"/a": {"transpose": true}}`:           `"/a" has no name`,
+		`{"/a": {"name": "x", "permute": [1]}}`: `"permute"`,
+		`["x"]`:                                 "is to be a JSON object",
+		`{"/a": 3}`:                             "is to be a JSON object",
+		`{}`:                                    "has no names",
+		`{"/a": "x", "/b": {"name": "y"}, "/c": {"name": "z", "transpose": true}}`: "",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		names, err := ReadNames(file)
+		if want == "" {
+			again, e := json.Marshal(names)
+			if err != nil || e != nil || string(again) != `{"/a":"x","/b":"y","/c":{"name":"z","transpose":true}}` {
+				t.Errorf("%s, %v, %v", again, err, e)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 

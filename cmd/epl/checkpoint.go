@@ -307,7 +307,7 @@ func namesOf(file, format string) (convert.Names, error) {
 	return convert.ReadNames(file)
 }
 
-const namesHelp = "a JSON object with the name of the tensor for each path of a variable; others are left out"
+const namesHelp = "a JSON `file` with the name of the tensor for each path of a variable; others are left out"
 
 func newCheckpointExport() *cobra.Command {
 	var format, names string

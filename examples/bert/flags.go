@@ -17,6 +17,7 @@ type flags struct {
 	size                            string
 	layers, hidden, heads           int
 	train, dev, modelDir, outputDir string
+	names                           string
 	window                          windowing
 	search                          search
 	epochs                          float64
@@ -60,6 +61,7 @@ func parseFlags(args []string, help io.Writer) (flags, error) {
 	set.StringVar(&f.dev, "dev", "", "questions to answer, a `file` of SQuAD v1.1 (default: the sample)")
 	set.StringVar(&f.modelDir, "model_dir", "", "`folder` with model.safetensors and vocab.txt, such as those of bert-base-uncased (default: from scratch)")
 	set.StringVar(&f.outputDir, "output_dir", "", "`folder` for predictions.json and checkpoints; a checkpoint that it has is continued")
+	set.StringVar(&f.names, "names", "", "write the names that weights have on the Hugging Face Hub to a `file`, for \"epl checkpoint export\" and \"import\", and end")
 	set.IntVar(&f.window.length, "max_seq_length", 0, "word `pieces` that the network sees at once (default: of the size)")
 	set.IntVar(&f.window.stride, "doc_stride", 0, "word `pieces` between windows of a long context (default: of the size)")
 	set.IntVar(&f.window.question, "max_query_length", 0, "word `pieces` of a question (default: of the size)")

@@ -41,6 +41,9 @@ func main() {
 }
 
 func run(f flags, out io.Writer) error {
+	if f.names != "" {
+		return f.network(0).writeNames(f.names)
+	}
 	t, err := f.vocabulary()
 	if err != nil {
 		return err

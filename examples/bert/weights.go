@@ -1,7 +1,9 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/gomlx/gomlx/ml/model"
 
 	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/checkpoint/convert"
 )
 
 // weight says where a variable of the network is in the files of the Hugging Face Hub.
@@ -58,6 +61,26 @@ func (b bert) weights() (all []weight) {
 		all[i].optional = true
 	}
 	return all
+}
+
+// writeNames writes the names that the weights have on the Hub, as a BertForQuestionAnswering of PyTorch has them.
+func (b bert) writeNames(file string) error {
+	names := convert.Names{} // + epl
+	for _, w := range b.weights() {
+		name := w.names[0]
+		if !w.optional {
+			name = "bert." + name
+		}
+		names[w.path] = convert.Name{Name: name, Transpose: w.transpose}
+	}
+	text, err := json.MarshalIndent(names, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("bert: the names cannot be written: %w", err)
+	}
+	return nil
 }
 
 // notUsed are parts of stored models that have no place in the network: heads for other tasks, and a table of numbers.

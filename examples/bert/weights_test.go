@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
+	"io"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -21,6 +23,8 @@ import (
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 
 	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/checkpoint"
+	"github.com/easyparallel/epl/checkpoint/convert"
 )
 
 // stored is a tensor for a file: its shape and values.
@@ -267,5 +271,97 @@ func TestAPlanReadsHeadersOfWeightsOnly(t *testing.T) {
 	err := store.GetVariable("/layer_0/output/weights").MustValue().ConstFlatData(func(any) {})
 	if err == nil || !strings.Contains(err.Error(), "bert: weights cannot be read") {
 		t.Errorf("it was read before: %v", err)
+	}
+}
+
+// A model of the Hub is trained, exported with the names of the Hub, and imported again: it answers the same, and the program loads the file as any of the Hub.
+func TestWeightsGoToTheHubAndBack(t *testing.T) {
+	weights, folder, dir := randomWeights(small, true), t.TempDir(), t.TempDir()
+	writeTensors(t, filepath.Join(folder, "model.safetensors"), "F32", weights)
+	windows := []window{{ids: []int32{1, 10, 3, 4, 0}, segments: []int32{0, 0, 1, 1, 0}, mask: []int32{1, 1, 1, 1, 0}, end: 3}}
+	logits := func(env *epl.Env, store *model.Store) []float32 {
+		t.Helper()
+		exec, err := model.NewExec(env.Backend(), store, small.logits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := inputs(windows)
+		got, err := exec.Call(in[0], in[1], in[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.Concat(tensors.MustCopyFlatData[float32](got[0]), tensors.MustCopyFlatData[float32](got[1]))
+	}
+	saved := func(env *epl.Env, store *model.Store, dir string) *epl.Checkpoint {
+		t.Helper()
+		saver, err := env.Checkpoints(store).Dir(dir).Done()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return saver
+	}
+
+	env, store := newEnv(t), model.NewStore()
+	if err := small.load(env, store, folder); err != nil {
+		t.Fatal(err)
+	}
+	saver := saved(env, store, filepath.Join(dir, "trained"))
+	before := logits(env, store)
+	trainer := train.NewTrainer(env.Backend(), store, small.logits, answerLoss, epl.Optimizer(optimizer.Adam().LearningRate(0.01).Done()), nil, nil)
+	if _, err := train.NewLoop(trainer).RunSteps(env.Dataset(batches{windows: windows, size: 1}), 2); err != nil {
+		t.Fatal(err)
+	}
+	want := logits(env, store)
+	if slices.Equal(before, want) {
+		t.Error("nothing was trained")
+	}
+	if err := saver.Save(); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := run(flags{names: filepath.Join(dir, "names.json"), layers: small.layers, hidden: small.hidden, heads: small.heads}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	names, err := convert.ReadNames(filepath.Join(dir, "names.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkpoints, _, _, err := checkpoint.List(checkpoint.OS, filepath.Join(dir, "trained"))
+	if err != nil || len(checkpoints) != 1 {
+		t.Fatal(checkpoints, err)
+	}
+	opened, err := checkpoint.Open(checkpoint.OS, filepath.Join(dir, "trained", checkpoints[0].Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	file := filepath.Join(dir, "model.safetensors")
+	if err := convert.ToSafetensors(opened, checkpoint.OS, file, names); err != nil {
+		t.Fatal(err)
+	}
+	header, err := readHeader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, w := range weights {
+		if got := cmp.Or(len(header["bert."+name].shape), len(header[name].shape)); got != len(w.shape) || len(header) != len(weights) {
+			t.Errorf("%s of %d tensors has %d dims, and had %v", name, len(header), got, w.shape)
+		}
+	}
+	env, store = newEnv(t), model.NewStore()
+	if err := small.load(env, store, dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := logits(env, store); !slices.Equal(got, want) {
+		t.Errorf("exported: got %v, want %v", got, want)
+	}
+
+	if _, err := convert.FromSafetensors(checkpoint.OS, file, filepath.Join(dir, "imported"), names); err != nil {
+		t.Fatal(err)
+	}
+	env, store = newEnv(t), model.NewStore()
+	saved(env, store, filepath.Join(dir, "imported"))
+	if got := logits(env, store); !slices.Equal(got, want) {
+		t.Errorf("imported: got %v, want %v", got, want)
 	}
 }
