@@ -120,7 +120,7 @@ var mayImport = map[string][]string{
 	"cmd/...":            {"", "checkpoint", "checkpoint/convert", "state", "config", "cluster", "cost", "cost/calibrate", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage"},
 	"internal/usage":     {"internal/near"}, // of commands
 	"internal/procmem":   {},
-	"examples/...":       {"", "xla", "internal/equiv", "internal/procmem", "data", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},
+	"examples/...":       {"", "xla", "internal/equiv", "internal/procmem", "checkpoint/convert", "data", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},
 	"bench/...":          {"", "cluster", "comm", "config", "cost", "cost/calibrate", "cpu", "emit", "ir", "passes", "pjrt", "plan", "rendezvous", "simulate", "trace", "wire", "internal/equiv", "internal/procmem"},
 }
 
