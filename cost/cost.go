@@ -90,7 +90,8 @@ func flops(op *ir.Op) int64 {
 		for _, axis := range a.Axes.KernelSpatial {
 			perOutput *= dim(kernel, axis)
 		}
-		return 2 * perOutput * size(op.Outputs[0].Shape)
+		// Between the elements of an input that is dilated are zeros, which nobody multiplies.
+		return 2 * perOutput * size(op.Outputs[0].Shape) / max(product(a.InputDilations), 1)
 	case *ir.ReduceWindow:
 		return product(a.WindowDimensions) * size(op.Outputs[0].Shape)
 	case *ir.SelectAndScatterMax:

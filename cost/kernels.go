@@ -19,6 +19,8 @@ type Kernel struct {
 	Size int64
 	// M and N are the rows and columns of a product, and of the one that a convolution is.
 	M, N int64
+	// Operands are the bytes of what a product multiplies.
+	Operands int64
 	// Broken: a group has other ops than plain arithmetic, or reads elements out of order. Else it can be one loop, which keeps what it computes in registers.
 	Broken bool
 	// Rows is how many short rows the reductions of a group begin.
@@ -67,9 +69,10 @@ type made struct {
 	at      place     // of a group
 	level   int64     // from which on it is there as a whole
 	rows    bool      // it is a reduction of rows: the group goes on with it
+	whole   bool      // a product or a convolution made it: it is there before a group begins
 	written bool
 	readBy  *Kernel // the last that read it
-	// later is an op that has not been given a kernel yet: one of what is given, which is computed where it is used, or a padding, of which a sum
+	// later is an op that has not been given a kernel yet: one of what is there, which is computed where it is used, or a padding, of which a sum
 	// takes what is inside.
 	later *ir.Op
 }
@@ -149,7 +152,7 @@ func (f *fusing) op(op *ir.Op) {
 		f.read(k, v, bytes)
 	})
 	for _, v := range op.Outputs {
-		f.values[v] = &made{root: v, kernel: k, level: level + 1, written: true}
+		f.values[v] = &made{root: v, kernel: k, level: level + 1, written: true, whole: family == Dot || family == Conv}
 	}
 }
 
@@ -167,6 +170,7 @@ func (k *Kernel) product(op *ir.Op) {
 		}
 		each := max(depth*batch, 1)
 		k.M, k.N, k.Size = size(lhs)/each, size(rhs)/each, k.Size/max(batch, 1)
+		k.Operands = op.Inputs[0].Bytes() + op.Inputs[1].Bytes()
 	case *ir.ConvGeneral:
 		k.N = dim(op.Outputs[0].Shape.Dimensions, a.Axes.OutputChannels)
 		k.M = size(op.Outputs[0].Shape) / max(k.N, 1)
@@ -201,11 +205,21 @@ func (f *fusing) loops(op *ir.Op) bool {
 	return true
 }
 
-// sameOrder tells whether a view only has another shape.
+// sameOrder tells whether a view only has another shape. A product is written in the order in which it is used, if it is transposed.
 func sameOrder(v *ir.Value) bool {
-	for ; renames[v.Op.Type()] && len(v.Op.Inputs) > 0; v = v.Op.Inputs[0] {
+	v = named(v)
+	if v.Op.Type() == ir.OpTranspose {
+		return Family(named(v.Op.Inputs[0]).Op) == Dot
 	}
 	return !isView(v.Op)
+}
+
+// named is what a value is another name or shape of.
+func named(v *ir.Value) *ir.Value {
+	for renames[v.Op.Type()] && len(v.Op.Inputs) > 0 {
+		v = v.Op.Inputs[0]
+	}
+	return v
 }
 
 // view makes a value another one's.
@@ -222,32 +236,28 @@ func (f *fusing) view(op *ir.Op) {
 // join finds a group for an elementwise op or a reduction.
 func (f *fusing) join(op *ir.Op, family string) {
 	out := op.Outputs[0]
-	given := family != Reduce
+	there, level := family != Reduce, int64(0)
 	for _, v := range op.Inputs {
 		if v == nil {
 			continue
 		}
 		root := f.of(f.of(v).root)
-		given = given && root.kernel == nil && (root.later == nil || root.later.Type() != ir.OpPad)
+		there = there && (root.kernel == nil || root.whole) && (root.later == nil || root.later.Type() != ir.OpPad)
+		level = max(level, f.of(v).level)
 		if _, sum := op.Attrs.(*ir.Add); sum && root.later != nil && root.later.Type() == ir.OpPad {
 			f.addInside(op, v, root.later)
 			return
 		}
 	}
-	if given {
-		f.values[out] = &made{root: out, later: op}
+	if there {
+		f.values[out] = &made{root: out, level: level, later: op}
 		return
 	}
-	at := place{space: size(op.Outputs[0].Shape)}
+	at := place{level: level, space: size(op.Outputs[0].Shape)}
 	rows := false
 	if family == Reduce {
 		at.space = size(op.Inputs[0].Shape)
 		rows = reducesRows(op)
-	}
-	for _, v := range op.Inputs {
-		if v != nil {
-			at.level = max(at.level, f.of(v).level)
-		}
 	}
 	inherited := false
 	for _, v := range op.Inputs {
@@ -294,7 +304,7 @@ func (f *fusing) force(v *ir.Value, level int64) {
 		root.level++
 		return
 	}
-	f.put(op, Family(op), place{level, size(op.Outputs[0].Shape)}, false, false)
+	f.put(op, Family(op), place{max(level, root.level), size(op.Outputs[0].Shape)}, false, false)
 }
 
 // put puts an op into a group.

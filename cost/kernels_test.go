@@ -214,3 +214,84 @@ func TestDevicesWithMoreCores(t *testing.T) {
 		}
 	}
 }
+
+// What follows a product waits for its user: the engine computes it there, and does not write it.
+func TestWhatFollowsAProductIsComputedWhereItIsUsed(t *testing.T) {
+	got := kernelsText(Kernels(segment(t, `input %0
+input %1
+outputs result
+main {
+  %0 = Parameter() {Name: "arg0", Shape: float32[10,10]} -> float32[10,10] : forward
+  %1 = Parameter() {Name: "arg1", Shape: float32[10,10]} -> float32[10,10] : forward
+  %2 = DotGeneral(%0, %1) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[10,10] : forward
+  %3 = Add(%2, %1) -> float32[10,10] : forward
+  %4 = DotGeneral(%0, %0) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[10,10] : forward
+  %5 = DotGeneral(%4, %0) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[10,10] : forward
+  %6 = Mul(%5, %3) -> float32[10,10] : forward
+  return %6
+}
+`), true))
+	want := []string{"dot of 1: 800 in, 400 out", "dot of 1: 400 in, 400 out", "dot of 1: 800 in, 400 out", "elementwise of 2: 1200 in, 400 out"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, not %q", got, want)
+	}
+}
+
+// The engine writes a product in the order of its user. Another value that is transposed is read out of order.
+func TestATransposedProductIsInOrder(t *testing.T) {
+	for input, broken := range map[string]bool{"%2": false, "%0": true} {
+		all := Kernels(segment(t, `input %0
+input %1
+outputs result
+main {
+  %0 = Parameter() {Name: "arg0", Shape: float32[10,10]} -> float32[10,10] : forward
+  %1 = Parameter() {Name: "arg1", Shape: float32[10,10]} -> float32[10,10] : forward
+  %2 = DotGeneral(%0, %1) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[10,10] : forward
+  %3 = Transpose(`+input+`) {Permutation: [1, 0]} -> float32[10,10] : forward
+  %4 = Add(%3, %2) -> float32[10,10] : forward
+  return %4
+}
+`), true)
+		if last := all[len(all)-1]; last.Broken != broken {
+			t.Errorf("transposed %s: broken %v", input, last.Broken)
+		}
+	}
+}
+
+func TestZerosOfADilatedInputCountNothing(t *testing.T) {
+	flops := func(dilations string) int64 {
+		s := segment(t, `input %0
+input %1
+outputs result
+main {
+  %0 = Parameter() {Name: "arg0", Shape: float32[2,8,8,4]} -> float32[2,8,8,4] : forward
+  %1 = Parameter() {Name: "arg1", Shape: float32[1,1,4,4]} -> float32[1,1,4,4] : forward
+  %2 = ConvGeneral(%0, %1) {Axes: {InputBatch: 0, InputChannels: 3, InputSpatial: [1, 2], KernelInputChannels: 2, KernelOutputChannels: 3, KernelSpatial: [0, 1], OutputBatch: 0, OutputChannels: 3, OutputSpatial: [1, 2]}, Strides: [1, 1], Paddings: [[0, 0], [0, 0]]`+dilations+`, ChannelGroupCount: 1, BatchGroupCount: 1} -> float32[2,16,16,4] : forward
+  return %2
+}
+`)
+		return Of(s.Ops[0]).Flops
+	}
+	if plain, dilated := flops(""), flops(", InputDilations: [2, 2]"); dilated != plain/4 {
+		t.Errorf("%d flops, and %d if three quarters are zeros", plain, dilated)
+	}
+}
+
+// On a CPU a product packs its operands, and a group that is no plain loop computes after it has read.
+func TestACPUComputesAfterItHasRead(t *testing.T) {
+	p := Flat(1e9, 1e9, 0)
+	p.Rates[Pack] = Constant(1e9)
+	product := &Kernel{Family: Dot, Flops: 1000, Size: 1000, Operands: 500, Read: 300}
+	group := &Kernel{Family: Elementwise, Work: 1000, Broken: true, Read: 300}
+	loop := &Kernel{Family: Elementwise, Work: 1000, Read: 300}
+	for _, c := range []struct {
+		cores int
+		k     *Kernel
+		want  time.Duration
+	}{{0, product, 1500}, {2, product, 1800}, {0, group, 1000}, {2, group, 1300}, {2, loop, 1000}} {
+		p.Cores = c.cores
+		if got := p.Kernel(c.k); (got - c.want).Abs() > 1 {
+			t.Errorf("%d cores, %+v: %v, not %v", c.cores, c.k, got, c.want)
+		}
+	}
+}

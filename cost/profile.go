@@ -48,11 +48,12 @@ const (
 	Random      = "random"
 	Move        = "move"   // gathers, scatters, sorts, windows, paddings
 	Rows        = "rows"   // short rows per second: what it takes to begin one
+	Pack        = "pack"   // bytes of what products multiply per second, where they are packed first
 	Memory      = "memory" // bytes per second by bytes, where caches make small ones faster than Bandwidth
 )
 
 // Families are all of them.
-var Families = []string{Dot, Conv, Attention, Elementwise, Loop, Math, Reduce, Random, Move, Rows, Memory}
+var Families = []string{Dot, Conv, Attention, Elementwise, Loop, Math, Reduce, Random, Move, Rows, Pack, Memory}
 
 // fallbacks are the families whose rates stand in for those that a profile lacks.
 var fallbacks = map[string]string{Conv: Dot, Attention: Dot, Loop: Elementwise, Math: Elementwise, Reduce: Elementwise, Random: Elementwise, Move: Elementwise}
@@ -123,8 +124,8 @@ func (p *Profile) Ops(s *ir.Segment) time.Duration {
 	return total
 }
 
-// Kernel is how long a kernel takes: it computes and reads memory at the same time. Products and convolutions on a CPU do one after the other: it packs what they
-// multiply, and then multiplies.
+// Kernel is how long a kernel takes: it computes and reads memory at the same time. A CPU does one after the other, but for plain arithmetic in one loop: it packs what products
+// and convolutions multiply, and a group that is no loop goes through tiles of it op by op.
 func (p *Profile) Kernel(k *Kernel) time.Duration {
 	s := 0.0
 	add := func(family string, flops, size int64) {
@@ -146,8 +147,11 @@ func (p *Profile) Kernel(k *Kernel) time.Duration {
 	if r, ok := p.Rates[Rows]; ok && k.Rows > 0 {
 		s += float64(k.Rows) / r.At(float64(k.Rows))
 	}
+	if r, ok := p.Rates[Pack]; ok && k.Operands > 0 {
+		s += float64(k.Operands) / r.At(float64(k.Operands))
+	}
 	memory := p.memory(float64(k.Read + k.Written))
-	if p.Cores > 0 && k.Flops > 0 {
+	if p.Cores > 0 && (k.Flops > 0 || k.Broken) {
 		return p.Launch + seconds(s+memory)
 	}
 	return p.Launch + seconds(max(s, memory))

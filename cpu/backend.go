@@ -211,10 +211,17 @@ func anyBytes(flat any, d dtypes.DType) []byte {
 // freeList keeps memory for the next buffers of the same size, so that steps of a training make no garbage.
 type freeList struct {
 	mu    sync.Mutex
-	sizes map[int][][]byte
+	sizes map[int]*freeSize
 	held  int // bytes in the list
 	used  int // bytes of buffers
 	most  int // of used, since someone asked
+	calls int
+}
+
+// freeSize is the memory of one size.
+type freeSize struct {
+	free [][]byte
+	last int // the call that used the size last
 }
 
 // keep is how many bytes the list may hold beyond those that are in use.
@@ -225,26 +232,65 @@ func (f *freeList) take(n int) []byte {
 	defer f.mu.Unlock()
 	f.used += n
 	f.most = max(f.most, f.used)
-	if l := f.sizes[n]; len(l) > 0 {
-		f.sizes[n] = l[:len(l)-1]
+	l := f.size(n)
+	if last := len(l.free) - 1; last >= 0 {
+		b := l.free[last]
+		l.free = l.free[:last]
 		f.held -= n
-		return l[len(l)-1]
+		return b
 	}
 	return aligned(n)
 }
 
+// give takes memory back. If there is too much of it, that of sizes goes which were not used for the longest time: a program that has come to other shapes does not
+// need them any more.
 func (f *freeList) give(b []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.used -= len(b)
-	if len(b) == 0 || f.held+len(b) > f.used+keep {
+	n := len(b)
+	f.used -= n
+	if n == 0 || n > f.used+keep {
 		return
 	}
-	if f.sizes == nil {
-		f.sizes = map[int][][]byte{}
+	f.size(n) // so that others go first
+	for f.held+n > f.used+keep {
+		f.drop()
 	}
-	f.sizes[len(b)] = append(f.sizes[len(b)], b)
-	f.held += len(b)
+	l := f.size(n)
+	l.free = append(l.free, b)
+	f.held += n
+}
+
+// size is the memory of a size, which is used now.
+func (f *freeList) size(n int) *freeSize {
+	l := f.sizes[n]
+	if l == nil {
+		if f.sizes == nil {
+			f.sizes = map[int]*freeSize{}
+		}
+		l = &freeSize{}
+		f.sizes[n] = l
+	}
+	f.calls++
+	l.last = f.calls
+	return l
+}
+
+// drop leaves a piece of memory to the garbage collector, of the size that was used least recently.
+func (f *freeList) drop() {
+	size := -1
+	for n, l := range f.sizes {
+		if len(l.free) > 0 && (size < 0 || l.last < f.sizes[size].last) {
+			size = n
+		}
+	}
+	l := f.sizes[size]
+	l.free[len(l.free)-1] = nil
+	l.free = l.free[:len(l.free)-1]
+	f.held -= size
+	if len(l.free) == 0 {
+		delete(f.sizes, size)
+	}
 }
 
 // aligned makes memory that begins on a cache line.

@@ -1,7 +1,7 @@
 // Command predict compares what EPL predicts of training steps on this machine with what they take: several models, each run in several ways, on virtual devices and
 // on workers.
 //
-//	go run ./bench/predict -out out/predict          # 7 minutes; do nothing else on the machine meanwhile
+//	go run ./bench/predict -out out/predict          # 6 minutes; do nothing else on the machine meanwhile
 //	go run ./bench/predict -profile this -only gpt   # with the profile that epl calibrate wrote; only some rows
 //
 // For each model it calibrates, predicts every row (the plan, its simulation, its account of memory), and then trains them. Every row is a process, or several; those of a model take

@@ -90,8 +90,11 @@ func printProfile(to io.Writer, p *cost.Profile) {
 			var points []string
 			for _, x := range q.Rates[key] {
 				unit := "FLOP/s"
-				if key == cost.Memory {
+				switch key {
+				case cost.Memory, cost.Pack:
 					unit = "B/s"
+				case cost.Rows:
+					unit = " rows/s"
 				}
 				points = append(points, fmt.Sprintf("%s: %s%s", metric(x.Size), metric(x.PerSecond), unit))
 			}

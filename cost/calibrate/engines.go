@@ -50,15 +50,55 @@ func (e *engines) close() {
 	}
 }
 
-// time is how many seconds a program takes while all devices run it: they begin together, and the slowest counts. So a run in which one of them was disturbed is a slow
-// one, and none is fast because the others were not there.
-func (e *engines) time(text string) (float64, error) {
-	took, failed := make([][]time.Duration, len(e.devices)), make([]error, len(e.devices))
+// time is how many seconds a program usually takes while all devices run it.
+func (e *engines) time(x program) (float64, error) {
+	l, err := e.load(x)
+	if err != nil {
+		return 0, err
+	}
+	defer l.free()
+	return l.time(e.o.Each)
+}
+
+// loaded is a program that is ready to run on devices.
+type loaded struct {
+	runs  []func() (time.Duration, error) // of each
+	frees []func()
+}
+
+func (e *engines) load(x program) (*loaded, error) {
+	l := &loaded{runs: make([]func() (time.Duration, error), len(e.devices)), frees: make([]func(), len(e.devices))}
+	failed := make([]error, len(e.devices))
 	var done sync.WaitGroup
-	together := &rounds{devices: int32(len(e.devices))}
 	for i, b := range e.devices {
+		done.Go(func() { l.runs[i], l.frees[i], failed[i] = load(b, x) })
+	}
+	done.Wait()
+	for _, err := range failed {
+		if err != nil {
+			l.free()
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+func (l *loaded) free() {
+	for _, free := range l.frees {
+		if free != nil {
+			free()
+		}
+	}
+}
+
+// time is how many seconds the program usually takes: devices begin together, and the slowest counts.
+func (l *loaded) time(each time.Duration) (float64, error) {
+	took, failed := make([][]time.Duration, len(l.runs)), make([]error, len(l.runs))
+	var done sync.WaitGroup
+	together := &rounds{devices: int32(len(l.runs))}
+	for i, run := range l.runs {
 		done.Go(func() {
-			if took[i], failed[i] = e.runs(b, text, together); failed[i] != nil {
+			if took[i], failed[i] = repeat(run, each, together); failed[i] != nil {
 				together.over.Store(true)
 			}
 		})
@@ -75,7 +115,7 @@ func (e *engines) time(text string) (float64, error) {
 			all[n] = max(all[n], times[n])
 		}
 	}
-	return fast(all).Seconds(), nil
+	return usual(all).Seconds(), nil
 }
 
 // rounds let devices begin together, again and again.
@@ -105,20 +145,14 @@ func (r *rounds) next(more func() bool) bool {
 	return !r.over.Load()
 }
 
-// runs are the times of a device.
-func (e *engines) runs(b compute.Backend, text string, together *rounds) (took []time.Duration, err error) {
-	run, free, err := load(b, text)
-	if err != nil {
-		return nil, err
-	}
-	defer free()
+// repeat runs a program again and again.
+func repeat(run func() (time.Duration, error), each time.Duration, together *rounds) (took []time.Duration, err error) {
 	var begin time.Time
 	more := func() bool {
 		if begin.IsZero() {
 			begin = time.Now()
 		}
-		// A machine that is busy gives few of them the time to end undisturbed.
-		return len(took) < 3 || time.Since(begin) < e.o.Each || len(took) < 30 && time.Since(begin) < 3*e.o.Each
+		return len(took) < 3 || time.Since(begin) < each || len(took) < 30 && time.Since(begin) < 3*each
 	}
 	for together.next(more) {
 		d, err := run()
@@ -130,9 +164,12 @@ func (e *engines) runs(b compute.Backend, text string, together *rounds) (took [
 	return took, nil
 }
 
+// spread is over how much memory the operands of a program are that finds them in no cache.
+const spread = 64 << 20
+
 // load makes a program ready to run on a device. It ran once.
-func load(b compute.Backend, text string) (run func() (time.Duration, error), free func(), err error) {
-	p, err := ir.Parse(text)
+func load(b compute.Backend, x program) (run func() (time.Duration, error), free func(), err error) {
+	p, err := ir.Parse(x.text)
 	if err != nil {
 		return nil, nil, errors.WithMessage(err, "epl: internal error: a program of calibrate")
 	}
@@ -141,30 +178,24 @@ func load(b compute.Backend, text string) (run func() (time.Duration, error), fr
 	if err != nil {
 		return nil, nil, err
 	}
-	var inputs []compute.Buffer
-	for _, v := range s.Inputs {
-		in, flat, err := b.NewSharedBuffer(0, v.Shape)
-		if err != nil {
-			return nil, nil, err
-		}
-		if x, ok := flat.([]float32); ok {
-			for i := range x {
-				x[i] = float32(i%31)/31 - 0.4 // no denormal numbers
-			}
-		}
-		inputs = append(inputs, in)
+	sets, err := operands(b, s, x.far)
+	if err != nil {
+		return nil, nil, err
 	}
 	over, err := inPlace(b, s)
 	if err != nil {
 		return nil, nil, err
 	}
-	donate := make([]bool, len(inputs))
+	donate := make([]bool, len(s.Inputs))
 	for _, i := range over {
 		if i >= 0 {
 			donate[i] = true
 		}
 	}
+	next := 0
 	run = func() (time.Duration, error) {
+		inputs := sets[next]
+		next = (next + 1) % len(sets)
 		start := time.Now()
 		outputs, err := executable.Execute(inputs, donate, 0)
 		d := time.Since(start)
@@ -178,8 +209,10 @@ func load(b compute.Backend, text string) (run func() (time.Duration, error), fr
 		return d, err
 	}
 	free = func() {
-		for _, in := range inputs {
-			_ = in.Finalize()
+		for _, inputs := range sets {
+			for _, in := range inputs {
+				_ = in.Finalize()
+			}
 		}
 		executable.Finalize()
 	}
@@ -188,6 +221,35 @@ func load(b compute.Backend, text string) (run func() (time.Duration, error), fr
 		return nil, nil, err
 	}
 	return run, free, nil
+}
+
+// operands are the inputs of a segment, once; far: so often that none is in a cache when its turn comes.
+func operands(b compute.Backend, s *ir.Segment, far bool) (sets [][]compute.Buffer, err error) {
+	bytes := int64(1)
+	for _, v := range s.Inputs {
+		bytes += v.Bytes()
+	}
+	count := int64(1)
+	if far {
+		count = max(spread/bytes, 1)
+	}
+	for range count {
+		var inputs []compute.Buffer
+		for _, v := range s.Inputs {
+			in, flat, err := b.NewSharedBuffer(0, v.Shape)
+			if err != nil {
+				return nil, err
+			}
+			if x, ok := flat.([]float32); ok {
+				for i := range x {
+					x[i] = 1 + float32(i%31-15)/128 // what is multiplied often neither grows nor vanishes
+				}
+			}
+			inputs = append(inputs, in)
+		}
+		sets = append(sets, inputs)
+	}
+	return sets, nil
 }
 
 // inPlace is, for every output, the input whose memory it can take, as a variable takes that of its old value; -1: none.

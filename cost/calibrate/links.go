@@ -175,7 +175,7 @@ func meet(ends [2]*comm.Communicator, o Options) (time.Duration, error) {
 	const times = 100
 	var runs [2]func() (time.Duration, error)
 	for i := range runs {
-		run, free, err := load(e.devices[i], dots("float32", 384)[0].text) // a millisecond
+		run, free, err := load(e.devices[i], products("float32", 256, 256, 256)) // a millisecond
 		if err != nil {
 			return 0, err
 		}
@@ -205,7 +205,7 @@ func meet(ends [2]*comm.Communicator, o Options) (time.Duration, error) {
 		return 0, errors.WithStack(err)
 	}
 	// A step has many meetings, so their mean counts, but for what a machine seldom does.
-	usual := func(all [2][]time.Duration) (mean time.Duration) {
+	mean := func(all [2][]time.Duration) (mean time.Duration) {
 		both := slices.Concat(all[0], all[1])
 		slices.Sort(both)
 		both = both[:len(both)*9/10]
@@ -214,7 +214,7 @@ func meet(ends [2]*comm.Communicator, o Options) (time.Duration, error) {
 		}
 		return mean
 	}
-	return max(usual(took)-usual(computed), 0), nil
+	return max(mean(took)-mean(computed), 0), nil
 }
 
 // allReduce is how long it takes.
@@ -224,11 +224,11 @@ func allReduce(ends [2]*comm.Communicator, bytes int, each time.Duration) (time.
 	if err != nil {
 		return 0, err
 	}
-	all, err := allReduces(ends, bytes, min(max(int(each/max(fast(one), 1)), 3), 10000))
+	all, err := allReduces(ends, bytes, min(max(int(each/max(usual(one), 1)), 3), 10000))
 	if err != nil {
 		return 0, err
 	}
-	return fast(all), nil
+	return usual(all), nil
 }
 
 func allReduces(ends [2]*comm.Communicator, bytes, times int) ([]time.Duration, error) {
