@@ -4,6 +4,10 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/easyparallel/epl/cost"
 )
 
 var small = transformer{layers: 4, width: 256, length: 64, vocabulary: 1000}
@@ -95,5 +99,23 @@ func TestModelsHaveNoWeights(t *testing.T) {
 	}
 	if peak := r.Account.Peak(); peak < classes*2048*4/8 {
 		t.Errorf("a GPU needs %d bytes", peak)
+	}
+}
+
+// What one GPU says of ResNet50 is how fast convolutions are: products are near their limit.
+func TestOnlyConvolutionsAreCalibrated(t *testing.T) {
+	before, err := cost.Find("V100-32")
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := hardware{speed: 2}.find("V100-32")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for family, times := range map[string]float64{cost.Conv: 2, cost.Dot: 1, cost.Elementwise: 1} {
+		a, b := before.Rate(family, dtypes.Float32, 1e9), after.Rate(family, dtypes.Float32, 1e9)
+		if math.Abs(b/a-times) > 1e-9 {
+			t.Errorf("%s: %g and %g flops per second", family, a, b)
+		}
 	}
 }

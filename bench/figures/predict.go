@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -44,7 +45,7 @@ func recorded(m equiv.Model) (*ir.Program, error) {
 // hardware is what is calibrated of a cluster of hosts with 8 GPUs each.
 type hardware struct {
 	profile string
-	speed   float64 // of computing, relative to the profile
+	speed   float64 // of convolutions, relative to the profile
 	between float64 // bytes per second between hosts, for all devices of one
 	mixed   string  // the profile of half of the GPUs, the last ones, which have hosts of their own; "": GPUs are alike
 	known   bool    // to the planner: else it plans for GPUs that are alike
@@ -62,9 +63,26 @@ func (h hardware) hosts(gpus int) []int {
 // figure 10 on 8 and 16 GPUs say, where nothing overlaps, and the same for all models.
 const insideOver = 6
 
+// find is a profile with the speed of convolutions. That of products and of the memory is near what the data sheet has at most, and how many flops of a convolution
+// are done depends on the algorithm.
+func (h hardware) find(name string) (*cost.Profile, error) {
+	p, err := cost.Find(name)
+	if err != nil || h.speed == 1 {
+		return p, err
+	}
+	q := *p
+	q.Rates = maps.Clone(p.Rates)
+	for key, rate := range q.Rates {
+		if strings.HasPrefix(key, cost.Conv) {
+			q.Rates[key] = rate.Scaled(h.speed)
+		}
+	}
+	return &q, nil
+}
+
 // cluster is one of so many GPUs.
 func (h hardware) cluster(gpus int) (*cost.Cluster, error) {
-	p, err := cost.Find(h.profile)
+	p, err := h.find(h.profile)
 	if err != nil {
 		return nil, err
 	}
@@ -72,16 +90,15 @@ func (h hardware) cluster(gpus int) (*cost.Cluster, error) {
 	between.Bandwidth, inside.Bandwidth = h.between, insideOver*h.between
 	last := p
 	if h.mixed != "" {
-		if last, err = cost.Find(h.mixed); err != nil {
+		if last, err = h.find(h.mixed); err != nil {
 			return nil, err
 		}
 	}
 	hosts := h.hosts(gpus)
 	c := cost.Uniform(len(hosts), hosts[0], p, inside, between)
 	for i := range c.Devices {
-		d := &c.Devices[i]
-		if d.Speed = h.speed; i >= gpus/2 {
-			d.Profile = last
+		if i >= gpus/2 {
+			c.Devices[i].Profile = last
 		}
 	}
 	return c, nil

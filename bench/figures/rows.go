@@ -24,7 +24,8 @@ var figures = []struct {
 // What the paper does not say.
 const (
 	pictures = 32 // a GPU: that of the original's example of a split classifier
-	texts    = 4  // a GPU, or a micro-batch
+	texts    = 4  // a GPU
+	staged   = 20 // texts of a micro-batch of a pipeline: those of the original's example, which 32 GB have room for
 	micro    = 10 // micro-batches: those of the original's example
 	// accumulated are the micro-batches of a GPU in figure 17, where shares are by speed: enough for shares that are about right.
 	accumulated = 20
@@ -47,7 +48,7 @@ func gpipe(micro int) string {
 	return pipelined(micro) + " pipeline.strategy=PreferForward " + recomputed
 }
 
-// compute finds the speed of GPUs at which one trains on so many samples in a second.
+// compute finds the speed of convolutions at which one trains on so many samples in a second.
 func (t *table) compute(n network, samples float64) (float64, error) {
 	return calibrate(0.1, 10, samples, func(speed float64) (float64, error) {
 		return t.throughput(job{n, 1, overlapped}, hardware{profile: "V100-32", speed: speed, between: 1})
@@ -71,7 +72,7 @@ func (t *table) network(j job, speed, times float64) (hardware, error) {
 // resnetSpeed is what figure 13 says of one GPU.
 func (t *table) resnetSpeed() (float64, error) {
 	speed, err := t.compute(resnet(100_000, pictures, whole, 1), 319)
-	t.note("ResNet50, batch %d: GPUs are %.2f times as fast as the profile V100-32 says, so that one trains the model of 100,000 classes on 319 samples a second.", pictures, speed)
+	t.note("ResNet50, batch %d: convolutions are %.2f times as fast as the profile V100-32 says, so that one GPU trains the model of 100,000 classes on 319 samples a second.", pictures, speed)
 	return speed, err
 }
 
@@ -257,8 +258,9 @@ func (t *table) pipelines() error {
 	if err != nil {
 		return err
 	}
+	t.note("11 and 12: a micro-batch is %d texts, as in the original's example. Speed-ups are over one GPU with batch %d, as in figure 10.", staged, texts)
 	for i, stages := range []int{4, 8} {
-		m := bertLarge.staged(texts, stages)
+		m := bertLarge.staged(staged, stages)
 		if err := t.speedUps("GPipe, a stage a GPU", n, h, onEach(m, gpipe(micro), stages), []float64{2.48, 4.40}[i]); err != nil {
 			return err
 		}
@@ -276,7 +278,7 @@ func (t *table) nested() error {
 	}
 	for i, stages := range []int{2, 4, 8} {
 		published := [][]float64{{6.60, 12.50, 23.00}, {7.26, 12.00, 23.30}, {5.00, 9.90, 18.60}}[i]
-		m := bertLarge.staged(texts, stages)
+		m := bertLarge.staged(staged, stages)
 		if err := t.speedUps(fmt.Sprintf("%d stages, data parallel", stages), n, h, onEach(m, pipelined(micro), 8, 16, 32), published...); err != nil {
 			return err
 		}
@@ -306,7 +308,7 @@ func (t *table) abstract() error {
 	if err != nil {
 		return err
 	}
-	t.note("v1: 35 Gb/s between hosts, so that bandwidths are 35/50 of those above. Horovod is modelled as TF.")
+	t.note("v1: 35 Gb/s between hosts, so that bandwidths are 35/50 of those above. Horovod is modelled as TF. 16 GB have no room for %d texts: a micro-batch of a pipeline has %d.", staged, texts)
 	h.profile, h.between = "V100-16", h.between*slower
 	throughputs := func(h hardware, jobs ...job) (list []float64, err error) {
 		for _, j := range jobs {
@@ -318,11 +320,20 @@ func (t *table) abstract() error {
 		}
 		return list, nil
 	}
-	x, err := throughputs(h, split(100_000, 64, byColumn), job{resnet(100_000, pictures, whole, 1), 64, after})
+	const published = 14.8
+	horovod := job{resnet(100_000, pictures, whole, 1), 64, after}
+	x, err := throughputs(h, split(100_000, 64, byColumn), horovod)
 	if err != nil {
 		return err
 	}
-	t.ratio("100K classes, replicate + split over Horovod", 64, 14.8, x[0]/x[1])
+	t.ratio("100K classes, replicate + split over Horovod", 64, published, x[0]/x[1])
+	slow := h // what Horovod would have had
+	if slow.between, err = calibrate(1e8, h.between, x[0]/published, func(bandwidth float64) (float64, error) {
+		slow.between = bandwidth
+		return t.throughput(horovod, slow)
+	}); err != nil {
+		return err
+	}
 	n, h, err := t.bert()
 	if err != nil {
 		return err
@@ -335,7 +346,10 @@ func (t *table) abstract() error {
 	t.ratio("BERT-large, data parallel over Horovod", 64, 1.736, x[1]/x[0])
 	t.ratio("BERT-large, pipeline over data parallel", 64, 1.337, x[2]/x[1])
 	t.ratio("BERT-large, pipeline over Horovod", 64, 2.32, x[2]/x[0])
-	return nil
+	h.between = slow.between
+	y, err := t.throughput(job{n, 64, after}, h)
+	t.note("v1: %.1f times Horovod means that it had %.2f GB/s between hosts. So BERT-large in a pipeline would be %.2f times Horovod, where 2.32 is published.", published, slow.between/1e9, x[2]/y)
+	return err
 }
 
 // bySpeed adds what a cluster gains of which half are P100s if the planner knows it.
