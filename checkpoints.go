@@ -115,7 +115,7 @@ func (b *CheckpointBuilder) Done() (*Checkpoint, error) {
 	if err != nil {
 		return nil, errors.Wrap(err, "epl: checkpoints")
 	}
-	c := &Checkpoint{env: b.env, store: b.store, fs: b.fs, dir: dir, keep: b.keep, steps: b.steps, every: b.every, saved: time.Now(), unused: map[string]bool{}}
+	c := &Checkpoint{env: b.env, store: b.store, fs: &checkpoint.Counted{FS: b.fs}, dir: dir, keep: b.keep, steps: b.steps, every: b.every, saved: time.Now(), unused: map[string]bool{}}
 	c.dataFromStart, c.batchFromConfig, c.best = b.fromStart, b.ownBatch, b.best
 	c.group = newSaveGroup(b.env.job)
 	if err := c.load(b.excluded); err != nil {
@@ -129,7 +129,7 @@ func (b *CheckpointBuilder) Done() (*Checkpoint, error) {
 type Checkpoint struct {
 	env   *Env
 	store *model.Store
-	fs    checkpoint.FS
+	fs    *checkpoint.Counted
 	dir   string
 	keep  int
 	steps int
@@ -162,6 +162,9 @@ type Checkpoint struct {
 
 // Step is the global step of the checkpoint that was loaded; 0: there was none.
 func (c *Checkpoint) Step() int64 { return c.step }
+
+// BytesRead is how many bytes this worker has read from checkpoints: its share of what is verified, and what its devices need.
+func (c *Checkpoint) BytesRead() int64 { return c.fs.Read.Load() }
 
 // OnStep saves if it is time to. It copies what this worker has to write, and returns; it is written while training goes on. If that fails, as
 // on a full disk, a message says so, the checkpoint before stays, and the next save is tried when it is time for it.

@@ -147,7 +147,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 }
 
 func TestReadingAPartReadsOnlyItsBlocks(t *testing.T) {
-	f := newMemory()
+	f := &Counted{FS: newMemory()}
 	w := newWorldOf(1, 700)
 	if err := w.save(f, "d", 0, 1); err != nil {
 		t.Fatal(err)
@@ -156,27 +156,20 @@ func TestReadingAPartReadsOnlyItsBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
-	for _, x := range c.files {
-		x.Reader = counted{x.Reader, &n}
+	defer c.Close()
+	opened := f.Read.Load()
+	read := func() (n int64) {
+		n, opened = f.Read.Load()-opened, f.Read.Load()
+		return n
 	}
-	if err := c.Read("/replicated", state.Box([]int{0, 0}, []int{1, 1000}), make([]byte, 4000)); err != nil || n > block {
+	err = c.Read("/replicated", state.Box([]int{0, 0}, []int{1, 1000}), make([]byte, 4000))
+	if n := read(); err != nil || n == 0 || n > block {
 		t.Errorf("%v, %d bytes were read for 4000", err, n)
 	}
-	n = 0
-	if err := c.Verify(1, 3); err != nil || n != 1400000 {
+	err = c.Verify(1, 3)
+	if n := read(); err != nil || n != 1400000 {
 		t.Errorf("%v: one of two pieces of 1.4 MB, which three share, were %d bytes", err, n)
 	}
-}
-
-type counted struct {
-	Reader
-	n *int
-}
-
-func (c counted) ReadAt(b []byte, at int64) (int, error) {
-	*c.n += len(b)
-	return c.Reader.ReadAt(b, at)
 }
 
 // A call that fails, whichever it is, leaves the checkpoint before it, and the next save works.
@@ -212,7 +205,9 @@ func TestAFailedSaveLeavesTheOldCheckpoint(t *testing.T) {
 				t.Errorf("%s at call %d: %v", name, at, err)
 			}
 			// The manifest may be there if only the last sync failed: it is complete then.
-			for state, f := range map[string]*memory{"now": f, "after a crash": f.crash(), "reordered": f.reordered()} {
+			states := f.crashes()
+			states["now"] = f
+			for state, f := range states {
 				if err := listedLoad(f, "d", old, young); err != nil {
 					t.Errorf("%s at call %d, %s: %v", name, at, state, err)
 				}
@@ -269,7 +264,7 @@ func TestACrashAtAnyCallLeavesCheckpointsThatLoad(t *testing.T) {
 			_, err = Prune(f, "d", 1)
 		}
 		done = err == nil
-		for state, f := range map[string]*memory{"crash": f.crash(), "reordered": f.reordered()} {
+		for state, f := range f.crashes() {
 			listed, next, damaged, err := List(f, "d")
 			if err != nil || len(damaged) > 0 || len(listed) == 0 || next < 1 {
 				t.Fatalf("call %d, %s: %v %v %v", at, state, listed, damaged, err)
@@ -289,21 +284,22 @@ func TestACrashAtAnyCallLeavesCheckpointsThatLoad(t *testing.T) {
 // A disk that says that it has written what it has not cannot be helped, but is found out.
 func TestWhatALyingDiskLostIsNoticed(t *testing.T) {
 	old, young := newWorld(1), newWorld(100)
-	for at := 0; ; at++ {
+	for i := 0; ; i++ {
+		at, once := i/2, i%2 == 1
 		f := newMemory()
 		if err := old.save(f, "d", 0, 1); err != nil {
 			t.Fatal(err)
 		}
 		f.calls = 0
-		f.fault = func(call int, _, _ string) error { // from this call on it lies
-			f.lying = call >= at
+		f.fault = func(call int, _, _ string) error { // from this call on it lies, or only there
+			f.lying = call == at || call > at && !once
 			return nil
 		}
 		if err := young.save(f, "d", 1, 2); err != nil {
 			t.Fatal(err)
 		}
 		truly := f.calls <= at
-		for state, f := range map[string]*memory{"crash": f.crash(), "reordered": f.reordered()} {
+		for state, f := range f.crashes() {
 			if err := old.check(f, filepath.Join("d", Name(0, 1))); err != nil {
 				t.Errorf("call %d, %s: the old one: %v", at, state, err)
 			}
@@ -314,6 +310,85 @@ func TestWhatALyingDiskLostIsNoticed(t *testing.T) {
 		}
 		if truly {
 			break
+		}
+	}
+}
+
+// A rename that the file system did, and lost, in spite of the sync of its folder: the checkpoint is not there.
+func TestALostRenameLeavesTheOldCheckpoint(t *testing.T) {
+	f := newMemory()
+	old, young := newWorld(1), newWorld(100)
+	if err := old.save(f, "d", 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := young.save(f, "d", 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join("d", Name(1, 2), ManifestName)
+	for _, before := range []string{filepath.Join("d", Name(1, 2), unfinished), ""} { // under its old name, or under none
+		g := f.crashes()["after a crash"]
+		if before != "" {
+			g.files[before] = g.files[name]
+		}
+		delete(g.files, name)
+		if listed, _, _, err := List(g, "d"); err != nil || len(listed) != 1 {
+			t.Errorf("%v are listed: %v", listed, err)
+		}
+		if err := listedLoad(g, "d", old, young); err != nil {
+			t.Error(err)
+		}
+		if err := young.save(g, "d", 2, 2); err != nil {
+			t.Error(err)
+		}
+		if _, err := Prune(g, "d", 1); err != nil {
+			t.Error(err)
+		}
+		if names, _ := g.List("d"); !slices.Equal(names, []string{Name(2, 2)}) {
+			t.Errorf("%v are left", names)
+		}
+	}
+}
+
+// A disk that cannot be read, at whichever call: that is an error, or what is there is right. Nothing that could be loaded is removed but what is old.
+func TestAnErrorOfAnyReadIsNoticed(t *testing.T) {
+	worlds := []*world{newWorld(1), newWorld(100), newWorld(200)}
+	for i, done := 0, false; !done; i++ {
+		at, once := i/2, i%2 == 1
+		f := newMemory()
+		for n, w := range worlds {
+			if err := w.save(f, "d", n, int64(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		failed := false
+		f.reads, f.readFault = 0, func(call int, _, _ string) error {
+			if call == at || call > at && !once {
+				failed = true
+				return broken
+			}
+			return nil
+		}
+		listed, _, damaged, err := List(f, "d")
+		if err == nil && len(listed)+len(damaged) != len(worlds) {
+			t.Errorf("call %d: %d and %d are listed", at, len(listed), len(damaged))
+		}
+		for _, l := range listed {
+			folder := filepath.Join("d", l.Name)
+			if err := worlds[number(l.Name)].check(f, folder); errors.Is(err, errWrong) || err != nil && !strings.Contains(err.Error(), "input/output error") {
+				t.Errorf("call %d: %s: %v", at, l.Name, err)
+			}
+		}
+		_, _ = Prune(f, "d", 2)
+		done = !failed
+		f.readFault = nil
+		all, _, damaged, err := List(f, "d")
+		if err != nil || len(damaged) > 0 || len(all) < 2 || all[len(all)-1].Name != Name(2, 2) {
+			t.Errorf("call %d: %v are left: %v, %v", at, all, damaged, err)
+		}
+		for _, l := range all {
+			if err := worlds[number(l.Name)].check(f, filepath.Join("d", l.Name)); err != nil {
+				t.Errorf("call %d: %s: %v", at, l.Name, err)
+			}
 		}
 	}
 }

@@ -18,8 +18,9 @@ type memory struct {
 	dirs  map[string]bool
 	calls int
 
-	// fault is asked at every call that changes something: an error fails it.
-	fault func(call int, op, name string) error
+	// fault is asked at every call that changes something, and readFault at all others: an error fails it.
+	fault, readFault func(call int, op, name string) error
+	reads            int
 	// torn: a write that fails has written half of its bytes. lying: Sync and SyncDir do nothing.
 	torn, lying bool
 }
@@ -41,23 +42,29 @@ func (m *memory) call(op, name string) error {
 	return m.fault(m.calls-1, op, name)
 }
 
-// crash leaves what is durable; with lose half of what was written without Sync is lost, else all of it.
-func (m *memory) crash() *memory {
+// crashes are what a disk may have after a crash now: what is durable is there. Of the rest there may be nothing; or all names, with the
+// bytes that were synced, with half of the others, or with zeros in their place.
+func (m *memory) crashes() map[string]*memory {
+	durable := func(f *inode) []byte { return f.durable }
+	rest := func(f *inode) int { return len(f.data) - len(f.durable) }
+	return map[string]*memory{
+		"after a crash":    left(m.disk, durable),
+		"names only":       left(m.files, durable),
+		"torn":             left(m.files, func(f *inode) []byte { return f.data[:len(f.durable)+rest(f)/2] }),
+		"zeros at the end": left(m.files, func(f *inode) []byte { return append(slices.Clone(f.durable), make([]byte, rest(f))...) }),
+	}
+}
+
+// left is a file system with what is left of some files.
+func left(files map[string]*inode, bytes func(*inode) []byte) *memory {
 	after := newMemory()
-	for name, f := range m.disk {
-		after.files[name] = &inode{slices.Clone(f.durable), slices.Clone(f.durable)}
+	for name, f := range files {
+		b := slices.Clone(bytes(f))
+		after.files[name] = &inode{b, b}
 		after.disk[name] = after.files[name]
 		after.dirs[filepath.Dir(name)], after.dirs[filepath.Dir(filepath.Dir(name))] = true, true
 	}
 	return after
-}
-
-// reordered is a crash in which all names had become durable, but of the bytes only those that were synced: a disk may do so.
-func (m *memory) reordered() *memory {
-	for name, f := range m.files {
-		m.disk[name] = f
-	}
-	return m.crash()
 }
 
 func (m *memory) MkdirAll(name string) error {
@@ -113,6 +120,9 @@ func (m *memory) Remove(name string) error {
 func (m *memory) List(name string) (names []string, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.read("list", name); err != nil {
+		return nil, err
+	}
 	add := func(path string) {
 		if rest, ok := strings.CutPrefix(path, name+"/"); ok {
 			first, _, _ := strings.Cut(rest, "/")
@@ -153,20 +163,48 @@ func (m *memory) SyncDir(name string) error {
 func (m *memory) Open(name string) (Reader, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.read("open", name); err != nil {
+		return nil, err
+	}
 	f := m.files[name]
 	if f == nil {
 		return nil, fs.ErrNotExist
 	}
-	return memoryReader{bytes.NewReader(f.data), int64(len(f.data))}, nil
+	return memoryReader{m, bytes.NewReader(f.data), name}, nil
+}
+
+// read is a call that changes nothing.
+func (m *memory) read(op, name string) error {
+	m.reads++
+	if m.readFault == nil {
+		return nil
+	}
+	return m.readFault(m.reads-1, op, name)
 }
 
 type memoryReader struct {
-	*bytes.Reader
-	n int64
+	m    *memory
+	data *bytes.Reader
+	name string
 }
 
-func (r memoryReader) Size() (int64, error) { return r.n, nil }
-func (r memoryReader) Close() error         { return nil }
+func (r memoryReader) Close() error { return nil }
+
+func (r memoryReader) Size() (int64, error) {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	return r.data.Size(), r.m.read("size", r.name)
+}
+
+func (r memoryReader) ReadAt(b []byte, at int64) (int, error) {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	if err := r.m.read("read", r.name); err != nil { // half of it came
+		n, _ := r.data.ReadAt(b[:len(b)/2], at)
+		return n, err
+	}
+	return r.data.ReadAt(b, at)
+}
 
 type memoryWriter struct {
 	m    *memory

@@ -4,6 +4,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync/atomic"
 )
 
 // FS is what is needed of a file system. Names are paths.
@@ -74,6 +75,32 @@ func (osFS) SyncDir(name string) error {
 		err = e
 	}
 	return err
+}
+
+// Counted is a file system that counts the bytes that are read.
+type Counted struct {
+	FS
+	Read atomic.Int64
+}
+
+// Open implements FS.
+func (c *Counted) Open(name string) (Reader, error) {
+	r, err := c.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return countedReader{r, &c.Read}, nil
+}
+
+type countedReader struct {
+	Reader
+	n *atomic.Int64
+}
+
+func (r countedReader) ReadAt(b []byte, at int64) (int, error) {
+	n, err := r.Reader.ReadAt(b, at)
+	r.n.Add(int64(n))
+	return n, err
 }
 
 type osFile struct{ *os.File }

@@ -66,6 +66,58 @@ func init() {
 	}
 }
 
+// No worker, the first one included, reads or writes more than its share.
+func TestWorkersReadAndWriteTheirShareOfACheckpoint(t *testing.T) {
+	workers{num: 4, devices: 1}.agree(t, "shares of a checkpoint")
+}
+
+func init() {
+	parts["shares of a checkpoint"] = func(w *part) error {
+		const width, slack = 1024, 2 << 20 // blocks of 1 MiB are read as a whole
+		m := Model{"mlp", MLP(2, width, false), Models()[0].Loss, Regression(8, 8)}
+		folder := filepath.Join(w.folder, "checkpoints")
+		var last *Run
+		for i, params := range []map[string]any{
+			{"zero.level": "v2"}, // saved
+			{"zero.level": "v2"}, // the same parts
+			{"zero.level": "v2", "cluster.colocate_split_and_replicate": false, "pipeline.num_micro_batch": 2}, // stages, each over two workers
+		} {
+			env, err := w.init(params)
+			if err != nil {
+				return err
+			}
+			defer env.Close()
+			last = &Run{Store: newStore()}
+			saver, err := env.Checkpoints(last.Store).Dir(folder).BatchFromConfig().Done()
+			if err != nil {
+				return err
+			}
+			loop := train.NewLoop(train.NewTrainer(env.Backend(), last.Store, m.Build, m.Loss, epl.Optimizer(adam()), nil, nil))
+			if _, err := loop.RunToGlobalStep(env.Dataset(Dataset{m.Batch}), i+1); err != nil {
+				return err
+			}
+			read := saver.BytesRead()
+			if err := saver.Save(); err != nil {
+				return err
+			}
+			all, _, _, err := checkpoint.List(checkpoint.OS, folder)
+			if err != nil || len(all) != 1 || len(all[0].Manifest.Files) != 4 {
+				return errors.Errorf("checkpoints %v, %v", all, err)
+			}
+			saved := all[0].Manifest
+			mine := saved.Files[w.index()].DataBytes // what it has, as it has now saved it
+			if i < 2 && mine > saved.Bytes/4+slack {
+				return errors.Errorf("plan %d: a worker of four writes %d of %d bytes", i, mine, saved.Bytes)
+			}
+			if verified := saved.Bytes / 4; i > 0 && (read > verified+mine+slack || read < verified/2+mine/2) {
+				return errors.Errorf("plan %d: a worker that has %d of %d bytes, and verified a fourth, has read %d", i, mine, saved.Bytes, read)
+			}
+		}
+		w.report("trained:", last)
+		return nil
+	}
+}
+
 // sharesOf looks whether workers wrote about as much.
 func (w *part) sharesOf(folder string, step int64) error {
 	all, _, damaged, err := checkpoint.List(checkpoint.OS, folder)

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -94,6 +95,15 @@ func (w *part) init(params map[string]any, opts ...epl.Option) (*epl.Env, error)
 		return nil, err
 	}
 	return epl.Init(cfg, opts...)
+}
+
+// index is that of the worker.
+func (w *part) index() int {
+	i, err := strconv.Atoi(os.Getenv(cluster.EnvWorkerIndex))
+	if err != nil {
+		panic(err)
+	}
+	return i
 }
 
 // params adds what all parts want.
