@@ -136,6 +136,7 @@ type Checkpoint struct {
 	every time.Duration
 	group saveGroup
 	step  int64 // that was loaded
+	end   int   // of training, as the launcher was told
 
 	dataFromStart, batchFromConfig bool
 	batches                        int // of a step before the checkpoint that was loaded; 0: it is not kept
@@ -169,6 +170,9 @@ func (c *Checkpoint) BytesRead() int64 { return c.fs.Read.Load() }
 // OnStep saves if it is time to. It copies what this worker has to write, and returns; it is written while training goes on. If that fails, as
 // on a full disk, a message says so, the checkpoint before stays, and the next save is tried when it is time for it.
 func (c *Checkpoint) OnStep(loop *train.Loop, metrics []*tensors.Tensor) error {
+	if err := c.ends(loop); err != nil {
+		return err
+	}
 	due := c.steps > 0 && (loop.LoopStep+1)%c.steps == 0
 	if c.every > 0 && !due {
 		var err error

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gomlx/gomlx/ml/train"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/checkpoint"
@@ -44,6 +45,32 @@ func (g saveGroup) handOut(text string) (string, error) {
 func (g saveGroup) decide(yes bool) (bool, error) {
 	text, err := g.handOut(fmt.Sprint(yes))
 	return text == "true", err
+}
+
+// ends tells the launcher at which step training ends.
+func (c *Checkpoint) ends(loop *train.Loop) error {
+	if c.env.job == nil || c.end == loop.EndStep {
+		return nil
+	}
+	c.end = loop.EndStep
+	err := c.env.job.End(int64(max(loop.EndStep, 0)))
+	if err != nil {
+		c.env.job.Trouble(err)
+	}
+	return err
+}
+
+// loaded and saved tell the launcher which checkpoints there are, by global step.
+func (g saveGroup) loaded(step int64) {
+	if g.job != nil {
+		g.job.Loaded(step)
+	}
+}
+
+func (g saveGroup) saved(step int64) {
+	if g.job != nil {
+		g.job.Saved(step)
+	}
 }
 
 // busy tells the others that this worker does something that they may have to wait for, until the returned function is called.

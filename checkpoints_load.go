@@ -168,6 +168,7 @@ func (c *Checkpoint) load(excluded []string) error {
 func (c *Checkpoint) attach(opened *checkpoint.Checkpoint, excluded []string) error {
 	c.loaded.set(opened)
 	c.step = opened.Manifest.Step
+	c.group.loaded(c.step)
 	for _, path := range opened.Paths() {
 		c.unused[path] = true
 	}

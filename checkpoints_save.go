@@ -274,6 +274,7 @@ func (c *Checkpoint) write(t ticket, m *checkpoint.Manifest, chunks []checkpoint
 		_ = checkpoint.Remove(c.fs, c.dir, name) // what there is of it; else the next save that works does so
 	} else {
 		c.last = name
+		c.group.saved(t.Step)
 		c.readFrom(name)
 		if c.keep > 0 {
 			if _, err := checkpoint.Prune(c.fs, c.dir, c.keep, c.best...); err != nil {

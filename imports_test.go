@@ -76,7 +76,7 @@ var mayImport = map[string][]string{
 
 	// How workers find each other and stay in step.
 	"rendezvous": {"wire", "internal/version"},
-	"launch":     {"cluster", "rendezvous", "wire", "internal/cores", "internal/version"},
+	"launch":     {"cluster", "rendezvous", "wire", "internal/cores", "internal/version", "internal/words"},
 	"serve":      {"wire", "internal/checked"},
 	"worker":     {"cluster", "config", "comm", "rendezvous", "serve", "internal/checked", "internal/version"},
 
@@ -117,6 +117,7 @@ var mayImport = map[string][]string{
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "exec/local", "compile"}, // the test of the whole
 	"internal/rootcause": {},                                                                                           // only tests
+	"internal/elastic":   {},                                                                                           // only tests
 	"cmd/...":            {"", "checkpoint", "checkpoint/convert", "state", "config", "cluster", "cost", "cost/calibrate", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage"},
 	"internal/usage":     {"internal/near"}, // of commands
 	"internal/procmem":   {},

@@ -220,7 +220,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	var j *worker.Job
 	left := func() {}
-	if cl.WorkerNum() > 1 && planOut == "" {
+	if (cl.WorkerNum() > 1 || worker.Elastic(lookup)) && planOut == "" {
 		if left, err = joinOnce(lookup); err != nil {
 			return nil, err
 		}

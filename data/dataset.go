@@ -91,7 +91,11 @@ func (it *iteration) next() (feed *local.Feed, err error) {
 			return
 		}
 		before := it.given
-		feed.OnTrained(func(n int, hash string) { it.pass.consumed(before+n, hash) })
+		feed.OnTrained(func(n int, hash string) {
+			if all := it.pass.consumed(before+n, hash); it.data.Job != nil {
+				it.data.Job.Consumed(all)
+			}
+		})
 	}()
 	if it.last != nil {
 		it.given += it.last.Batches()

@@ -90,8 +90,8 @@ func (t *Track) newPass(ds train.Dataset, busy func() (over func())) *pass {
 	return &pass{Track: t, ds: ds, from: t.from, busy: busy}
 }
 
-// consumed is called when a training step is complete: n batches that were yielded are consumed.
-func (p *pass) consumed(n int, hash string) {
+// consumed is called when a training step is complete: n batches that were yielded are consumed. It returns how many are in all epochs.
+func (p *pass) consumed(n int, hash string) (all int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.now != p {
@@ -108,6 +108,10 @@ func (p *pass) consumed(n int, hash string) {
 		n += p.from.Epochs[len(p.from.Epochs)-1].Batches
 	}
 	p.epochs[len(p.epochs)-1].Batches, p.hash = n, hash
+	for _, e := range p.epochs {
+		all += int64(e.Times) * int64(e.Batches)
+	}
+	return all
 }
 
 // end is called when there is no batch left.

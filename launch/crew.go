@@ -20,7 +20,10 @@ type spec struct {
 	// How many workers share this machine, and which of them the crew's first is, for LOCAL_RANK and GPUs: another
 	// launcher may have started the others. ShareCores of them share the cores that this process may use.
 	LocalWorkers, LocalIndex, ShareCores int
-	NoPin                                bool // workers may run on all of these cores
+	Seats                                []int // which of the LocalWorkers the crew's are; nil: those from LocalIndex on
+	Generation                           int   // of an elastic job, from 1; 0: it is none
+	End                                  int64 // the step that training ended at in the generation before; 0: not known
+	NoPin                                bool  // workers may run on all of these cores
 
 	Hosts   []string // the machine of each worker of the job; nil: all are here
 	Token   string
@@ -30,6 +33,14 @@ type spec struct {
 	Environ []string // more variables for the workers
 	Updates bool     // report the progress bar of worker 0
 	Debug   bool
+}
+
+// seat is which of the machine's workers the crew's i-th is.
+func (s spec) seat(i int) int {
+	if s.Seats != nil {
+		return s.Seats[i]
+	}
+	return s.LocalIndex + i
 }
 
 // report is what a crew says about its workers; one of the fields is set. A local crew says it from several goroutines.

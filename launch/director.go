@@ -3,7 +3,6 @@ package launch
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -42,6 +41,15 @@ type director struct {
 	term    <-chan time.Time
 	kill    <-chan time.Time
 	rates   map[int]*rate // by worker
+
+	// done, if not nil, is asked now and then why the workers are to be ended although they are well; "": they are not.
+	done    func(known []rendezvous.WorkerStatus) string
+	retired string    // why they were ended so
+	died    time.Time // when the first failure was heard of
+}
+
+func newDirector() *director {
+	return &director{events: make(chan report), over: make(chan struct{})}
 }
 
 // take is what crews report to. Lines are shown at once, so that a terminal that stands still slows the workers down but
@@ -63,8 +71,8 @@ func (d *director) take(r report) {
 	}
 }
 
-// run starts the workers, waits for all of them, and returns the job's exit status.
-func (d *director) run(ctx context.Context, signals <-chan os.Signal) (status int, err error) {
+// run starts the workers, waits for all of them, and returns what is known of each.
+func (d *director) run(ctx context.Context, signals <-chan os.Signal) (known []rendezvous.WorkerStatus, err error) {
 	for _, c := range d.crews {
 		if c.serves() {
 			d.hub = c
@@ -73,7 +81,7 @@ func (d *director) run(ctx context.Context, signals <-chan os.Signal) (status in
 	for _, c := range d.crews {
 		if err := c.start(); err != nil {
 			d.finish(true)
-			return 1, err
+			return nil, err
 		}
 	}
 	d.running, d.exits, d.rates = len(d.hosts), map[int]exit{}, map[int]*rate{}
@@ -99,11 +107,23 @@ func (d *director) run(ctx context.Context, signals <-chan os.Signal) (status in
 			d.end(syscall.SIGKILL)
 		case <-ticker.C:
 			d.display.setStatus(d.line())
+			if d.done != nil && d.died.IsZero() && !d.ending {
+				d.retire(d.done(d.status()))
+			}
 		}
 	}
-	known := d.status()
+	known = d.status()
 	d.finish(false)
-	return d.conclude(known), nil
+	return known, nil
+}
+
+// retire ends the workers although they are well, if there is a reason to.
+func (d *director) retire(why string) {
+	if why != "" {
+		d.retired = why
+		d.end(syscall.SIGTERM)
+		d.kill = time.After(killAfter - termAfter)
+	}
 }
 
 // needed tells whether workers that other launchers started still meet here, although ours have ended well.
@@ -137,7 +157,7 @@ func (d *director) finish(kill bool) {
 		}
 	}
 	close(d.over)
-	d.display.close()
+	d.display.setStatus("")
 }
 
 // happened takes note of how a worker ended, or that the workers have been told to stop.
@@ -192,6 +212,9 @@ func (d *director) onlyStopped() bool {
 
 // stop gives the workers a moment to end by themselves.
 func (d *director) stop() {
+	if d.died.IsZero() {
+		d.died = time.Now()
+	}
 	if d.term == nil && !d.ending {
 		d.term, d.kill = time.After(failGrace), time.After(failGrace+killAfter-termAfter)
 	}
@@ -254,17 +277,26 @@ func (d *director) conclude(known []rendezvous.WorkerStatus) int {
 		return 0
 	}
 	culprit := d.culprit()
+	if culprit == nil {
+		d.display.note("the job failed: %s", d.reason())
+		return 1
+	}
+	d.display.last(culprit.Worker, d.reason())
+	return culprit.status()
+}
+
+// reason says who is to blame, how that worker ended, and why.
+func (d *director) reason() string {
+	culprit := d.culprit()
 	why, _, _ := strings.Cut(strings.TrimPrefix(d.failure, "epl: "), "\n")
 	if culprit == nil {
-		d.display.note("the job failed: %s", why)
-		return 1
+		return why
 	}
 	how := "worker " + itoa(culprit.Worker) + " on " + d.hosts[culprit.Worker] + " " + culprit.how()
 	if why != "" && !strings.Contains(why, culprit.how()) {
 		how += ": " + why
 	}
-	d.display.last(culprit.Worker, how)
-	return culprit.status()
+	return how
 }
 
 // culprit returns the end of the worker that is to blame, nil if that is not one of ours, or not known.
@@ -287,16 +319,4 @@ func (d *director) culprit() *exit {
 		return d.first
 	}
 	return found
-}
-
-// logs opens the logs of a crew's workers.
-func (d *director) logs(o Options, s spec) error {
-	if o.LogDir == "" {
-		return nil
-	}
-	label := o.TaskLabel
-	if label == "" {
-		label = time.Now().Format("20060102-150405")
-	}
-	return d.display.openLogs(filepath.Join(o.LogDir, label), s.First, s.Count, s.Workers)
 }

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/pkg/errors"
 	"golang.org/x/term"
@@ -35,7 +37,8 @@ type display struct {
 	mu        sync.Mutex
 	logs      logs
 	echoes    echoes
-	announced bool // that the job stops
+	announced bool   // that the job stops
+	job       string // what is said to stop then
 	tails     map[int][]string
 	shown     int         // lines, to who reads standard error
 	at        map[int]int // shown, when a worker's last line was
@@ -63,7 +66,7 @@ func newDisplay(o Options) *display {
 		return &screen{Writer: w, name: name, terminal: terminal, colour: terminal && noColour == ""}
 	}
 	d := &display{out: to(o.Stdout, "standard output"), err: to(o.Stderr, "standard error"), unread: make(chan struct{}),
-		echoes: newEchoes(), tails: map[int][]string{}, at: map[int]int{}}
+		job: "the job", echoes: newEchoes(), tails: map[int][]string{}, at: map[int]int{}}
 	d.out.stdout, d.err.stdout = true, sameFile(o.Stdout, o.Stderr)
 	d.together = d.err.stdout || d.out.terminal && d.err.terminal
 	d.logs = logs{say: d.sayf, files: map[int]*os.File{}, lost: map[int]error{}}
@@ -99,11 +102,50 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// openLogs makes a log for each of the workers first, first+1, … of a job of so many.
-func (d *display) openLogs(directory string, first, count, workers int) error {
+// openLogs makes a log for each of the workers first, first+1, … of a job of so many, if there are to be logs.
+func (d *display) openLogs(o Options, first, count, workers int) error {
+	if o.LogDir == "" {
+		return nil
+	}
+	label := o.TaskLabel
+	if label == "" {
+		label = time.Now().Format("20060102-150405")
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.logs.open(directory, first, count, workers)
+	return d.logs.open(filepath.Join(o.LogDir, label), first, count, workers)
+}
+
+// unused says which variables of the environment describe another job.
+func (d *display) unused(o Options) {
+	if vars := o.unused(); len(vars) > 0 && !o.allocated {
+		d.note("%s in the environment: not used, since epl-launch says itself how many workers there are and where they meet; "+
+			"use its flags, such as --num_workers", strings.Join(vars, ", "))
+	}
+}
+
+// begin forgets how workers ended that have been started anew, and marks that in their logs.
+func (d *display) begin(generation, workers int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.job = fmt.Sprint("generation ", generation)
+	if generation == 1 {
+		return
+	}
+	d.echoes, d.announced, d.tails, d.at = newEchoes(), false, map[int][]string{}, map[int]int{}
+	for w := range workers {
+		d.logs.write(w, fmt.Sprintf("epl-launch: %s begins here, %s", d.job, time.Now().Format(time.DateTime)))
+	}
+}
+
+// lastLine is the last that a worker has printed.
+func (d *display) lastLine(worker int) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if tail := d.tails[worker]; len(tail) > 0 {
+		return tail[len(tail)-1]
+	}
+	return ""
 }
 
 // close removes the live rows and closes the logs.
@@ -131,7 +173,7 @@ func (d *display) announce(blamed []int) {
 	if len(blamed) > 0 {
 		because = " because of " + workersText(blamed)
 	}
-	d.sayf("the job stops%s; errors of others that only repeat the reason are not shown", because)
+	d.sayf("%s stops%s; errors of others that only repeat the reason are not shown", d.job, because)
 }
 
 // line shows a line of a worker.

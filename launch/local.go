@@ -126,8 +126,8 @@ func (l *local) start() (err error) {
 	ownThread(l.over, func() {
 		all, shares := cores.Mine(), l.shares()
 		for i := range l.spec.Count {
-			at := l.spec.LocalIndex + i
-			if err = l.startWorker(l.spec.First+i, slots[at], shares[at%len(shares)]); err != nil {
+			at := l.spec.seat(i)
+			if err = l.startWorker(l.spec.First+i, slots[at], shares[(l.spec.LocalIndex+i)%len(shares)]); err != nil {
 				break
 			}
 		}

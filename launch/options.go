@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pkg/errors"
 
@@ -22,6 +23,13 @@ type Options struct {
 	Command []string
 	// Workers is how many workers the job has, on all machines together. 0: what Hosts says, else 1.
 	Workers int
+	// MinWorkers makes the job elastic: when a worker is lost, the workers are started anew, and go on from their checkpoint. Fewer than Workers
+	// are enough then, but not fewer than this. 0: the job ends when a worker fails.
+	MinWorkers int
+	// MaxRestarts is how often the workers of an elastic job are started anew because of failures without a new checkpoint in between.
+	MaxRestarts int
+	// RestartDelay is how long a worker that has failed stays out of an elastic job. The others go on without it meanwhile, if they are enough.
+	RestartDelay time.Duration
 	// DevicesPerWorker is how many devices each worker has. 0: as many as the program says.
 	DevicesPerWorker int
 	// GPUs says that these devices are GPUs, for the files that [Generate] writes.
@@ -106,6 +114,9 @@ func (o *Options) check() error {
 	}
 	if o.Workers < 0 {
 		return errors.Errorf("epl: --num_workers %d: expected a number of at least 1", o.Workers)
+	}
+	if err := o.checkElastic(); err != nil {
+		return err
 	}
 	if o.DevicesPerWorker < 0 {
 		return errors.Errorf("epl: --gpu_per_worker %d: expected a number of at least 1", o.DevicesPerWorker)

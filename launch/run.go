@@ -35,7 +35,10 @@ func Run(ctx context.Context, o Options) (status int, err error) {
 	if err := o.checkPlaces(); err != nil {
 		return badInput, err
 	}
-	d := &director{events: make(chan report), over: make(chan struct{})}
+	if o.MinWorkers > 0 {
+		return runElastic(ctx, o)
+	}
+	d := newDirector()
 	var leave func()
 	defer func() {
 		if d.display != nil {
@@ -51,9 +54,11 @@ func Run(ctx context.Context, o Options) (status int, err error) {
 			return err
 		}
 		d.display = newDisplay(o)
-		if vars := o.unused(); len(vars) > 0 && !o.allocated {
-			d.display.note("%s in the environment: not used, since epl-launch says itself how many workers there are and where they meet; "+
-				"use its flags, such as --num_workers", strings.Join(vars, ", "))
+		d.display.unused(o)
+		for _, p := range crews {
+			if err := d.display.openLogs(o, p.First, p.Count, p.Workers); err != nil {
+				return err
+			}
 		}
 		return d.prepare(ctx, o, crews)
 	})
@@ -63,7 +68,12 @@ func Run(ctx context.Context, o Options) (status int, err error) {
 	case err != nil:
 		return badInput, err
 	}
-	return d.run(ctx, o.Signals)
+	known, err := d.run(ctx, o.Signals)
+	d.display.close()
+	if err != nil {
+		return 1, err
+	}
+	return d.conclude(known), nil
 }
 
 // interruptible runs what may take long before the workers are there to be told, and returns the signal that ended it.
@@ -91,11 +101,11 @@ type place struct {
 	here bool
 }
 
-// plan says which crews this launcher has. leave gives up the places that were claimed at an etcd.
-func plan(ctx context.Context, o *Options) (crews []place, leave func(), err error) {
+// newJob is what the crews of a job have in common.
+func newJob(o *Options) (spec, error) {
 	directory, err := os.Getwd()
 	if err != nil {
-		return nil, nil, errors.Errorf("epl: cannot find the working directory: %v", err)
+		return spec{}, errors.Errorf("epl: cannot find the working directory: %v", err)
 	}
 	job := spec{Command: o.Command, Directory: directory, Devices: o.DevicesPerWorker, NoPin: o.NoPin, Debug: o.Debug, Updates: isTerminal(o.Stderr)}
 	if value, set := o.lookup(cluster.EnvDevicesPerWorker); set && job.Devices == 0 {
@@ -107,7 +117,15 @@ func plan(ctx context.Context, o *Options) (crews []place, leave func(), err err
 		job.TLS.Key, _ = o.lookup(rendezvous.EnvTLSKey)
 		job.TLS.CA, _ = o.lookup(rendezvous.EnvTLSCA)
 	}
+	return job, nil
+}
 
+// plan says which crews this launcher has. leave gives up the places that were claimed at an etcd.
+func plan(ctx context.Context, o *Options) (crews []place, leave func(), err error) {
+	job, err := newJob(o)
+	if err != nil {
+		return nil, nil, err
+	}
 	allocation, found, err := cluster.FindAllocation(o.lookup)
 	switch {
 	case err != nil:
@@ -242,9 +260,6 @@ func (d *director) prepare(ctx context.Context, o Options, places []place) error
 		}
 		for i := range p.Count {
 			d.hosts[p.First+i] = p.Host
-		}
-		if err := d.logs(o, p.spec); err != nil {
-			return err
 		}
 	}
 	type made struct {

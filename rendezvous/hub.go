@@ -148,7 +148,9 @@ func (s *Server) handle(e *seat, m *message) {
 			e.since = e.seen
 			news = true
 		}
-		e.known = *m.Beat
+		if e.known = *m.Beat; e.first.IsZero() && e.known.Step > 0 {
+			e.first = e.seen
+		}
 	case msgAgree:
 		s.agree(e, m.Subject, m.Hash)
 	case msgText:

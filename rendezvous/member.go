@@ -150,17 +150,41 @@ func (m *Member) SetBusy(what string) {
 	m.beating.Busy = what
 	m.beating.Changes++
 	m.mu.Unlock()
+	m.beatNow()
+}
+
+// beatNow lets the next sign of life be given at once.
+func (m *Member) beatNow() {
 	select {
 	case m.pulse <- struct{}{}:
 	default:
 	}
 }
 
-// Progress says how far this worker is. It goes out with the next sign of life.
+// Progress says how far this worker is. It goes out with the next sign of life; the first step at once.
 func (m *Member) Progress(step, samples int64) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	first := m.beating.Step == 0 && step > 0
 	m.beating.Step, m.beating.Samples = step, samples
+	m.mu.Unlock()
+	if first {
+		m.beatNow()
+	}
+}
+
+// Consumed says how many batches of the data complete steps have consumed. It goes out with the next sign of life.
+func (m *Member) Consumed(batches int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.beating.Batches = batches
+}
+
+// SetCheckpoints says which checkpoints there are.
+func (m *Member) SetCheckpoints(c Checkpoints) {
+	m.mu.Lock()
+	m.beating.Checkpoints = c
+	m.mu.Unlock()
+	m.beatNow()
 }
 
 // State returns what a worker was doing, a beat ago at most if it gives signs of life.
@@ -186,6 +210,7 @@ func (m *Member) Fail(err error) {
 	}
 	defer close(told)
 	text := err.Error()
+	m.lastBeat()
 	m.link.send(&message{kind: msgFail, Workers: culprits(err), body: text[:min(len(text), maxText)]})
 	timer := time.NewTimer(2 * partingTime)
 	defer timer.Stop()
@@ -292,6 +317,7 @@ func (m *Member) handle(msg *message) {
 	case msgRefused:
 		m.fail(errors.New(msg.body), nil)
 	case msgFailed:
+		m.lastBeat()
 		m.fail(errors.New(msg.body), nil)
 		closeOnce(m.failed)
 	case msgStates:
@@ -311,6 +337,14 @@ func (m *Member) handle(msg *message) {
 	case msgBye:
 		closeOnce(m.bye)
 	}
+}
+
+// lastBeat tells the server how far this worker came, as long as it is there.
+func (m *Member) lastBeat() {
+	m.mu.Lock()
+	beating := m.beating
+	m.mu.Unlock()
+	m.link.send(&message{kind: msgBeat, Beat: &beating})
 }
 
 // closeOnce closes a channel that only the reading goroutine closes.

@@ -66,6 +66,8 @@ type beating struct {
 	Busy          string `json:",omitempty"`
 	Changes       int64  // how often Busy was set
 	Step, Samples int64
+	Batches       int64 `json:",omitempty"` // of the data, that complete steps have consumed, in all runs
+	Checkpoints
 }
 
 // starting tells a worker who the others are.

@@ -45,6 +45,13 @@ type State struct {
 	Left    bool // it has finished, and is well
 }
 
+// Checkpoints is what a worker says of the checkpoints of its job, and of where it ends, by global step; 0: there is none.
+type Checkpoints struct {
+	Loaded int64 `json:",omitempty"` // that it goes on from: its first step is the one after that
+	Saved  int64 `json:",omitempty"` // newest that was saved since
+	End    int64 `json:",omitempty"` // the step that training ends at; 0: not known
+}
+
 // WorkerStatus is what the server knows about a worker.
 type WorkerStatus struct {
 	Index   int
@@ -59,4 +66,7 @@ type WorkerStatus struct {
 	Silent  bool      // it is overdue
 	Left    bool      // it has finished, and is well
 	Failed  string    // why it failed the job; empty: it did not
+	Stepped time.Time // when its first step was known; zero: it has taken none
+	Batches int64     // of the data, that complete steps have consumed, those of earlier runs included; 0: not known
+	Checkpoints
 }

@@ -70,6 +70,7 @@ type seat struct {
 	known  beating
 	since  time.Time // when known.Busy became so
 	seen   time.Time
+	first  time.Time // when its first step was known
 	silent bool
 	ended  bool // it makes no more calls to others
 	left   bool
@@ -138,6 +139,7 @@ func (s *Server) Status() []WorkerStatus {
 			all[i] = WorkerStatus{
 				Index: i, Joined: true, Host: e.worker.Host, PID: e.worker.PID, Step: e.known.Step, Samples: e.known.Samples,
 				Busy: e.known.Busy, Since: e.since, Seen: e.seen, Silent: e.silent, Left: e.left,
+				Stepped: e.first, Batches: e.known.Batches, Checkpoints: e.known.Checkpoints,
 			}
 		}
 	}

@@ -11,7 +11,7 @@ type statusFields WorkerStatus
 // travelling is a status on its way to another machine, whose clock differs: times are durations until now, in milliseconds.
 type travelling struct {
 	statusFields
-	Since, Seen *int64 `json:",omitempty"`
+	Since, Seen, Stepped *int64 `json:",omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler.
@@ -23,7 +23,7 @@ func (w WorkerStatus) MarshalJSON() ([]byte, error) {
 		ms := time.Since(at).Milliseconds()
 		return &ms
 	}
-	return json.Marshal(travelling{statusFields: statusFields(w), Since: age(w.Since), Seen: age(w.Seen)})
+	return json.Marshal(travelling{statusFields: statusFields(w), Since: age(w.Since), Seen: age(w.Seen), Stepped: age(w.Stepped)})
 }
 
 // UnmarshalJSON implements json.Unmarshaler: times are by the clock of who reads.
@@ -40,6 +40,6 @@ func (w *WorkerStatus) UnmarshalJSON(text []byte) error {
 		return now.Add(-time.Duration(*age) * time.Millisecond)
 	}
 	*w = WorkerStatus(t.statusFields)
-	w.Since, w.Seen = at(t.Since), at(t.Seen)
+	w.Since, w.Seen, w.Stepped = at(t.Since), at(t.Seen), at(t.Stepped)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"log"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,6 +66,9 @@ type Job struct {
 	mu   sync.Mutex
 	busy []string // what this worker is busy with: the last counts
 	need []need   // what this worker waits for, outside the world: the last counts
+
+	checkpoints rendezvous.Checkpoints
+	endBefore   int64 // the step that training ended at in the generation before; 0: not known
 
 	trouble   error                // an error of the user's program
 	troubleAt int64                // how many steps it had taken then
@@ -135,7 +139,16 @@ func Join(o Options) (*Job, error) {
 	})
 	j.stopped.Go(j.report)
 	j.leave = sync.OnceValue(j.goAway)
+	if text, set := o.Lookup(rendezvous.EnvEnd); set {
+		j.endBefore, _ = strconv.ParseInt(text, 10, 64)
+	}
 	return j, nil
+}
+
+// Elastic tells whether a launcher starts the workers anew when some are lost. Then a worker joins although it is alone, so that the launcher knows how far it is.
+func Elastic(lookup func(string) (string, bool)) bool {
+	generation, _ := lookup(rendezvous.EnvGeneration)
+	return generation != ""
 }
 
 // facts are what all workers must agree in.
@@ -290,8 +303,40 @@ func (j *Job) Busy(what string) (over func()) {
 
 // Stepped counts a training step.
 func (j *Job) Stepped(samples int64) {
-	j.steps.Add(1)
-	j.samples.Add(samples)
+	j.member.Progress(j.steps.Add(1), j.samples.Add(samples))
+}
+
+// Consumed says how many batches of the data complete steps have consumed, those of earlier runs included.
+func (j *Job) Consumed(batches int64) { j.member.Consumed(batches) }
+
+// Loaded says which checkpoint this worker goes on from, by its global step.
+func (j *Job) Loaded(step int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.checkpoints.Loaded = step
+	j.member.SetCheckpoints(j.checkpoints)
+}
+
+// End says at which step training ends, by the loop's count. The first time it is an error, in an elastic job, if the generation before meant to end
+// earlier, and had not come there.
+func (j *Job) End(step int64) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if before := j.endBefore; before > 0 && j.checkpoints.Loaded < before && step > before {
+		return errors.Errorf("epl: the training loop ends at step %d, and before the workers were started anew it ended at step %d: a program of an elastic job "+
+			"must end at a global step, whatever it goes on from; use loop.RunToGlobalStep instead of RunSteps", step, before)
+	}
+	j.endBefore, j.checkpoints.End = 0, step
+	j.member.SetCheckpoints(j.checkpoints)
+	return nil
+}
+
+// Saved says that a checkpoint is there, by its global step.
+func (j *Job) Saved(step int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.checkpoints.Saved = step
+	j.member.SetCheckpoints(j.checkpoints)
 }
 
 // Agree returns when all workers have given the same text for a subject. Who does not come in time, and is not busy, is

@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -68,6 +69,7 @@ a signal ended it).`,
   epl-launch -n 2 --devices_per_worker 2 ./train -batch 32         with two devices each
   epl-launch --hosts a,b:2 ./train                                 by ssh: one worker on a, two on b
   srun epl-launch ./train                                          as one worker of an allocation
+  epl-launch -n 2:4 --max_restarts 5 ./train                       started anew from its checkpoint when a worker is lost
   epl-launch --generate slurm -n 8 ./train                         a script for sbatch`,
 		Version:       version.Version,
 		SilenceErrors: true,
@@ -85,6 +87,13 @@ a signal ended it).`,
 			changed := cmd.Flags().Changed
 			if changed("num_workers") && o.Workers == 0 {
 				return errors.New("epl: --num_workers 0: expected a number of at least 1")
+			}
+			if (changed("max_restarts") || changed("restart_delay")) && o.MinWorkers == 0 {
+				o.Workers = max(o.Workers, 1)
+				o.MinWorkers = o.Workers
+			}
+			if o.MinWorkers == 0 {
+				o.MaxRestarts = 0
 			}
 			if changed("gpu_per_worker") && changed("devices_per_worker") {
 				return errors.New("epl: --gpu_per_worker and --devices_per_worker are two names for one flag; give one of them")
@@ -108,7 +117,9 @@ a signal ended it).`,
 		return pflag.NormalizedName(strings.ReplaceAll(name, "-", "_"))
 	})
 	flags.SortFlags = false
-	flags.IntVarP(&o.Workers, "num_workers", "n", 0, "workers of the job, on all machines together (default 1)")
+	flags.VarP((*workerCount)(&o), "num_workers", "n", "workers of the job, on all machines together (default 1); MIN:MAX makes it elastic")
+	flags.IntVar(&o.MaxRestarts, "max_restarts", defaultRestarts, "of an elastic job: how often workers are started anew after failures, without a new checkpoint in between")
+	flags.DurationVar(&o.RestartDelay, "restart_delay", 0, "of an elastic job: how long a worker that failed stays out, and the others go on without it")
 	flags.IntVar(&o.DevicesPerWorker, "gpu_per_worker", 0, "devices of each worker (default: as the program says)")
 	flags.IntVar(&o.DevicesPerWorker, "devices_per_worker", 0, "the same, for devices that are no GPUs")
 	flags.StringVar(&o.Plan, "plan", "", "plan that all workers run by, as epl plan --json wrote it; the file is on every machine")
@@ -135,6 +146,43 @@ a signal ended it).`,
 	}
 	return command
 }
+
+// defaultRestarts is how often the workers of an elastic job are started anew, unless told otherwise.
+const defaultRestarts = 3
+
+// workerCount is the flag for how many workers there are: N, or MIN:MAX.
+type workerCount launch.Options
+
+// Set implements pflag.Value.
+func (w *workerCount) Set(text string) (err error) {
+	low, high, elastic := strings.Cut(text, ":")
+	if !elastic {
+		w.Workers, err = strconv.Atoi(text)
+		w.MinWorkers = 0
+	} else if w.MinWorkers, err = strconv.Atoi(low); err == nil {
+		if w.Workers, err = strconv.Atoi(high); err == nil && (w.MinWorkers < 1 || w.Workers < w.MinWorkers) {
+			err = errors.New("MIN is at least 1, and MAX at least MIN")
+		}
+	}
+	if err != nil {
+		return errors.Errorf("expected a number, or MIN:MAX such as 2:4 (%v)", err)
+	}
+	return nil
+}
+
+// String implements pflag.Value.
+func (w *workerCount) String() string {
+	switch {
+	case w.Workers == 0:
+		return ""
+	case w.MinWorkers > 0:
+		return fmt.Sprintf("%d:%d", w.MinWorkers, w.Workers)
+	}
+	return strconv.Itoa(w.Workers)
+}
+
+// Type implements pflag.Value.
+func (w *workerCount) Type() string { return "workers" }
 
 // self is this program, even if its file has been replaced meanwhile.
 func self() []string {

@@ -123,7 +123,7 @@ func Hash(b train.Batch) (string, error) {
 
 // samples is how many samples a batch has: the first dim of its first tensor.
 func (f *Feed) samples() int64 {
-	if len(f.shapes) == 0 || f.shapes[0].Rank() == 0 {
+	if f == nil || len(f.shapes) == 0 || f.shapes[0].Rank() == 0 {
 		return 1
 	}
 	return int64(f.shapes[0].Dimensions[0])

@@ -81,6 +81,9 @@ func (e *whole) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 		return nil, errors.WithMessagef(err, "epl: program %q", e.name)
 	}
 	fed.consumed()
+	if e.trains && e.runner.Job != nil {
+		e.runner.Job.Stepped(fed.samples())
+	}
 	e.runner.stats.ran(e.opts.Device, m.books, nil)
 	for i, o := range outs {
 		shards := make([]compute.Buffer, e.opts.Device+1)

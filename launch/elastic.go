@@ -1,0 +1,234 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/internal/words"
+	"github.com/easyparallel/epl/rendezvous"
+	"github.com/easyparallel/epl/wire"
+)
+
+// elastic runs a job whose workers are started anew when some are lost. All of them are: what the others have in memory cannot be
+// rewound to before the loss.
+type elastic struct {
+	Options
+	job     spec // what all generations have in common
+	display *display
+	guard   *guard
+	cleanup func()
+
+	out      []time.Time // until when each seat, which is a place for a worker, stays empty
+	past     []generation
+	end      int64 // the step that training ends at
+	saved    int64 // global step of the newest checkpoint
+	failures int   // without a new checkpoint in between
+}
+
+// checkElastic refuses what makes no sense of an elastic job.
+func (o *Options) checkElastic() error {
+	switch {
+	case o.MinWorkers < 0 || o.MinWorkers > max(o.Workers, 1):
+		return errors.Errorf("epl: --num_workers %d:%d: expected MIN:MAX, with MIN from 1 to MAX", o.MinWorkers, o.Workers)
+	case o.MaxRestarts < 0:
+		return errors.Errorf("epl: --max_restarts %d: expected a number of at least 0", o.MaxRestarts)
+	case o.RestartDelay < 0:
+		return errors.Errorf("epl: --restart_delay %v: expected a time such as 30s", o.RestartDelay)
+	case o.MinWorkers == 0 && (o.MaxRestarts > 0 || o.RestartDelay > 0):
+		return errors.New("epl: --max_restarts and --restart_delay are of an elastic job; give --num_workers, as N or MIN:MAX")
+	case o.MinWorkers > 0 && (o.Hosts != "" || o.MachineList != "" || o.Rendezvous != ""):
+		return errors.New("epl: an elastic job (--num_workers MIN:MAX, --max_restarts) runs on one machine so far; leave --hosts, --machine_list and --rdzv out")
+	}
+	return nil
+}
+
+// runElastic is [Run] for an elastic job.
+func runElastic(ctx context.Context, o Options) (status int, err error) {
+	e := &elastic{Options: o, out: make([]time.Time, max(o.Workers, 1)), cleanup: func() {}}
+	defer e.close()
+	by, err := interruptible(ctx, o.Signals, e.prepare)
+	switch {
+	case by != 0:
+		return 128 + int(by), nil
+	case err != nil:
+		return badInput, err
+	}
+	for {
+		if by := e.gather(ctx); by != 0 {
+			return 128 + int(by), nil
+		}
+		status, again, err := e.generation(ctx)
+		if !again || err != nil {
+			return status, err
+		}
+	}
+}
+
+// prepare does once what all generations need.
+func (e *elastic) prepare(ctx context.Context) (err error) {
+	if e.job, err = newJob(&e.Options); err != nil {
+		return err
+	}
+	e.display = newDisplay(e.Options)
+	e.display.unused(e.Options)
+	n := len(e.out)
+	if err := e.display.openLogs(e.Options, 0, n, n); err != nil {
+		return err
+	}
+	mark := wire.NewToken()[:16]
+	if e.guard, err = startGuard(e.Self, mark); err != nil {
+		return err
+	}
+	building := append(slices.Clone(e.Environ), envMark+"="+mark)
+	e.job.Command, e.cleanup, err = buildOnce(ctx, e.Command, e.job.Directory, building, e.guard.removes)
+	return err
+}
+
+func (e *elastic) close() {
+	if e.display != nil {
+		e.display.close()
+	}
+	e.cleanup()
+	e.guard.dismiss()
+}
+
+// ready are the seats that workers may be started for, and when there may be more.
+func (e *elastic) ready() (seats []int, more time.Time) {
+	now := time.Now()
+	for seat, until := range e.out {
+		switch {
+		case !until.After(now):
+			seats = append(seats, seat)
+		case more.IsZero() || until.Before(more):
+			more = until
+		}
+	}
+	return seats, more
+}
+
+// gather waits until enough workers can run, and returns the signal that ended that.
+func (e *elastic) gather(ctx context.Context) (by syscall.Signal) {
+	for waited := false; ; waited = true {
+		seats, more := e.ready()
+		if len(seats) >= e.MinWorkers {
+			return 0
+		}
+		if !waited {
+			e.display.note("%d of at least %d workers can run now; the job waits for the others, %v after they failed (--restart_delay)",
+				len(seats), e.MinWorkers, e.RestartDelay)
+		}
+		select {
+		case <-time.After(time.Until(more)):
+		case s := <-e.Signals:
+			if s, ok := s.(syscall.Signal); ok {
+				return s
+			}
+			return syscall.SIGTERM
+		case <-ctx.Done():
+			return syscall.SIGTERM
+		}
+	}
+}
+
+// generation runs the workers once, and tells whether they are to be started again.
+func (e *elastic) generation(ctx context.Context) (status int, again bool, err error) {
+	g := generation{Number: len(e.past) + 1}
+	g.Members, _ = e.ready()
+	d := newDirector()
+	d.display = e.display
+	e.display.begin(g.Number, len(g.Members))
+	d.done = func(known []rendezvous.WorkerStatus) string { return e.watch(&g, known) }
+	places := alone(e.job, len(g.Members))
+	places[0].Seats, places[0].LocalWorkers, places[0].Generation, places[0].End = g.Members, len(e.out), g.Number, e.end
+	if by, err := interruptible(ctx, e.Signals, func(ctx context.Context) error { return d.prepare(ctx, e.Options, places) }); by != 0 || err != nil {
+		return failedStatus(by, badInput), false, err
+	}
+	known, err := d.run(ctx, e.Signals)
+	if err != nil {
+		return 1, false, err
+	}
+	g.observe(known)
+	e.end = max(e.end, g.End)
+	if d.retired == "" {
+		status = d.conclude(known)
+	}
+	g.end(d)
+	e.past = append(e.past, g)
+	if d.signal != 0 || g.Reason == "" {
+		return status, false, nil
+	}
+	return status, e.goOn(&g), nil
+}
+
+func failedStatus(by syscall.Signal, status int) int {
+	if by != 0 {
+		return 128 + int(by)
+	}
+	return status
+}
+
+// watch looks at a generation that runs, and returns why it is to be ended; "": it is not.
+func (e *elastic) watch(g *generation, known []rendezvous.WorkerStatus) (why string) {
+	before := g.Stepped
+	g.observe(known)
+	if n := len(e.past); before.IsZero() && !g.Stepped.IsZero() && n > 0 && !e.past[n-1].Died.IsZero() {
+		e.display.note("generation %d took its first step %.1f s after the failure", g.Number, g.Stepped.Sub(e.past[n-1].Died).Seconds())
+	}
+	return e.enlarge(g)
+}
+
+// enlarge returns why a generation is to be ended so that the next has more workers: one that was out is back, and a checkpoint has
+// been saved since.
+func (e *elastic) enlarge(g *generation) (why string) {
+	seats, _ := e.ready()
+	if len(seats) <= len(g.Members) {
+		return ""
+	}
+	if g.back == nil {
+		g.back = new(int64)
+		*g.back = g.Saved
+		e.display.note("%d more can run: taken in after the next checkpoint, or failure", len(seats)-len(g.Members))
+		return ""
+	}
+	if g.Saved <= *g.back {
+		return ""
+	}
+	return fmt.Sprintf("%d workers can run", len(seats))
+}
+
+// goOn tells whether the workers are to be started anew after a generation, and says so.
+func (e *elastic) goOn(g *generation) bool {
+	if g.Saved > e.saved {
+		e.saved, e.failures = g.Saved, 0
+	}
+	why := fmt.Sprintf("generation %d, of %s, ended after step %d", g.Number, words.Count(len(g.Members), "worker"), g.Step)
+	if g.Failed {
+		e.failures++
+		for _, seat := range g.Lost {
+			e.out[seat] = g.Died.Add(e.RestartDelay)
+		}
+		if loop := loops(e.past); loop != "" {
+			e.display.note("the job ends: %s", loop)
+			return false
+		}
+		if e.failures > e.MaxRestarts {
+			e.display.note("the job ends: the workers were started anew %d times without a new checkpoint (--max_restarts)", e.MaxRestarts)
+			return false
+		}
+		why += fmt.Sprintf("; restart %d of %d without a new checkpoint", e.failures, e.MaxRestarts)
+	} else {
+		why += ": " + g.Reason
+	}
+	from := "the beginning: no checkpoint was saved by env.Checkpoints"
+	if e.saved > 0 {
+		from = fmt.Sprintf("the checkpoint of step %d", e.saved)
+	}
+	seats, _ := e.ready()
+	e.display.note("%s; the next one has %d, and goes on from %s", why, max(len(seats), e.MinWorkers), from)
+	return true
+}
