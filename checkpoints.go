@@ -45,7 +45,7 @@ type CheckpointBuilder struct {
 //
 // All workers call all of it, at the same points, and see the same folder. Done loads the newest checkpoint, if there is one.
 func (e *Env) Checkpoints(store *model.Store) *CheckpointBuilder {
-	return &CheckpointBuilder{env: e, store: store, fs: checkpoint.OS, keep: 1, at: string(record.Here())}
+	return &CheckpointBuilder{env: e, store: store, fs: e.files(), keep: 1, at: string(record.Here())}
 }
 
 // Dir is the folder of the checkpoints. It is made if it is not there.

@@ -14,6 +14,7 @@ import (
 	"github.com/easyparallel/epl/data"
 	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/exec/local"
+	"github.com/easyparallel/epl/faults"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
 	"github.com/easyparallel/epl/worker"
@@ -30,7 +31,8 @@ type Env struct {
 	left    func()      // this process may join the job again
 	savers  []*Checkpoint
 	tracks  tracks
-	plans   bool // only a plan is made: see EnvPlanOut
+	faults  *faults.Injector // nil: none
+	plans   bool             // only a plan is made: see EnvPlanOut
 }
 
 // Backend is what to hand to GoMLX in place of another backend.
@@ -190,6 +192,7 @@ func (e *Env) Close() error {
 	}
 	if e.job == nil {
 		e.closeSavers()
+		e.faults.Close()
 		e.backend.Finalize()
 		e.left()
 		return nil
@@ -206,6 +209,7 @@ func (e *Env) Close() error {
 		e.job.Fail(why)
 	}
 	e.closeSavers()
+	e.faults.Close()
 	err := e.job.Leave() // others may read variables until then
 	e.backend.Finalize()
 	e.left()

@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"config":           {"internal/near"},
 	"cluster":          {"internal/words"},
 	"trace":            {"internal/words"},
+	"faults":           {},
 	"internal/version": {},
 	"internal/checked": {},
 	"internal/cores":   {},
@@ -78,7 +79,7 @@ var mayImport = map[string][]string{
 	"rendezvous": {"wire", "internal/version"},
 	"launch":     {"cluster", "rendezvous", "wire", "internal/cores", "internal/version", "internal/words"},
 	"serve":      {"wire", "internal/checked"},
-	"worker":     {"cluster", "config", "comm", "rendezvous", "serve", "internal/checked", "internal/version"},
+	"worker":     {"cluster", "config", "comm", "faults", "rendezvous", "serve", "internal/checked", "internal/version"},
 
 	// What the pipeline decides by.
 	"cost":  {"ir", "config", "internal/near"},
@@ -109,8 +110,8 @@ var mayImport = map[string][]string{
 
 	// Who puts the pipeline together, and the face of it.
 	"explain": {"config", "cluster", "cost", "ir", "plan", "passes", "emit", "schedule", "simulate", "internal/words"}, // data in, text out
-	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "simulate", "explain", "trace", "exec", "worker", "internal/words"},
-	"":        {"config", "cluster", "cost", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "internal/version", "compile", "simulate", "state", "checkpoint", "worker"},
+	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "simulate", "explain", "faults", "trace", "exec", "worker", "internal/words"},
+	"":        {"config", "cluster", "cost", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "internal/version", "compile", "simulate", "state", "checkpoint", "faults", "worker"},
 
 	"xla": {"exec", "exec/xla", "pjrt"}, // registers GPUs
 

@@ -151,6 +151,10 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if err != nil {
 		return nil, err
 	}
+	wrong, err := injected(cl, cfg)
+	if err != nil {
+		return nil, err
+	}
 	name, asked, asWritten, err := innerName(o.inner)
 	if err != nil {
 		return nil, err
@@ -229,10 +233,11 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 				left()
 			}
 		}()
-		if j, err = worker.Join(worker.Options{Cluster: cl, Config: cfg, Lookup: lookup, HandOut: handOut, Facts: []worker.Fact{
+		if j, err = worker.Join(worker.Options{Cluster: cl, Config: cfg, Lookup: lookup, HandOut: handOut, Faults: wrong, Facts: []worker.Fact{
 			{Name: "passes (" + EnvPasses + ", WithPasses)", Value: set.String()},
 			{Name: "inner backend (" + compute.ConfigEnvVar + ", WithInner)", Value: name},
 			{Name: "pinned plan (" + EnvPlanFile + ", WithPlan)", Value: pinned.fact()},
+			{Name: "faults (" + EnvFaults + ")", Value: faultsFact()},
 			{Name: "timeline (" + EnvTrace + ", " + EnvTraceSteps + ")", Value: timelineFact(traced, steps)},
 		}}); err != nil {
 			return nil, err
@@ -255,9 +260,11 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	allowTF32(devices, cfg.AMP.TF32)
 	runner := local.New(j, devices...)
-	if runner.Slow, err = slowed(cl); err != nil {
+	injector, err := newInjector(wrong, cl, j, lookup)
+	if err != nil {
 		return nil, err
 	}
+	runner.Slow = slowed(cl, injector)
 	if (cfg.Auto.AutoParallel || cfg.Cluster.Description != "") && planOut == "" {
 		profile := ""
 		if gpus {
@@ -279,12 +286,12 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 		target.Attention = func(*ir.Op) bool { return true } // by cuDNN
 	}
 	eng := compile.New(compile.Options{Config: cfg, Target: target, Simulate: simulated, Changes: changes, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
-		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, TF32: gpus, Job: j}, runner)
+		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, TF32: gpus, Job: j, Faults: injector}, runner)
 	backend := record.NewBackend(eng, record.Options{Over: devices[0].Description(),
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: plan.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
 	runner.Owner, runner.Advise = backend, eng.Advise
-	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, runner: runner, job: j, left: left, plans: planOut != ""}
+	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, runner: runner, job: j, faults: injector, left: left, plans: planOut != ""}
 	backend.Owner = env
 	return env, nil
 }

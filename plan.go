@@ -7,17 +7,13 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/exec/local"
-	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/simulate"
 )
@@ -36,9 +32,6 @@ const (
 	// EnvPlanCluster describes what the devices of a plan can do, as "epl plan --cluster" does: by profiles, links and speeds. Without it
 	// they are like those that "epl calibrate" measured, if it did.
 	EnvPlanCluster = "EPL_PLAN_CLUSTER"
-	// EnvSlow slows virtual devices down on purpose, for drills and measurements: "20,10" lets the device of rank 0 take twice as long for what it computes in
-	// steps as that of rank 1, and 20 times as long as the cost model says of a usual core, by sleeping. 0 leaves a device as it is. Results stay the same.
-	EnvSlow = "EPL_SLOW"
 	// EnvSimulate lets the plan be simulated, too: it is in files whose names have ".sim", ".sim.json", ".sim.html" and ".sim.svg" after that of
 	// EPL_PLAN_OUT. Its value is what else it is simulated with, "bandwidth=2,lost=7", or "-". "epl simulate" sets it. EPL_PLAN_FILE then is the plan.
 	EnvSimulate = "EPL_SIMULATE"
@@ -162,33 +155,6 @@ func measured(runner *local.Runner, cl *cluster.Cluster, known *cost.Cluster) (*
 		return nil, nil
 	}
 	return &c, nil
-}
-
-// slowed reads EPL_SLOW: how many times as long as usual ones the devices of this worker take.
-func slowed(cl *cluster.Cluster) (slow func(device int, s *ir.Segment) time.Duration, err error) {
-	text := strings.TrimSpace(os.Getenv(EnvSlow))
-	if text == "" {
-		return nil, nil
-	}
-	var all []float64
-	for word := range strings.SplitSeq(text, ",") {
-		x, err := strconv.ParseFloat(strings.TrimSpace(word), 64)
-		if err != nil || !(x >= 0 && x <= 1e6) {
-			return nil, errors.Errorf("epl: %s=%s: %q is not how many times as long a device takes; write a number of at least 0, such as 20, for each device", EnvSlow, text, word)
-		}
-		all = append(all, x)
-	}
-	if n := cl.TotalDevices(); len(all) != n {
-		return nil, errors.Errorf("epl: %s=%s: there are %d numbers and %d devices; write one for each, by rank", EnvSlow, text, len(all), n)
-	}
-	var usual sync.Map // what segments take
-	return func(device int, s *ir.Segment) time.Duration {
-		took, ok := usual.Load(s)
-		if !ok {
-			took, _ = usual.LoadOrStore(s, cost.Default.Ops(s))
-		}
-		return time.Duration(float64(took.(time.Duration)) * all[cl.LocalDevices()[device].Rank])
-	}, nil
 }
 
 // sameDevices refuses a description of other workers than there are.

@@ -141,6 +141,7 @@ type accounted struct {
 
 // Execute implements compute.Executable.
 func (x accounted) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
+	x.o.Faults.Step()
 	if x.o.Job != nil {
 		defer x.o.Job.Training()()
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/easyparallel/epl/config"
 	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/explain"
+	"github.com/easyparallel/epl/faults"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/plan"
 	"github.com/easyparallel/epl/record"
@@ -62,6 +63,8 @@ type Options struct {
 	TF32 bool
 	// Job is nil if this worker is alone.
 	Job *worker.Job
+	// Faults happen in steps, for drills; nil: none do.
+	Faults *faults.Injector
 
 	own int64 // what a device says that it has of memory; 0: it says nothing
 }

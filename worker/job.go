@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -22,6 +23,7 @@ import (
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/comm"
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/faults"
 	"github.com/easyparallel/epl/internal/version"
 	"github.com/easyparallel/epl/rendezvous"
 	"github.com/easyparallel/epl/serve"
@@ -41,6 +43,8 @@ type Options struct {
 	Facts []Fact
 	// HandOut lets the rendezvous choose this worker's index; the cluster's means nothing.
 	HandOut bool
+	// Faults are to happen, for drills.
+	Faults []faults.Fault
 	// Lookup reads the environment.
 	Lookup func(string) (string, bool)
 }
@@ -54,6 +58,9 @@ type Job struct {
 	Sliced bool
 	// Leaders is this worker's end among the first ranks of all workers; Dealing is another such, for datasets.
 	Leaders, Dealing *comm.Communicator
+
+	// Faults are those of this worker; nil: the job has none.
+	Faults *faults.Injector
 
 	member  *rendezvous.Member
 	timeout time.Duration
@@ -122,7 +129,7 @@ func Join(o Options) (*Job, error) {
 		return nil, err
 	}
 	j := &Job{member: member, timeout: r.Timeout, logf: r.Logf, checks: o.Config.Communication.Checksum && r.Security.TLS == nil, server: serve.NewServer(r.Timeout), seen: map[int]busyInterval{}, stop: make(chan struct{})}
-	if err := j.connect(o); err != nil {
+	if err := j.connect(o, r.Security.TLS != nil); err != nil {
 		member.Fail(err)
 		j.server.Close()
 		_ = member.Leave()
@@ -164,7 +171,7 @@ func facts(o Options) (all []Fact) {
 }
 
 // connect makes the world of all devices.
-func (j *Job) connect(o Options) error {
+func (j *Job) connect(o Options, tls bool) error {
 	layout := comm.Layout{Worker: j.member.Index()}
 	for i, w := range j.member.Workers() {
 		n := len(o.Cluster.Workers()[i].Devices)
@@ -172,7 +179,19 @@ func (j *Job) connect(o Options) error {
 		layout.Workers = append(layout.Workers, comm.Place{Ranks: n, Host: w.HostID})
 	}
 	j.Worker, j.Sliced = layout.Worker, o.Config.IO.Slicing
-	var err error
+	generation, err := faults.Generation(o.Lookup)
+	if err != nil {
+		return err
+	}
+	j.Faults = faults.New(o.Faults, faults.Job{Worker: j.Worker, WorkerOf: j.WorkerOf, Generation: generation})
+	if tls && slices.ContainsFunc(o.Faults, func(f faults.Fault) bool { return f.Kind == faults.Corrupt }) {
+		return errors.Errorf("epl: %s: corrupt: the connections of this job are encrypted, and what is changed above the encryption nobody notices; leave it out, or TLS", faults.Env)
+	}
+	if j.Faults.Links() { // shared memory would bypass them
+		for i := range layout.Workers {
+			layout.Workers[i].Host += fmt.Sprint(" worker ", i)
+		}
+	}
 	j.World, err = comm.New(layout, mesh{j.member, j}, comm.Options{
 		Timeout: j.timeout, MPI: o.Config.Communication.Backend == config.BackendMPI, Unchecked: !j.checks})
 	if err != nil {
@@ -383,6 +402,15 @@ func (j *Job) lastBusy(worker int) (string, time.Time) {
 type mesh struct {
 	*rendezvous.Member
 	job *Job
+}
+
+// Connect implements comm.Mesh.
+func (m mesh) Connect(ctx context.Context, worker int, name string) (net.Conn, error) {
+	c, err := m.Member.Connect(ctx, worker, name)
+	if err != nil {
+		return nil, err
+	}
+	return m.job.Faults.Conn(c, worker), nil
 }
 
 // Busy implements comm.Mesh.

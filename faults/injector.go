@@ -1,0 +1,154 @@
+package faults
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Job is what an [Injector] has to know of its job.
+type Job struct {
+	Worker     int                // this one
+	WorkerOf   func(rank int) int // the worker of a rank
+	Generation int                // how often the workers were started anew
+	Log        io.Writer          // nil: standard error
+}
+
+// Injector is a worker's share of the faults of a job. Its methods may be called from any goroutine; a nil one does nothing.
+type Injector struct {
+	job   Job
+	mine  []*pending
+	links bool // the job has faults on connections
+	steps atomic.Int64
+	saves atomic.Int64
+
+	die func(syscall.Signal) // this process; tests have their own
+}
+
+// pending is a fault that is to happen here, or has.
+type pending struct {
+	Fault
+	fired atomic.Bool
+	once  sync.Once
+}
+
+// New returns the injector of a worker; nil if the job has no faults.
+func New(all []Fault, job Job) *Injector {
+	if len(all) == 0 {
+		return nil
+	}
+	if job.Log == nil {
+		job.Log = os.Stderr
+	}
+	i := &Injector{job: job, die: func(s syscall.Signal) {
+		_ = syscall.Kill(os.Getpid(), s)
+		time.Sleep(time.Second) // it takes a moment
+	}}
+	for _, f := range all {
+		if f.Generation != AllGenerations && f.Generation != job.Generation {
+			continue
+		}
+		i.links = i.links || f.Link()
+		if job.WorkerOf(f.Rank) == job.Worker {
+			i.mine = append(i.mine, &pending{Fault: f})
+		}
+	}
+	return i
+}
+
+// fire says that a fault happens, once.
+func (i *Injector) fire(p *pending, what string) {
+	p.once.Do(func() {
+		p.fired.Store(true)
+		when := fmt.Sprintf("step %d", i.steps.Load())
+		if p.disk() {
+			when += fmt.Sprintf(", save %d", i.saves.Load())
+		}
+		fmt.Fprintf(i.job.Log, "epl: fault on rank %d (worker %d), %s: %s [%s]\n", p.Rank, i.job.Worker, when, what, p.Fault)
+	})
+}
+
+// Step tells that a training step begins.
+func (i *Injector) Step() {
+	if i == nil {
+		return
+	}
+	n := int(i.steps.Add(1))
+	for _, p := range i.mine {
+		if p.Step != n {
+			continue
+		}
+		switch p.Kind {
+		case Kill:
+			i.fire(p, "the worker is killed")
+			i.die(syscall.SIGKILL)
+		case Stop:
+			i.fire(p, "the worker is stopped")
+			i.die(syscall.SIGSTOP)
+		}
+	}
+}
+
+// begun tells whether a fault that begins with a step has begun.
+func (i *Injector) begun(p *pending) bool { return int64(p.Step) <= i.steps.Load() }
+
+// Slows tells whether a device of this worker is to be slowed down at any time.
+func (i *Injector) Slows() bool {
+	if i != nil {
+		for _, p := range i.mine {
+			if p.Kind == Slow {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Factor is how many times as long the device of a rank is to take now; 0: as long as it takes.
+func (i *Injector) Factor(rank int) (x float64) {
+	for _, p := range i.mine {
+		if p.Kind == Slow && p.Rank == rank && (i.begun(p) || p.Step == 1) { // from the first step is from the start: speeds are measured before it
+			i.fire(p, "the device is slowed down")
+			x = max(x, p.Factor)
+		}
+	}
+	return x
+}
+
+// Links tells whether the job has faults on connections between workers: none may bypass them, then.
+func (i *Injector) Links() bool { return i != nil && i.links }
+
+// Conn is a connection to another worker, with the faults that it is to have.
+func (i *Injector) Conn(c net.Conn, worker int) net.Conn {
+	if i == nil {
+		return c
+	}
+	var on []*pending
+	for _, p := range i.mine {
+		if p.Link() && i.job.WorkerOf(p.To) == worker {
+			on = append(on, p)
+		}
+	}
+	if len(on) == 0 {
+		return c
+	}
+	return &conn{Conn: c, i: i, on: on}
+}
+
+// Close says which faults of this worker did not happen: a drill that nothing came of is no drill.
+func (i *Injector) Close() {
+	if i == nil {
+		return
+	}
+	for _, p := range i.mine {
+		p.once.Do(func() {
+			fmt.Fprintf(i.job.Log, "epl: fault on rank %d (worker %d) did not happen: the run had %d steps and %d saves [%s]\n",
+				p.Rank, i.job.Worker, i.steps.Load(), i.saves.Load(), p.Fault)
+		})
+	}
+}
