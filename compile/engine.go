@@ -91,6 +91,9 @@ func newCompiled(p *ir.Program, number int, cfg *config.Config) *Compiled {
 func New(opts Options, runner exec.Runner) *Engine {
 	e := &Engine{Runner: runner, opts: opts, trace: timeline{file: opts.Trace, which: opts.TraceSteps}}
 	e.opts.Slicing, e.opts.Timeline, e.opts.Planner = opts.Config.IO.Slicing, opts.Trace != "" || opts.Simulate, runner.Planner()
+	if opts.Plan != "" && opts.Hardware.Processors() {
+		e.opts.Planner = nil // this machine's engine knows nothing of them
+	}
 	e.opts.own = runner.Memory()
 	if j := opts.Job; j != nil && j.Worker > 0 {
 		e.trace.file = ofWorker(opts.Trace, j.Worker)

@@ -60,6 +60,11 @@ func (c *Cluster) Known() bool {
 	return c != nil && !slices.ContainsFunc(c.Devices, func(d Device) bool { return d.Profile.Name == Default.Name })
 }
 
+// Processors tells whether devices are known to be processors of their own, such as GPUs, and have no part of a host's cores.
+func (c *Cluster) Processors() bool {
+	return c.Known() && slices.ContainsFunc(c.Devices, func(d Device) bool { return d.Profile.Cores == 0 })
+}
+
 // Unequal tells whether some devices are faster than others.
 func (c *Cluster) Unequal() bool {
 	first := c.Devices[0]

@@ -34,6 +34,9 @@ func (r *report) writeMemory(w *strings.Builder) {
 		t.row(append(cells, x.Text)...)
 	}
 	t.section(w, "memory of a device, predicted: what lives at the peak")
+	if r.Measured == nil && r.Hardware.Processors() {
+		sentences(w, "counted op by op, in the order of the program: XLA fuses ops, and says what it needs when it compiles")
+	}
 	r.writeMeasured(w)
 }
 

@@ -77,16 +77,13 @@ func foldWays(all []plan.Way) (rows []wayRow) {
 			rows = append(rows, wayRow{w, 0})
 		default:
 			rows[n].more++
-			if best := rows[n].Way; unfit(best) && (!unfit(w) || w.Peak > 0 && w.Peak < best.Peak) {
+			if best := rows[n].Way; best.Unfit && (!w.Unfit || w.Peak > 0 && w.Peak < best.Peak) {
 				rows[n].Way = w
 			}
 		}
 	}
 	return rows
 }
-
-// unfit tells whether a way needs more memory than devices have, by the words of the planner.
-func unfit(w *plan.Way) bool { return strings.HasPrefix(w.Why, "needs ") }
 
 // reason says why a way was not chosen, or that it was.
 func (w wayRow) reason() string {

@@ -179,14 +179,14 @@ func TestThePageSaysWhyOtherWaysLost(t *testing.T) {
 
 func TestWaysThatDifferInWhatSavesMemoryAreOneRow(t *testing.T) {
 	way := func(peak int64, why string, settings ...string) plan.Way {
-		return plan.Way{Stages: 1, Split: 1, Replicas: 4, Settings: settings, Peak: peak, Why: why}
+		return plan.Way{Stages: 1, Split: 1, Replicas: 4, Settings: settings, Peak: peak, Unfit: why != "", Why: why}
 	}
 	var got []string
 	for _, w := range foldWays([]plan.Way{
 		way(5, "", "zero.level=v2"), way(9, "needs 9 B", "zero.level=v0"), way(20, "needs 20 B"), way(7, "needs 7 B", "zero.level=v1"),
-		{Stages: 4, Split: 1, Replicas: 1, Peak: 12, Why: "needs 12 B"},
-		{Stages: 4, Split: 1, Replicas: 1, Peak: 11, Why: "needs 11 B", Settings: []string{"gradient_checkpoint.type=auto"}},
-		{Stages: 4, Split: 1, Replicas: 1, Peak: 8, Why: "needs 8 B", Settings: []string{"offload.level=v0"}},
+		{Stages: 4, Split: 1, Replicas: 1, Peak: 12, Unfit: true, Why: "needs 12 B"},
+		{Stages: 4, Split: 1, Replicas: 1, Peak: 11, Unfit: true, Why: "needs 11 B", Settings: []string{"gradient_checkpoint.type=auto"}},
+		{Stages: 4, Split: 1, Replicas: 1, Peak: 8, Unfit: true, Why: "needs 8 B", Settings: []string{"offload.level=v0"}},
 	}) {
 		got = append(got, w.String()+": "+w.reason())
 	}

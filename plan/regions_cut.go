@@ -27,7 +27,7 @@ func (l *line) cut(o passes.Options) (ends []int) {
 	for _, r := range runs {
 		repeated += l.Time[r.End()] - l.Time[r.Start]
 	}
-	if repeated < l.Time[n]/2 {
+	if len(runs) == 0 || repeated < l.Time[n]/2 {
 		return append(l.evenly(0, n, l.root()), n)
 	}
 	return append(l.between(runs), n)

@@ -49,7 +49,7 @@ func saved(b schedule.Bytes, settings []string, replicas int) int64 {
 func (s *searcher) save(way *candidate) {
 	for i := range ladder[1:] {
 		w := *way
-		w.saver, w.Why, w.Peak, w.Looked = i+1, "", 0, false
+		w.saver, w.Why, w.Unfit, w.Peak, w.Looked = i+1, "", false, 0, false
 		if w.Replicas == 1 && slices.ContainsFunc(ladder[w.saver], func(x string) bool { return strings.HasPrefix(x, "zero.") }) {
 			continue
 		}

@@ -224,7 +224,7 @@ func (s *searcher) run() (best *candidate) {
 			if w.uses != nil {
 				what = ""
 			}
-			w.Peak, w.Why = n, fmt.Sprintf("needs %s of memory at least,%s and devices have %s", humanize.Bytes(n), what, humanize.Bytes(s.limit))
+			w.Peak, w.Unfit, w.Why = n, true, fmt.Sprintf("needs %s of memory at least,%s and devices have %s", humanize.Bytes(n), what, humanize.Bytes(s.limit))
 			if w.saver == 0 {
 				s.save(w)
 			}
@@ -256,7 +256,7 @@ func (s *searcher) run() (best *candidate) {
 			w.Peak = r.Account.Peak()
 		}
 		if s.limit > 0 && w.Peak > s.limit {
-			w.Why = fmt.Sprintf("needs %s of memory, and devices have %s", humanize.Bytes(w.Peak), humanize.Bytes(s.limit))
+			w.Unfit, w.Why = true, fmt.Sprintf("needs %s of memory, and devices have %s", humanize.Bytes(w.Peak), humanize.Bytes(s.limit))
 			if w.saver == 0 {
 				s.save(w)
 			}

@@ -180,6 +180,11 @@ func TestSearchIsDeterministic(t *testing.T) {
 	}
 }
 
+// A stage may have nothing but ops that take no time.
+func TestStagesThatTakeNoTimeAreRecomputed(t *testing.T) {
+	mustSearch(t, recorded(t, unannotated()[1]), []int{19}, map[string]string{"gradient_checkpoint.type": "auto", "pipeline.num_stages": "19"})
+}
+
 func TestAProgramThatFitsNowhereIsToldWhatWouldDo(t *testing.T) {
 	m := unannotated()[2]
 	p := recorded(t, m)

@@ -29,6 +29,8 @@ type Way struct {
 	// Step is how long a step takes, as predicted.
 	Step time.Duration `json:"step_ns"`
 	Peak int64         `json:"peak_bytes,omitempty"` // of memory, on the device that needs most
+	// Unfit: it needs more memory than devices have.
+	Unfit bool `json:"unfit,omitempty"`
 	// Why says why it was not chosen; "": it was.
 	Why string `json:"why,omitempty"`
 }

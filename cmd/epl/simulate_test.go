@@ -43,8 +43,11 @@ $`).MatchString(stdout) {
 
 	// A plan can be simulated, too; it says what there is. What a plan says of time is what is simulated of it.
 	file := filepath.Join(dir, "plan.json")
-	if status, stdout, _ := epl(t, "plan", "--cluster", "2x2xV100-32", "--json", file, "--", program); status != 0 || !regexp.MustCompile(`\ntime    [\d.]+ms a step, simulated`).MatchString(stdout) {
+	if status, stdout, _ = epl(t, "plan", "--cluster", "2x2xV100-32", "--json", file, "--", program); status != 0 || !regexp.MustCompile(`\ntime    [\d.]+ms a step, simulated`).MatchString(stdout) {
 		t.Errorf("status %d, the plan says no time:\n%s", status, stdout[:min(len(stdout), 500)])
+	}
+	if !strings.Contains(stdout, "counted op by op") || strings.Contains(stdout, "what devices run") {
+		t.Errorf("a plan for GPUs asks this machine's engine for memory:\n%s", stdout)
 	}
 	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), `"step_seconds": 0.00`) {
 		t.Errorf("the plan has no time, %v", err)
