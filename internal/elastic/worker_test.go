@@ -114,6 +114,7 @@ func (w *work) network(scope *model.Scope, x *Node) *Node {
 
 // run is an ordinary training program. It is the same at every start.
 func (w *work) run() error {
+	fmt.Printf("pid %d\n", os.Getpid())
 	if w.Config == nil {
 		w.Config = map[string]any{"cluster.colocate_split_and_replicate": true}
 	}
@@ -126,7 +127,6 @@ func (w *work) run() error {
 		return err
 	}
 	defer env.Close()
-	fmt.Printf("pid %d\n", os.Getpid())
 	store := model.NewStore()
 	store.SetParam(optimizer.ParamLearningRate, 0.5)
 	store.SetParam(model.ParamInitialSeed, int64(1))
