@@ -1,9 +1,10 @@
-// Command unequal measures what unequal devices gain if work is dealt by their speed: virtual devices of one process, which are slowed down on purpose (EPL_SLOW),
-// train with equal shares, and with what cluster.description or cluster.measure makes of the same devices. Weights are compared with those of one device.
+// Command unequal measures what unequal devices gain if work is dealt by their speed: they train with equal shares, and with what cluster.description or cluster.measure
+// makes of the same devices. Weights are compared with those of one device.
 //
 //	go run ./bench/unequal
 //
-// Devices sleep most of the time, so that two cores do for all of them.
+// First they are virtual devices of one process, which are slowed down on purpose (EPL_SLOW): they sleep most of the time, so that two cores do for all of them. Then they
+// are workers, of which one has a core to itself and two share another.
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,27 +34,40 @@ import (
 )
 
 const (
-	width   = 384
-	depth   = 4
-	samples = 64
+	width = 384
+	depth = 4
 	// least is how many times as long as a usual core the fastest device takes: it sleeps most of that.
 	least = 6
 	// warm are the first steps, in which programs are compiled. They are not counted.
 	warm = 2
 )
 
-// cluster is devices of different speeds.
-type cluster struct {
+// devices are those of a cluster, of different speeds.
+type devices struct {
 	speeds []float64
 	micro  int // micro-batches of a model replica, if shares are equal
+	// cores are those of workers with a device each; nil: the devices are one worker's, and are slowed down.
+	cores   []int
+	samples int // of a micro-batch
 }
 
-var clusters = []cluster{{[]float64{2, 1}, 3}, {[]float64{3, 2, 1}, 2}}
+var clusters = []devices{
+	{speeds: []float64{2, 1}, micro: 3, samples: 64},
+	{speeds: []float64{3, 2, 1}, micro: 2, samples: 64},
+	{speeds: []float64{2, 1, 1}, micro: 4, samples: 512, cores: []int{0, 1, 1}},
+}
 
 func main() {
 	steps := flag.Int("steps", 8, "how many steps are measured of each; the median counts")
+	worker := flag.String("worker", "", "what the command starts itself")
 	flag.Parse()
-	if err := run(*steps); err != nil {
+	err := error(nil)
+	if *worker != "" {
+		err = work(*worker)
+	} else {
+		err = run(*steps)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -67,24 +82,34 @@ func run(steps int) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "speeds\tshares\tsamples/s\tover equal shares\tweights of one device")
 	for _, c := range clusters {
+		if n := runtime.NumCPU(); c.cores != nil && n <= slices.Max(c.cores) {
+			fmt.Fprintf(w, "%s\tnot measured: there are %d cores\n", c, n)
+			continue
+		}
 		file, err := c.describe(folder)
 		if err != nil {
 			return err
 		}
 		equal := 0.0
 		for _, setting := range []map[string]any{nil, {"cluster.description": file}, {"cluster.measure": true}} {
-			r, err := c.train(setting, steps)
+			r, err := c.start(job{setting, len(c.speeds), c.micro, c.samples, steps})
 			if err != nil {
 				return err
 			}
-			equal = cmp.Or(equal, r.throughput)
-			fmt.Fprintf(w, "%s\t%s\t%.0f\t%.2f\t%s\n", c, r.shares, r.throughput, r.throughput/equal, r.weights)
+			equal = cmp.Or(equal, r.Throughput)
+			fmt.Fprintf(w, "%s\t%s\t%.0f\t%.2f\t%s\n", c, r.Shares, r.Throughput, r.Throughput/equal, r.Weights)
 		}
 	}
 	return w.Flush()
 }
 
-func (c cluster) String() string { return strings.Join(texts(c.speeds), ":") }
+func (c devices) String() string {
+	text := strings.Join(texts(c.speeds), ":")
+	if c.cores != nil {
+		text += fmt.Sprintf(", workers on cores %d", c.cores)
+	}
+	return text
+}
 
 func texts(list []float64) (all []string) {
 	for _, x := range list {
@@ -94,42 +119,66 @@ func texts(list []float64) (all []string) {
 }
 
 // describe writes the description of the cluster.
-func (c cluster) describe(folder string) (string, error) {
+func (c devices) describe(folder string) (string, error) {
 	file := filepath.Join(folder, strings.Join(texts(c.speeds), "-")+".yaml")
 	text := fmt.Sprintf("workers:\n  - {devices: %d, speed: [%s]}\n", len(c.speeds), strings.Join(texts(c.speeds), ", "))
+	if c.cores != nil {
+		text = "workers:\n"
+		for _, speed := range texts(c.speeds) {
+			text += fmt.Sprintf("  - {host: here, devices: 1, speed: [%s]}\n", speed)
+		}
+	}
 	return file, os.WriteFile(file, []byte(text), 0o600)
 }
 
-type result struct {
-	shares     string
-	throughput float64
-	weights    string // how they compare with those of one device
+// job is a training on a cluster.
+type job struct {
+	Settings map[string]any
+	Devices  int
+	Micro    int
+	Samples  int // of a micro-batch
+	Steps    int
 }
 
-// train trains on the cluster, and on one device.
-func (c cluster) train(settings map[string]any, steps int) (r result, err error) {
+type result struct {
+	Shares     string
+	Throughput float64
+	Weights    string // how they compare with those of one device
+}
+
+// start trains on the cluster.
+func (c devices) start(j job) (result, error) {
+	if c.cores != nil {
+		return onWorkers(j, c.cores)
+	}
 	var slow []float64
 	for _, s := range c.speeds {
 		slow = append(slow, least*slices.Max(c.speeds)/s)
 	}
 	if err := os.Setenv(epl.EnvSlow, strings.Join(texts(slow), ",")); err != nil {
-		return r, err
+		return result{}, err
 	}
-	params := map[string]any{"pipeline.num_micro_batch": c.micro}
-	r.shares = "equal"
-	for key, value := range settings {
-		params[key], r.shares = value, "by "+key
+	defer os.Unsetenv(epl.EnvSlow)
+	return j.train(len(c.speeds))
+}
+
+// train trains with so many devices of this process, and on one device.
+func (j job) train(local int) (r result, err error) {
+	params := map[string]any{"pipeline.num_micro_batch": j.Micro}
+	r.Shares = "equal"
+	for key, value := range j.Settings {
+		params[key], r.Shares = value, "by "+key
 	}
 	cfg, err := epl.NewConfig(params)
 	if err != nil {
 		return r, err
 	}
-	env, err := epl.Init(cfg, epl.WithLocalDevices(len(c.speeds)))
+	env, err := epl.Init(cfg, epl.WithLocalDevices(local))
 	if err != nil {
 		return r, err
 	}
 	defer env.Close()
-	m := equiv.Model{Name: "perceptron", Build: perceptron, Loss: loss.MeanSquaredError, Batch: equiv.Regression(samples, width)}
+	m := equiv.Model{Name: "perceptron", Build: perceptron, Loss: loss.MeanSquaredError, Batch: equiv.Regression(j.Samples, width)}
 	sgd := func() optimizer.Interface { return optimizer.StochasticGradientDescent().WithDecay(false) }
 	store := newStore()
 	loop := train.NewLoop(train.NewTrainer(env.Backend(), store, m.Build, m.Loss, epl.Optimizer(sgd()), nil, nil))
@@ -139,23 +188,23 @@ func (c cluster) train(settings map[string]any, steps int) (r result, err error)
 		took, last = append(took, time.Since(last)), time.Now()
 		return nil
 	})
-	if _, err := loop.RunSteps(env.Dataset(equiv.Dataset{Batch: m.Batch}), warm+steps); err != nil {
+	if _, err := loop.RunSteps(env.Dataset(equiv.Dataset{Batch: m.Batch}), warm+j.Steps); err != nil {
 		return r, err
 	}
 	took = took[warm:]
 	slices.Sort(took)
-	batches := len(c.speeds) * c.micro
-	r.throughput = float64(batches*samples) / took[len(took)/2].Seconds()
+	batches := j.Devices * j.Micro
+	r.Throughput = float64(batches*j.Samples) / took[len(took)/2].Seconds()
 	if s := env.Plan().Shares; s != nil {
-		r.shares += ": " + s.String()
+		r.Shares += ": " + s.String()
 	}
 	one := m
 	one.Batch = equiv.Joined(m.Batch, batches)
-	want, err := equiv.TrainFrom(newStore(), equiv.Plain(), equiv.Dataset{Batch: one.Batch}, one, sgd(), warm+steps)
+	want, err := equiv.TrainFrom(newStore(), equiv.Plain(), equiv.Dataset{Batch: one.Batch}, one, sgd(), warm+j.Steps)
 	if err != nil {
 		return r, err
 	}
-	r.weights = "the same, within 1e-5"
+	r.Weights = "the same, within 1e-5"
 	if err := equiv.CloseWeights(want, &equiv.Run{Store: store}, 1e-5); err != nil {
 		return r, err
 	}

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -20,10 +21,12 @@ func (d *Runner) drag(device int, s *ir.Segment, start time.Time) {
 	}
 }
 
-// What is measured of devices: a product of square matrices, so many times. The fastest counts.
+// What is measured of devices: products of square matrices, as many as there is time for in a round. The median of the rounds counts. A round is long enough for a device to have its share
+// of a core that others use, or of what the system lets it have.
 const (
 	measuredRows   = 256
 	measuredRounds = 5
+	measuredRound  = 100 * time.Millisecond
 )
 
 // Speeds measures how often each device of the job computes a matrix product in a second, by rank, while all of them do. All workers have to ask.
@@ -72,8 +75,8 @@ func (d *Runner) Speeds() ([]float64, error) {
 	return speeds, nil
 }
 
-// measure is how long a device takes for the product.
-func (d *Runner) measure(device int, b compute.Backend) (fastest time.Duration, err error) {
+// measure is how long a device takes for a product.
+func (d *Runner) measure(device int, b compute.Backend) (time.Duration, error) {
 	shape := shapes.Make(dtypes.Float32, measuredRows, measuredRows)
 	p := ir.NewProgram("cluster.measure")
 	x := p.NewOp(&ir.Parameter{Name: "x", Shape: shape}, nil, shape)
@@ -92,22 +95,30 @@ func (d *Runner) measure(device int, b compute.Backend) (fastest time.Duration, 
 		return 0, err
 	}
 	defer func() { _ = in.Finalize() }()
-	for range measuredRounds {
+	product := func() error {
 		start := time.Now()
 		outs, err := e.Execute([]compute.Buffer{in}, nil, 0)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		if err := outs[0].ToFlatData(flat); err != nil { // when it is there
-			return 0, err
+			return err
 		}
 		d.drag(device, emit.Whole(p), start)
-		if t := time.Since(start); fastest == 0 || t < fastest {
-			fastest = t
-		}
-		if err := outs[0].Finalize(); err != nil {
-			return 0, err
-		}
+		return outs[0].Finalize()
 	}
-	return fastest, nil
+	var took [measuredRounds]time.Duration
+	for i := range took {
+		start := time.Now()
+		n := 0
+		for n == 0 || time.Since(start) < measuredRound {
+			if err := product(); err != nil {
+				return 0, err
+			}
+			n++
+		}
+		took[i] = time.Since(start) / time.Duration(n)
+	}
+	slices.Sort(took[:])
+	return took[measuredRounds/2], nil
 }
