@@ -29,11 +29,16 @@ const (
 )
 
 // injected reads the faults of EPL_FAULTS and EPL_SLOW, and refuses those that this job cannot have.
-func injected(cl *cluster.Cluster, cfg *Config) ([]faults.Fault, error) {
+func injected(cl *cluster.Cluster, cfg *Config, lookup func(string) (string, bool)) ([]faults.Fault, error) {
 	all, err := faults.Parse(os.Getenv(EnvFaults))
 	if err != nil {
 		return nil, err
 	}
+	generation, err := faults.Generation(lookup)
+	if err != nil {
+		return nil, err
+	}
+	all = faults.In(all, generation) // later ones may have fewer ranks
 	if err := faults.Check(all, cl.TotalDevices(), workerOf(cl)); err != nil {
 		return nil, err
 	}
@@ -47,12 +52,11 @@ func injected(cl *cluster.Cluster, cfg *Config) ([]faults.Fault, error) {
 }
 
 // newInjector is this worker's share of the faults.
-func newInjector(all []faults.Fault, cl *cluster.Cluster, j *worker.Job, lookup func(string) (string, bool)) (*faults.Injector, error) {
+func newInjector(all []faults.Fault, cl *cluster.Cluster, j *worker.Job) *faults.Injector {
 	if j != nil {
-		return j.Faults, nil
+		return j.Faults
 	}
-	generation, err := faults.Generation(lookup)
-	return faults.New(all, faults.Job{WorkerOf: workerOf(cl), Generation: generation}), err
+	return faults.New(all, faults.Job{WorkerOf: workerOf(cl)})
 }
 
 // files is where checkpoints are.

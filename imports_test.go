@@ -79,6 +79,7 @@ var mayImport = map[string][]string{
 	"rendezvous": {"wire", "internal/version"},
 	"launch":     {"cluster", "rendezvous", "wire", "internal/cores", "internal/version", "internal/words"},
 	"serve":      {"wire", "internal/checked"},
+	"drill":      {"checkpoint", "faults", "launch"},
 	"worker":     {"cluster", "config", "comm", "faults", "rendezvous", "serve", "internal/checked", "internal/version"},
 
 	// What the pipeline decides by.
@@ -119,7 +120,7 @@ var mayImport = map[string][]string{
 	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "exec/local", "compile"}, // the test of the whole
 	"internal/rootcause": {},                                                                                           // only tests
 	"internal/elastic":   {},                                                                                           // only tests
-	"cmd/...":            {"", "checkpoint", "checkpoint/convert", "state", "config", "cluster", "cost", "cost/calibrate", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage"},
+	"cmd/...":            {"", "checkpoint", "checkpoint/convert", "state", "config", "cluster", "cost", "cost/calibrate", "drill", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage"},
 	"internal/usage":     {"internal/near"}, // of commands
 	"internal/procmem":   {},
 	"examples/...":       {"", "xla", "internal/equiv", "internal/procmem", "checkpoint/convert", "data", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},

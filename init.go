@@ -151,7 +151,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if err != nil {
 		return nil, err
 	}
-	wrong, err := injected(cl, cfg)
+	wrong, err := injected(cl, cfg, lookup)
 	if err != nil {
 		return nil, err
 	}
@@ -260,10 +260,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	allowTF32(devices, cfg.AMP.TF32)
 	runner := local.New(j, devices...)
-	injector, err := newInjector(wrong, cl, j, lookup)
-	if err != nil {
-		return nil, err
-	}
+	injector := newInjector(wrong, cl, j)
 	runner.Slow = slowed(cl, injector)
 	if (cfg.Auto.AutoParallel || cfg.Cluster.Description != "") && planOut == "" {
 		profile := ""

@@ -13,10 +13,9 @@ import (
 
 // Job is what an [Injector] has to know of its job.
 type Job struct {
-	Worker     int                // this one
-	WorkerOf   func(rank int) int // the worker of a rank
-	Generation int                // how often the workers were started anew
-	Log        io.Writer          // nil: standard error
+	Worker   int                // this one
+	WorkerOf func(rank int) int // the worker of a rank
+	Log      io.Writer          // nil: standard error
 }
 
 // Injector is a worker's share of the faults of a job. Its methods may be called from any goroutine; a nil one does nothing.
@@ -50,9 +49,6 @@ func New(all []Fault, job Job) *Injector {
 		time.Sleep(time.Second) // it takes a moment
 	}}
 	for _, f := range all {
-		if f.Generation != AllGenerations && f.Generation != job.Generation {
-			continue
-		}
 		i.links = i.links || f.Link()
 		if job.WorkerOf(f.Rank) == job.Worker {
 			i.mine = append(i.mine, &pending{Fault: f})

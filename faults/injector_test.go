@@ -32,7 +32,7 @@ func inject(t *testing.T, worker, generation int, text string) (*Injector, *log)
 		t.Fatal(err)
 	}
 	said := &log{}
-	i := New(all, Job{Worker: worker, WorkerOf: func(r int) int { return r }, Generation: generation, Log: said})
+	i := New(In(all, generation), Job{Worker: worker, WorkerOf: func(r int) int { return r }, Log: said})
 	if i != nil {
 		i.die = func(s syscall.Signal) { said.WriteString("signal " + s.String() + "\n") }
 	}
@@ -40,7 +40,7 @@ func inject(t *testing.T, worker, generation int, text string) (*Injector, *log)
 }
 
 func TestAKillHappensAtItsStepOnItsWorkerInItsGeneration(t *testing.T) {
-	for _, c := range []struct{ worker, generation, want int }{{1, 0, 3}, {0, 0, 0}, {1, 1, 0}} {
+	for _, c := range []struct{ worker, generation, want int }{{1, 1, 3}, {0, 1, 0}, {1, 2, 0}} {
 		i, said := inject(t, c.worker, c.generation, "kill:rank=1,step=3")
 		fired := 0
 		for step := 1; step <= 5; step++ {
@@ -59,7 +59,7 @@ func TestAKillHappensAtItsStepOnItsWorkerInItsGeneration(t *testing.T) {
 }
 
 func TestWhatDidNotHappenIsToldAtTheEnd(t *testing.T) {
-	i, said := inject(t, 0, 0, "kill:rank=0,step=9; disk-full:rank=0")
+	i, said := inject(t, 0, 1, "kill:rank=0,step=9; disk-full:rank=0")
 	i.Step()
 	i.Save()
 	if err := i.Write(func() {}); !errors.Is(err, syscall.ENOSPC) {
@@ -97,7 +97,7 @@ func pipe(t *testing.T, i *Injector) (net.Conn, chan string) {
 }
 
 func TestABitOfWhatIsSentChangesOnce(t *testing.T) {
-	i, said := inject(t, 0, 0, "corrupt:rank=0,to=1,step=2")
+	i, said := inject(t, 0, 1, "corrupt:rank=0,to=1,step=2")
 	c, got := pipe(t, i)
 	text := []byte("weights ")
 	for range 4 {
@@ -116,7 +116,7 @@ func TestABitOfWhatIsSentChangesOnce(t *testing.T) {
 }
 
 func TestAConnectionIsCut(t *testing.T) {
-	i, said := inject(t, 0, 0, "cut:rank=0,to=1,step=2")
+	i, said := inject(t, 0, 1, "cut:rank=0,to=1,step=2")
 	c, got := pipe(t, i)
 	i.Step()
 	if _, err := c.Write([]byte("a")); err != nil {
@@ -135,7 +135,7 @@ func TestAConnectionIsCut(t *testing.T) {
 }
 
 func TestWhatIsSentIsDelayed(t *testing.T) {
-	i, _ := inject(t, 0, 0, "delay:rank=0,to=1,time=20ms")
+	i, _ := inject(t, 0, 1, "delay:rank=0,to=1,time=20ms")
 	c, got := pipe(t, i)
 	i.Step()
 	start := time.Now()
@@ -152,7 +152,7 @@ func TestWhatIsSentIsDelayed(t *testing.T) {
 }
 
 func TestConnectionsToOthersAreAsTheyAre(t *testing.T) {
-	i, _ := inject(t, 0, 0, "cut:rank=0,to=1; delay:rank=1,to=2,time=1s")
+	i, _ := inject(t, 0, 1, "cut:rank=0,to=1; delay:rank=1,to=2,time=1s")
 	c, _ := net.Pipe()
 	defer c.Close()
 	if i.Conn(c, 2) != c || !i.Links() {
@@ -161,7 +161,7 @@ func TestConnectionsToOthersAreAsTheyAre(t *testing.T) {
 }
 
 func TestADeviceIsSlowFromItsStepOn(t *testing.T) {
-	i, said := inject(t, 0, 0, "slow:rank=0,factor=3,step=2; slow:rank=1,factor=9")
+	i, said := inject(t, 0, 1, "slow:rank=0,factor=3,step=2; slow:rank=1,factor=9")
 	i.Step()
 	first := i.Factor(0)
 	i.Step()
@@ -175,7 +175,7 @@ func TestADeviceIsSlowFromItsStepOn(t *testing.T) {
 }
 
 func TestAWorkerIsKilledWhileItSaves(t *testing.T) {
-	i, said := inject(t, 0, 0, "kill:rank=0,save=2")
+	i, said := inject(t, 0, 1, "kill:rank=0,save=2")
 	for range 2 {
 		i.Step()
 		i.Save()

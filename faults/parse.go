@@ -17,7 +17,7 @@ const (
 	Env = "EPL_FAULTS"
 	// EnvSlow slows devices down: a factor for each, by rank. "20,10" is as "slow:rank=0,factor=20,generation=all; slow:rank=1,factor=10,generation=all".
 	EnvSlow = "EPL_SLOW"
-	// EnvGeneration counts how often the workers of a job were started anew; "": never.
+	// EnvGeneration says how often the workers of a job have been started, this time included; "": once.
 	EnvGeneration = "EPL_GENERATION"
 )
 
@@ -33,7 +33,7 @@ const Grammar = `faults are written as "KIND:KEY=VALUE,...; KIND:...":
   disk-full:rank=R             writing its next checkpoint fails: no space left on the device
   disk-error:rank=R            writing its next checkpoint fails: input/output error
 slow, delay, corrupt and cut begin with the step that step=N says, disk-full and disk-error with save=N (1 without it). Ranks are those of devices; steps and saves are
-counted from 1, since the workers were started. A fault happens in the first generation of workers only; generation=N (restarts so far) or generation=all says otherwise`
+counted from 1, since the workers were started. A fault happens in the first generation of workers only; generation=N (2: after the first restart) or generation=all says otherwise`
 
 // The kinds of faults.
 const (
@@ -48,7 +48,7 @@ const (
 )
 
 // AllGenerations is the generation of a fault that happens in each.
-const AllGenerations = -1
+const AllGenerations = 0
 
 // Fault is something that is to go wrong.
 type Fault struct {
@@ -59,7 +59,7 @@ type Fault struct {
 	Step, Save int
 	Factor     float64
 	Time       time.Duration
-	Generation int
+	Generation int // of workers, counted from 1
 }
 
 // kinds says which keys each kind needs, and which it may have. Those with a bar are alternatives.
@@ -114,12 +114,15 @@ var keys = []struct {
 			f.Generation = AllGenerations
 			return true
 		}
-		return number(func(f *Fault) *int { return &f.Generation }, 0)(f, value)
+		return number(func(f *Fault) *int { return &f.Generation }, 1)(f, value)
 	}, func(f Fault) string {
-		if f.Generation == AllGenerations {
+		switch f.Generation {
+		case AllGenerations:
 			return "all"
+		case 1:
+			return ""
 		}
-		return unlessZero(f.Generation)
+		return strconv.Itoa(f.Generation)
 	}},
 }
 
@@ -176,7 +179,7 @@ func Parse(text string) (all []Fault, err error) {
 
 func parse(words string) (f Fault, err error) {
 	name, rest, _ := strings.Cut(words, ":")
-	f.Kind = strings.TrimSpace(name)
+	f.Kind, f.Generation = strings.TrimSpace(name), 1
 	at := slices.IndexFunc(kinds, func(k struct{ name, needs, may string }) bool { return k.name == f.Kind })
 	if at < 0 {
 		var names []string
@@ -267,17 +270,22 @@ func Check(all []Fault, devices int, worker func(rank int) int) error {
 	return nil
 }
 
-// Generation reads how often the workers of this job were started anew.
+// Generation reads how often the workers of this job have been started.
 func Generation(lookup func(string) (string, bool)) (int, error) {
 	text, _ := lookup(EnvGeneration)
 	if text = strings.TrimSpace(text); text == "" {
-		return 0, nil
+		return 1, nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return 0, errors.Errorf("epl: %s=%s: expected how often the workers were started anew, a number of at least 0; the launcher sets it", EnvGeneration, text)
+	if err != nil || n < 1 {
+		return 0, errors.Errorf("epl: %s=%s: expected how often the workers have been started, a number of at least 1; the launcher sets it", EnvGeneration, text)
 	}
 	return n, nil
+}
+
+// In are the faults of a generation of workers.
+func In(all []Fault, generation int) []Fault {
+	return slices.DeleteFunc(all, func(f Fault) bool { return f.Generation != AllGenerations && f.Generation != generation })
 }
 
 // Text writes faults as [Parse] reads them.

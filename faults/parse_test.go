@@ -11,15 +11,15 @@ func TestFaultsAreRead(t *testing.T) {
 	got, err := Parse(" kill:rank=1,step=7; kill: rank=0 , save=2;delay:rank=0,to=1,time=50ms,step=3; corrupt:rank=2,to=0;; cut:rank=1,to=2,generation=all;" +
 		"disk-full:rank=0; disk-error:rank=1,save=4; slow:rank=1,factor=2.5,generation=3; stop:rank=2,step=1; ")
 	want := []Fault{
-		{Kind: Kill, Rank: 1, Step: 7},
-		{Kind: Kill, Rank: 0, Save: 2},
-		{Kind: Delay, Rank: 0, To: 1, Time: 50 * time.Millisecond, Step: 3},
-		{Kind: Corrupt, Rank: 2, To: 0, Step: 1},
+		{Kind: Kill, Rank: 1, Step: 7, Generation: 1},
+		{Kind: Kill, Rank: 0, Save: 2, Generation: 1},
+		{Kind: Delay, Rank: 0, To: 1, Time: 50 * time.Millisecond, Step: 3, Generation: 1},
+		{Kind: Corrupt, Rank: 2, To: 0, Step: 1, Generation: 1},
 		{Kind: Cut, Rank: 1, To: 2, Step: 1, Generation: AllGenerations},
-		{Kind: DiskFull, Rank: 0, Save: 1},
-		{Kind: DiskError, Rank: 1, Save: 4},
+		{Kind: DiskFull, Rank: 0, Save: 1, Generation: 1},
+		{Kind: DiskError, Rank: 1, Save: 4, Generation: 1},
 		{Kind: Slow, Rank: 1, Factor: 2.5, Step: 1, Generation: 3},
-		{Kind: Stop, Rank: 2, Step: 1},
+		{Kind: Stop, Rank: 2, Step: 1, Generation: 1},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v\n%v, %v", want, got, err)
@@ -90,7 +90,7 @@ func TestSlowDevicesAreFaults(t *testing.T) {
 }
 
 func TestAGenerationIsANumber(t *testing.T) {
-	for text, want := range map[string]int{"": 0, " 3 ": 3, "-1": -1, "x": -1} {
+	for text, want := range map[string]int{"": 1, " 3 ": 3, "0": -1, "x": -1} {
 		n, err := Generation(func(string) (string, bool) { return text, true })
 		if (err != nil) != (want < 0) || err == nil && n != want {
 			t.Errorf("%q: %d, %v", text, n, err)

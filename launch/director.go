@@ -281,7 +281,7 @@ func (d *director) conclude(known []rendezvous.WorkerStatus) int {
 		d.display.note("the job failed: %s", d.reason())
 		return 1
 	}
-	d.display.last(culprit.Worker, d.reason())
+	d.display.last(culprit.Worker, d.reason()+doing(culprit, known))
 	return culprit.status()
 }
 

@@ -179,11 +179,7 @@ func (j *Job) connect(o Options, tls bool) error {
 		layout.Workers = append(layout.Workers, comm.Place{Ranks: n, Host: w.HostID})
 	}
 	j.Worker, j.Sliced = layout.Worker, o.Config.IO.Slicing
-	generation, err := faults.Generation(o.Lookup)
-	if err != nil {
-		return err
-	}
-	j.Faults = faults.New(o.Faults, faults.Job{Worker: j.Worker, WorkerOf: j.WorkerOf, Generation: generation})
+	j.Faults = faults.New(o.Faults, faults.Job{Worker: j.Worker, WorkerOf: j.WorkerOf})
 	if tls && slices.ContainsFunc(o.Faults, func(f faults.Fault) bool { return f.Kind == faults.Corrupt }) {
 		return errors.Errorf("epl: %s: corrupt: the connections of this job are encrypted, and what is changed above the encryption nobody notices; leave it out, or TLS", faults.Env)
 	}
@@ -192,6 +188,7 @@ func (j *Job) connect(o Options, tls bool) error {
 			layout.Workers[i].Host += fmt.Sprint(" worker ", i)
 		}
 	}
+	var err error
 	j.World, err = comm.New(layout, mesh{j.member, j}, comm.Options{
 		Timeout: j.timeout, MPI: o.Config.Communication.Backend == config.BackendMPI, Unchecked: !j.checks})
 	if err != nil {

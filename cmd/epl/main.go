@@ -1,4 +1,4 @@
-// Command epl looks at what EPL would do: its configuration, plans and records. It never trains.
+// Command epl looks at what EPL would do: its configuration, plans and records. Only its drills train.
 //
 //	epl config                              every configuration key, its value and where the value came from
 //	epl config --changed                    only the keys that are not at their default
@@ -11,6 +11,7 @@
 //	epl trace trace.json -o trace.html      what the devices did in a step, as a picture
 //	epl trace diff a.json trace.json        what was predicted of a step, beside what ran
 //	epl checkpoint list run1                the checkpoints of a folder; also show, verify, diff, export, import and prune
+//	epl drill -- ./train -dir {dir}         what happens when workers, connections and disks fail while a program trains
 //	epl version                             of EPL, Go and GoMLX
 //
 // Exit codes: 0 fine, 1 it failed, 2 wrong usage.
@@ -44,7 +45,7 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "epl",
 		Short: "Look at what Easy Parallel Library would do with a training program",
-		Long: `Look at what Easy Parallel Library would do with a training program, and at what it did. It never trains.
+		Long: `Look at what Easy Parallel Library would do with a training program, and at what it did. Only "epl drill" trains.
 
 ` + usage.ExitCodes + ` "epl completion --help" says how a shell completes commands, flags and keys.`,
 		Example: `  epl plan --devices 8 -- go run ./examples/bert      what EPL would do on 8 devices, and the memory that takes
@@ -59,6 +60,8 @@ func newRootCommand() *cobra.Command {
 		newCalibrateCommand(),
 		newCheckpointCommand(),
 		newConfigCommand(),
+		newDrillCommand(),
+		newGuardCommand(),
 		newPlanCommand(),
 		newSimulateCommand(),
 		newTraceCommand(),

@@ -45,6 +45,7 @@ func run(dir string, steps int, pause time.Duration) error {
 	defer env.Close()
 	fmt.Println("process", os.Getpid())
 	store := model.NewStore()
+	store.SetParam(model.ParamInitialSeed, int64(1))                            // every run begins with the same weights
 	saver, err := env.Checkpoints(store).Dir(dir).Keep(2).EverySteps(10).Done() // loads the newest
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func TestInjectedFaultsAreToldAndNamed(t *testing.T) {
 		{"cut:rank=1,to=3,step=2", 1, "fault on rank 1 (worker 1), step 2: the connection is cut", `worker [13]`},
 		{"corrupt:rank=0,to=2,step=2", 1, "fault on rank 0 (worker 0), step 2: a bit of what it sends is changed", `damaged`},
 		{"delay:rank=0,to=1,time=5ms; slow:rank=3,factor=2", 0, "fault on rank 0 (worker 0), step 1: what it sends is delayed", ``},
-		{"kill:rank=2,step=3,generation=1", 0, "", ``},
+		{"kill:rank=2,step=3,generation=2", 0, "", ``},
 		{"kill:rank=2,step=3000", 0, "fault on rank 2 (worker 2) did not happen: the run had 6 steps and 0 saves", ``},
 		{"kill:rank=4,step=3", 1, "", `there is no rank 4; the job has 4 devices, ranks 0 to 3`},
 		{"kill:rank=2,stop=3", 1, "", `kill has no key "stop"`},
