@@ -114,6 +114,9 @@ func (d *director) run(ctx context.Context, signals <-chan os.Signal) (known []r
 	}
 	known = d.status()
 	d.finish(false)
+	if r, far := d.hub.(*remote); far {
+		known = r.status() // the last that its agent has said
+	}
 	return known, nil
 }
 

@@ -3,7 +3,10 @@ package launch
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,6 +26,12 @@ type elastic struct {
 	guard   *guard
 	cleanup func()
 
+	sites    []*site
+	meet     int            // port where the workers of several sites do
+	listener *wire.Listener // for launchers of other sites; nil: none call
+	came     chan struct{}  // one has called
+	settled  time.Time      // until then the job waits for launchers although there are enough
+
 	out      []time.Time // until when each seat, which is a place for a worker, stays empty
 	past     []generation
 	end      int64 // the step that training ends at
@@ -41,23 +50,33 @@ func (o *Options) checkElastic() error {
 		return errors.Errorf("epl: --restart_delay %v: expected a time such as 30s", o.RestartDelay)
 	case o.MinWorkers == 0 && (o.MaxRestarts > 0 || o.RestartDelay > 0):
 		return errors.New("epl: --max_restarts and --restart_delay are of an elastic job; give --num_workers, as N or MIN:MAX")
-	case o.MinWorkers > 0 && (o.Hosts != "" || o.MachineList != "" || o.Rendezvous != ""):
-		return errors.New("epl: an elastic job (--num_workers MIN:MAX, --max_restarts) runs on one machine so far; leave --hosts, --machine_list and --rdzv out")
+	case o.MinWorkers > 0 && o.Rendezvous != "":
+		return errors.New("epl: --rdzv is not for elastic jobs (--num_workers MIN:MAX, --max_restarts) yet; name the machines by --hosts or --machine_list")
 	}
 	return nil
 }
 
 // runElastic is [Run] for an elastic job.
 func runElastic(ctx context.Context, o Options) (status int, err error) {
-	e := &elastic{Options: o, out: make([]time.Time, max(o.Workers, 1)), cleanup: func() {}}
+	e := &elastic{Options: o, cleanup: func() {}, came: make(chan struct{}, 1)}
 	defer e.close()
-	by, err := interruptible(ctx, o.Signals, e.prepare)
+	if e.job, err = newJob(&e.Options); err != nil {
+		return badInput, err
+	}
+	rank, address, err := e.layout()
+	if err != nil {
+		return badInput, err
+	}
+	by, err := interruptible(ctx, o.Signals, func(ctx context.Context) error { return e.prepare(ctx, rank, address) })
 	switch {
 	case by != 0:
 		return 128 + int(by), nil
 	case err != nil:
 		return badInput, err
+	case rank > 0:
+		return e.answer(ctx, address, rank)
 	}
+	defer func() { e.dismiss(status) }()
 	for {
 		if by := e.gather(ctx); by != 0 {
 			return 128 + int(by), nil
@@ -70,22 +89,34 @@ func runElastic(ctx context.Context, o Options) (status int, err error) {
 }
 
 // prepare does once what all generations need.
-func (e *elastic) prepare(ctx context.Context) (err error) {
-	if e.job, err = newJob(&e.Options); err != nil {
-		return err
-	}
+func (e *elastic) prepare(ctx context.Context, rank int, address string) (err error) {
 	e.display = newDisplay(e.Options)
 	e.display.unused(e.Options)
-	n := len(e.out)
-	if err := e.display.openLogs(e.Options, 0, n, n); err != nil {
-		return err
+	if n := len(e.out); rank == 0 {
+		if err := e.display.openLogs(e.Options, 0, n, n); err != nil {
+			return err
+		}
+	}
+	if address != "" && rank == 0 {
+		host, port, _ := net.SplitHostPort(address)
+		number, _ := strconv.Atoi(port)
+		if err := e.listen(listenAt(host, number)); err != nil {
+			return err
+		}
+		e.settled = time.Now().Add(gatherTime)
+	}
+	if e.Hosts != "" {
+		return nil // the agents build it
 	}
 	mark := wire.NewToken()[:16]
 	if e.guard, err = startGuard(e.Self, mark); err != nil {
 		return err
 	}
 	building := append(slices.Clone(e.Environ), envMark+"="+mark)
-	e.job.Command, e.cleanup, err = buildOnce(ctx, e.Command, e.job.Directory, building, e.guard.removes)
+	if e.job.Command, e.cleanup, err = buildOnce(ctx, e.Command, e.job.Directory, building, e.guard.removes); err != nil {
+		return err
+	}
+	_, err = resolve(e.job.Command, e.job.Directory, e.Environ) // a spelling mistake
 	return err
 }
 
@@ -97,33 +128,35 @@ func (e *elastic) close() {
 	e.guard.dismiss()
 }
 
-// ready are the seats that workers may be started for, and when there may be more.
-func (e *elastic) ready() (seats []int, more time.Time) {
+// ready are the seats that workers may be started for.
+func (e *elastic) ready() (seats []int) {
 	now := time.Now()
-	for seat, until := range e.out {
-		switch {
-		case !until.After(now):
-			seats = append(seats, seat)
-		case more.IsZero() || until.Before(more):
-			more = until
+	for _, s := range e.sites {
+		for seat := s.first; seat < s.first+s.seats; seat++ {
+			if s.ready(now) && !e.out[seat].After(now) {
+				seats = append(seats, seat)
+			}
 		}
 	}
-	return seats, more
+	return seats
 }
 
 // gather waits until enough workers can run, and returns the signal that ended that.
 func (e *elastic) gather(ctx context.Context) (by syscall.Signal) {
-	for waited := false; ; waited = true {
-		seats, more := e.ready()
-		if len(seats) >= e.MinWorkers {
+	for waited := false; ; {
+		n := len(e.ready())
+		if n == len(e.out) || n >= e.MinWorkers && !e.settled.After(time.Now()) {
+			e.settled = time.Time{}
 			return 0
 		}
-		if !waited {
-			e.display.note("%d of at least %d workers can run now; the job waits for the others, %v after they failed (--restart_delay)",
-				len(seats), e.MinWorkers, e.RestartDelay)
+		if n < e.MinWorkers && !waited && e.settled.IsZero() {
+			waited = true
+			e.display.note("%d of at least %d workers can run now; the job waits for the others: until --restart_delay (%v) is over for those that failed, "+
+				"and until their machines are reached", n, e.MinWorkers, e.RestartDelay)
 		}
 		select {
-		case <-time.After(time.Until(more)):
+		case <-time.After(50 * time.Millisecond):
+		case <-e.came:
 		case s := <-e.Signals:
 			if s, ok := s.(syscall.Signal); ok {
 				return s
@@ -138,15 +171,20 @@ func (e *elastic) gather(ctx context.Context) (by syscall.Signal) {
 // generation runs the workers once, and tells whether they are to be started again.
 func (e *elastic) generation(ctx context.Context) (status int, again bool, err error) {
 	g := generation{Number: len(e.past) + 1}
-	g.Members, _ = e.ready()
+	g.Members = e.ready()
 	d := newDirector()
 	d.display = e.display
 	e.display.begin(g.Number, len(g.Members))
 	d.done = func(known []rendezvous.WorkerStatus) string { return e.watch(&g, known) }
-	places := alone(e.job, len(g.Members))
-	places[0].Seats, places[0].LocalWorkers, places[0].Generation, places[0].End = g.Members, len(e.out), g.Number, e.end
-	if by, err := interruptible(ctx, e.Signals, func(ctx context.Context) error { return d.prepare(ctx, e.Options, places) }); by != 0 || err != nil {
-		return failedStatus(by, badInput), false, err
+	by, err := interruptible(ctx, e.Signals, func(ctx context.Context) error { return d.prepare(ctx, e.Options, e.places(&g)) })
+	switch gone := e.absent(&g); {
+	case by != 0:
+		return 128 + int(by), false, nil
+	case err != nil && len(gone) > 0 && len(e.sites) > 1:
+		e.display.note("%s; the job goes on without %s", strings.TrimPrefix(err.Error(), "epl: "), strings.Join(gone, ", "))
+		return 1, true, nil
+	case err != nil:
+		return badInput, false, err
 	}
 	known, err := d.run(ctx, e.Signals)
 	if err != nil {
@@ -165,13 +203,6 @@ func (e *elastic) generation(ctx context.Context) (status int, again bool, err e
 	return status, e.goOn(&g), nil
 }
 
-func failedStatus(by syscall.Signal, status int) int {
-	if by != 0 {
-		return 128 + int(by)
-	}
-	return status
-}
-
 // watch looks at a generation that runs, and returns why it is to be ended; "": it is not.
 func (e *elastic) watch(g *generation, known []rendezvous.WorkerStatus) (why string) {
 	before := g.Stepped
@@ -185,20 +216,20 @@ func (e *elastic) watch(g *generation, known []rendezvous.WorkerStatus) (why str
 // enlarge returns why a generation is to be ended so that the next has more workers: one that was out is back, and a checkpoint has
 // been saved since.
 func (e *elastic) enlarge(g *generation) (why string) {
-	seats, _ := e.ready()
-	if len(seats) <= len(g.Members) {
+	more := slices.DeleteFunc(e.ready(), func(seat int) bool { return slices.Contains(g.Members, seat) })
+	if len(more) == 0 {
 		return ""
 	}
 	if g.back == nil {
 		g.back = new(int64)
 		*g.back = g.Saved
-		e.display.note("%d more can run: taken in after the next checkpoint, or failure", len(seats)-len(g.Members))
+		e.display.note("%d more can run: taken in after the next checkpoint, or failure", len(more))
 		return ""
 	}
 	if g.Saved <= *g.back {
 		return ""
 	}
-	return fmt.Sprintf("%d workers can run", len(seats))
+	return fmt.Sprintf("%d workers can run", len(g.Members)+len(more))
 }
 
 // goOn tells whether the workers are to be started anew after a generation, and says so.
@@ -228,7 +259,6 @@ func (e *elastic) goOn(g *generation) bool {
 	if e.saved > 0 {
 		from = fmt.Sprintf("the checkpoint of step %d", e.saved)
 	}
-	seats, _ := e.ready()
-	e.display.note("%s; the next one has %d, and goes on from %s", why, max(len(seats), e.MinWorkers), from)
+	e.display.note("%s; the next one has %d, and goes on from %s", why, max(len(e.ready()), e.MinWorkers), from)
 	return true
 }

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"text/template"
@@ -79,14 +80,29 @@ var slurmScript = template.Must(template.New("sbatch").Funcs(template.FuncMap{"j
 #SBATCH --gpus-per-task={{.GPUs}}
 {{- end}}
 #SBATCH --output={{.Name}}-%j.out
+{{- if .Elastic}}
+#SBATCH --requeue
+#SBATCH --open-mode=append
+{{- end}}
 
 # Who knows the token may join the job, so it is made here, and travels by environment only.
 umask 077
 EPL_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export EPL_TOKEN
+{{- if .Elastic}}
+
+# The launchers meet at this node, and the workers at the port after that. A lost node does not end the others; without this one Slurm
+# queues the job again, and it goes on from its checkpoint.
+EPL_RDZV="first://$(hostname):$((20000 + SLURM_JOB_ID % 5000 * 2))"
+export EPL_RDZV
+
+# One launcher for each worker: it finds its place in the variables of Slurm.
+exec srun --export=ALL --kill-on-bad-exit=0 --no-kill {{join .Launcher}}
+{{- else}}
 
 # One launcher for each worker: it finds its place in the variables of Slurm.
 exec srun --export=ALL --kill-on-bad-exit=1 {{join .Launcher}}
+{{- end}}
 `))
 
 // generateSlurm writes a script for sbatch.
@@ -99,7 +115,7 @@ func generateSlurm(w io.Writer, o Options) error {
 	if o.GPUs {
 		gpus = o.DevicesPerWorker
 	}
-	launcher := []string{"epl-launch"}
+	launcher := append([]string{"epl-launch"}, o.elasticFlags()...)
 	if o.DevicesPerWorker > 0 {
 		launcher = append(launcher, "--devices_per_worker", itoa(o.DevicesPerWorker))
 	}
@@ -113,7 +129,19 @@ func generateSlurm(w io.Writer, o Options) error {
 		Name                          string
 		Workers, Nodes, PerNode, GPUs int
 		Launcher                      []string
-	}{jobName(o), max(o.Workers, 1), nodes, perNode, gpus, append(launcher, o.Command...)})
+		Elastic                       bool
+	}{jobName(o), max(o.Workers, 1), nodes, perNode, gpus, append(launcher, o.Command...), o.MinWorkers > 0})
+}
+
+// elasticFlags are what each launcher of an elastic job is told.
+func (o Options) elasticFlags() (flags []string) {
+	if o.MinWorkers > 0 {
+		flags = []string{"--num_workers", fmt.Sprintf("%d:%d", o.MinWorkers, max(o.Workers, 1)), "--max_restarts", itoa(o.MaxRestarts)}
+	}
+	if o.RestartDelay > 0 {
+		flags = append(flags, "--restart_delay", o.RestartDelay.String())
+	}
+	return flags
 }
 
 // nodes says over how many machines the workers are spread, and how many each has; 0 leaves it to the scheduler.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -43,8 +44,9 @@ func checked(t *testing.T, o Options) Options {
 
 func TestTheScriptForSlurm(t *testing.T) {
 	for name, o := range map[string]Options{
-		"slurm.sh":       {Workers: 4, Command: []string{"./train", "--name", "it's me"}},
-		"slurm-nodes.sh": {Workers: 8, NumMachines: 2, DevicesPerWorker: 2, GPUs: true, TaskLabel: "bert", LogDir: "logs", Command: []string{"./train"}},
+		"slurm.sh":         {Workers: 4, Command: []string{"./train", "--name", "it's me"}},
+		"slurm-elastic.sh": {Workers: 8, MinWorkers: 4, MaxRestarts: 3, RestartDelay: time.Minute, NumMachines: 8, Command: []string{"./train"}},
+		"slurm-nodes.sh":   {Workers: 8, NumMachines: 2, DevicesPerWorker: 2, GPUs: true, TaskLabel: "bert", LogDir: "logs", Command: []string{"./train"}},
 	} {
 		var b bytes.Buffer
 		if err := generateSlurm(&b, checked(t, o)); err != nil {
@@ -56,8 +58,9 @@ func TestTheScriptForSlurm(t *testing.T) {
 
 func TestTheManifestsForKubernetes(t *testing.T) {
 	for name, o := range map[string]Options{
-		"k8s.yaml":     {Workers: 2, Image: "registry.example/train:1", Command: []string{"/app/train", "--steps=10"}},
-		"k8s-gpu.yaml": {Workers: 2, DevicesPerWorker: 4, GPUs: true, TaskLabel: "bert_large", TLSCert: "w.crt", TLSKey: "w.key", TLSCA: "ca.crt", Command: []string{"./train"}},
+		"k8s.yaml":         {Workers: 2, Image: "registry.example/train:1", Command: []string{"/app/train", "--steps=10"}},
+		"k8s-elastic.yaml": {Workers: 2, MinWorkers: 1, MaxRestarts: 3, Command: []string{"./train"}},
+		"k8s-gpu.yaml":     {Workers: 2, DevicesPerWorker: 4, GPUs: true, TaskLabel: "bert_large", TLSCert: "w.crt", TLSKey: "w.key", TLSCA: "ca.crt", Command: []string{"./train"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer

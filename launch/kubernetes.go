@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/pkg/errors"
@@ -121,11 +122,15 @@ func indexedJob(name string, o Options) *batchv1.Job {
 		{Name: rendezvous.EnvToken, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
 			LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: "token"}}},
 	}
-	container := corev1.Container{Name: "worker", Image: o.Image, Command: append([]string{"epl-launch"}, o.Command...)}
+	container := corev1.Container{Name: "worker", Image: o.Image, Command: slices.Concat([]string{"epl-launch"}, o.elasticFlags(), o.Command)}
 	if container.Image == "" {
 		container.Image = DefaultImage
 	}
 	pod := corev1.PodSpec{Subdomain: name, RestartPolicy: corev1.RestartPolicyNever}
+	var restarts int32    // a worker alone cannot join again
+	if o.MinWorkers > 0 { // but a launcher can
+		restarts, pod.RestartPolicy = int32(o.MaxRestarts)*workers, corev1.RestartPolicyOnFailure
+	}
 	mount := func(name, folder string, source corev1.VolumeSource) {
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: source})
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: folder, ReadOnly: true})
@@ -149,13 +154,13 @@ func indexedJob(name string, o Options) *batchv1.Job {
 	}
 	container.Env = env
 	pod.Containers = []corev1.Container{container}
-	indexed, never := batchv1.IndexedCompletion, int32(0)
+	indexed := batchv1.IndexedCompletion
 	return &batchv1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
 		ObjectMeta: meta(name),
 		Spec: batchv1.JobSpec{
 			CompletionMode: &indexed, Completions: &workers, Parallelism: &workers,
-			BackoffLimit: &never, // a worker alone cannot join again
+			BackoffLimit: &restarts,
 			Template:     corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: meta(name).Labels}, Spec: pod},
 		},
 	}

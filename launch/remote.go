@@ -24,6 +24,7 @@ type order struct {
 	Start  bool           `json:",omitempty"`
 	Signal syscall.Signal `json:",omitempty"`
 	Kill   bool           `json:",omitempty"`
+	Finish bool           `json:",omitempty"` // where the connection stays: there are no more orders
 	Exited *told          `json:",omitempty"`
 }
 
@@ -36,13 +37,13 @@ type told struct {
 // agentEnd is how long an agent that should be finished may take to say so.
 const agentEnd = 10 * time.Second
 
-// remote is the crew of another machine, reached by ssh. Its agent there ends the workers when the connection ends, so
+// remote is the crew of another machine, reached by ssh or by a connection. Its agent there ends the workers when the connection ends, so
 // that nothing is left if this process or the network dies.
 type remote struct {
 	spec   spec
 	report func(report)
-	cmd    *exec.Cmd
 	input  io.WriteCloser
+	cut    func() // ends the connection at once
 	ready  chan error
 	over   chan struct{} // closed when the connection has ended
 
@@ -54,26 +55,27 @@ type remote struct {
 
 // connect prepares the crew of another machine.
 func connect(ctx context.Context, s spec, ssh, self []string, say func(report)) (*remote, error) {
-	r := &remote{spec: s, report: say, ready: make(chan error, 1), over: make(chan struct{}), running: map[int]bool{}}
+	r := newRemote(s, say)
 	args := append(slices.Clone(ssh[1:]), s.Host, agentCommand(s.Directory, self))
-	r.cmd = exec.Command(ssh[0], args...)
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is ours to pass on
-	output, err := r.cmd.StdoutPipe()
+	cmd := exec.Command(ssh[0], args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is ours to pass on
+	output, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	complaints, err := r.cmd.StderrPipe()
+	complaints, err := cmd.StderrPipe()
 	if err != nil {
 		return nil, err
 	}
-	if r.input, err = r.cmd.StdinPipe(); err != nil {
+	if r.input, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	if err := r.cmd.Start(); err != nil {
+	r.cut = func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	if err := cmd.Start(); err != nil {
 		return nil, errors.Errorf("epl: cannot reach %s: %v", s.Host, err)
 	}
 	var readers sync.WaitGroup
-	readers.Go(func() { r.listen(output) })
+	readers.Go(func() { r.listen(json.NewDecoder(output)) })
 	readers.Go(func() {
 		cutLines(complaints, func(text string, update bool) {
 			if !update {
@@ -83,9 +85,18 @@ func connect(ctx context.Context, s spec, ssh, self []string, say func(report)) 
 	})
 	go func() {
 		readers.Wait()
-		r.lost(r.cmd.Wait())
+		r.lost(cmd.Wait())
 	}()
 	r.send(s)
+	return r.await(ctx)
+}
+
+func newRemote(s spec, say func(report)) *remote {
+	return &remote{spec: s, report: say, ready: make(chan error, 1), over: make(chan struct{}), running: map[int]bool{}}
+}
+
+// await returns when the agent is ready.
+func (r *remote) await(ctx context.Context) (*remote, error) {
 	select {
 	case err := <-r.ready:
 		if err != nil {
@@ -111,8 +122,8 @@ func agentCommand(directory string, self []string) string {
 }
 
 // listen takes the agent's reports until its end.
-func (r *remote) listen(output io.Reader) {
-	for in := json.NewDecoder(output); ; {
+func (r *remote) listen(in *json.Decoder) {
+	for {
 		var rep report
 		if err := in.Decode(&rep); err != nil {
 			return
@@ -126,6 +137,7 @@ func (r *remote) listen(output io.Reader) {
 			r.mu.Lock()
 			r.ended = true
 			r.mu.Unlock()
+			return
 		case rep.Status != nil:
 			r.mu.Lock()
 			r.known = rep.Status
@@ -159,6 +171,13 @@ func (r *remote) lost(err error) {
 		r.report(report{Exit: &exit{Worker: worker, Lost: "was lost with its machine: " + how}})
 	}
 	close(r.over)
+}
+
+// alive tells whether the agent said that it has finished, and so may be told again.
+func (r *remote) alive() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended
 }
 
 // send tells the agent something. That it does not arrive is noticed by listen.
@@ -198,7 +217,7 @@ func (r *remote) status() []rendezvous.WorkerStatus {
 
 func (r *remote) finish() {
 	r.input.Close()
-	timer := time.AfterFunc(agentEnd, func() { syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL) })
+	timer := time.AfterFunc(agentEnd, r.cut)
 	<-r.over
 	timer.Stop()
 }
@@ -220,8 +239,13 @@ func Agent(input io.Reader, output io.Writer, signals <-chan os.Signal, self []s
 		say(report{Error: "this is for epl-launch on another machine, not for people"})
 		return 2
 	}
+	return serve(s, os.Environ(), self, in, say, signals)
+}
+
+// serve runs a crew by the orders that follow its spec, and returns the exit status of the agent.
+func serve(s spec, environ, self []string, in *json.Decoder, say func(report), signals <-chan os.Signal) int {
 	running := make(chan exit)
-	l, err := prepare(context.Background(), s, os.Environ(), self, func(r report) {
+	l, err := prepare(context.Background(), s, environ, self, func(r report) {
 		say(r)
 		if r.Exit != nil {
 			running <- *r.Exit
@@ -238,13 +262,16 @@ func Agent(input io.Reader, output io.Writer, signals <-chan os.Signal, self []s
 		defer close(orders)
 		for {
 			var o order
-			if in.Decode(&o) != nil {
+			if in.Decode(&o) != nil || o.Finish {
 				return
 			}
 			orders <- o
 		}
 	}()
 	agent{l, say}.obey(orders, running, signals)
+	if l.serves() {
+		say(report{Status: l.status()})
+	}
 	l.finish()
 	say(report{End: true})
 	return 0

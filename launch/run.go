@@ -99,6 +99,7 @@ func interruptible(ctx context.Context, signals <-chan os.Signal, f func(context
 type place struct {
 	spec
 	here bool
+	join func(ctx context.Context, s spec, say func(report)) (crew, error) // how it is reached; nil: here, or by ssh
 }
 
 // newJob is what the crews of a job have in common.
@@ -163,7 +164,7 @@ func plan(ctx context.Context, o *Options) (crews []place, leave func(), err err
 func alone(job spec, workers int) []place {
 	job.Token, job.Serve, job.Host = wire.NewToken(), net.JoinHostPort(wire.Loopback(), "0"), hostName()
 	job.Workers, job.Count, job.LocalWorkers, job.ShareCores = workers, workers, workers, workers
-	return []place{{job, true}}
+	return []place{{spec: job, here: true}}
 }
 
 // allocated is one worker of a job that a scheduler started, one launcher for each worker.
@@ -186,7 +187,7 @@ func allocated(o Options, job spec, a cluster.Allocation) ([]place, error) {
 	}
 	job.Meet, _ = lookup(vars, rendezvous.EnvURL)
 	job.Token, _ = o.lookup(rendezvous.EnvToken)
-	return []place{{job, true}}, nil
+	return []place{{spec: job, here: true}}, nil
 }
 
 // overSSH has a crew on each host. The workers meet at the first: they must reach each other anyway, while this machine may
@@ -206,7 +207,7 @@ func overSSH(o Options, job spec) ([]place, error) {
 		if i > 0 {
 			s.Serve = ""
 		}
-		crews = append(crews, place{s, false})
+		crews = append(crews, place{spec: s})
 	}
 	return crews, nil
 }
@@ -224,7 +225,7 @@ func oneOfSeveral(o Options, job spec, machines []machine, rank int, address str
 	if rank > 0 {
 		s.Serve = ""
 	}
-	return []place{{s, true}}, nil
+	return []place{{spec: s, here: true}}, nil
 }
 
 // token is what the launchers of several machines must have in common.
@@ -272,7 +273,9 @@ func (d *director) prepare(ctx context.Context, o Options, places []place) error
 		go func() {
 			var c crew
 			var err error
-			if p.here {
+			if p.join != nil {
+				c, err = p.join(ctx, p.spec, d.take)
+			} else if p.here {
 				c, err = prepare(ctx, p.spec, o.Environ, o.Self, d.take)
 			} else {
 				c, err = connect(ctx, p.spec, o.SSH, o.Self, d.take)

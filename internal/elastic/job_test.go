@@ -57,7 +57,7 @@ func (j job) run(t *testing.T) (status int, said string) {
 	}
 	out := &output{hear: j.hear}
 	j.Options.Command, j.Options.Stdout, j.Options.Stderr = os.Args[:1], out, out
-	j.Environ = append(clean(), workVariable+"="+string(text))
+	j.Environ = append(clean(), workVariable+"="+string(text), tokenVariable)
 	if status, err = launch.Run(t.Context(), j.Options); err != nil {
 		t.Fatalf("%v\n%s", err, out.text)
 	}

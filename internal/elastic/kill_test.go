@@ -1,11 +1,9 @@
 package elastic
 
 import (
-	"encoding/json"
 	"flag"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -117,27 +115,14 @@ func TestAKilledLauncherLeavesNothing(t *testing.T) {
 // killLauncher runs a job by a launcher in a process of its own, and kills that after a moment.
 func killLauncher(t *testing.T, j job, moment time.Duration) {
 	t.Helper()
-	work, err := json.Marshal(j.work)
-	if err != nil {
-		t.Fatal(err)
-	}
-	options, err := json.Marshal(launched{j.Workers, j.MinWorkers, j.MaxRestarts})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(clean(), workVariable+"="+string(work), launchVariable+"="+string(options))
-	running, all := pids{}, make(chan struct{})
-	cmd.Stdout = &output{hear: func(line string) {
-		if running.hear(line); len(running) == j.Workers && all != nil {
-			close(all)
-			all = nil
+	running, started := pids{}, make(chan struct{})
+	cmd := launchApart(t, j, launched{Workers: j.Workers, MinWorkers: j.MinWorkers, MaxRestarts: j.MaxRestarts}, func(line string) {
+		if len(running) < j.Workers {
+			if running.hear(line); len(running) == j.Workers {
+				close(started)
+			}
 		}
-	}}
-	started := all
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	})
 	<-started
 	time.Sleep(moment)
 	if err := cmd.Process.Kill(); err != nil {

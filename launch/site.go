@@ -1,0 +1,189 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/internal/version"
+	"github.com/easyparallel/epl/wire"
+)
+
+const (
+	// gatherTime is how long an elastic job waits at its beginning for all of its launchers, if there are enough without.
+	gatherTime = 30 * time.Second
+	// retryTime is when a machine that could not be reached by ssh is tried again.
+	retryTime = 10 * time.Second
+)
+
+// site is a machine of an elastic job. Its workers are started here, by ssh, or by its own launcher, which calls.
+type site struct {
+	name  string
+	first int // of its seats
+	seats int
+	here  bool
+	calls bool // its launcher does, when it is started
+
+	mu     sync.Mutex
+	caller *caller   // the launcher that has called, and has nothing to do; nil: it has not
+	retry  time.Time // when it may be tried again by ssh
+}
+
+// caller is the launcher of another machine.
+type caller struct {
+	*wire.Conn
+	in *json.Decoder
+}
+
+// summons is what a launcher that has called is told: to run workers, and orders follow; or that the job is over.
+type summons struct {
+	Spec *spec `json:",omitempty"`
+	Over *int  `json:",omitempty"` // the exit status
+}
+
+func (c *caller) tell(what any) error {
+	data, err := json.Marshal(what)
+	if err == nil {
+		_, err = c.Write(append(data, '\n'))
+	}
+	return err
+}
+
+// orders is the input of an agent that has called.
+type orders struct{ *caller }
+
+var _ io.WriteCloser = orders{}
+
+// Close implements io.Closer: there are no more orders, and the connection stays.
+func (o orders) Close() error { return o.tell(order{Finish: true}) }
+
+// ready tells whether workers may be started there.
+func (s *site) ready(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.here || (!s.calls || s.caller != nil) && !s.retry.After(now)
+}
+
+// call takes a launcher that has called. One that has called before is gone.
+func (s *site) call(c *caller) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.caller != nil {
+		_ = s.caller.Conn.Close()
+	}
+	s.caller, s.retry = c, time.Time{}
+}
+
+// take returns the launcher that has called, which has something to do now.
+func (s *site) take() *caller {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.caller
+	s.caller = nil
+	return c
+}
+
+// join makes the crew of a site by its launcher.
+func (s *site) join(ctx context.Context, sp spec, say func(report)) (crew, error) {
+	c := s.take()
+	if c == nil {
+		return nil, errors.Errorf("epl: the launcher of %s has gone", s.name)
+	}
+	r := newRemote(sp, say)
+	r.input, r.cut = orders{c}, func() { _ = c.Conn.Close() }
+	sp.Token = "" // it has its own, and the connection may be readable for others
+	if err := c.tell(summons{Spec: &sp}); err != nil {
+		_ = c.Conn.Close()
+		return nil, errors.Errorf("epl: the launcher of %s has gone: %v", s.name, err)
+	}
+	go func() {
+		r.listen(c.in)
+		if r.alive() {
+			s.call(c)
+			r.lost(nil)
+			return
+		}
+		_ = c.Conn.Close()
+		r.lost(errors.New("its launcher has gone"))
+	}()
+	if _, err := r.await(ctx); err != nil {
+		s.delay()
+		return nil, err
+	}
+	return r, nil
+}
+
+// delay lets a site be left alone for a while.
+func (s *site) delay() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retry = time.Now().Add(retryTime)
+}
+
+// accept takes launchers that call, until the listener is closed. came is told of each.
+func accept(l *wire.Listener, sites []*site, came chan<- struct{}) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		var rank int
+		if n, _ := fmt.Sscanf(conn.Purpose, callPurpose, &rank); n != 1 || rank < 0 || rank >= len(sites) || !sites[rank].calls {
+			_ = conn.Close()
+			continue
+		}
+		conn.GiveUpAfter(retryTime)
+		sites[rank].call(&caller{conn, json.NewDecoder(conn)})
+		select {
+		case came <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// callPurpose is what a launcher calls for, with its number.
+const callPurpose = "launcher %d"
+
+// listen lets the launchers of other machines call.
+func (e *elastic) listen(address string) error {
+	security, err := e.security()
+	if err != nil {
+		return err
+	}
+	e.listener, err = wire.Listen("tcp", address, security, version.Version, func(format string, args ...any) {
+		e.display.note(strings.TrimPrefix(format, "epl: "), args...)
+	})
+	if err != nil {
+		return errors.Errorf("%v; is another job running here? Choose another --port", err)
+	}
+	go accept(e.listener, e.sites, e.came)
+	return nil
+}
+
+// security is what launchers prove to each other.
+func (e *elastic) security() (s wire.Security, err error) {
+	s.Token = e.job.Token
+	if e.job.TLS.Cert != "" {
+		s.TLS, err = wire.LoadTLS(e.job.TLS.Cert, e.job.TLS.Key, e.job.TLS.CA)
+	}
+	return s, err
+}
+
+// dismiss tells the launchers that have called that the job is over.
+func (e *elastic) dismiss(status int) {
+	if e.listener != nil {
+		_ = e.listener.Close()
+	}
+	for _, s := range e.sites {
+		if c := s.take(); c != nil {
+			_ = c.tell(summons{Over: &status})
+			_ = c.Conn.Close()
+		}
+	}
+}
