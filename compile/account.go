@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/gomlx/compute"
 	"github.com/pkg/errors"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/explain"
@@ -202,14 +204,19 @@ func (o Options) writePlanFiles(c *Compiled, d *dump) error {
 	}
 	c.Unfit = o.fits(c)
 	files = append(append(files, o.simulated(c)...), planFile{o.Plan + ".draft", func(w io.Writer) error { _, err := io.WriteString(w, c.PlanText()); return err }})
+	var all errgroup.Group
+	all.SetLimit(runtime.GOMAXPROCS(0))
 	for _, f := range files {
-		var b bytes.Buffer
-		if err := f.write(&b); err != nil {
-			return err
-		}
-		if err := os.WriteFile(f.name, b.Bytes(), 0o644); err != nil {
-			return err
-		}
+		all.Go(func() error {
+			var b bytes.Buffer
+			if err := f.write(&b); err != nil {
+				return err
+			}
+			return os.WriteFile(f.name, b.Bytes(), 0o644)
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return err
 	}
 	return os.Rename(o.Plan+".draft", o.Plan)
 }

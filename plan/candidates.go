@@ -47,8 +47,11 @@ func (s *searcher) contradiction(devices int) error {
 			return errors.Errorf("epl: %s, and %s: use a number of stages that it divides, or leave one of them unset",
 				said(s.cfg, "pipeline.num_stages"), said(s.cfg, "pipeline.stages_per_device"))
 		case devices%(n/v) != 0:
-			return errors.Errorf("epl: %s cannot be dealt to stages: %s; use a number that divides them, or leave it unset",
-				words.Count(devices, "device"), said(s.cfg, "pipeline.num_stages"))
+			what := said(s.cfg, "pipeline.num_stages")
+			if v > 1 {
+				what += fmt.Sprintf(", and %s, so that %s of devices have them", said(s.cfg, "pipeline.stages_per_device"), words.Count(n/v, "group"))
+			}
+			return errors.Errorf("epl: %s cannot be dealt to stages: %s; use a number that divides them, or leave it unset", words.Count(devices, "device"), what)
 		}
 		devices /= n / v
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/easyparallel/epl/schedule"
 )
 
+const offload = "offload.level=v0"
+
 // ladder are the settings that save memory, in the order of what they cost. A way that needs too much memory is tried with each.
 var ladder = [][]string{
 	nil,
@@ -17,7 +19,7 @@ var ladder = [][]string{
 	{"zero.level=v1", "gradient_checkpoint.type=auto"},
 	{"zero.level=v2"},
 	{"zero.level=v2", "gradient_checkpoint.type=auto"},
-	{"gradient_checkpoint.type=auto", "offload.level=v0"},
+	{"gradient_checkpoint.type=auto", offload},
 }
 
 // saved is what is left of memory, at least, by settings that save some.
@@ -38,7 +40,7 @@ func saved(b schedule.Bytes, settings []string, replicas int) int64 {
 			b[schedule.ForTemporaries] = 0 // it runs in more segments
 		case "gradient_checkpoint.type=auto":
 			b[schedule.ForActivations], b[schedule.ForTemporaries] = 0, 0
-		case "offload.level=v0":
+		case offload:
 			b = schedule.Bytes{}
 		}
 	}

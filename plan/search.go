@@ -171,7 +171,7 @@ func (s *searcher) plan(w *candidate, t Target) (*Plan, *Result, error) {
 	return pl, r, err
 }
 
-func reason(err error) string { return strings.TrimPrefix(err.Error(), "epl: ") }
+func reason(err error) string { return strings.ReplaceAll(err.Error(), "epl: ", "") }
 
 // look predicts what a way takes. What the device would make of its segments is not asked: that takes time.
 func (s *searcher) look(w *candidate) (*Result, error) {

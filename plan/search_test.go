@@ -193,9 +193,18 @@ func TestAProgramThatFitsNowhereIsToldWhatWouldDo(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "It would run on") {
 		t.Errorf("with %d bytes on 1 device: %v", least, err)
 	}
-	_, err = searched(t, p, []int{2}, map[string]string{"cluster.device_memory": "100"})
-	if err == nil || !strings.Contains(err.Error(), "times as large") {
-		t.Errorf("with 100 bytes: %v", err)
+	whole := mustSearch(t, p, []int{1}, nil).Ways[0]
+	var weights int64
+	for _, v := range p.Variables {
+		weights += v.Param.Bytes()
+	}
+	_, err = searched(t, p, []int{1}, map[string]string{"cluster.device_memory": fmt.Sprint(whole.Peak - weights/2), "gradient_checkpoint.type": "", "offload.level": ""})
+	if err == nil || !strings.Contains(err.Error(), "It would run on 3 workers with 1 device each: 3 stages, ") {
+		t.Errorf("%v", err)
+	}
+	_, err = searched(t, p, []int{2}, map[string]string{"cluster.device_memory": "3"})
+	if err == nil || !strings.Contains(err.Error(), "devices need more memory, or batches fewer samples") {
+		t.Errorf("with 3 bytes: %v", err)
 	}
 }
 
@@ -208,6 +217,12 @@ func TestContradictionsNameTheKeys(t *testing.T) {
 	}{
 		{map[string]string{"auto.global_batch": "6"}, []string{"auto.global_batch is 6 (from epl plan --set)", "no multiple of the dataset's batch, 4"}},
 		{map[string]string{"pipeline.num_stages": "3"}, []string{"4 devices cannot be dealt to stages", "pipeline.num_stages is 3 (from epl plan --set)"}},
+		{map[string]string{"pipeline.strategy": "Interleaved", "pipeline.stages_per_device": "2", "pipeline.num_stages": "6"},
+			[]string{"pipeline.num_stages is 6", "pipeline.stages_per_device is 2 (from epl plan --set), so that 3 groups of devices have them"}},
+		{map[string]string{"pipeline.strategy": "Interleaved", "pipeline.stages_per_device": "3", "pipeline.num_stages": "4"},
+			[]string{"pipeline.num_stages is 4", "pipeline.stages_per_device is 3", "a number of stages that it divides"}},
+		{map[string]string{"pipeline.num_stages": "5000"}, []string{"cannot be cut into 5000 stages", "set pipeline.num_stages to at most"}},
+		{map[string]string{"gradient_checkpoint.type": "collection"}, []string{"found no way", "no value in the collection"}},
 		{map[string]string{"auto.global_batch": "12", "pipeline.num_micro_batch": "2"},
 			[]string{"auto.global_batch is 12 (from epl plan --set), which are 3 batches", "pipeline.num_micro_batch is 2 (from epl plan --set)", "leave one of these keys unset"}},
 		{map[string]string{"auto.global_batch": "16", "pipeline.num_micro_batch": "1", "pipeline.num_stages": "2"},

@@ -2,8 +2,11 @@ package plan
 
 import (
 	"cmp"
+	"runtime"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/easyparallel/epl/simulate"
 )
@@ -45,15 +48,25 @@ func (s *searcher) sensitivity(best *candidate) (all []Change, err error) {
 		{"links had half the bandwidth", simulate.WhatIf{Bandwidth: 0.5}},
 		{"links had ten times the latency", simulate.WhatIf{Latency: 10}},
 	} {
+		takes := make([]time.Duration, len(s.kept))
+		var runs errgroup.Group
+		runs.SetLimit(runtime.GOMAXPROCS(0))
+		for i, k := range s.kept {
+			lists := k.r.lists()
+			runs.Go(func() error {
+				lists, cluster, err := c.change.Apply(lists, s.t.hardware())
+				if err == nil {
+					takes[i], err = k.r.short(lists, cluster)
+				}
+				return err
+			})
+		}
+		if err := runs.Wait(); err != nil {
+			return nil, err
+		}
 		steps := map[*candidate]time.Duration{}
-		for _, k := range s.kept {
-			lists, cluster, err := c.change.Apply(k.r.lists(), s.t.hardware())
-			if err != nil {
-				return nil, err
-			}
-			if steps[k.w], err = k.r.short(lists, cluster); err != nil {
-				return nil, err
-			}
+		for i, k := range s.kept {
+			steps[k.w] = takes[i]
 		}
 		all = append(all, s.change(c.what, best, steps, func(*candidate) bool { return true }))
 	}

@@ -26,30 +26,65 @@ func (s *searcher) none() error {
 		if t, w := s.smallest(); w != nil {
 			return errors.Errorf("%s. It would run on %s: %s, %s", text, clusterOf(t), &w.Way, humanize.Bytes(w.Peak))
 		}
-		text += fmt.Sprintf("; nor would it run on a cluster that is %d times as large", largest)
+		text += "; more of them would not help, as far as EPL looks: devices need more memory, or batches fewer samples"
 	}
 	return errors.New(text)
 }
 
-// largest is how many times as large as the user's a cluster is at most that is looked at for a program that does not fit.
-const largest = 16
+// A program that does not fit is looked for on clusters of so many devices at most, or of so many times as many as the user's, whatever is more; and on so many sizes
+// whose devices have room for its variables.
+const (
+	mostDevices, mostTimes = 4096, 16
+	mostSizes              = 4
+)
 
-// smallest is the smallest cluster of such workers that a program fits on, and how; nil: there is none.
+// smallest is the smallest cluster of such workers that a program fits on, and how; nil: there is none. It finds the first that is 2, 4, 8… times as large,
+// and, if the program is small, whether fewer workers do.
 func (s *searcher) smallest() (Target, *candidate) {
-	for times := 2; times <= largest; times *= 2 {
+	fits := func(times int) (t Target, best *candidate, room bool) {
 		t, err := s.t.times(times)
 		if err != nil {
-			break
+			return t, nil, false
 		}
 		q, err := newSearch(s.p, s.cfg, t)
-		if err != nil {
-			break
+		if err != nil || !q.room() {
+			return t, nil, false
 		}
-		if best := q.run(); best != nil {
-			return t, best
+		return t, q.run(), true
+	}
+	sizes := 0
+	for times := 2; times <= s.largest() && sizes < mostSizes; times *= 2 {
+		t, best, room := fits(times)
+		if best == nil {
+			sizes += btoi(room)
+			continue
 		}
+		for lost := times / 2; times-lost > 1 && len(s.p.Main.Ops) < work/10; { // bisect
+			if half, w, _ := fits((lost + times) / 2); w != nil {
+				times, t, best = (lost+times)/2, half, w
+			} else {
+				lost = (lost + times) / 2
+			}
+		}
+		return t, best
 	}
 	return s.t, nil
+}
+
+// largest is how many times as large as the user's a cluster is that is looked at.
+func (s *searcher) largest() int { return max(mostTimes, mostDevices/s.t.Cluster.TotalDevices()) }
+
+// room tells whether the variables of some way fit into memory, without offload.
+func (s *searcher) room() bool {
+	return slices.ContainsFunc(s.open, func(w *candidate) bool {
+		x := *w
+		for x.saver = range ladder {
+			if !slices.Contains(ladder[x.saver], offload) && s.least(&x) <= s.limit {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // times is the target with so many times as many workers.

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/support/humanize"
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
@@ -43,6 +44,12 @@ Programs and "epl plan" find the profile as "this". Run it while the machine doe
 					return usage.Errorf("epl: --transports %s: use %s", name, strings.Join(calibrate.Transports, ", "))
 				}
 			}
+			if kind, _, _ := strings.Cut(o.Inner, ":"); kind != "cpu" && !slices.Contains(compute.List(), kind) {
+				return usage.Errorf("epl: --inner %s: there is no such backend; use cpu, or one of GoMLX: %s", o.Inner, strings.Join(compute.List(), ", "))
+			}
+			if o.Each <= 0 {
+				return usage.Errorf("epl: --each %s: a measurement takes some time, such as %s", o.Each, calibrate.Usual)
+			}
 			if out == "" {
 				dir, err := cost.Folder()
 				if err != nil {
@@ -52,6 +59,9 @@ Programs and "epl plan" find the profile as "this". Run it while the machine doe
 					return errors.Wrap(err, "epl: --out")
 				}
 				out = filepath.Join(dir, cost.This+".json")
+			}
+			if err := checkPlace("--out", out); err != nil {
+				return err
 			}
 			o.Progress = func(what string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s %s\n", time.Now().Format("15:04:05"), what) }
 			p, err := calibrate.Machine(o)

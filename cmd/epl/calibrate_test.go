@@ -25,7 +25,22 @@ func TestCalibrateWritesTheProfileOfThisMachine(t *testing.T) {
 	if err != nil || p.Within == nil || p.Between != nil {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if status, _, stderr := epl(t, "calibrate", "--transports", "pigeons"); status != 2 || !strings.Contains(stderr, "use in-process, shared-memory, tcp") {
-		t.Errorf("status %d, %s", status, stderr)
+}
+
+func TestAWrongCalibrationIsRefusedBeforeItMeasures(t *testing.T) {
+	clearEnvironment(t)
+	dir := t.TempDir()
+	t.Setenv(cost.EnvProfiles, dir)
+	for want, args := range map[string][]string{
+		"use in-process, shared-memory, tcp": {"--transports", "pigeons"},
+		"--inner abacus: there is no such":   {"--inner", "abacus"},
+		"--each 0s: a measurement takes":     {"--each", "0s"},
+		"--each -1s: a measurement takes":    {"--each", "-1s"},
+		"there is no folder":                 {"--out", filepath.Join(dir, "none", "this.json")},
+		"is a folder; name a file":           {"--out", dir},
+	} {
+		if status, stdout, stderr := epl(t, append([]string{"calibrate"}, args...)...); status != 2 || stdout != "" || !strings.Contains(stderr, want) {
+			t.Errorf("%q: status %d, stdout %q, stderr %q", args, status, stdout, stderr)
+		}
 	}
 }

@@ -102,6 +102,8 @@ func (x *planned) variables(cmd *cobra.Command) (variables []string, err error) 
 	}
 	settings := x.settings
 	switch {
+	case x.cluster == "" && cmd.Flags().Changed("cluster"):
+		return nil, usage.Errorf("epl: --cluster is empty; write workers and devices, such as 8x8xV100-32, or leave it out")
 	case x.cluster != "":
 		if flags := cmd.Flags(); flags.Changed("workers") || flags.Changed("devices") {
 			return nil, usage.Errorf("epl: --cluster %s says which workers and devices there are; leave --workers and --devices out", x.cluster)
@@ -195,14 +197,19 @@ func (x outFiles) check() error {
 		if kind := filepath.Ext(ending); kind == ".svg" && strings.ToLower(filepath.Ext(file)) != kind {
 			return usage.Errorf("epl: %s %s: the picture is an %s", flag, file, kind)
 		}
-		if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
-			return usage.Errorf("epl: %s %s: there is no folder %s", flag, file, filepath.Dir(file))
-		}
-		if info, err := os.Stat(file); err == nil && info.IsDir() {
-			return usage.Errorf("epl: %s %s is a folder; name a file", flag, file)
-		}
-		return nil
+		return checkPlace(flag, file)
 	})
+}
+
+// checkPlace refuses a file that cannot be.
+func checkPlace(flag, file string) error {
+	if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
+		return usage.Errorf("epl: %s %s: there is no folder %s", flag, file, filepath.Dir(file))
+	}
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		return usage.Errorf("epl: %s %s is a folder; name a file", flag, file)
+	}
+	return nil
 }
 
 // write writes the files that are asked for, and the text unless one of them is on standard output. made has them by their endings.

@@ -141,6 +141,7 @@ func TestAProgramWithoutAPlanShowsWhatItPrinted(t *testing.T) {
 		{1, []string{"plan", "--", "go", "version"}, []string{"go version go", "ended without a training step", "epl.Optimizer"}},
 		{1, []string{"plan", "--", "go", "no-such-command"}, []string{"no-such-command", "epl: go made no plan"}},
 		{1, []string{"plan", "--", "./no-such-program"}, []string{"no-such-program"}},
+		{2, []string{"plan", "--cluster", "", "--", "go", "version"}, []string{"--cluster is empty"}},
 		{2, []string{"plan", "--workers", "0", "--", "go", "version"}, []string{"--workers 0", "at least one"}},
 		{2, []string{"plan", "--device", "2", "--", "go", "version"}, []string{"epl: unknown flag: --device (did you mean --devices?)"}},
 		{2, []string{"plan", "--set", "zero.level", "--", "go", "version"}, []string{"has no value"}},
