@@ -158,6 +158,7 @@ type Checkpoint struct {
 	number  int
 	running chan struct{} // nil: none was begun
 	failed  error
+	room    []byte // of what is written
 	last    string // newest checkpoint that is there, on the first worker
 }
 
@@ -167,7 +168,8 @@ func (c *Checkpoint) Step() int64 { return c.step }
 // BytesRead is how many bytes this worker has read from checkpoints: its share of what is verified, and what its devices need.
 func (c *Checkpoint) BytesRead() int64 { return c.fs.Read.Load() }
 
-// OnStep saves if it is time to. It copies what this worker has to write, and returns; it is written while training goes on. If that fails, as
+// OnStep saves if it is time to, and returns. What this worker has to write is copied while the next step computes gradients, which only reads variables: the step
+// waits for the copy before it updates them. It is written while training goes on. If that fails, as
 // on a full disk, a message says so, the checkpoint before stays, and the next save is tried when it is time for it.
 func (c *Checkpoint) OnStep(loop *train.Loop, metrics []*tensors.Tensor) error {
 	if err := c.ends(loop); err != nil {
@@ -199,10 +201,17 @@ func (c *Checkpoint) Save() error {
 	return c.group.verdict(c.number, c.failed)
 }
 
+// Wait waits until what OnStep has begun to save is on disk, and returns why it is not. It need not be called: training may go on meanwhile.
+func (c *Checkpoint) Wait() error {
+	c.wait()
+	return c.failed
+}
+
 // Close waits for what is being written, and returns why it could not be. Closing twice is harmless. Variables that were loaded and not used yet
 // are gone.
 func (c *Checkpoint) Close() error {
 	c.wait()
+	c.room = nil
 	c.loaded.set(nil)
 	if i := slices.Index(c.env.savers, c); i >= 0 {
 		c.env.savers = slices.Delete(c.env.savers, i, i+1)

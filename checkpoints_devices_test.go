@@ -2,12 +2,16 @@ package epl_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train"
 
 	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/checkpoint"
@@ -68,6 +72,52 @@ func TestACheckpointOfFourDevicesPredictsTheSameOnAnyNumber(t *testing.T) {
 					if err := e.Close(); err != nil {
 						t.Error(err)
 					}
+				}
+			}
+		})
+	}
+}
+
+// What is read while the next step runs is what it was before that step. The step leaves it alone, or, where devices have a limit of memory, waits before it
+// updates what is not copied yet.
+func TestStepsDoNotChangeWhatIsBeingSaved(t *testing.T) {
+	plans := maps.Clone(savedPlans)
+	for name, p := range savedPlans {
+		p.params = maps.Clone(p.params)
+		if p.params == nil {
+			p.params = map[string]any{}
+		}
+		p.params["cluster.device_memory"] = 1 << 30
+		plans[name+", with a limit"] = p
+	}
+	for name, p := range plans {
+		t.Run(name, func(t *testing.T) {
+			want, undisturbed := map[int64]map[string]string{}, p.start(t, t.TempDir(), nil)
+			const steps = 3
+			for step := 1; step <= steps; step++ {
+				undisturbed.train(t, step)
+				want[int64(step)] = values(t, undisturbed.store)
+				delete(want[int64(step)], "/trainer/train_last_global_step") // the loop's
+			}
+			dir := t.TempDir()
+			r := p.start(t, dir, func(b *epl.CheckpointBuilder) *epl.CheckpointBuilder { return b.Keep(-1).EverySteps(1) })
+			epl.BeforeCopy(func() { time.Sleep(2 * time.Millisecond) }) // the next step runs meanwhile
+			defer epl.BeforeCopy(nil)
+			r.loop.OnStep("until that before is written", 50, func(*train.Loop, []*tensors.Tensor) error {
+				epl.WaitForSave(r.saver) // or this one is skipped
+				return nil
+			})
+			r.train(t, steps)
+			if err := r.saver.Close(); err != nil {
+				t.Fatal(err)
+			}
+			all, _, _, err := checkpoint.List(checkpoint.OS, dir)
+			if err != nil || len(all) != steps {
+				t.Fatalf("%d checkpoints: %v", len(all), err)
+			}
+			for _, c := range all {
+				if err := sameAsSaved(filepath.Join(dir, c.Name), want[c.Manifest.Step]); err != nil {
+					t.Errorf("step %d: %v", c.Manifest.Step, err)
 				}
 			}
 		})

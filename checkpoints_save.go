@@ -12,12 +12,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train/metric"
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/checkpoint"
+	"github.com/easyparallel/epl/exec/local"
 	"github.com/easyparallel/epl/internal/version"
 	"github.com/easyparallel/epl/state"
 )
@@ -37,10 +39,11 @@ type ticket struct {
 type savable struct {
 	state.Variable
 	equal bool
-	read  func(r state.Region, to []byte) error
+	// reader lets it be read while training goes on.
+	reader func() (*local.Reading, error)
 }
 
-// begin copies what this worker has to write, and has it written. With now it first waits for the save before, which is else a reason to skip this one.
+// begin has what this worker has to write copied, and then written: it does not wait for either. With now it first waits for the save before, which is else a reason to skip this one.
 func (c *Checkpoint) begin(now bool) error {
 	if c.env.plans {
 		return nil // nothing was trained
@@ -74,15 +77,23 @@ func (c *Checkpoint) begin(now bool) error {
 			cannot = err
 		}
 	}
-	var chunks []checkpoint.Chunk
+	var pieces []reading
 	if cannot == nil {
-		chunks, cannot = c.copies(all, t)
+		pieces, cannot = c.mine(all, t)
 	}
 	running := make(chan struct{})
 	c.number, c.running = t.Number, running
 	go func() {
 		defer close(running)
-		c.failed = c.write(t, m, chunks, cannot)
+		defer release(pieces)
+		chunks, err := c.chunks(pieces)
+		if cannot == nil {
+			cannot = err
+		}
+		if !now {
+			background() // nobody waits for what follows
+		}
+		c.failed = c.write(t, m, chunks, cannot, func() { release(pieces) })
 	}()
 	return nil
 }
@@ -181,10 +192,10 @@ func (c *Checkpoint) savables() (all []savable, _ error) {
 			if err != nil {
 				return nil, errors.WithMessagef(err, "variable %q", v.Path())
 			}
-			s.read = func(r state.Region, to []byte) error { return c.env.runner.ReadRegion(buffer, r, to) }
+			s.reader = func() (*local.Reading, error) { return c.env.runner.Reader(buffer) }
 		} else { // the program has set it
 			s.Held = []state.Held{{Region: state.Whole(s.Shape.Dimensions), Ranks: []int{0}}}
-			s.read = func(r state.Region, to []byte) error { return cutOut(value, r, to) }
+			s.reader = func() (*local.Reading, error) { return copied(value) }
 		}
 		all = append(all, s)
 	}
@@ -197,10 +208,26 @@ func (c *Checkpoint) savables() (all []savable, _ error) {
 		}
 		held := state.Held{Region: state.Whole(shape.Dimensions), Ranks: c.group.firsts()}
 		all = append(all, savable{state.Variable{Path: path, Shape: shape, Held: []state.Held{held}}, true,
-			func(r state.Region, to []byte) error { return c.read(path, r, to) }})
+			fixed(func(r state.Region, to []byte) error { return c.read(path, r, to) })})
 	}
 	slices.SortFunc(all, func(a, b savable) int { return strings.Compare(a.Path, b.Path) })
 	return all, nil
+}
+
+// copied reads a copy of a value: the program may change it.
+func copied(value *tensors.Tensor) (*local.Reading, error) {
+	shape := value.Shape()
+	whole := state.Whole(shape.Dimensions)
+	b := make([]byte, state.Bytes(shape.DType, shape.Size()))
+	read := func(r state.Region, to []byte) error {
+		return state.Cut(shape.DType, shape.Dimensions, to, r, b, whole)
+	}
+	return &local.Reading{Read: read, Done: func() {}}, cutOut(value, whole, b)
+}
+
+// fixed reads what does not change.
+func fixed(read local.Source) func() (*local.Reading, error) {
+	return func() (*local.Reading, error) { return &local.Reading{Read: read, Done: func() {}}, nil }
 }
 
 // layout sums up who has what.
@@ -216,41 +243,91 @@ func layout(all []savable, loose []string) uint32 {
 	return h.Sum32()
 }
 
-// copies are the pieces that this worker has to write.
-func (c *Checkpoint) copies(all []savable, t ticket) (chunks []checkpoint.Chunk, _ error) {
+// reading is a piece that this worker has to write, of a variable that may be in use.
+type reading struct {
+	state.Piece
+	*local.Reading
+}
+
+// mine are the pieces that this worker has to write.
+func (c *Checkpoint) mine(all []savable, t ticket) (pieces []reading, _ error) {
 	if mine := layout(all, t.Loose); mine != t.Layout {
 		return nil, errors.New("its variables are not those of the first worker, or were set by this worker only; all workers must run the same program, and set the same variables")
 	}
 	var variables []state.Variable
-	reads := map[string]func(state.Region, []byte) error{}
+	readers := map[string]func() (*local.Reading, error){}
 	for _, v := range all {
 		if slices.Contains(t.Loose, v.Path) {
 			v.Held = []state.Held{{Region: state.Whole(v.Shape.Dimensions), Ranks: []int{0}}}
 		}
 		variables = append(variables, v.Variable)
-		reads[v.Path] = v.read
+		readers[v.Path] = v.reader
 	}
 	for _, p := range state.Deal(variables, c.group.workerOf) {
 		if c.group.workerOf(p.Owner) != c.env.cluster.WorkerIndex() {
 			continue
 		}
-		b := make([]byte, p.Bytes())
-		if err := reads[p.Path](p.Region, b); err != nil {
+		r, err := readers[p.Path]()
+		if err != nil {
+			release(pieces)
 			return nil, errors.WithMessagef(err, "variable %q", p.Path)
 		}
-		chunks = append(chunks, checkpoint.Chunk{Piece: p, Bytes: b})
+		pieces = append(pieces, reading{p, r})
 	}
-	return chunks, nil
+	return pieces, nil
 }
 
-// write writes the pieces of this worker, and, on the first one, the manifest when all others have written theirs. cannot is why they could not be copied.
-func (c *Checkpoint) write(t ticket, m *checkpoint.Manifest, chunks []checkpoint.Chunk, cannot error) error {
+// release lets steps overwrite variables.
+func release(pieces []reading) {
+	for _, p := range pieces {
+		p.Done()
+	}
+}
+
+// beforeCopy is called before a piece is copied, in tests.
+var beforeCopy func()
+
+// chunks are the bytes of pieces: their own memory, if steps leave that alone, or a copy, in the memory of the save before, because new memory costs more time than
+// the copy. A piece that is copied is released then.
+func (c *Checkpoint) chunks(pieces []reading) (all []checkpoint.Chunk, _ error) {
+	room, copied := c.room[:0], 0
+	for _, p := range pieces {
+		var b []byte
+		if beforeCopy != nil {
+			beforeCopy()
+		}
+		if p.View != nil {
+			b = p.View(p.Region)
+		}
+		if b == nil {
+			n := p.Bytes()
+			if copied += n; len(room)+n > cap(room) {
+				room = make([]byte, 0, max(n, 16<<20))
+			}
+			b, room = room[len(room):len(room)+n:len(room)+n], room[:len(room)+n]
+			if err := p.Read(p.Region, b); err != nil {
+				return nil, errors.WithMessagef(err, "variable %q", p.Path)
+			}
+			p.Done()
+		}
+		all = append(all, checkpoint.Chunk{Piece: p.Piece, Bytes: b})
+	}
+	if cap(c.room) < copied {
+		c.room = make([]byte, copied) // for the next save
+	}
+	return all, nil
+}
+
+// write writes the pieces of this worker, lets go of them, and, on the first one, writes the manifest when all others have written theirs. cannot is why they could not be
+// read.
+func (c *Checkpoint) write(t ticket, m *checkpoint.Manifest, chunks []checkpoint.Chunk, cannot error, written func()) error {
 	name := checkpoint.Name(t.Number, t.Step)
 	folder := filepath.Join(c.dir, name)
 	r := report{Number: t.Number}
 	if cannot == nil {
 		r.File, cannot = checkpoint.Write(c.fs, folder, c.env.cluster.WorkerIndex(), chunks)
 	}
+	written()
 	if cannot != nil {
 		r.Err = sentence(cannot)
 	}

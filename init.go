@@ -260,6 +260,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	allowTF32(devices, cfg.AMP.TF32)
 	runner := local.New(j, devices...)
+	runner.Spare = cfg.Cluster.DeviceMemory == 0
 	injector := newInjector(wrong, cl, j)
 	runner.Slow = slowed(cl, injector)
 	if (cfg.Auto.AutoParallel || cfg.Cluster.Description != "") && planOut == "" {

@@ -108,7 +108,7 @@ func (f *body) run(params, inputs []*Buffer, own bool) ([]*Buffer, error) {
 		ins = append(ins, inputs[k])
 	}
 	x := f.exec
-	return x.run(ins, donate, unsafe.Pointer(unsafe.SliceData(x.arena)), nil)
+	return x.run(ins, donate, unsafe.Pointer(unsafe.SliceData(x.arena)), hooks{})
 }
 
 // decide runs a function that gives a bool.

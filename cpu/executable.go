@@ -151,11 +151,36 @@ func (x *executable) prepare() error {
 
 // Execute implements compute.Executable.
 func (x *executable) Execute(inputs []compute.Buffer, donate []bool, _ compute.DeviceNum) ([]compute.Buffer, error) {
-	return x.execute(inputs, donate, nil)
+	return x.execute(inputs, donate, hooks{})
 }
 
-// execute runs the segment. did, if it is not nil, is called after every step, with the time when it began.
-func (x *executable) execute(inputs []compute.Buffer, donate []bool, did func(step int, start time.Time)) ([]compute.Buffer, error) {
+// ExecuteYielding implements emit.Yielding.
+func (x *executable) ExecuteYielding(inputs []compute.Buffer, donate []bool, _ compute.DeviceNum, read func(input int)) ([]compute.Buffer, error) {
+	return x.execute(inputs, donate, hooks{read: read})
+}
+
+// hooks are called in a run; nil: nobody wants that.
+type hooks struct {
+	did  func(step int, start time.Time) // after every step, with the time when it began
+	read func(input int)                 // before an input is overwritten or freed
+}
+
+// overwrites calls read for the inputs that a step overwrites: given are those in the place of which outputs are.
+func (h hooks) overwrites(p *plan, step []*task, given []bool) {
+	if h.read == nil {
+		return
+	}
+	for _, t := range step {
+		for _, n := range t.mems {
+			if x := &p.tensors[n]; x.place == isOutput && x.over >= 0 && given[p.tensors[x.over].index] {
+				h.read(p.tensors[x.over].index)
+			}
+		}
+	}
+}
+
+// execute runs the segment.
+func (x *executable) execute(inputs []compute.Buffer, donate []bool, h hooks) ([]compute.Buffer, error) {
 	b, p := x.backend, x.plan
 	if len(inputs) != len(p.segment.Inputs) {
 		return nil, errors.Errorf("epl: segment %q has %d inputs, %d were given", p.segment.Name, len(p.segment.Inputs), len(inputs))
@@ -180,7 +205,7 @@ func (x *executable) execute(inputs []compute.Buffer, donate []bool, did func(st
 		b.arena = nil
 		b.arena = aligned(p.arena)
 	}
-	outs, err := x.run(ins, donate, unsafe.Pointer(unsafe.SliceData(b.arena)), did)
+	outs, err := x.run(ins, donate, unsafe.Pointer(unsafe.SliceData(b.arena)), h)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +217,7 @@ func (x *executable) execute(inputs []compute.Buffer, donate []bool, did func(st
 }
 
 // run runs the steps, with memory for intermediate tensors.
-func (x *executable) run(ins []*Buffer, donate []bool, arena unsafe.Pointer, did func(step int, start time.Time)) ([]*Buffer, error) {
+func (x *executable) run(ins []*Buffer, donate []bool, arena unsafe.Pointer, h hooks) ([]*Buffer, error) {
 	b, p := x.backend, x.plan
 	outs := make([]*Buffer, len(p.outputs))
 	given := make([]bool, len(ins)) // donated and in use as an output
@@ -220,14 +245,15 @@ func (x *executable) run(ins []*Buffer, donate []bool, arena unsafe.Pointer, did
 	defer x.release()
 	for s, step := range p.steps {
 		var start time.Time
-		if did != nil {
+		if h.did != nil {
 			start = time.Now()
 		}
+		h.overwrites(p, step, given)
 		if err := x.step(step, x.jobs[s], arena); err != nil {
 			return nil, errors.WithMessagef(err, "epl: segment %q: %s", p.segment.Name, step[0].node.ops[0])
 		}
-		if did != nil {
-			did(s, start)
+		if h.did != nil {
+			h.did(s, start)
 		}
 	}
 	for i, n := range p.outputs {
@@ -243,6 +269,9 @@ func (x *executable) run(ins []*Buffer, donate []bool, arena unsafe.Pointer, did
 	}
 	for i, in := range ins {
 		if i < len(donate) && donate[i] {
+			if h.read != nil {
+				h.read(i)
+			}
 			if given[i] {
 				in.final, in.bytes = true, nil
 			} else if err := in.Finalize(); err != nil {

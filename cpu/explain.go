@@ -145,10 +145,10 @@ func opNames(ops []*ir.Op) string {
 
 // ExecuteWatched implements emit.Watched.
 func (x *executable) ExecuteWatched(inputs []compute.Buffer, donate []bool, _ compute.DeviceNum, did func(s emit.Step, start, end time.Time)) ([]compute.Buffer, error) {
-	return x.execute(inputs, donate, func(number int, start time.Time) {
+	return x.execute(inputs, donate, hooks{did: func(number int, start time.Time) {
 		end := time.Now()
 		did(x.plan.together(number), start, end)
-	})
+	}})
 }
 
 // together describes the tasks of a step as one.

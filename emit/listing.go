@@ -23,6 +23,12 @@ type Watched interface {
 	ExecuteWatched(inputs []compute.Buffer, donate []bool, device compute.DeviceNum, did func(s Step, start, end time.Time)) ([]compute.Buffer, error)
 }
 
+// Yielding is an executable whose donated inputs somebody may still read.
+type Yielding interface {
+	// ExecuteYielding is Execute; read is called, at least once, before it overwrites or frees an input, and returns when nobody else reads that.
+	ExecuteYielding(inputs []compute.Buffer, donate []bool, device compute.DeviceNum, read func(input int)) ([]compute.Buffer, error)
+}
+
 // Listing is what a segment was compiled into: for people, and for the account of memory.
 type Listing struct {
 	Segment string

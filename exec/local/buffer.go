@@ -38,8 +38,10 @@ type Buffer struct {
 	pieces []piece                 // all of them, and who has them; nil if it is not split, or there are shards that are newer
 	views  map[view]compute.Buffer // other parts, for programs that only read them
 	gone   bool
-	source Source              // where it is read from, if it is nowhere else; nil otherwise
-	held   func() []state.Held // who has which part of it, because a step made it; nil: every worker has all of it
+	// readers read it besides programs.
+	readers readers
+	source  Source              // where it is read from, if it is nowhere else; nil otherwise
+	held    func() []state.Held // who has which part of it, because a step made it; nil: every worker has all of it
 	// withdraw ends that other workers may read it; nil if they may not.
 	withdraw func()
 	equal    bool     // on all workers, because a step made it
@@ -114,6 +116,7 @@ func (b *Buffer) on(device int) (compute.Buffer, error) {
 		return nil, err
 	}
 	b.shards[device] = x
+	b.readers.wait()
 	return x, h.Finalize()
 }
 
@@ -141,6 +144,7 @@ func (b *Buffer) host() (any, error) {
 func (b *Buffer) leave(flat any) error {
 	b.serving.Lock()
 	defer b.serving.Unlock()
+	b.readers.wait()
 	for _, x := range b.everywhere() {
 		if x == nil {
 			continue
@@ -165,8 +169,16 @@ func (b *Buffer) isEqual() bool {
 	return b.equal
 }
 
-// take returns the data of all devices, parts included, to a new owner: the buffer is gone.
-func (b *Buffer) take() (all []compute.Buffer, err error) {
+// isRead tells whether somebody reads it besides programs.
+func (b *Buffer) isRead() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.readers.over()
+}
+
+// take returns the data of all devices, parts included, to a new owner: the buffer is gone. The owner waits for those who read them before he overwrites or
+// frees them.
+func (b *Buffer) take() (all []compute.Buffer, others readers, err error) {
 	defer func() {
 		if b.withdraw != nil && err == nil { // not under the lock: who reads may wait for it
 			b.withdraw()
@@ -177,16 +189,16 @@ func (b *Buffer) take() (all []compute.Buffer, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone {
-		return nil, errGone
+		return nil, nil, errGone
 	}
 	b.serving.Lock()
 	defer b.serving.Unlock()
 	all = slices.DeleteFunc(b.everywhere(), func(x compute.Buffer) bool { return x == nil })
 	b.shards, b.flat, b.parts, b.pieces, b.views, b.source, b.gone = nil, nil, nil, nil, nil, nil, true
 	if b.feed != nil {
-		return all, b.feed.finalize(b.index)
+		return all, nil, b.feed.finalize(b.index)
 	}
-	return all, nil
+	return all, slices.DeleteFunc(slices.Clone(b.readers), isOver), nil
 }
 
 // Finalize implements compute.Buffer. Doing it twice is harmless.
@@ -194,12 +206,12 @@ func (b *Buffer) Finalize() error {
 	if b.runner.Closed() != nil {
 		return nil // it went with the devices
 	}
-	all, err := b.take()
+	all, others, err := b.take()
 	if err == errGone {
 		return nil
 	}
 	for _, s := range all {
-		if e := s.Finalize(); e != nil && err == nil {
+		if e := b.runner.finalize(s, others); e != nil && err == nil {
 			err = e
 		}
 	}

@@ -137,6 +137,7 @@ func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
 		b.serving.Lock()
 		defer b.serving.Unlock()
 		b.parts[device] = x
+		b.readers.wait()
 		return x, h.Finalize()
 	}
 	if len(b.pieces) > 0 { // in other parts: put together, then divided anew
@@ -154,6 +155,7 @@ func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
 		b.parts, b.rows = make([]compute.Buffer, len(b.runner.devices)), make([]rows, len(b.runner.devices))
 	}
 	if old := b.parts[device]; old != nil {
+		b.readers.wait()
 		if err := old.Finalize(); err != nil {
 			return nil, err
 		}
@@ -221,6 +223,7 @@ func (b *Buffer) assemble() error {
 	defer b.serving.Unlock()
 	for d, p := range b.parts {
 		if p != nil {
+			b.readers.wait()
 			if err := p.Finalize(); err != nil {
 				return err
 			}

@@ -23,6 +23,7 @@ type held struct {
 	use      schedule.Use
 	bytes    int64
 	borrowed bool        // the caller's: not to be overwritten or freed
+	readers  readers     // of a variable
 	sends    []sending   // that read it
 	handed   []*handover // the same, those without the host, also if they are over
 	// arrival, if it is not nil, waits for a value that is on its way; op and what say how it comes, in a timeline.
@@ -106,6 +107,9 @@ func (r *run) list() (err error) {
 		if shards := r.shards[i]; shards != nil && shards[r.local] != nil {
 			slot := schedule.Slot{Value: x.Param, Micro: schedule.Once}
 			if x.Host {
+				if !r.runner.spares() { // else it is not written to
+					r.readers[i].wait()
+				}
 				r.host[slot.Value] = shards[r.local].(*hostBuffer)
 				continue
 			}
@@ -113,6 +117,7 @@ func (r *run) list() (err error) {
 				return err
 			}
 			r.values[slot].borrowed = !r.donated[i]
+			r.values[slot].readers = r.readers[i]
 		}
 	}
 	for _, in := range r.schedule.Places[r.place] {
@@ -242,12 +247,15 @@ func (r *run) do(in schedule.Instr) error {
 // segment runs a piece of the program.
 func (r *run) segment(in schedule.Instr) error {
 	s := r.schedule.Segments[in.Segment]
-	ins, donate := make([]compute.Buffer, len(s.Inputs)), make([]bool, len(s.Inputs))
+	ins, donate, others := make([]compute.Buffer, len(s.Inputs)), make([]bool, len(s.Inputs)), make([]readers, len(s.Inputs))
 	takes, gives := r.schedule.Takes(in), r.schedule.Gives(in)
 	for i, v := range s.Inputs {
 		var err error
 		if ins[i], donate[i], err = r.input(v, takes[i], in); err != nil {
 			return err
+		}
+		if h := r.values[takes[i]]; h != nil {
+			others[i] = h.readers
 		}
 	}
 	need := r.profiles[in.Segment].Need(func(i int) bool { return donate[i] })
@@ -259,7 +267,7 @@ func (r *run) segment(in schedule.Instr) error {
 		return err
 	}
 	start := time.Now()
-	outs, err := r.execute(in.Segment, ins, donate)
+	outs, err := r.execute(in.Segment, ins, donate, others)
 	r.ran(trace.Task{Kind: string(s.Kind), Stage: s.Stage, Micro: in.Micro}, r.schedule.Text(in), start)
 	if err != nil {
 		return err
@@ -304,7 +312,7 @@ func (r *run) input(v *ir.Value, at schedule.Slot, in schedule.Instr) (b compute
 	if err != nil {
 		return nil, false, err
 	}
-	return h.Buffer, slices.Contains(in.Frees, at) && !h.borrowed && !h.sending(), nil
+	return h.Buffer, slices.Contains(in.Frees, at) && !h.borrowed && !h.sending() && (h.readers.over() || !r.runner.spares()), nil
 }
 
 // value finds a value, and waits for it.
@@ -394,6 +402,7 @@ func (r *run) take(at schedule.Slot) (compute.Buffer, bool, error) {
 		return nil, false, err
 	}
 	if !h.sending() {
+		h.readers.wait()
 		r.forget(at)
 		return h.Buffer, true, nil
 	}
@@ -447,7 +456,7 @@ func (r *run) finalize(h *held) error {
 			return nil
 		}, h.bytes})
 	}
-	return h.Finalize()
+	return r.runner.finalize(h.Buffer, h.readers)
 }
 
 // reap lets go of what others have read by now.
@@ -524,6 +533,7 @@ func (r *run) give(v *ir.Value) (compute.Buffer, error) {
 	if err := r.arrive(h); err != nil {
 		return nil, err
 	}
+	h.readers.wait()
 	r.forget(at)
 	return h.Buffer, nil
 }

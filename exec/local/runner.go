@@ -35,7 +35,9 @@ type Runner struct {
 	// Advise adds to an error of a device that came late, when something is read, what helps; nil: nobody does.
 	Advise func(error) error
 	// Slow is how long a device, by its index, is to take for a segment of a step, at least: for drills. Nil: none is slowed down.
-	Slow    func(device int, s *ir.Segment) time.Duration
+	Slow func(device int, s *ir.Segment) time.Duration
+	// Spare: devices have memory for variables that somebody reads, besides their new values.
+	Spare   bool
 	devices []compute.Backend // of this worker
 	copying []sync.Mutex      // by device: it takes part in a copy from or to another worker
 	stats   *stats

@@ -43,50 +43,6 @@ func (d *Runner) Held(from compute.Buffer) (held []state.Held, equal bool, err e
 	return []state.Held{{Region: state.Whole(b.shape.Dimensions), Ranks: ranks}}, b.equal, nil
 }
 
-// ReadRegion copies a region of a variable that this worker holds, or a part of one, without asking others.
-func (d *Runner) ReadRegion(from compute.Buffer, want state.Region, to []byte) error {
-	b := from.(*Buffer)
-	if err := d.Closed(); err != nil {
-		return err
-	}
-	if err := b.verdict.err(); err != nil {
-		return err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.gone {
-		return errGone
-	}
-	cut := func(x compute.Buffer, shape shapes.Shape, has state.Region) error {
-		flat, err := look(x, shape)
-		if err != nil {
-			return err
-		}
-		return state.Cut(b.shape.DType, b.shape.Dimensions, to, want, dtypes.UnsafeByteSliceFromAny(flat), has)
-	}
-	for _, s := range b.shards {
-		if s != nil {
-			return cut(s, b.shape, state.Whole(b.shape.Dimensions))
-		}
-	}
-	switch {
-	case b.flat != nil:
-		return state.Cut(b.shape.DType, b.shape.Dimensions, to, want, dtypes.UnsafeByteSliceFromAny(b.flat), state.Whole(b.shape.Dimensions))
-	case b.source != nil:
-		return b.source(want, to)
-	}
-	for i, part := range b.parts {
-		if part == nil {
-			continue
-		}
-		has := b.rows[i].region(b.shape)
-		if slices.Equal(has.Start, want.Start) && slices.Equal(has.Limit, want.Limit) && has.From <= want.From && want.To <= has.To {
-			return cut(part, b.rows[i].shape(b.shape), has)
-		}
-	}
-	return errors.Errorf("epl: this worker does not have %v of a variable that it should have; was the variable set on some workers only?", want)
-}
-
 // look gives the data of a buffer, to be read at once: without a copy, where the device shares memory with the host.
 func look(x compute.Buffer, shape shapes.Shape) (any, error) {
 	if h, ok := x.(*hostBuffer); ok {

@@ -23,6 +23,7 @@ type step struct {
 	feed    *Feed
 	shards  [][]compute.Buffer        // of variables: by parameter, by device
 	donated []bool                    // by parameter: its shards are the step's
+	readers []readers                 // by parameter: others who read them
 	fed     []*Buffer                 // data that the step was given to keep
 	plain   map[*ir.Value]*Buffer     // data that are not of env.Dataset: the only batch of a step
 	tensor  map[*ir.Value]int         // which tensor of a batch an input is

@@ -86,13 +86,14 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 			s.fed = append(s.fed, buffers[i])
 			continue
 		}
-		all, err := buffers[i].take()
+		all, others, err := buffers[i].take()
 		if err != nil {
 			return errors.WithMessagef(err, "input %d is donated twice", i)
 		}
+		s.readers[i] = others
 		for _, x := range all { // copies that were made for other programs
 			if !slices.Contains(s.shards[i], x) {
-				if err := x.Finalize(); err != nil {
+				if err := s.runner.finalize(x, others); err != nil {
 					return err
 				}
 			}

@@ -250,7 +250,7 @@ func (x *stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 	if err := x.judge(); err != nil {
 		return nil, err
 	}
-	s := &step{stepper: x, shards: make([][]compute.Buffer, len(inputs)), donated: make([]bool, len(inputs)), tensor: map[*ir.Value]int{}, plain: map[*ir.Value]*Buffer{},
+	s := &step{stepper: x, shards: make([][]compute.Buffer, len(inputs)), donated: make([]bool, len(inputs)), readers: make([]readers, len(inputs)), tensor: map[*ir.Value]int{}, plain: map[*ir.Value]*Buffer{},
 		deal: newDeal(x)}
 	x.count++
 	outs, err := s.execute(inputs, donate)

@@ -21,12 +21,17 @@ func (r *run) exchangeLane() int { return 3 + r.opts.Communicators }
 func (r *run) kernelLane() int   { return 4 + r.opts.Communicators }
 
 // execute runs a segment. If a timeline is made, and the device can tell, the steps of the segment are in it.
-func (r *run) execute(segment int, ins []compute.Buffer, donate []bool) ([]compute.Buffer, error) {
+func (r *run) execute(segment int, ins []compute.Buffer, donate []bool, others []readers) ([]compute.Buffer, error) {
 	x := r.device.segments[segment]
 	defer r.runner.drag(r.local, r.schedule.Segments[segment].First, time.Now())
 	w, ok := x.(emit.Watched)
 	if r.trace == nil || !ok {
-		return x.Execute(ins, donate, 0)
+		return executeAfter(x, ins, donate, others)
+	}
+	for i, o := range others {
+		if donate[i] {
+			o.wait()
+		}
 	}
 	return w.ExecuteWatched(ins, donate, 0, func(s emit.Step, start, end time.Time) {
 		r.trace.Add(trace.Event{Device: r.id, Lane: r.kernelLane(), Kind: trace.Kernel, Op: s.Kind, Name: s.String(), Start: start, End: end,

@@ -1,6 +1,8 @@
 package local
 
 import (
+	"slices"
+
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
@@ -56,29 +58,43 @@ func (e *whole) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 	if err := fed.training(); err != nil {
 		return nil, errors.WithMessagef(err, "program %q", e.name)
 	}
+	asked := donate
+	donate = slices.Clone(donate)
+	for i, d := range donate { // what somebody reads stays as it is
+		donate[i] = d && !(e.runner.spares() && inputs[i].(*Buffer).isRead())
+	}
 	m := meter{device: e.opts.Device, limit: e.opts.Memory}
 	if err := e.count(&m, ins, donate); err != nil {
 		return nil, errors.WithMessagef(err, "program %q", e.name)
 	}
-	for i, d := range donate {
+	read := make([]readers, len(ins))
+	for i, d := range asked {
 		if !d {
 			continue
 		}
-		all, err := inputs[i].(*Buffer).take()
+		all, others, err := inputs[i].(*Buffer).take()
 		if err != nil {
 			return nil, errors.WithMessagef(err, "program %q, input %d is donated twice", e.name, i)
 		}
+		read[i] = others
 		for _, x := range all { // on other devices, if it is there: out of date soon
 			if x != ins[i] {
-				if err := x.Finalize(); err != nil {
+				if err := e.runner.finalize(x, others); err != nil {
 					return nil, err
 				}
 			}
 		}
 	}
-	outs, err := e.inner.Execute(ins, donate, 0)
+	outs, err := executeAfter(e.inner, ins, donate, read)
 	if err != nil {
 		return nil, errors.WithMessagef(err, "epl: program %q", e.name)
+	}
+	for i, d := range asked {
+		if d && !donate[i] {
+			if err := e.runner.finalize(ins[i], read[i]); err != nil {
+				return nil, err
+			}
+		}
 	}
 	fed.consumed()
 	if e.trains && e.runner.Job != nil {

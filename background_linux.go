@@ -1,0 +1,12 @@
+package epl
+
+import (
+	"runtime"
+	"syscall"
+)
+
+// background lets the calling goroutine, which must end soon, run when devices leave a core idle: its thread gets the lowest priority.
+func background() {
+	runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
+	_ = syscall.Setpriority(syscall.PRIO_PROCESS, syscall.Gettid(), 19)
+}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"os"
+	"testing"
+)
+
+// The tests start themselves as the command does.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-load" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestItSavesAndWorkersLoad(t *testing.T) {
+	j := job{State: 1 << 20, Batch: 2, Devices: 1, Rounds: 1, Dir: t.TempDir(), Workers: []int{1, 2}}
+	if got := 12 * depth * j.width() * j.width(); got > 1<<20 || got < 1<<19 {
+		t.Errorf("%d bytes of state are not about a MiB", got)
+	}
+	if err := j.run(); err != nil {
+		t.Fatal(err)
+	}
+}
