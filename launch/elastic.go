@@ -46,10 +46,12 @@ func (o *Options) checkElastic() error {
 		return errors.Errorf("epl: --num_workers %d:%d: expected MIN:MAX, with MIN from 1 to MAX", o.MinWorkers, o.Workers)
 	case o.MaxRestarts < 0:
 		return errors.Errorf("epl: --max_restarts %d: expected a number of at least 0", o.MaxRestarts)
+	case o.Spares < 0:
+		return errors.Errorf("epl: --spares %d: expected a number of at least 0", o.Spares)
 	case o.RestartDelay < 0:
 		return errors.Errorf("epl: --restart_delay %v: expected a time such as 30s", o.RestartDelay)
-	case o.MinWorkers == 0 && (o.MaxRestarts > 0 || o.RestartDelay > 0):
-		return errors.New("epl: --max_restarts and --restart_delay are of an elastic job; give --num_workers, as N or MIN:MAX")
+	case o.MinWorkers == 0 && (o.MaxRestarts > 0 || o.RestartDelay > 0 || o.Spares > 0):
+		return errors.New("epl: --max_restarts, --restart_delay and --spares are of an elastic job; give --num_workers, as N or MIN:MAX")
 	case o.MinWorkers > 0 && o.Rendezvous != "":
 		return errors.New("epl: --rdzv is not for elastic jobs (--num_workers MIN:MAX, --max_restarts) yet; name the machines by --hosts or --machine_list")
 	}
@@ -58,6 +60,7 @@ func (o *Options) checkElastic() error {
 
 // runElastic is [Run] for an elastic job.
 func runElastic(ctx context.Context, o Options) (status int, err error) {
+	o.Workers = max(o.Workers, 1)
 	e := &elastic{Options: o, cleanup: func() {}, came: make(chan struct{}, 1)}
 	defer e.close()
 	if e.job, err = newJob(&e.Options); err != nil {
@@ -141,11 +144,20 @@ func (e *elastic) ready() (seats []int) {
 	return seats
 }
 
+// members are the seats of the next generation: those that have not failed, or the longest ago, come before the others.
+func (e *elastic) members() []int {
+	seats := e.ready()
+	slices.SortStableFunc(seats, func(a, b int) int { return e.out[a].Compare(e.out[b]) })
+	seats = seats[:min(len(seats), e.Workers)]
+	slices.Sort(seats)
+	return seats
+}
+
 // gather waits until enough workers can run, and returns the signal that ended that.
 func (e *elastic) gather(ctx context.Context) (by syscall.Signal) {
 	for waited := false; ; {
 		n := len(e.ready())
-		if n == len(e.out) || n >= e.MinWorkers && !e.settled.After(time.Now()) {
+		if n >= e.Workers || n >= e.MinWorkers && !e.settled.After(time.Now()) {
 			e.settled = time.Time{}
 			return 0
 		}
@@ -171,7 +183,7 @@ func (e *elastic) gather(ctx context.Context) (by syscall.Signal) {
 // generation runs the workers once, and tells whether they are to be started again.
 func (e *elastic) generation(ctx context.Context) (status int, again bool, err error) {
 	g := generation{Number: len(e.past) + 1}
-	g.Members = e.ready()
+	g.Members = e.members()
 	d := newDirector()
 	d.display = e.display
 	e.display.begin(g.Number, len(g.Members))
@@ -217,7 +229,7 @@ func (e *elastic) watch(g *generation, known []rendezvous.WorkerStatus) (why str
 // been saved since.
 func (e *elastic) enlarge(g *generation) (why string) {
 	more := slices.DeleteFunc(e.ready(), func(seat int) bool { return slices.Contains(g.Members, seat) })
-	if len(more) == 0 {
+	if more = more[:min(len(more), e.Workers-len(g.Members))]; len(more) == 0 {
 		return ""
 	}
 	if g.back == nil {
@@ -259,6 +271,6 @@ func (e *elastic) goOn(g *generation) bool {
 	if e.saved > 0 {
 		from = fmt.Sprintf("the checkpoint of step %d", e.saved)
 	}
-	e.display.note("%s; the next one has %d, and goes on from %s", why, max(len(e.ready()), e.MinWorkers), from)
+	e.display.note("%s; the next one has %d, and goes on from %s", why, max(len(e.members()), e.MinWorkers), from)
 	return true
 }

@@ -59,7 +59,7 @@ func TestAnElasticJobInAnAllocation(t *testing.T) {
 	}
 	wrong := of(0)
 	wrong.Workers = 4
-	if _, err := Run(t.Context(), prepared(wrong)); err == nil || !strings.Contains(err.Error(), "--num_workers 2:4 contradicts Kubernetes, which started 3 workers; give it as 2:3") {
+	if _, err := Run(t.Context(), prepared(wrong)); err == nil || !strings.Contains(err.Error(), "--num_workers 2:4 and --spares 0 contradict Kubernetes, which started 3 workers") {
 		t.Error(err)
 	}
 }
@@ -68,7 +68,8 @@ func TestAStrangerDoesNotJoinTheLaunchers(t *testing.T) {
 	t.Parallel()
 	list := fmt.Sprintf("localhost:%d,localhost", freePort(t))
 	of := func(rank int, token string) Options {
-		return Options{Workers: 2, MinWorkers: 1, MachineList: list, MachineRank: rank, Command: []string{"say", "hello\n"}, Environ: cleanEnviron("EPL_TOKEN=" + token)}
+		return Options{Workers: 2, MinWorkers: 1, MachineList: list, MachineRank: rank, Environ: cleanEnviron("EPL_TOKEN=" + token),
+			Command: []string{"sh", "-c", "echo hello; sleep 3"}} // long enough for the stranger to try
 	}
 	statuses, outputs := several(t, of(1, strings.Repeat("no", 20)), of(0, testToken), of(1, testToken))
 	if statuses[0] != badInput || statuses[1] != 0 || statuses[2] != 0 || !strings.Contains(outputs[1], "[1] hello") {

@@ -130,13 +130,16 @@ func generateSlurm(w io.Writer, o Options) error {
 		Workers, Nodes, PerNode, GPUs int
 		Launcher                      []string
 		Elastic                       bool
-	}{jobName(o), max(o.Workers, 1), nodes, perNode, gpus, append(launcher, o.Command...), o.MinWorkers > 0})
+	}{jobName(o), max(o.Workers, 1) + o.Spares, nodes, perNode, gpus, append(launcher, o.Command...), o.MinWorkers > 0})
 }
 
 // elasticFlags are what each launcher of an elastic job is told.
 func (o Options) elasticFlags() (flags []string) {
 	if o.MinWorkers > 0 {
 		flags = []string{"--num_workers", fmt.Sprintf("%d:%d", o.MinWorkers, max(o.Workers, 1)), "--max_restarts", itoa(o.MaxRestarts)}
+	}
+	if o.Spares > 0 {
+		flags = append(flags, "--spares", itoa(o.Spares))
 	}
 	if o.RestartDelay > 0 {
 		flags = append(flags, "--restart_delay", o.RestartDelay.String())
@@ -150,7 +153,7 @@ func nodes(o Options) (machines, each int, err error) {
 		return 0, 0, nil
 	}
 	all := make([]machine, machines)
-	if err := deal(all, o.Workers); err != nil {
+	if err := deal(all, o.Workers+o.Spares); err != nil {
 		return 0, 0, err
 	}
 	return machines, all[0].count, nil

@@ -110,7 +110,7 @@ func service(name string, o Options) *corev1.Service {
 }
 
 func indexedJob(name string, o Options) *batchv1.Job {
-	workers := int32(max(o.Workers, 1))
+	workers := int32(max(o.Workers, 1) + o.Spares)
 	var hosts []string
 	for i := range workers {
 		hosts = append(hosts, fmt.Sprintf("%s-%d.%s", name, i, name))

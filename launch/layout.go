@@ -18,7 +18,8 @@ import (
 // layout finds out which machines an elastic job has, and which of them is this one. Launchers of several machines meet at an address of the
 // first; "": there are no others.
 func (e *elastic) layout() (rank int, address string, err error) {
-	machines := []machine{{hostName(), max(e.Workers, 1)}}
+	seats := e.Workers + e.Spares
+	machines := []machine{{hostName(), seats}}
 	allocation, found, err := cluster.FindAllocation(e.lookup)
 	switch {
 	case err != nil:
@@ -26,7 +27,7 @@ func (e *elastic) layout() (rank int, address string, err error) {
 	case found:
 		return e.allocatedSites(allocation)
 	case e.Hosts != "":
-		if machines, err = hosts(e.Hosts, e.Workers); err != nil {
+		if machines, err = hosts(e.Hosts, seats); err != nil {
 			return 0, "", err
 		}
 		e.job.Token, e.job.Environ = wire.NewToken(), forwarded(e.Environ)
@@ -37,7 +38,7 @@ func (e *elastic) layout() (rank int, address string, err error) {
 		return 0, "", nil
 	case e.MachineList != "":
 		var port int
-		if machines, port, err = machineList(e.MachineList, e.MachineRank, e.Workers); err != nil {
+		if machines, port, err = machineList(e.MachineList, e.MachineRank, seats); err != nil {
 			return 0, "", err
 		}
 		if e.Port == 0 {
@@ -56,9 +57,9 @@ func (e *elastic) layout() (rank int, address string, err error) {
 
 // allocatedSites are the tasks of a scheduler, a worker each.
 func (e *elastic) allocatedSites(a cluster.Allocation) (rank int, address string, err error) {
-	if e.Workers != a.Workers {
-		return 0, "", errors.Errorf("epl: --num_workers %d:%d contradicts %s, which started %d workers; give it as %d:%d",
-			e.MinWorkers, e.Workers, a.By, a.Workers, min(e.MinWorkers, a.Workers), a.Workers)
+	if e.Workers+e.Spares != a.Workers {
+		return 0, "", errors.Errorf("epl: --num_workers %d:%d and --spares %d contradict %s, which started %d workers: as many as the largest number of workers, and the spares",
+			e.MinWorkers, e.Workers, e.Spares, a.By, a.Workers)
 	}
 	crews, err := allocated(Options{Environ: e.Environ}, e.job, a)
 	if err != nil {

@@ -30,6 +30,8 @@ type Options struct {
 	MaxRestarts int
 	// RestartDelay is how long a worker that has failed stays out of an elastic job. The others go on without it meanwhile, if they are enough.
 	RestartDelay time.Duration
+	// Spares is for how many more workers an elastic job has room: they take the places of those that are lost.
+	Spares int
 	// DevicesPerWorker is how many devices each worker has. 0: as many as the program says.
 	DevicesPerWorker int
 	// GPUs says that these devices are GPUs, for the files that [Generate] writes.

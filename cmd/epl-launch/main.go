@@ -88,7 +88,7 @@ a signal ended it).`,
 			if changed("num_workers") && o.Workers == 0 {
 				return errors.New("epl: --num_workers 0: expected a number of at least 1")
 			}
-			if (changed("max_restarts") || changed("restart_delay")) && o.MinWorkers == 0 {
+			if (changed("max_restarts") || changed("restart_delay") || changed("spares")) && o.MinWorkers == 0 {
 				o.Workers = max(o.Workers, 1)
 				o.MinWorkers = o.Workers
 			}
@@ -120,6 +120,7 @@ a signal ended it).`,
 	flags.VarP((*workerCount)(&o), "num_workers", "n", "workers of the job, on all machines together (default 1); MIN:MAX makes it elastic")
 	flags.IntVar(&o.MaxRestarts, "max_restarts", defaultRestarts, "of an elastic job: how often workers are started anew after failures, without a new checkpoint in between")
 	flags.DurationVar(&o.RestartDelay, "restart_delay", 0, "of an elastic job: how long a worker that failed stays out, and the others go on without it")
+	flags.IntVar(&o.Spares, "spares", 0, "of an elastic job: room for so many more workers, which take the places of those that are lost")
 	flags.IntVar(&o.DevicesPerWorker, "gpu_per_worker", 0, "devices of each worker (default: as the program says)")
 	flags.IntVar(&o.DevicesPerWorker, "devices_per_worker", 0, "the same, for devices that are no GPUs")
 	flags.StringVar(&o.Plan, "plan", "", "plan that all workers run by, as epl plan --json wrote it; the file is on every machine")

@@ -90,6 +90,7 @@ func TestBadFlagsEndWithStatus2AndASentence(t *testing.T) {
 		{[]string{"--num_workers", "x", "echo"}, "epl: invalid argument"},
 		{[]string{"--num_workers", "3:2", "echo"}, `epl: invalid argument "3:2" for "-n, --num_workers" flag: expected a number, or MIN:MAX such as 2:4 (MIN is at least 1, and MAX at least MIN)`},
 		{[]string{"--num_workers", "0:2", "echo"}, "epl: invalid argument"},
+		{[]string{"--spares", "-1", "echo"}, "epl: --spares -1: expected"},
 		{[]string{"--num_workers", "1:2", "--max_restarts", "-1", "echo"}, "epl: --max_restarts -1: expected"},
 		{[]string{"--num_workers", "1:2", "--machine_list", "a,b", "--rdzv", "tcp://a:1", "echo"}, "epl: --rdzv is not for elastic jobs"},
 		{[]string{"--num_workers", "1:2", "--machine_list", "a,b", "--machine_rank", "1", "echo"}, "epl: the launchers of several machines need the same EPL_TOKEN"},

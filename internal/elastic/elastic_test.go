@@ -51,6 +51,21 @@ func TestAJobGoesOnWithFewerWorkersAndTakesThemInAgain(t *testing.T) {
 	}
 }
 
+func TestASpareTakesThePlaceOfALostWorker(t *testing.T) {
+	plain := job{work: work{Dir: t.TempDir(), Steps: 16, Every: 1000}, Options: launch.Options{Workers: 3}}
+	if status, said := plain.run(t); status != 0 {
+		t.Fatal(said)
+	}
+	j := job{work: work{Dir: t.TempDir(), Steps: 16, Every: 4, Pause: pause},
+		Options: launch.Options{Workers: 3, MinWorkers: 2, MaxRestarts: 2, RestartDelay: time.Hour, Spares: 1}}
+	j.hear = killAt(7, 1)
+	status, said := j.run(t)
+	if status != 0 || !strings.Contains(said, "the next one has 3, and goes on from the checkpoint of step 4\n") {
+		t.Errorf("status %d:\n%s", status, said)
+	}
+	same(t, weights(t, plain.Dir, 16), weights(t, j.Dir, 16), 0) // the plan is the same
+}
+
 func TestAJobEndsWhenTheSameStepFailsAgain(t *testing.T) {
 	j := job{work: work{Dir: t.TempDir(), Steps: 20, Every: 4, Broken: 7, Pause: pause}, Options: launch.Options{Workers: 2, MinWorkers: 2, MaxRestarts: 9}}
 	status, said := j.run(t)
