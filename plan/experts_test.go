@@ -91,15 +91,22 @@ func TestEPLFindsThePlansOfExperts(t *testing.T) {
 		m    equiv.Model
 		part string         // that is split; "": all
 		dims map[string]int // of variables, along which they are sharded
+		says string         // what the plan is called
 	}{
-		{wideClassifier(256, 1_000_000), "head/dense/weights", map[string]int{"/head/dense/weights": 1}},
+		{wideClassifier(256, 1_000_000), "head/dense/weights", map[string]int{"/head/dense/weights": 1},
+			"a split head: head/dense/weights is split over"},
 		{wideTransformer(4, 8192, 2, 1024), "", map[string]int{ // Megatron's: first by columns, then by rows
-			"/layer_0/attn/MultiHeadAttention/query/dense/weights": 1, "/layer_0/attn/MultiHeadAttention/output/dense/weights": 0}},
-		{mixture(4, 128, 1024, 4096, 64, 256), "float32[128,1024,4096]", map[string]int{"/block_0/up/w": 0, "/block_3/down/w": 0}},
+			"/layer_0/attn/MultiHeadAttention/query/dense/weights": 1, "/layer_0/attn/MultiHeadAttention/output/dense/weights": 0},
+			"as in Megatron-LM"},
+		{mixture(4, 128, 1024, 4096, 64, 256), "float32[128,1024,4096]", map[string]int{"/block_0/up/w": 0, "/block_3/down/w": 0},
+			"expert parallelism: the experts ("},
 	} {
 		pl := described(t, c.m, "1x8xV100-32")
 		if w := pl.Ways[0]; w.Split < 2 || (w.Part == "") != (c.part == "") || !strings.Contains(w.Part, c.part) {
 			t.Errorf("%s: EPL chose %s", c.m.Name, &w)
+		}
+		if said := strings.Join(pl.Notes, "\n"); !strings.Contains(said, c.says) {
+			t.Errorf("%s: the plan does not say %q:\n%s", c.m.Name, c.says, said)
 		}
 		got := map[string]int{}
 		for _, v := range pl.Choices.Shards.Variables {

@@ -54,8 +54,10 @@ func search(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error)
 	pl.Ways, pl.Changes = s.ways(best), changes
 	if !t.Hardware.Known() {
 		const unknown = "what the devices can do is not known: ways are compared on usual ones; epl calibrate measures this machine"
-		pl.Notes = append(pl.Notes, unknown)
-		r.Notes = append(r.Notes, Note{Line: unknown})
+		pl.note(r, unknown)
+	}
+	if line := s.pattern(best, pl.Choices.Shards); line != "" {
+		pl.note(r, line)
 	}
 	return pl, r, nil
 }

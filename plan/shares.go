@@ -41,7 +41,7 @@ func (pl *Plan) share(r *Result, t Target, batches int) {
 	if slices.Min(best) == pl.MicroBatches {
 		if gain >= enough/100. {
 			const evenly = "devices are unequal, but io.slicing deals files evenly, so that all model replicas take as many micro-batches"
-			pl.Notes, r.Notes = append(pl.Notes, evenly), append(r.Notes, Note{Line: evenly})
+			pl.note(r, evenly)
 		}
 		return
 	}
@@ -85,7 +85,7 @@ func (pl *Plan) keep(r *Result, t Target, micro int) error {
 	} else {
 		line += words.Count(pl.MicroBatches, "micro-batch")
 	}
-	pl.Notes, r.Notes = append(pl.Notes, line), append(r.Notes, Note{Line: line})
+	pl.note(r, line)
 	return nil
 }
 
