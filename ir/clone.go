@@ -18,7 +18,7 @@ func (p *Program) Clone() *Program {
 		q.TaskGraphs = append(q.TaskGraphs, &d)
 	}
 	for _, s := range p.Stages {
-		stage := Stage{Places: slices.Clone(s.Places), Axes: slices.Clone(s.Axes)}
+		stage := Stage{Places: slices.Clone(s.Places), Axes: slices.Clone(s.Axes), Weights: slices.Clone(s.Weights)}
 		for _, t := range s.TaskGraphs {
 			stage.TaskGraphs = append(stage.TaskGraphs, c.taskGraphs[t])
 		}

@@ -221,22 +221,28 @@ func (r *reader) stage() error {
 		}
 		s.TaskGraphs = append(s.TaskGraphs, t)
 	}
-	for r.accept("place") {
-		at, err := r.int()
-		if err != nil {
-			return err
-		}
-		s.Places = append(s.Places, at)
+	var err error
+	if s.Places, err = r.each("place"); err != nil {
+		return err
 	}
-	for r.accept("axis") {
-		k, err := r.int()
-		if err != nil {
-			return err
-		}
-		s.Axes = append(s.Axes, k)
+	if s.Axes, err = r.each("axis"); err != nil {
+		return err
 	}
+	s.Weights, err = r.each("weight")
 	r.p.Stages = append(r.p.Stages, s)
-	return nil
+	return err
+}
+
+// each reads numbers, each of which follows a word.
+func (r *reader) each(word string) (list []int, err error) {
+	for r.accept(word) {
+		n, err := r.int()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, n)
+	}
+	return list, nil
 }
 
 func (r *reader) source() (Source, error) {
@@ -501,8 +507,12 @@ func (r *reader) placement(v *Value) error {
 	if err := r.expect("of"); err != nil {
 		return err
 	}
-	k, err := r.int()
-	if err != nil {
+	var d Division
+	var err error
+	if d.Devices, err = r.int(); err != nil {
+		return err
+	}
+	if d.Weights, err = r.each("weight"); err != nil {
 		return err
 	}
 	kind, err := r.oneOf("placement", placementNames[:])
@@ -526,10 +536,10 @@ func (r *reader) placement(v *Value) error {
 			return err
 		})
 	}
-	if err == nil && k > 0 && (p.Kind != Sharded || p.Dim >= 0 && p.Dim < v.Shape.Rank() && p.Unit > 0) {
-		v.SetOn(axis, p, k)
+	if err == nil && d.ok() && (p.Kind != Sharded || p.Dim >= 0 && p.Dim < v.Shape.Rank() && p.Unit > 0) {
+		v.SetDivided(axis, p, d)
 	} else if err == nil {
-		err = r.errorf("a value of shape %s cannot be %s over %d devices", ShapeText(v.Shape), p, k)
+		err = r.errorf("a value of shape %s cannot be %s over %s", ShapeText(v.Shape), p, d)
 	}
 	return err
 }

@@ -67,7 +67,7 @@ func (k *PlacementKind) UnmarshalText(text []byte) error {
 type Placement struct {
 	Kind PlacementKind `json:"kind"`
 	Dim  int           `json:"dim"` // of Sharded
-	// Unit, of Sharded, is how many rows stay together. What the devices get differs by one unit at most, and the first
+	// Unit, of Sharded, is how many rows stay together. If devices have equal weights, what they get differs by one unit at most, and the first
 	// ones get more: 10 rows over 4 devices are 3, 3, 2, 2. A batch of 10 sentences of 7 tokens that was reshaped to 70
 	// tokens is sharded in units of 7.
 	Unit   int       `json:"unit"`
@@ -87,44 +87,39 @@ func (p Placement) String() string {
 	return fmt.Sprintf("sharded(%d by %d)", p.Dim, p.Unit)
 }
 
-// Shares are the rows of each of k devices, of n in units.
-func Shares(n, unit, k int) []int {
-	r := make([]int, k)
-	for j := range r {
-		r[j] = n / unit / k * unit
-		if j < n/unit%k {
-			r[j] += unit
-		}
+// Rows are those of device j, as a range, of a dim of n rows.
+func (p Placement) Rows(n, j int, d Division) (from, to int) {
+	if d.Weights != nil {
+		starts := d.starts(n / p.Unit)
+		return starts[j] * p.Unit, starts[j+1] * p.Unit
 	}
-	return r
-}
-
-// Rows are those of device j of k, as a range, of a dim of n rows.
-func (p Placement) Rows(n, j, k int) (from, to int) {
-	whole, extra := n/p.Unit/k, n/p.Unit%k
+	whole, extra := n/p.Unit/d.Devices, n/p.Unit%d.Devices
 	start := func(j int) int { return (j*whole + min(j, extra)) * p.Unit }
 	return start(j), start(j + 1)
 }
 
-// Start computes the first row of the device at a position, an int64, of n that k devices share: by ops and numbers that others make.
-func (p Placement) Start(at *Value, n, k int, add func(Attrs, ...*Value) *Value, number func(int) *Value) *Value {
-	whole, extra := n/p.Unit/k, n/p.Unit%k
-	start := add(&Mul{}, at, number(whole*p.Unit))
+// Start computes the first row of the device at a position, an int64, of n that devices share: by ops and numbers that others make.
+func (p Placement) Start(at *Value, n int, d Division, add func(Attrs, ...*Value) *Value, number func(int) *Value) (start *Value) {
+	if d.Weights != nil {
+		return p.startBefore(at, n, d, add, number)
+	}
+	whole, extra := n/p.Unit/d.Devices, n/p.Unit%d.Devices
+	start = add(&Mul{}, at, number(whole*p.Unit))
 	if extra > 0 { // the first ones have a unit more
 		start = add(&Add{}, start, add(&Mul{}, add(&Min{}, at, number(extra)), number(p.Unit)))
 	}
 	return start
 }
 
-// Local is the shape of what device j of k has of a value.
-func (p Placement) Local(s shapes.Shape, j, k int) shapes.Shape {
+// Local is the shape of what device j has of a value.
+func (p Placement) Local(s shapes.Shape, j int, d Division) shapes.Shape {
 	switch p.Kind {
 	case Sharded:
-		from, to := p.Rows(s.Dimensions[p.Dim], j, k)
+		from, to := p.Rows(s.Dimensions[p.Dim], j, d)
 		s = s.Clone()
 		s.Dimensions[p.Dim] = to - from
 	case Flat:
-		return PartShape(s, k)
+		return PartShape(s, d.Devices)
 	}
 	return s
 }
@@ -142,11 +137,14 @@ func (v *Value) On(axis Axis) Placement {
 	return Placement{}
 }
 
-// SetOn says how the value is placed along an axis of k devices.
-func (v *Value) SetOn(axis Axis, p Placement, k int) {
+// SetOn says how the value is placed along an axis of k devices, which have equal parts.
+func (v *Value) SetOn(axis Axis, p Placement, k int) { v.SetDivided(axis, p, Even(k)) }
+
+// SetDivided says how the value is placed along an axis of devices.
+func (v *Value) SetDivided(axis Axis, p Placement, d Division) {
 	placed := make([]along, max(len(v.placed), int(axis)+1))
 	copy(placed, v.placed)
-	placed[axis] = along{p, k}
+	placed[axis] = along{p, d}
 	for len(placed) > 0 && placed[len(placed)-1].Placement == (Placement{}) {
 		placed = placed[:len(placed)-1]
 	}
@@ -171,11 +169,14 @@ func (op *Op) LastAxis() Axis {
 }
 
 // Devices is how many there are along an axis on which the value is not replicated; 0 if it is.
-func (v *Value) Devices(axis Axis) int {
+func (v *Value) Devices(axis Axis) int { return v.Division(axis).Devices }
+
+// Division is the devices along an axis on which the value is not replicated; there are none if it is.
+func (v *Value) Division(axis Axis) Division {
 	if int(axis) < len(v.placed) {
-		return v.placed[axis].k
+		return v.placed[axis].Division
 	}
-	return 0
+	return Division{}
 }
 
 // PlaceLike says that the value is placed as another one.
@@ -186,10 +187,10 @@ func (v *Value) PlaceLike(w *Value) {
 	}
 }
 
-// along is a placement along an axis of k devices.
+// along is a placement along an axis of devices.
 type along struct {
 	Placement
-	k int
+	Division
 }
 
 // Coordinates are where a device is in the mesh, by axis; the rest of it is 0.
@@ -204,7 +205,7 @@ func (c Coordinates) At(axis Axis) int {
 }
 
 // LocalShape is the shape of what a device has of the value: parts along the axes of the stage, and a flat part of what these
-// leave. Of unequal parts the first device has the largest.
+// leave. Nowhere is where the device is that has the largest of unequal parts.
 func (v *Value) LocalShape(at Coordinates) shapes.Shape {
 	switch {
 	case len(v.placed) == 0:
@@ -213,11 +214,14 @@ func (v *Value) LocalShape(at Coordinates) shapes.Shape {
 		return v.local
 	}
 	s := v.Shape
-	for i := range v.placed[1:] {
-		axis := Axis(i + 1)
-		s = v.placed[axis].Local(s, at.At(axis), v.placed[axis].k)
+	for i, on := range v.placed[1:] {
+		j := at.At(Axis(i + 1))
+		if at == nil {
+			j = on.largest()
+		}
+		s = on.Local(s, j, on.Division)
 	}
-	return v.placed[Replicas].Local(s, at.At(Replicas), v.placed[Replicas].k)
+	return v.placed[Replicas].Local(s, at.At(Replicas), v.placed[Replicas].Division)
 }
 
 // IsPlaced tells whether some device may have something else of the value than others.
@@ -336,12 +340,12 @@ func (v *verifier) placements(op *Op) error {
 			s := o.Shape
 			switch {
 			case p.Placement == (Placement{}):
-			case p.k < 1 || p.k != v.devices(op, Axis(axis)) && !op.IsLeaf():
-				return errors.Errorf("output %d is %s along the axis %s of %d devices, and its stage has %d there", i, p, Axis(axis), p.k, v.devices(op, Axis(axis)))
+			case p.Devices < 1 || !p.Division.Equal(v.division(op, Axis(axis))) && !op.IsLeaf():
+				return errors.Errorf("output %d is %s along the axis %s of %s, and its stage has %s there", i, p.Placement, Axis(axis), p.Division, v.division(op, Axis(axis)))
 			case p.Kind == Partial && (p.Reduce < ReduceBySum || p.Reduce > ReduceByMin):
 				return errors.Errorf("output %d has terms, and no way to reduce them", i)
-			case p.Kind == Sharded && (p.Dim < 0 || p.Dim >= s.Rank() || p.Unit < 1 || s.Dimensions[p.Dim]%p.Unit != 0 || s.Dimensions[p.Dim]/p.Unit < p.k):
-				return errors.Errorf("output %d, %s, cannot be %s over %d devices", i, ShapeText(s), p, p.k)
+			case p.Kind == Sharded && (p.Dim < 0 || p.Dim >= s.Rank() || p.Unit < 1 || s.Dimensions[p.Dim]%p.Unit != 0 || s.Dimensions[p.Dim]/p.Unit < p.Devices):
+				return errors.Errorf("output %d, %s, cannot be %s over %d devices", i, ShapeText(s), p.Placement, p.Devices)
 			}
 		}
 	}
@@ -362,18 +366,18 @@ func (v *verifier) placements(op *Op) error {
 	return nil
 }
 
-// devices is how many there are along an axis, for an op.
-func (v *verifier) devices(op *Op, axis Axis) int {
+// division is the devices along an axis, for an op.
+func (v *verifier) division(op *Op, axis Axis) Division {
 	if axis == Replicas {
 		if v.p.Local == nil {
-			return 0
+			return Division{}
 		}
-		return v.p.Local.Replicas
+		return Even(v.p.Local.Replicas)
 	}
 	for _, s := range v.p.Stages {
 		if mesh := s.Mesh(); slices.Contains(s.TaskGraphs, op.TaskGraph) && int(axis) <= len(mesh) {
-			return mesh[axis-Model]
+			return s.Division(axis)
 		}
 	}
-	return 0
+	return Division{}
 }

@@ -82,6 +82,7 @@ func (p *Program) write(out *strings.Builder, w printer) {
 		for _, k := range s.Axes {
 			w.printf(" axis %d", k)
 		}
+		w.weights(s.Weights)
 		w.printf("\n")
 	}
 	for _, v := range p.Variables {
@@ -190,7 +191,9 @@ func (w *printer) op(op *Op) {
 		w.printf(" %s", ShapeText(v.Shape))
 		for axis, p := range v.placed {
 			if p.Placement != (Placement{}) {
-				w.printf(" on %s of %d %s", Axis(axis), p.k, p)
+				w.printf(" on %s of %d", Axis(axis), p.Devices)
+				w.weights(p.Weights)
+				w.printf(" %s", p.Placement)
 			}
 		}
 	}

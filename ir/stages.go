@@ -13,6 +13,17 @@ type Stage struct {
 	Places     []int // its devices, by their index among those of the model replica
 	// Axes is how many of them there are along each axis of the stage's mesh, which they fill row by row; nil: there is one axis.
 	Axes []int
+	// Weights are those of its devices, among which dims are divided in proportion; nil: they are equal.
+	Weights []int
+}
+
+// Division is the devices along an axis of the mesh.
+func (s Stage) Division(axis Axis) Division {
+	d := Even(s.Mesh()[axis-Model])
+	if s.Axes == nil {
+		d.Weights = s.Weights
+	}
+	return d
 }
 
 // Mesh is how many devices there are along each axis, from [Model] on.
@@ -21,6 +32,20 @@ func (s Stage) Mesh() []int {
 		return []int{len(s.Places)}
 	}
 	return s.Axes
+}
+
+// Divisions are the devices of each group, and what weights they have.
+func (p *Program) Divisions() (all []Division) {
+	for _, places := range p.Groups() {
+		d := Even(len(places))
+		for _, s := range p.Stages {
+			if s.Places[0] == places[0] {
+				d = s.Division(Model)
+			}
+		}
+		all = append(all, d)
+	}
+	return all
 }
 
 // Groups are the devices of a model replica that run the same stages, by their index in it. Stages have the same devices, or none in
@@ -116,6 +141,9 @@ func (v *verifier) stages() error {
 		}
 		if n != len(s.Places) {
 			return errors.Errorf("stage %d has %d devices, and a mesh of %d", i, len(s.Places), n)
+		}
+		if d := (Division{len(s.Places), s.Weights}); !d.ok() || d.Weights != nil && s.Axes != nil {
+			return errors.Errorf("stage %d: weights are for the devices of one axis, and between 1 and %d: it has %d devices, the weights %v and the axes %v", i, MaxWeight, len(s.Places), s.Weights, s.Axes)
 		}
 		for _, t := range s.TaskGraphs {
 			if in[t] || !slices.Contains(v.p.TaskGraphs, t) {

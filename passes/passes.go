@@ -59,6 +59,8 @@ type Options struct {
 	Spanning bool
 	// Places are, for each TaskGraph, the devices of a model replica that it runs on, by their index in it. Nil: one for all.
 	Places [][]int
+	// Weights are, for each TaskGraph, those of its devices, among which dims are divided in proportion. Nil, or nil for a TaskGraph: they are equal.
+	Weights [][]int
 	// Colocate: all TaskGraphs share the same devices, and run one after the other.
 	Colocate bool
 	// StagesPerDevice is how many TaskGraphs share a device otherwise; 0 means 1.

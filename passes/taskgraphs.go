@@ -34,12 +34,20 @@ func (o Options) Staged() bool {
 // Stages are those of a program: its TaskGraphs in the order given, or all of them together.
 func (o Options) Stages(p *ir.Program, order []int) (stages []ir.Stage) {
 	if o.Colocate {
-		return []ir.Stage{{TaskGraphs: p.TaskGraphs, Places: o.Places[0]}}
+		return []ir.Stage{{TaskGraphs: p.TaskGraphs, Places: o.Places[0], Weights: o.weights(0)}}
 	}
 	for _, i := range order {
-		stages = append(stages, ir.Stage{TaskGraphs: p.TaskGraphs[i : i+1 : i+1], Places: o.Places[i]})
+		stages = append(stages, ir.Stage{TaskGraphs: p.TaskGraphs[i : i+1 : i+1], Places: o.Places[i], Weights: o.weights(i)})
 	}
 	return stages
+}
+
+// weights are those of the devices of a TaskGraph.
+func (o Options) weights(i int) []int {
+	if i < len(o.Weights) {
+		return o.Weights[i]
+	}
+	return nil
 }
 
 // Assign gives ops of forward and backward and variables their TaskGraphs, by index, -1: none. The optimizer follows the variables.

@@ -182,6 +182,7 @@ func (pl *Plan) placeTraining(r *Result, cfg *config.Config, t Target, decide bo
 		if err := pl.place(r.Recorded, cfg, t); err != nil {
 			return err
 		}
+		pl.weigh(r, t)
 		pl.share(r, t, cmp.Or(t.batches, t.Batches, pl.Replicas*cfg.Pipeline.NumMicroBatch))
 		if t.Batches > 0 {
 			if err := pl.keep(r, t, cfg.Pipeline.NumMicroBatch); err != nil {
@@ -191,6 +192,9 @@ func (pl *Plan) placeTraining(r *Result, cfg *config.Config, t Target, decide bo
 	}
 	if r.Placement = pl.placement(t.Cluster); pl.Shares != nil {
 		r.Notes = append(r.Notes, Note{Line: pl.Shares.Why})
+	}
+	if pl.Weights != nil {
+		r.Notes = append(r.Notes, Note{Line: pl.Weights.Why})
 	}
 	if t.Slicing {
 		return assignmentOf(r.Placement).checkSlicing(t.Cluster)
@@ -298,7 +302,7 @@ func (pl *Plan) passOptions(cfg *config.Config, t Target, s assignment) passes.O
 	return passes.Options{
 		PerWorker: s.perWorker(t.Cluster), Spanning: s.spans(t.Cluster),
 		SumGradients: comm.GradientsReduceMethod == config.ReduceSum, DenseGradients: comm.SparseAsDense,
-		Places: s.places, Colocate: cfg.Cluster.ColocateSplitAndReplicate, StagesPerDevice: cfg.Pipeline.StagesPerDevice,
+		Places: s.places, Weights: pl.Weights.of(), Colocate: cfg.Cluster.ColocateSplitAndReplicate, StagesPerDevice: cfg.Pipeline.StagesPerDevice,
 		Checkpoint: checkpoint.Type, CheckpointEnd: checkpoint.EndTaskgraph + 1, CheckGradients: checkpoint.CheckGradients,
 		Regions: cfg.Zero.Level == config.ZeroV2 || offload,
 		Share:   zeroLevels[cfg.Zero.Level], OneBucket: comm.MaxSplits == 1, Offload: offload,

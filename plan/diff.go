@@ -157,6 +157,9 @@ func (pl *Plan) Facts() (facts []Fact) {
 	if pl.Shares != nil {
 		add("micro-batches of each replica", "%v", pl.Shares.MicroBatches)
 	}
+	if pl.Weights != nil {
+		add("weights of devices", "%v", pl.Weights.Of)
+	}
 	for i, groups := range pl.Placement {
 		add(fmt.Sprintf("devices of TaskGraph %d", i), "%v", groups)
 	}

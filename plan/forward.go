@@ -39,7 +39,7 @@ func Follows(p *ir.Program, trained []*Trained) *Trained {
 // Layout says where the variables of a training program are, as far as it matters for programs that follow it.
 func (x *Trained) Layout() string {
 	var w strings.Builder
-	fmt.Fprintln(&w, x.Plan.Placement)
+	fmt.Fprintln(&w, x.Plan.Placement, x.Plan.Weights.of())
 	for _, v := range x.Final.Variables {
 		if v.Trainable && v.TaskGraph != nil {
 			fmt.Fprintln(&w, v.Path, v.TaskGraph.ID)
@@ -104,7 +104,7 @@ func (pl *Plan) forward(p *ir.Program, cfg *config.Config, t Target) (*ir.Progra
 	}
 	q := p.Clone()
 	x.stages(q)
-	pl.Choices.Shards = x.shards(q)
+	pl.Choices.Shards, pl.Weights = x.shards(q), x.Plan.Weights
 	return q, errors.WithMessage(q.Verify(), "stages of a training program")
 }
 

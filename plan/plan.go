@@ -32,6 +32,8 @@ type Plan struct {
 	MicroBatches int `json:"micro_batches"` // of a model replica in a step; the most, if they differ
 	// Shares are those of each model replica, if they differ; nil: all have as many.
 	Shares *Shares `json:"shares,omitempty"`
+	// Weights are those of the devices of a TaskGraph, if they differ; nil: all get equal parts.
+	Weights *Weights `json:"weights,omitempty"`
 	// Cut is how EPL cut the program into stages; nil: the user did, or nobody.
 	Cut *Cut `json:"cut,omitempty"`
 	// Ways are those that were compared, the chosen one first; nil: the user chose.

@@ -29,7 +29,8 @@ type Shares struct {
 // long.
 func (pl *Plan) share(r *Result, t Target, batches int) {
 	n := pl.Replicas
-	speeds := t.speeds(r.Recorded, assignmentOf(pl.placement(t.Cluster)))
+	a := assignmentOf(pl.placement(t.Cluster))
+	speeds := t.speeds(r.Recorded, a, pl.divisions(a))
 	alike := slices.Repeat([]float64{1}, n)
 	even := dealt(batches, alike)
 	best := dealt(batches, speeds)
@@ -118,12 +119,12 @@ func (t Target) described() bool {
 }
 
 // speeds are those of model replicas, relative to the slowest. One is as fast as the device that needs longest for what it has to do.
-func (t Target) speeds(p *ir.Program, a assignment) []float64 {
+func (t Target) speeds(p *ir.Program, a assignment, divisions []ir.Division) []float64 {
 	speeds := slices.Repeat([]float64{1}, len(a.ranks))
 	if !t.described() || len(a.ranks) == 1 {
 		return speeds
 	}
-	speed, loads := t.deviceSpeeds(p), t.loads(p, a)
+	speed, loads := t.deviceSpeeds(p), t.loads(p, a, divisions)
 	for r, ranks := range a.ranks {
 		speeds[r] = math.Inf(1)
 		for place, rank := range ranks {
@@ -138,13 +139,13 @@ func (t Target) speeds(p *ir.Program, a assignment) []float64 {
 }
 
 // loads are what the devices of a model replica have to do, by place, relative to the one that has most: all the same if that is not known.
-func (t Target) loads(p *ir.Program, a assignment) []float64 {
+func (t Target) loads(p *ir.Program, a assignment, divisions []ir.Division) []float64 {
 	loads := make([]float64, len(a.ranks[0]))
 	live, profile := analysis.Live(p), t.Hardware.Devices[0].Profile
 	for _, op := range p.Main.Ops {
 		if i := slices.Index(p.TaskGraphs, op.TaskGraph); i >= 0 && len(loads) > 1 && live[op] && op.Phase != ir.Apply {
-			for _, place := range a.places[i] {
-				loads[place] += profile.Op(op).Seconds() / float64(len(a.places[i]))
+			for j, place := range a.places[i] {
+				loads[place] += profile.Op(op).Seconds() * divisions[i].Part(j)
 			}
 		}
 	}

@@ -41,7 +41,7 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 	stages := max(len(p.Stages), 1)
 	b := &builder{Index: analysis.Of(p), o: o, p: p, kind: map[*ir.Op]TaskKind{}, order: map[*ir.Op]turn{}, tasks: map[taskKey]*task{},
 		input: map[*ir.Value]bool{}, trips: map[trip][]int{}, wanted: map[valueAt]bool{},
-		s: &Program{homes: map[*ir.Value][]int{}, Name: p.Name, Local: *p.Local, Ranks: o.Ranks, Groups: p.Groups(),
+		s: &Program{homes: map[*ir.Value][]int{}, Name: p.Name, Local: *p.Local, Ranks: o.Ranks, Groups: p.Groups(), Divisions: p.Divisions(),
 			Pipeline: Pipeline{Strategy: cmp.Or(o.Strategy, PreferBackward), Stages: stages, Groups: cmp.Or(o.Groups, stages), Micro: p.Local.MicroBatches}}}
 	order, err := b.s.Pipeline.Order()
 	if err != nil {
@@ -68,6 +68,11 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 	b.s.frees()
 	for _, s := range b.s.Segments {
 		s.First = lower.Lower(s.Segment, nil)
+		if d := b.s.Divisions[s.Place]; d.Weights != nil {
+			for position := range d.Devices {
+				s.Parts = append(s.Parts, lower.Lower(s.Segment, ir.Coordinates{0, position}))
+			}
+		}
 	}
 	return b.s, b.s.Check()
 }

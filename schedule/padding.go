@@ -24,8 +24,7 @@ func (p *Program) Padding(place int) (all []Padding, part float64) {
 		}
 		at, k := v.On(ir.Model), v.Devices(ir.Model)
 		n := v.Shape.Dimensions[at.Dim]
-		_, most := at.Rows(n, 0, k)
-		padded := k * most
+		padded := k * v.Division(ir.Model).Most(n, at.Unit)
 		padding += float64(v.Bytes()) * float64(padded-n) / float64(padded)
 		i := slices.IndexFunc(all, func(x Padding) bool { return x.Rows == n && x.Padded == padded })
 		if i < 0 {

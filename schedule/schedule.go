@@ -27,8 +27,10 @@ type Program struct {
 	// Pipeline is the order in which stages work on micro-batches.
 	Pipeline Pipeline
 	// Ranks are the devices of each model replica; Groups are those of each place, by their index among them.
-	Ranks     [][]int
-	Groups    [][]int
+	Ranks  [][]int
+	Groups [][]int
+	// Divisions say how the devices of each place divide values; nil: evenly.
+	Divisions []ir.Division
 	Segments  []*Segment
 	Buckets   []Bucket
 	Transfers []Transfer
@@ -45,8 +47,24 @@ type Segment struct {
 	*ir.Segment
 	Place, Stage int
 	Kind         Part
-	// First is the segment as the first device of the place runs it, which has most of values.
+	// First is the segment as the device of the place runs it that has most of values: the first, if they have equal weights.
 	First *ir.Segment
+	// Parts are the segment as each device of the place runs it, if they have different weights; else nil.
+	Parts []*ir.Segment
+}
+
+// Alike tells whether two devices of a place have the same to do.
+func (p *Program) Alike(place, i, j int) bool {
+	w := p.Divisions
+	return w == nil || w[place].Weights == nil || w[place].Weights[i] == w[place].Weights[j]
+}
+
+// On is the segment as the device at a position of the place runs it, or one that has a little more of values.
+func (s *Segment) On(position int) *ir.Segment {
+	if s.Parts == nil {
+		return s.First
+	}
+	return s.Parts[position]
 }
 
 // Part says what a segment is part of.

@@ -24,7 +24,7 @@ func (x *problem) assign(vars *sharding, todo *plan) {
 	}
 	for _, v := range x.p.Variables {
 		if p := vars.of(v); p.Kind == Sharded {
-			v.Param.SetOn(ir.Model, p, len(x.of[v.TaskGraph].places))
+			v.Param.SetDivided(ir.Model, p, x.of[v.TaskGraph].Division)
 		}
 	}
 	for _, s := range todo.steps {
@@ -162,7 +162,7 @@ func (a *assignment) op(s *step) []*ir.Value {
 			}
 		}
 		for i, v := range op.Outputs {
-			v.SetOn(ir.Model, s.s.out[i], len(s.g.places))
+			v.SetDivided(ir.Model, s.s.out[i], s.g.Division)
 		}
 	}
 	op.SetVarying()
@@ -192,7 +192,7 @@ func (a *assignment) siteOf(s *step) site {
 func (a *assignment) put(op *ir.Op, at site, g *group, p Placement) {
 	op.Attribution, op.Keep = at.Attribution, at.keep
 	for _, v := range op.Outputs {
-		v.SetOn(ir.Model, p, len(g.places))
+		v.SetDivided(ir.Model, p, g.Division)
 	}
 	op.SetVarying()
 	a.p.Main.Append(op)

@@ -150,7 +150,7 @@ func (c *chooser) pin() error {
 			at := x.along(dim)
 			if at < 0 {
 				return errors.Errorf("epl: Shard(%q, %d) of TaskGraph %q (%s): dim %d of variable %q, %s, has fewer rows than there are devices, %d: "+
-					"pin another dim, or use fewer devices", pin.Variable, pin.Dim, t.Title(), t.Source, dim, x.v.Path, ir.ShapeText(x.v.Param.Shape), x.k)
+					"pin another dim, or use fewer devices", pin.Variable, pin.Dim, t.Title(), t.Source, dim, x.v.Path, ir.ShapeText(x.v.Param.Shape), x.Devices)
 			}
 			x.ways, x.pinned, x.follows = x.ways[at:at+1], true, nil
 		}

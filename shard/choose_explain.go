@@ -77,7 +77,7 @@ func (c *chooser) bytesOn(group []int, way int) (n int64) {
 		bytes := x.bytes
 		if w := x.ways[way]; w.Kind == Sharded {
 			rows := int64(dims(x.v.Param)[w.Dim])
-			bytes = bytes / rows * int64(most(int(rows), w.Unit, x.k))
+			bytes = bytes / rows * int64(x.Most(int(rows), w.Unit))
 		}
 		n += bytes
 	}
@@ -177,14 +177,14 @@ func Listing(p *ir.Program, c *Chosen, r *Report) (rows [][]string) {
 
 // shareText says what each device has of a variable.
 func shareText(v *ir.Variable, p Placement) string {
-	k := v.Param.Devices(ir.Model)
-	if p.Kind != Sharded || k == 0 {
+	d := v.Param.Division(ir.Model)
+	if p.Kind != Sharded || d.Devices == 0 {
 		return p.String()
 	}
 	n := dims(v.Param)[p.Dim]
-	rows := most(n, p.Unit, k)
+	rows := d.Most(n, p.Unit)
 	up := ""
-	if rows*k != n {
+	if rows*d.Devices != n {
 		up = "up to "
 	}
 	return fmt.Sprintf("%s: %s%d of %d rows", p, up, rows, n)

@@ -124,7 +124,7 @@ func (f *flow) given(t *task) (best *Factor, unit int) {
 		count, u := 0, 0
 		for i, r := range x.In {
 			if v := t.in[i]; v >= 0 {
-				if w, ok := x.unitOf(r, f.at[v], f.values[v].v.Shape, len(t.g.places)); ok {
+				if w, ok := x.unitOf(r, f.at[v], f.values[v].v.Shape, t.g.Division); ok {
 					count, u = count+1, w
 				}
 			}
@@ -176,7 +176,7 @@ func (f *flow) first(t *task, begun, given bool) (best *Factor, unit int) {
 				continue
 			}
 			if _, _, p, ok := f.wayOf(v, r.Dim); ok {
-				if u, ok := x.unitOf(r, p, f.values[v].v.Shape, len(t.g.places)); ok {
+				if u, ok := x.unitOf(r, p, f.values[v].v.Shape, t.g.Division); ok {
 					best, unit, highest = x, u, rank(x)
 				}
 			}
@@ -204,7 +204,7 @@ func (f *flow) form(v int, p Placement) (Placement, bool) {
 	}
 	p, _ = f.form(t.in[0], p)
 	for _, x := range t.rule.Factors {
-		if unit, ok := x.unitOf(x.In[0], p, f.values[t.in[0]].v.Shape, len(t.g.places)); ok && x.Out[0].Dim >= 0 {
+		if unit, ok := x.unitOf(x.In[0], p, f.values[t.in[0]].v.Shape, t.g.Division); ok && x.Out[0].Dim >= 0 {
 			return x.placement(x.Out[0], unit), true
 		}
 	}

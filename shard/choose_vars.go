@@ -32,9 +32,9 @@ func (c *chooser) inputs() []*variable { return c.all[c.variables:] }
 type variable struct {
 	v      *ir.Variable // of the program
 	name   string
-	index  int         // among all that may be sharded
-	number int         // of its value
-	k      int         // devices
+	index  int // among all that may be sharded
+	number int // of its value
+	ir.Division
 	bytes  int64       // with what the optimizer keeps for it
 	ways   []Placement // whole first, unless it is pinned
 	pinned bool
@@ -88,7 +88,7 @@ func (c *chooser) add(v *ir.Variable, name string, whole *problem) {
 		!v.Trainable && (v.Update != nil || s.Rank() < 2) {
 		return
 	}
-	x := &variable{v: v, name: name, index: len(c.all), number: c.number[v.Param], k: len(g.places), ways: []Placement{{}}}
+	x := &variable{v: v, name: name, index: len(c.all), number: c.number[v.Param], Division: g.Division, ways: []Placement{{}}}
 	for _, y := range whole.withSlots(v) {
 		if x.bytes += y.Param.Bytes(); whole.foreign[y] {
 			c.shared = append(c.shared, name)
@@ -97,10 +97,10 @@ func (c *chooser) add(v *ir.Variable, name string, whole *problem) {
 	}
 	for d, n := range s.Dimensions {
 		unit := c.unitFor(x.number, d)
-		if !fits(n, unit, x.k) {
+		if !fits(n, unit, x.Devices) {
 			unit = 1
 		}
-		if fits(n, unit, x.k) {
+		if fits(n, unit, x.Devices) {
 			x.ways = append(x.ways, shardOf(d, unit))
 		}
 	}
@@ -159,7 +159,7 @@ var digits = regexp.MustCompile(`[0-9]+`)
 // same part in their layers.
 func (c *chooser) readersOf(x *variable) string {
 	var b strings.Builder
-	fmt.Fprint(&b, x.k, x.v.Param.Shape, x.pinned)
+	fmt.Fprint(&b, x.Devices, x.v.Param.Shape, x.pinned)
 	for _, w := range x.ways {
 		fmt.Fprint(&b, w)
 	}

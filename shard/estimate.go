@@ -162,24 +162,21 @@ func (t *task) fuses() bool {
 	return len(t.out) == 1 && len(t.rule.Factors) > 0 && !slices.ContainsFunc(t.rule.Factors, func(f *Factor) bool { return f.Reduce != 0 })
 }
 
-// localBytes is how much the first device has of a value: none has more.
+// localBytes is how much the device has of a value that has most.
 func (x *problem) localBytes(h *held) int64 {
 	v := &x.values[h.value]
 	if h.Kind != Sharded {
 		return v.bytes
 	}
 	n := dims(v.v)[h.Dim]
-	return v.bytes / int64(n) * int64(most(n, h.Unit, len(h.g.places)))
+	return v.bytes / int64(n) * int64(h.g.Most(n, h.Unit))
 }
 
-// flops are the operations of an op on the first device.
+// flops are the operations of an op on the device that has most to do.
 func (s *step) flops() int64 {
 	f := s.s.factor
 	if f == nil {
 		return s.task.flops
 	}
-	return int64(float64(s.task.flops) / float64(f.Size) * float64(most(f.Size, s.s.unit, len(s.g.places))))
+	return int64(float64(s.task.flops) / float64(f.Size) * float64(s.g.Most(f.Size, s.s.unit)))
 }
-
-// most is how many of n rows the first of k devices has.
-func most(n, unit, k int) int { return (n/unit + k - 1) / k * unit }

@@ -136,15 +136,16 @@ func (e *evaluation) at(v *ir.Value, j, k int) tensor {
 		x.flat.Index(0).SetInt(int64(j))
 		return x
 	}
-	return cut(e.leaf(v.Op), v.On(ir.Model), j, k)
+	return cut(e.leaf(v.Op), v, j)
 }
 
 // cut is what a device gets of a whole.
-func cut(x tensor, p ir.Placement, j, k int) tensor {
+func cut(x tensor, v *ir.Value, j int) tensor {
+	p := v.On(ir.Model)
 	if p.Kind != ir.Sharded {
 		return x
 	}
-	from, to := p.Rows(x.shape.Dimensions[p.Dim], j, k)
+	from, to := p.Rows(x.shape.Dimensions[p.Dim], j, v.Division(ir.Model))
 	return part(x, p.Dim, from, to)
 }
 
@@ -226,7 +227,7 @@ func (e *evaluation) moved(op *ir.Op, a *ir.Reshard, j, k int) tensor {
 		}
 	}
 	x, _ := e.whole(v)
-	return cut(x, op.Outputs[0].On(ir.Model), j, k)
+	return cut(x, op.Outputs[0], j)
 }
 
 // local computes an op on a device.

@@ -179,6 +179,9 @@ func TestOpsDealtToStagesAtRandomGiveTheSameResults(t *testing.T) {
 						s.Places = append(s.Places, place)
 						place++
 					}
+					if seed%2 == 1 {
+						s.Weights = weights(rng, tg.Devices)
+					}
 					p.Stages = append(p.Stages, s)
 				}
 				for _, op := range p.Main.Ops {

@@ -14,8 +14,8 @@ import (
 // what is no padding must be as it is on devices that have parts of their own sizes.
 func (e *evaluation) together(op *ir.Op, k int) {
 	e.t.Helper()
-	if k == 1 || op.IsTransfer() {
-		return
+	if k == 1 || op.IsTransfer() || slices.ContainsFunc(e.p.Stages, func(s ir.Stage) bool { return s.Weights != nil }) {
+		return // devices of different weights run nothing together
 	}
 	if err := lower.CanPad(op); err != nil {
 		e.t.Error(err)
@@ -59,7 +59,7 @@ func (e *evaluation) together(op *ir.Op, k int) {
 			x := has[j][l.Outputs[i]]
 			e.padded[v] = append(e.padded[v], x)
 			if p := v.On(ir.Model); p.Kind == ir.Sharded {
-				from, to := p.Rows(v.Shape.Dimensions[p.Dim], j, k)
+				from, to := p.Rows(v.Shape.Dimensions[p.Dim], j, v.Division(ir.Model))
 				x = part(x, p.Dim, 0, to-from)
 			}
 			if v.On(ir.Model).Kind != ir.Each { // of what each has for itself it may use some
@@ -102,7 +102,7 @@ func spoiled(x tensor, v *ir.Value, j, k int) tensor {
 		return x
 	}
 	p, t := v.On(ir.Model), v.Shape.DType
-	from, to := p.Rows(v.Shape.Dimensions[p.Dim], j, k)
+	from, to := p.Rows(v.Shape.Dimensions[p.Dim], j, v.Division(ir.Model))
 	x = part(x, p.Dim, 0, to-from)
 	s := v.LocalShape(nil).Clone()
 	s.Dimensions[p.Dim] -= to - from

@@ -32,6 +32,7 @@ type group struct {
 	index  int           // among the groups of a model replica
 	first  *ir.TaskGraph // of the stage
 	split  bool          // a TaskGraph of the stage is split
+	ir.Division
 }
 
 // task is an op.
@@ -192,7 +193,7 @@ func (x *problem) dealt(t *task) (pure bool, p Placement) {
 	for _, f := range t.rule.Factors {
 		for i, ref := range f.In {
 			v := &x.values[t.in[i]]
-			if unit, ok := f.unitOf(ref, v.deal, v.v.Shape, len(t.g.places)); ok && f.Out[0].Dim >= 0 && f.Reduce == 0 {
+			if unit, ok := f.unitOf(ref, v.deal, v.v.Shape, t.g.Division); ok && f.Out[0].Dim >= 0 && f.Reduce == 0 {
 				return true, f.placement(f.Out[0], unit)
 			}
 		}
@@ -309,7 +310,7 @@ func (x *problem) readStages() error {
 		index := slices.IndexFunc(groups, func(places []int) bool { return places[0] == s.Places[0] })
 		g := x.groups[index] // stages may share their devices
 		if g == nil {
-			g = &group{places: s.Places, index: index, first: s.TaskGraphs[0]}
+			g = &group{places: s.Places, index: index, first: s.TaskGraphs[0], Division: s.Division(ir.Model)}
 			x.groups[index] = g
 		}
 		for _, t := range s.TaskGraphs {

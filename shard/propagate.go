@@ -153,7 +153,7 @@ func (r *propagation) offerOn(t *task, out *held) {
 			if h == nil || f.Out[0].Dim < 0 || f.Reduce != 0 {
 				continue
 			}
-			if unit, ok := f.unitOf(ref, h.Placement, r.values[t.in[i]].v.Shape, len(t.g.places)); ok {
+			if unit, ok := f.unitOf(ref, h.Placement, r.values[t.in[i]].v.Shape, t.g.Division); ok {
 				r.get(t.out[0], t.g, f.placement(f.Out[0], unit), t.op, t.op.Phase).offer = true
 			}
 		}

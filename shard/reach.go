@@ -54,7 +54,7 @@ func (r *propagation) reach(v int, g *group, to Placement, phase ir.Phase) (lowe
 		if !h.usable(g, phase) {
 			continue
 		}
-		if same(h.Placement, to, info.v.Shape, k) {
+		if same(h.Placement, to, info.v.Shape, g.Division) {
 			if r.dealt && info.deal.Kind == Sharded && to.Kind == Replicated && k > 1 { // rows of the batch are sent to those who need them
 				return info.bytes, h, noStep
 			}
@@ -89,7 +89,7 @@ func (r *propagation) again(t *task, to Placement) (in Placement, ok bool) {
 		return in, true
 	}
 	for _, f := range t.rule.Factors {
-		if unit, ok := f.unitOf(f.Out[0], to, r.values[t.out[0]].v.Shape, len(t.g.places)); ok && f.In[0].Dim >= 0 {
+		if unit, ok := f.unitOf(f.Out[0], to, r.values[t.out[0]].v.Shape, t.g.Division); ok && f.In[0].Dim >= 0 {
 			return f.placement(f.In[0], unit), true
 		}
 	}

@@ -144,15 +144,15 @@ func (r *Rule) where(holds func(f *Factor) bool) *Factor {
 }
 
 // unitOf translates the rows of an operand that stay together into steps of the factor, if the operand is sharded along its dim.
-func (f *Factor) unitOf(r Ref, p Placement, s shapes.Shape, k int) (unit int, ok bool) {
+func (f *Factor) unitOf(r Ref, p Placement, s shapes.Shape, d ir.Division) (unit int, ok bool) {
 	switch {
 	case p.Kind != Sharded || p.Dim != r.Dim:
 		return 0, false
 	case p.Unit%r.Mul == 0:
-		return p.Unit / r.Mul, fits(s.Dimensions[r.Dim], p.Unit, k)
+		return p.Unit / r.Mul, fits(s.Dimensions[r.Dim], p.Unit, d.Devices)
 	}
 	// Units that do not fit may still give whole steps.
-	return 1, fits(f.Size, 1, k) && same(p, shardOf(r.Dim, r.Mul), s, k)
+	return 1, fits(f.Size, 1, d.Devices) && same(p, shardOf(r.Dim, r.Mul), s, d)
 }
 
 // placement is that of an operand when the factor is sharded in the given units.

@@ -67,7 +67,7 @@ func (x *sinking) narrowOp(s *step, rows *held) bool {
 	}
 	k := len(s.g.places)
 	for _, f := range s.task.rule.Factors {
-		unit, ok := f.unitOf(f.Out[0], rows.Placement, x.values[rows.value].v.Shape, k)
+		unit, ok := f.unitOf(f.Out[0], rows.Placement, x.values[rows.value].v.Shape, s.g.Division)
 		if !ok || f.Reduce != 0 || !fits(f.Size, unit, k) || slices.ContainsFunc(f.In, func(r Ref) bool { return r.Dim == term }) {
 			continue
 		}
@@ -89,7 +89,7 @@ func (x *sinking) rowsOf(s *step, from *held, p Placement) *held {
 	v := from.value
 	var later *held
 	for h := x.first[v]; h != nil; h = h.next {
-		if h.g != s.g || !same(h.Placement, p, x.values[v].v.Shape, len(s.g.places)) || h.by != nil && h.by.dead {
+		if h.g != s.g || !same(h.Placement, p, x.values[v].v.Shape, s.g.Division) || h.by != nil && h.by.dead {
 			continue
 		}
 		if h.usable(s.g, s.phase) && (h.by == nil || h.by.index < s.index) {

@@ -69,7 +69,7 @@ func (t *writing) start(p Placement, n int, next bool) *ir.Value {
 		if next {
 			at = t.alone(each, &ir.Add{}, index, at, t.constant(int64(1)))
 		}
-		return p.Start(at, n, len(t.g.places), func(a ir.Attrs, in ...*ir.Value) *ir.Value { return t.alone(each, a, index, in...) },
+		return p.Start(at, n, t.g.Division, func(a ir.Attrs, in ...*ir.Value) *ir.Value { return t.alone(each, a, index, in...) },
 			func(x int) *ir.Value { return t.constant(int64(x)) })
 	})
 }

@@ -71,11 +71,11 @@ func (t *writing) sort() []*ir.Value {
 	if !isAlong(p, a.Axis) {
 		return nil
 	}
-	n, k := t.firsts(), len(t.g.places)
+	n := t.firsts()
 	all := t.sorted(p, t.op.Inputs, true)
 	for i, v := range all {
-		if least := dims(v)[a.Axis] / p.Unit / k * p.Unit; n <= least {
-			all[i] = t.first(v, shardOf(a.Axis, n), n, n*k)
+		if least := slices.Min(t.g.Shares(dims(v)[a.Axis], p.Unit)); n <= least {
+			all[i] = t.first(v, shardOf(a.Axis, n), n, n*len(t.g.places))
 		}
 		all[i] = t.moved(all[i], Placement{})
 	}

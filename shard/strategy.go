@@ -118,7 +118,7 @@ func (r *propagation) factors(t *task, try func()) {
 		var units [4]int
 		tried := 0
 		use := func(p Placement, ref Ref, v int) {
-			unit, ok := f.unitOf(ref, p, r.values[v].v.Shape, k)
+			unit, ok := f.unitOf(ref, p, r.values[v].v.Shape, t.g.Division)
 			if !ok || tried == len(units) || slices.Contains(units[:tried], unit) {
 				return
 			}

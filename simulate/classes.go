@@ -107,7 +107,9 @@ func (s *run) simulatePlace(c *class, place int) {
 		rank := s.lists.Ranks[c.replicas[0]][device]
 		d := s.cluster.Devices[rank]
 		d.Speed = speed(d)
-		i := slices.IndexFunc(c.actors[place], func(a *actor) bool { return a.device.Profile == d.Profile && a.device.Speed == d.Speed })
+		i := slices.IndexFunc(c.actors[place], func(a *actor) bool {
+			return a.device.Profile == d.Profile && a.device.Speed == d.Speed && s.lists.Alike(place, a.positions[0], position)
+		})
 		if i < 0 {
 			i = len(c.actors[place])
 			a := &actor{run: s, class: c, place: place, device: d, coming: map[schedule.Slot]*coming{}, summed: map[int]bool{}, merging: map[int]*signal{}}

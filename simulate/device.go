@@ -206,11 +206,11 @@ func (a *actor) segment(in schedule.Instr) {
 	e := trace.Event{Kind: trace.Run, Name: a.name(func() string { return a.lists.Text(in) }), Task: trace.Task{Kind: string(x.Kind), Stage: x.Stage, Micro: in.Micro}}
 	calls := inside(x)
 	if len(calls) == 0 {
-		a.computes(a.run.segment(in.Segment, a.device), e)
+		a.computes(a.run.segment(in.Segment, a.positions[0], a.device), e)
 		return
 	}
 	start, index := a.now, a.next
-	a.start(a.run.segment(in.Segment, a.device), a.cores, func() {
+	a.start(a.run.segment(in.Segment, a.positions[0], a.device), a.cores, func() {
 		a.did(e, start)
 		begun := a.now
 		a.meet(meetingKey{nil, a.place, index}, a.run.place(a.place), a.lane(laneKey{nil, a.place, -1, false}), a.merges(a.place, true, false), calls).then(func() {

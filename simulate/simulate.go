@@ -88,21 +88,21 @@ type run struct {
 }
 
 type segmentKey struct {
-	segment int
+	segment *ir.Segment
 	profile *cost.Profile
 	speed   float64
 }
 
-// segment is how long a segment takes, in nanoseconds.
-func (s *run) segment(n int, d cost.Device) float64 {
-	key := segmentKey{n, d.Profile, d.Speed}
+// segment is how long a segment takes the device at a position, in nanoseconds.
+func (s *run) segment(n, position int, d cost.Device) float64 {
+	x := s.lists.Segments[n]
+	key := segmentKey{x.On(position), d.Profile, d.Speed}
 	ns, ok := s.segments[key]
 	if !ok {
-		x := s.lists.Segments[n]
 		if s.o.Segment != nil {
 			ns = float64(s.o.Segment(x, d))
 		} else {
-			ns = float64(d.Profile.Ops(x.First)) / speed(d)
+			ns = float64(d.Profile.Ops(x.On(position))) / speed(d)
 		}
 		s.segments[key] = ns
 	}

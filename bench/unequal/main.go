@@ -1,5 +1,6 @@
 // Command unequal measures what unequal devices gain if work is dealt by their speed: they train with equal shares, and with what cluster.description or cluster.measure
-// makes of the same devices. Weights are compared with those of one device.
+// makes of the same devices: as model replicas, which take whole micro-batches, and together as one, which divide each of them (Replicate), or the layers (Split).
+// Weights are compared with those of one device.
 //
 //	go run ./bench/unequal
 //
@@ -49,12 +50,23 @@ type devices struct {
 	// cores are those of workers with a device each; nil: the devices are one worker's, and are slowed down.
 	cores   []int
 	samples int // of a micro-batch
+	as      string
 }
+
+// What devices are together; "": each is a model replica.
+const (
+	replicate = "Replicate"
+	split     = "Split"
+)
 
 var clusters = []devices{
 	{speeds: []float64{2, 1}, micro: 3, samples: 64},
 	{speeds: []float64{3, 2, 1}, micro: 2, samples: 64},
 	{speeds: []float64{2, 1, 1}, micro: 4, samples: 512, cores: []int{0, 1, 1}},
+	{speeds: []float64{2, 1}, micro: 1, samples: 64, as: replicate},
+	{speeds: []float64{3, 2, 1}, micro: 1, samples: 64, as: replicate},
+	{speeds: []float64{2, 1}, micro: 1, samples: 64, as: split},
+	{speeds: []float64{3, 2, 1}, micro: 1, samples: 64, as: split},
 }
 
 func main() {
@@ -92,7 +104,7 @@ func run(steps int) error {
 		}
 		equal := 0.0
 		for _, setting := range []map[string]any{nil, {"cluster.description": file}, {"cluster.measure": true}} {
-			r, err := c.start(job{setting, len(c.speeds), c.micro, c.samples, steps})
+			r, err := c.start(job{setting, len(c.speeds), c.micro, c.samples, steps, c.as})
 			if err != nil {
 				return err
 			}
@@ -107,6 +119,9 @@ func (c devices) String() string {
 	text := strings.Join(texts(c.speeds), ":")
 	if c.cores != nil {
 		text += fmt.Sprintf(", workers on cores %d", c.cores)
+	}
+	if c.as != "" {
+		text += ", " + c.as
 	}
 	return text
 }
@@ -138,6 +153,7 @@ type job struct {
 	Micro    int
 	Samples  int // of a micro-batch
 	Steps    int
+	As       string
 }
 
 type result struct {
@@ -178,7 +194,7 @@ func (j job) train(local int) (r result, err error) {
 		return r, err
 	}
 	defer env.Close()
-	m := equiv.Model{Name: "perceptron", Build: perceptron, Loss: loss.MeanSquaredError, Batch: equiv.Regression(j.Samples, width)}
+	m := equiv.Model{Name: "perceptron", Build: j.perceptron, Loss: loss.MeanSquaredError, Batch: equiv.Regression(j.Samples, width)}
 	sgd := func() optimizer.Interface { return optimizer.StochasticGradientDescent().WithDecay(false) }
 	store := newStore()
 	loop := train.NewLoop(train.NewTrainer(env.Backend(), store, m.Build, m.Loss, epl.Optimizer(sgd()), nil, nil))
@@ -193,10 +209,13 @@ func (j job) train(local int) (r result, err error) {
 	}
 	took = took[warm:]
 	slices.Sort(took)
-	batches := j.Devices * j.Micro
+	batches := env.Plan().Batches()
 	r.Throughput = float64(batches*j.Samples) / took[len(took)/2].Seconds()
 	if s := env.Plan().Shares; s != nil {
 		r.Shares += ": " + s.String()
+	}
+	if w := env.Plan().Weights; w != nil {
+		r.Shares += ": " + strings.Trim(fmt.Sprint(w.Of[0]), "[]")
 	}
 	one := m
 	one.Batch = equiv.Joined(m.Batch, batches)
@@ -219,9 +238,20 @@ func newStore() *model.Store {
 	return store
 }
 
-func perceptron(scope *model.Scope, x *graph.Node) *graph.Node {
-	for i := range depth {
-		x = activation.Relu(layers.Dense(scope.In("layer_%d", i), x, true, width))
+func (j job) perceptron(scope *model.Scope, x *graph.Node) *graph.Node {
+	layered := func() {
+		for i := range depth {
+			x = activation.Relu(layers.Dense(scope.In("layer_%d", i), x, true, width))
+		}
+		x = layers.Dense(scope.In("out"), x, true, 1)
 	}
-	return layers.Dense(scope.In("out"), x, true, 1)
+	switch j.As {
+	case replicate:
+		epl.With(x, epl.Replicate(j.Devices), layered)
+	case split:
+		epl.With(x, epl.Split(j.Devices), layered)
+	default:
+		layered()
+	}
+	return x
 }

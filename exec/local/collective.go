@@ -18,10 +18,14 @@ var reductions = map[ir.Reduction]comm.Reduction{ir.ReduceBySum: comm.Sum, ir.Re
 func collective(end *comm.Communicator, program string, op *ir.Op, how ir.Collective, at ir.Coordinates, k int, from, to any) error {
 	v, w := op.Inputs[0], op.Outputs[0]
 	before, after := v.On(ir.Model), w.On(ir.Model)
+	division := v.Division(ir.Model)
+	if division.Devices == 0 {
+		division = w.Division(ir.Model)
+	}
 	in, out := v.LocalShape(at), w.LocalShape(at)
 	call := comm.Call{Program: program}
 	// rows are those of each device along the dim of a placement; counts, with elements for each row.
-	rows := func(p ir.Placement) []int { return ir.Shares(v.Shape.Dimensions[p.Dim], p.Unit, k) }
+	rows := func(p ir.Placement) []int { return division.Shares(v.Shape.Dimensions[p.Dim], p.Unit) }
 	counts := func(s shapes.Shape, dim int, rows []int) (n []int) {
 		for _, x := range rows {
 			if n = append(n, 0); s.Dimensions[dim] > 0 {

@@ -20,7 +20,7 @@ func rowsOf(v *ir.Value, at ir.Coordinates) (r rows, ok bool) {
 	r.dim = -1
 	if p := v.On(ir.Model); p.Kind == ir.Sharded {
 		r.dim = p.Dim
-		from, to := p.Rows(v.Shape.Dimensions[p.Dim], at.At(ir.Model), v.Devices(ir.Model))
+		from, to := p.Rows(v.Shape.Dimensions[p.Dim], at.At(ir.Model), v.Division(ir.Model))
 		r.start, r.size = from, to-from
 	}
 	if v.On(ir.Replicas).Kind == ir.Flat {

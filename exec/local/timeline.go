@@ -23,7 +23,7 @@ func (r *run) kernelLane() int   { return 4 + r.opts.Communicators }
 // execute runs a segment. If a timeline is made, and the device can tell, the steps of the segment are in it.
 func (r *run) execute(segment int, ins []compute.Buffer, donate []bool, others []readers) ([]compute.Buffer, error) {
 	x := r.device.segments[segment]
-	defer r.runner.drag(r.local, r.schedule.Segments[segment].First, time.Now())
+	defer r.runner.drag(r.local, r.schedule.Segments[segment].On(r.at().At(ir.Model)), time.Now())
 	w, ok := x.(emit.Watched)
 	if r.trace == nil || !ok {
 		return executeAfter(x, ins, donate, others)

@@ -36,14 +36,14 @@ func (r *run) legs(t schedule.Transfer) (legs []leg) {
 			x.dim = has.Dim
 			x.rows[1] = dims[x.dim]
 		} else {
-			x.rows[0], x.rows[1] = needs.Rows(dims[x.dim], to, m)
+			x.rows[0], x.rows[1] = needs.Rows(dims[x.dim], to, t.Into.Division(ir.Model))
 		}
 		if has.Kind != ir.Sharded {
 			legs = append(legs, x)
 			continue
 		}
 		for from := range n {
-			first, last := has.Rows(dims[x.dim], from, n)
+			first, last := has.Rows(dims[x.dim], from, t.Value.Division(ir.Model))
 			if first, last = max(first, x.rows[0]), min(last, x.rows[1]); first < last {
 				legs = append(legs, leg{from, to, x.dim, [2]int{first, last}})
 			}

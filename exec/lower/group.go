@@ -56,7 +56,7 @@ func (l *lowering) exchange(op *ir.Op) *ir.Value {
 		}
 	case ir.AllToAllOf:
 		if before.Dim == after.Dim { // in other units
-			return l.share(l.all(v, before, rows[before.Dim], k), s, after, k, l.here())
+			return l.share(l.all(v, before, rows[before.Dim], k), s, after, ir.Even(k), l.here())
 		}
 		a.Dim, a.Split = before.Dim, after.Dim
 		v = l.spread(v, after, k)

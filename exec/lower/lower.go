@@ -246,11 +246,11 @@ func (l *lowering) window(v *ir.Value, s shapes.Shape, dim int, start *ir.Value)
 func (l *lowering) reshard(op *ir.Op) *ir.Value {
 	v, out := l.values[op.Inputs[0]], op.Outputs[0]
 	axis, _ := op.Change()
-	to, k := out.On(axis), out.Devices(axis)
+	to, d := out.On(axis), out.Division(axis)
 	s := out.LocalShape(l.at)
 	switch to.Kind {
 	case ir.Sharded:
-		return l.share(v, s, to, k, l.position(op))
+		return l.share(v, s, to, d, l.position(op))
 	case ir.Partial: // the first device has it, the others zeros
 		yes := l.add(&ir.Equal{}, shapes.Make(dtypes.Bool), l.position(op), l.number(0))
 		if s.Rank() > 0 {
@@ -259,14 +259,14 @@ func (l *lowering) reshard(op *ir.Op) *ir.Value {
 		}
 		return l.add(&ir.Where{}, s, yes, v, l.constant(reflect.Zero(s.DType.GoType()).Interface()))
 	}
-	return l.window(l.laid(op.Inputs[0], v, k), s, 0, l.add(&ir.Mul{}, index, l.position(op), l.number(s.Size())))
+	return l.window(l.laid(op.Inputs[0], v, d.Devices), s, 0, l.add(&ir.Mul{}, index, l.position(op), l.number(s.Size())))
 }
 
 // share takes the rows of the device at a position, of something whole. What lies past the end is padding.
-func (l *lowering) share(v *ir.Value, s shapes.Shape, p ir.Placement, k int, at *ir.Value) *ir.Value {
+func (l *lowering) share(v *ir.Value, s shapes.Shape, p ir.Placement, d ir.Division, at *ir.Value) *ir.Value {
 	n := v.Shape.Dimensions[p.Dim]
-	start := p.Start(at, n, k, func(a ir.Attrs, in ...*ir.Value) *ir.Value { return l.add(a, index, in...) }, l.number)
-	if l.mesh != nil && extra(p, n, k) > 0 {
+	start := p.Start(at, n, d, func(a ir.Attrs, in ...*ir.Value) *ir.Value { return l.add(a, index, in...) }, l.number)
+	if l.mesh != nil && extra(p, n, d.Devices) > 0 {
 		v = l.longer(v, p.Dim, p.Unit)
 	}
 	return l.window(v, s, p.Dim, start)

@@ -24,8 +24,11 @@ func Uneven(v *ir.Value) bool {
 		return false
 	}
 	p := v.On(ir.Model)
-	return p.Kind == ir.Sharded && extra(p, v.Shape.Dimensions[p.Dim], v.Devices(ir.Model)) > 0
+	return p.Kind == ir.Sharded && (extra(p, v.Shape.Dimensions[p.Dim], v.Devices(ir.Model)) > 0 || weighted(v))
 }
+
+// weighted tells whether devices have parts in proportion to weights.
+func weighted(v *ir.Value) bool { return v.Division(ir.Model).Weights != nil }
 
 // extra is how many devices have a unit more than others, of n rows.
 func extra(p ir.Placement, n, k int) int { return n / p.Unit % k }
@@ -41,6 +44,9 @@ func CanPad(op *ir.Op) error {
 		return nil
 	}
 	p, n, k := all[i].On(ir.Model), all[i].Shape.Dimensions, all[i].Devices(ir.Model)
+	if weighted(all[i]) {
+		return errors.Errorf("%s: %s have parts in proportion to their weights, and what devices run together has equal parts", op, all[i].Division(ir.Model))
+	}
 	no := func(why string) error {
 		return errors.Errorf("%s: %d rows, in units of %d, do not divide among %d devices, and %s", op, n[p.Dim], p.Unit, k, why)
 	}
