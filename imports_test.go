@@ -117,14 +117,15 @@ var mayImport = map[string][]string{
 	"xla": {"exec", "exec/xla", "pjrt"}, // registers GPUs
 
 	// Users of the whole. Nobody else imports the root.
-	"internal/equiv":     {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "exec/local", "compile"}, // the test of the whole
-	"internal/rootcause": {},                                                                                           // only tests
-	"internal/elastic":   {},                                                                                           // only tests
-	"cmd/...":            {"", "checkpoint", "checkpoint/convert", "state", "config", "cluster", "cost", "cost/calibrate", "drill", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage"},
-	"internal/usage":     {"internal/near"}, // of commands
-	"internal/procmem":   {},
-	"examples/...":       {"", "xla", "internal/equiv", "internal/procmem", "checkpoint/convert", "data", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},
-	"bench/...":          {"", "cluster", "comm", "config", "cost", "cost/calibrate", "cpu", "emit", "ir", "passes", "pjrt", "plan", "rendezvous", "simulate", "trace", "wire", "internal/equiv", "internal/procmem"},
+	"internal/equiv":      {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "exec/local", "compile"}, // the test of the whole
+	"internal/equiv/fuzz": {"internal/equiv"},                                                                           // a command
+	"internal/rootcause":  {},                                                                                           // only tests
+	"internal/elastic":    {},                                                                                           // only tests
+	"cmd/...":             {"", "checkpoint", "checkpoint/convert", "state", "config", "cluster", "cost", "cost/calibrate", "drill", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage"},
+	"internal/usage":      {"internal/near"}, // of commands
+	"internal/procmem":    {},
+	"examples/...":        {"", "xla", "internal/equiv", "internal/procmem", "checkpoint/convert", "data", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},
+	"bench/...":           {"", "cluster", "comm", "config", "cost", "cost/calibrate", "cpu", "emit", "ir", "passes", "pjrt", "plan", "rendezvous", "simulate", "trace", "wire", "internal/equiv", "internal/procmem"},
 }
 
 // withCgo are the packages that may need cgo, because they link backends that do. All others build with CGO_ENABLED=0.

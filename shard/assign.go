@@ -108,9 +108,23 @@ func (a *assignment) again(v *ir.Value, s *step, copies map[*ir.Op]*ir.Op) *ir.V
 			c.Funcs = a.p.CopyFuncs(c.Funcs, here)
 		}
 		a.put(c, a.siteOf(s), s.g, Placement{})
+		rephase(c.Funcs, c.Phase)
 		copies[v.Op] = c
 	}
 	return copies[v.Op].Outputs[v.Index]
+}
+
+// rephase moves the ops of closures to the phase of the op that they belong to: what they capture may be of that phase.
+func rephase(funcs []*ir.Func, phase ir.Phase) {
+	for _, f := range funcs {
+		if f.Parent == nil {
+			continue // of the program, not of one op
+		}
+		for _, op := range f.Ops {
+			op.Phase = phase
+			rephase(op.Funcs, phase)
+		}
+	}
 }
 
 // reshard is a value in another placement. What a device takes of something whole depends on where it is.
@@ -150,6 +164,7 @@ func (a *assignment) op(s *step) []*ir.Value {
 	op.Captures(func(v *ir.Value) { captures = captures || changed[v] != v })
 	if captures {
 		op.Funcs = a.p.CopyFuncs(op.Funcs, changed)
+		rephase(op.Funcs, op.Phase)
 	}
 	if len(s.g.places) > 1 {
 		if op.IsMerge() {

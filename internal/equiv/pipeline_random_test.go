@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand"
 	randv2 "math/rand/v2"
-	"testing"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
@@ -12,9 +11,7 @@ import (
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
-	"github.com/gomlx/gomlx/ml/train/optimizer"
 
-	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/passes"
 )
 
@@ -31,36 +28,7 @@ func randomPasses(r *rand.Rand) string {
 
 // randomSettings draws what must not change what is learned.
 func randomSettings(r *rand.Rand) map[string]any {
-	return map[string]any{
-		"communication.max_splits":               1 + r.Intn(6),
-		"communication.num_communicators":        1 + r.Intn(3),
-		"communication.sparse_as_dense":          r.Intn(2) == 0,
-		"cluster.device_place_prefer_intra_node": r.Intn(2) == 0,
-	}
-}
-
-// Whatever the model, the stages, the schedule, the settings and the passes: one device on the same samples ends at the
-// same weights.
-func TestRandomPipelinesGiveTheWeightsOfOneDevice(t *testing.T) {
-	plans := allPlans()
-	for seed := int(*firstSeed); seed < int(*firstSeed)+(*seedCount+1)/2; seed++ {
-		r := rand.New(rand.NewSource(int64(seed)))
-		m := StagedModels()[r.Intn(len(StagedModels()))]
-		p := plans[r.Intn(len(plans))]
-		for m.Name == "reordered" && p.perDevice > 0 {
-			p = plans[r.Intn(len(plans))]
-		}
-		params, spec := randomSettings(r), randomPasses(r)
-		t.Run(fmt.Sprintf("%d/%s/%s", seed, m.Name, p), func(t *testing.T) {
-			t.Parallel()
-			t.Logf("%v, passes %s", params, spec)
-			want := m.alone(t, p.stages, p.batches(), sgd(), 3)
-			env := p.env(t, params, epl.WithPasses(spec))
-			got := m.piped(t, env, p.stages, sgd(), 3)
-			mustBeClose(t, want, got)
-			m.mustLoseAlike(t, env, got.Store, p.stages, m, 1e-5)
-		})
-	}
+	return randomSetting(r).Params()
 }
 
 // randomStages is a random program cut into stages: each applies ops of random_ops.go to what it and the stages before
@@ -106,7 +74,7 @@ func randomStages(seed uint64) (Staged, *Random) {
 					loss = Add(loss, ReduceAllMean(own)) // no stage is empty
 					p.put("weight", 1, w)
 					p.put("own", 1, own)
-					for range 2 + p.IntN(8) {
+					for range r.few(2 + p.IntN(8)) {
 						p.step()
 					}
 				})
@@ -122,43 +90,4 @@ func randomStages(seed uint64) (Staged, *Random) {
 		}
 	}
 	return Staged{"random", build, nil, batch}, r
-}
-
-// One instance gives the bits of plain GoMLX; several give what data parallel training gives, which has the same
-// instances, each on one device.
-func TestRandomProgramsInStagesGiveWhatTheyGiveOnOneDevice(t *testing.T) {
-	plans := allPlans()
-	// One step: what jumps when a weight changes by a rounding error must not.
-	opt := func() optimizer.Interface {
-		return optimizer.StochasticGradientDescent().WithDecay(false).WithLearningRate(1)
-	}
-	for _, seed := range seeds() {
-		rng := rand.New(rand.NewSource(int64(seed)))
-		p := plans[rng.Intn(len(plans))]
-		params, spec := randomSettings(rng), randomPasses(rng)
-		t.Run(fmt.Sprintf("%d/%s", seed, p), func(t *testing.T) {
-			t.Parallel()
-			m, r := randomStages(seed)
-			t.Cleanup(func() {
-				if t.Failed() {
-					t.Logf("%v, passes %s\n%s", params, spec, r)
-				}
-			})
-			plain := m.alone(t, p.stages, 1, opt(), 1)
-			one := pipelinePlan{stages: p.stages, replicas: 1, micro: 1}
-			if err := SameBits(plain, m.piped(t, one.env(t, nil, epl.WithPasses("none")), p.stages, opt(), 1)); err != nil {
-				t.Error("one instance:", err)
-			}
-			want := dataParallel(t, m, p, params, opt(), 1)
-			env := p.env(t, params, epl.WithPasses(spec))
-			got := m.piped(t, env, p.stages, opt(), 1)
-			if err := CloseWeights(want, got, 1e-4); err != nil {
-				t.Error(err)
-			}
-			if err := CloseLosses(want, got, 1e-4); err != nil {
-				t.Error(err)
-			}
-			m.mustLoseAlike(t, env, got.Store, p.stages, m, 1e-4)
-		})
-	}
 }

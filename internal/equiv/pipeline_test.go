@@ -148,10 +148,16 @@ func (m Staged) piped(t testing.TB, env *epl.Env, stages int, opt optimizer.Inte
 // mustBeClose is what equivalence means with SGD.
 func mustBeClose(t testing.TB, want, got *Run) {
 	t.Helper()
-	if err := CloseWeights(want, got, 1e-5); err != nil {
+	mustBeWithin(t, want, got, 1e-5)
+}
+
+// mustBeWithin compares weights and losses, up to a tolerance.
+func mustBeWithin(t testing.TB, want, got *Run, tolerance float64) {
+	t.Helper()
+	if err := CloseWeights(want, got, tolerance); err != nil {
 		t.Error(err)
 	}
-	if err := CloseLosses(want, got, 1e-5); err != nil {
+	if err := CloseLosses(want, got, tolerance); err != nil {
 		t.Error(err)
 	}
 }

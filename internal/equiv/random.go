@@ -28,6 +28,7 @@ type Random struct {
 
 	size          sizes
 	differentiate bool // it ends in gradients
+	most          int  // families of ops in each stage; 0: as many as are drawn
 	text          strings.Builder
 }
 
@@ -46,6 +47,14 @@ func NewRandom(seed uint64) *Random {
 		r.size.zeros = false // GoMLX fails to differentiate some ops without elements
 	}
 	return r
+}
+
+// few is how many of so many families of ops are applied.
+func (r *Random) few(n int) int {
+	if r.most == 0 {
+		return n
+	}
+	return min(n, r.most)
 }
 
 // String describes the program, line by line, once it has been built.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand"
 	randv2 "math/rand/v2"
-	"testing"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
@@ -12,9 +11,6 @@ import (
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
-	"github.com/gomlx/gomlx/ml/train/optimizer"
-
-	"github.com/easyparallel/epl"
 )
 
 // randomSplit draws TaskGraphs, instances and a schedule for a model.
@@ -51,24 +47,6 @@ func randomPins(r *rand.Rand, run *Run, p splitPlan) (pins []pin) {
 		}
 	}
 	return pins
-}
-
-// Whatever the model, its TaskGraphs and their devices, the schedule, how weights are sharded, the settings and the passes:
-// one device on the same samples ends at the same weights.
-func TestRandomSplitsGiveTheWeightsOfOneDevice(t *testing.T) {
-	for seed := int(*firstSeed); seed < int(*firstSeed)+(*seedCount+3)/4; seed++ {
-		r := rand.New(rand.NewSource(int64(seed)))
-		m := PartedModels()[r.Intn(len(PartedModels()))]
-		p := randomSplit(r, m)
-		params, spec := randomSettings(r), randomPasses(r)
-		t.Run(fmt.Sprintf("%d/%s/%s", seed, m.Name, p), func(t *testing.T) {
-			t.Parallel()
-			want := m.measure(t, p, 3)
-			pins := randomPins(r, want, p)
-			t.Logf("%v, passes %s, pins %v", params, spec, pins)
-			mustBeClose(t, want, m.under(p, pins...).piped(t, p.env(t, params, epl.WithPasses(spec)), 0, sgd(), 3))
-		})
-	}
 }
 
 // randomParts is a random program in parts: each applies ops of random_ops.go to what it and the parts before computed, and
@@ -118,7 +96,7 @@ func randomParts(seed uint64) (Parted, *Random) {
 						p.put("weight", 1, w)
 						p.put("own", 1, own)
 					}
-					for range 4 + p.IntN(12) {
+					for range r.few(4 + p.IntN(12)) {
 						p.step()
 					}
 				})
@@ -134,37 +112,4 @@ func randomParts(seed uint64) (Parted, *Random) {
 		}
 	}
 	return Parted{Name: "random", Least: 1, Most: 3, PerInstance: true, Build: build, Batch: batch}, r
-}
-
-// Data parallel training has the same instances, each on one device.
-func TestRandomProgramsUnderSplitGiveWhatTheyGiveOnOneDevice(t *testing.T) {
-	// One step: what jumps when a weight changes by a rounding error must not.
-	opt := func() optimizer.Interface {
-		return optimizer.StochasticGradientDescent().WithDecay(false).WithLearningRate(1)
-	}
-	for _, seed := range seeds()[:(*seedCount+1)/2] {
-		rng := rand.New(rand.NewSource(int64(seed)))
-		m, r := randomParts(seed)
-		p := randomSplit(rng, m)
-		params, spec := randomSettings(rng), randomPasses(rng)
-		t.Run(fmt.Sprintf("%d/%s", seed, p), func(t *testing.T) {
-			t.Parallel()
-			want := m.under(p.alone()).piped(t, p.alone().env(t, nil), 0, opt(), 1)
-			pins := randomPins(rng, want, p)
-			t.Cleanup(func() {
-				if t.Failed() {
-					t.Logf("%v, passes %s, pins %v\n%s", params, spec, pins, r)
-				}
-			})
-			env := p.env(t, params, epl.WithPasses(spec))
-			got := m.under(p, pins...).piped(t, env, 0, opt(), 1)
-			if err := CloseWeights(want, got, 1e-4); err != nil {
-				t.Error(err)
-			}
-			if err := CloseLosses(want, got, 1e-4); err != nil {
-				t.Error(err)
-			}
-			m.under(p, pins...).mustLoseAlike(t, env, got.Store, 0, m.under(p.alone()), 1e-4)
-		})
-	}
 }
