@@ -55,31 +55,35 @@ func changeRows(all []plan.Change) (rows []changeRow) {
 	return rows
 }
 
-// wayRow is a way, or several that differ in what saves memory: the best of them.
+// wayRow is a way, or several that differ in settings: the best of them.
 type wayRow struct {
 	*plan.Way
 	more int // others
 }
 
-// foldWays makes one row of the ways that differ only in settings that save memory: each that does not fit is tried with all of them.
+// foldWays makes one row of the ways that differ only in settings, those that save memory and those of an order, but for the one that has none of them. Ways come best first.
 func foldWays(all []plan.Way) (rows []wayRow) {
-	at := map[string]int{} // the row of a way with such settings, by its name without
+	plain, set := map[string]int{}, map[string]int{} // the row of a way without such settings, and with, by its name without
 	for i := range all {
 		w, bare := &all[i], all[i]
-		bare.Settings = nil
+		bare.Settings, bare.Stages, bare.PerDevice = nil, w.Stages/max(w.PerDevice, 1), 0
 		name := bare.String()
-		n, known := at[name]
+		n, known := set[name]
+		same, fits := plain[name]
 		switch {
 		case w.String() == name:
+			plain[name] = len(rows)
 			rows = append(rows, wayRow{w, 0})
-		case !known:
-			at[name] = len(rows)
-			rows = append(rows, wayRow{w, 0})
-		default:
+		case known:
 			rows[n].more++
 			if best := rows[n].Way; best.Unfit && (!w.Unfit || w.Peak > 0 && w.Peak < best.Peak) {
 				rows[n].Way = w
 			}
+		case fits && !rows[same].Unfit:
+			rows[same].more++
+		default:
+			set[name] = len(rows)
+			rows = append(rows, wayRow{w, 0})
 		}
 	}
 	return rows
@@ -89,7 +93,7 @@ func foldWays(all []plan.Way) (rows []wayRow) {
 func (w wayRow) reason() string {
 	text := cmp.Or(w.Why, "chosen")
 	if w.more > 0 {
-		text += fmt.Sprintf("; %d more with other settings that save memory", w.more)
+		text += fmt.Sprintf("; %d more with other settings", w.more)
 	}
 	return text
 }

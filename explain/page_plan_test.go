@@ -191,8 +191,8 @@ func TestWaysThatDifferInWhatSavesMemoryAreOneRow(t *testing.T) {
 		got = append(got, w.String()+": "+w.reason())
 	}
 	want := []string{
-		"4 replicas, zero.level=v2: chosen; 2 more with other settings that save memory", "4 replicas: needs 20 B",
-		"4 stages: needs 12 B", "4 stages, offload.level=v0: needs 8 B; 1 more with other settings that save memory",
+		"4 replicas, zero.level=v2: chosen; 2 more with other settings", "4 replicas: needs 20 B",
+		"4 stages: needs 12 B", "4 stages, offload.level=v0: needs 8 B; 1 more with other settings",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

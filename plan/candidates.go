@@ -17,10 +17,12 @@ import (
 // candidate is a way that may be chosen.
 type candidate struct {
 	Way
-	order int              // simpler ways come before others
-	saver int              // of the ladder
-	least int64            // bytes that it needs, at least
-	uses  []schedule.Bytes // of memory, by place, once it was looked at
+	order int // simpler ways come before others
+	saver int // of the ladder
+	// reorder are settings of the order in which stages run, or of that of devices; nil: those that are usual.
+	reorder []string
+	least   int64            // bytes that it needs, at least
+	uses    []schedule.Bytes // of memory, by place, once it was looked at
 }
 
 // given tells whether the user gave a key a value.
@@ -161,7 +163,7 @@ func (s *searcher) cutOf(w *candidate) (*Cut, error) {
 
 // settings are what a way sets, beside what the user gave, or what of that they contradict.
 func (s *searcher) settings(w *candidate) (list []string, contradicts string) {
-	all := slices.Clone(ladder[w.saver])
+	all := slices.Concat(ladder[w.saver], w.reorder)
 	if s.cfg.Pipeline.NumMicroBatch != w.MicroBatches {
 		all = append(all, fmt.Sprintf("pipeline.num_micro_batch=%d", w.MicroBatches))
 	}

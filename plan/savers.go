@@ -47,8 +47,11 @@ func saved(b schedule.Bytes, settings []string, replicas int) int64 {
 	return b.Total()
 }
 
-// save tries a way with what saves memory. That makes no step faster.
+// save tries a way with what saves memory, if it was not. That makes no step faster.
 func (s *searcher) save(way *candidate) {
+	if way.saver != 0 || way.reorder != nil {
+		return
+	}
 	for i := range ladder[1:] {
 		w := *way
 		w.saver, w.Why, w.Unfit, w.Peak, w.Looked = i+1, "", false, 0, false

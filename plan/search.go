@@ -196,84 +196,92 @@ func (s *searcher) look(w *candidate) (*Result, error) {
 }
 
 // run looks at ways until the others cannot be better, and returns the best; nil if there is none.
-func (s *searcher) run() (best *candidate) {
-	better := func(w *candidate) bool {
-		a, b := s.rate(w), math.Inf(1)
-		if best != nil {
-			b = s.rate(best)
-		}
-		if best != nil && math.Abs(a-b) <= enough*b/100 {
-			return s.simpler(w, best)
-		}
-		return a < b
-	}
+func (s *searcher) run() *candidate {
+	var best *candidate
 	for len(s.open) > 0 {
-		w := heap.Pop(s).(*candidate)
-		s.done = append(s.done, w)
-		if Consider != nil && !Consider(s.p, w.Way) {
-			w.Why = "left out"
-			continue
+		if w := heap.Pop(s).(*candidate); s.consider(w, best) {
+			best = w
 		}
-		if w.Settings, w.Why = s.settings(w); w.Why != "" {
-			continue
-		}
-		if s.spent(best) || s.hopeless(w, best) {
-			w.Why = fmt.Sprintf("not looked at: about %s", humanize.Duration(time.Duration(s.promise(w)*float64(w.batches())*float64(time.Second))))
-			continue
-		}
-		if n := w.least; s.limit > 0 && n > s.limit {
-			what := " for variables and their gradients alone"
-			if w.uses != nil {
-				what = ""
-			}
-			w.Peak, w.Unfit, w.Why = n, true, fmt.Sprintf("needs %s of memory at least,%s and devices have %s", humanize.Bytes(n), what, humanize.Bytes(s.limit))
-			if w.saver == 0 {
-				s.save(w)
-			}
-			continue
-		}
-		if s.planned += len(s.p.Main.Ops); best == nil && s.planned > work/2 && !s.tight {
-			s.tight = true
-			heap.Init(s)
-		}
-		s.looked++
-		guess := w.Step
-		r, err := s.look(w)
-		if err != nil {
-			w.Why = reason(err)
-			continue
-		}
-		if w.saver == 0 {
-			s.off[w.kind()] = float64(w.Step) / float64(max(guess, 1))
-			heap.Init(s)
-		}
-		if !better(w) && (s.limit == 0 || w.Peak <= s.limit) {
-			continue
-		}
-		if s.limit > 0 && w.Peak <= s.limit && s.t.Planner != nil { // it is worth to ask what the device would make of it
-			if err := r.account(s.t.Planner); err != nil {
-				w.Why = reason(err)
-				continue
-			}
-			w.Peak = r.Account.Peak()
-		}
-		if s.limit > 0 && w.Peak > s.limit {
-			w.Unfit, w.Why = true, fmt.Sprintf("needs %s of memory, and devices have %s", humanize.Bytes(w.Peak), humanize.Bytes(s.limit))
-			if w.saver == 0 {
-				s.save(w)
-			}
-			continue
-		}
-		best = w
 	}
-	return best
+	return s.reorder(best)
+}
+
+// consider tells whether a way is better than the best so far; nil: there is none. If not, the way may know why.
+func (s *searcher) consider(w, best *candidate) bool {
+	s.done = append(s.done, w)
+	if w.Settings, w.Why = s.settings(w); w.Why != "" {
+		return false
+	}
+	if Consider != nil && !Consider(s.p, w.Way) {
+		w.Why = "left out"
+		return false
+	}
+	if s.spent(w, best) || s.hopeless(w, best) {
+		w.Why = fmt.Sprintf("not looked at: about %s", humanize.Duration(time.Duration(s.promise(w)*float64(w.batches())*float64(time.Second))))
+		return false
+	}
+	if n := w.least; s.limit > 0 && n > s.limit {
+		what := " for variables and their gradients alone"
+		if w.uses != nil {
+			what = ""
+		}
+		w.Peak, w.Unfit, w.Why = n, true, fmt.Sprintf("needs %s of memory at least,%s and devices have %s", humanize.Bytes(n), what, humanize.Bytes(s.limit))
+		s.save(w)
+		return false
+	}
+	if s.planned += len(s.p.Main.Ops); best == nil && s.planned > work/2 && !s.tight {
+		s.tight = true
+		heap.Init(s)
+	}
+	s.looked++
+	guess := w.Step
+	r, err := s.look(w)
+	if err != nil {
+		w.Why = reason(err)
+		return false
+	}
+	if w.saver == 0 && w.reorder == nil {
+		s.off[w.kind()] = float64(w.Step) / float64(max(guess, 1))
+		heap.Init(s)
+	}
+	if !s.better(w, best) && (s.limit == 0 || w.Peak <= s.limit) {
+		return false
+	}
+	if s.limit > 0 && w.Peak <= s.limit && s.t.Planner != nil { // it is worth to ask what the device would make of it
+		if err := r.account(s.t.Planner); err != nil {
+			w.Why = reason(err)
+			return false
+		}
+		w.Peak = r.Account.Peak()
+	}
+	if s.limit > 0 && w.Peak > s.limit {
+		w.Unfit, w.Why = true, fmt.Sprintf("needs %s of memory, and devices have %s", humanize.Bytes(w.Peak), humanize.Bytes(s.limit))
+		s.save(w)
+		return false
+	}
+	return true
+}
+
+// better tells whether a way is faster than another, or as fast and simpler. Nothing is no way.
+func (s *searcher) better(w, than *candidate) bool {
+	if than == nil {
+		return true
+	}
+	a, b := s.rate(w), s.rate(than)
+	if math.Abs(a-b) <= enough*b/100 {
+		return s.simpler(w, than)
+	}
+	return a < b
 }
 
 // spent tells whether the search has done its work.
-func (s *searcher) spent(best *candidate) bool {
+func (s *searcher) spent(w, best *candidate) bool {
 	limit := work
 	if best == nil {
 		limit = 2 * work
+	}
+	if w.reorder != nil {
+		limit += work / 4
 	}
 	return s.planned+len(s.p.Main.Ops) > limit && s.looked >= 3
 }
