@@ -127,13 +127,7 @@ func experts(n, capacity, dim, hidden, classes int, outside bool) func(scope *mo
 		epl.SetDefaultStrategy(x, epl.Replicate(2, "all"))
 		x = layers.Dense(scope.In("in"), x, true, dim)
 		gate := scope.In("gate").VariableWithShape("w", shapes.Make(dtypes.Float32, dim, n)).NodeValue(g)
-		gates := Softmax(Einsum("gsd,de->gse", x, gate), -1)
-		mask := OneHot(ArgMax(gates, -1, dtypes.Int32), n, dtypes.Float32)
-		position := Sub(CumSum(mask, 1), mask)
-		mask = Mul(mask, ConvertDType(LessThan(position, Scalar(g, dtypes.Float32, float64(capacity))), dtypes.Float32))
-		slot := OneHot(ConvertDType(ReduceSum(Mul(position, mask), -1), dtypes.Int32), capacity, dtypes.Float32)
-		dispatch := Einsum("gse,gsc->gsec", mask, slot)
-		combine := Mul(dispatch, InsertAxes(ReduceSum(Mul(gates, mask), -1), -1, -1))
+		dispatch, combine := equiv.Route(x, gate, capacity)
 		var up, down *Node
 		define := func() {
 			up = scope.In("up").VariableWithShape("w", shapes.Make(dtypes.Float32, n, dim, hidden)).NodeValue(g)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/internal/equiv"
 )
 
 // The models.
@@ -184,13 +185,7 @@ func (n network) mixture(scope *model.Scope, x *Node) *Node {
 	of := n.samples * n.words / n.groups // words of a group
 	room := max(2*of/n.experts, 1)
 	words := Reshape(norm.LayerNorm(scope.In("norm_2"), x, -1).Done(), n.groups, of, n.width)
-	gates := Softmax(Einsum("gsd,de->gse", words, variable("gate", n.width, n.experts)), -1)
-	mask := OneHot(ArgMax(gates, -1, dtypes.Int32), n.experts, dtypes.Float32)
-	position := Sub(CumSum(mask, 1), mask)
-	mask = Mul(mask, ConvertDType(LessThan(position, Scalar(g, dtypes.Float32, room)), dtypes.Float32))
-	slot := OneHot(ConvertDType(ReduceSum(Mul(position, mask), -1), dtypes.Int32), room, dtypes.Float32)
-	dispatch := Einsum("gse,gsc->gsec", mask, slot)
-	combine := Mul(dispatch, InsertAxes(ReduceSum(Mul(gates, mask), -1), -1, -1))
+	dispatch, combine := equiv.Route(words, variable("gate", n.width, n.experts), room)
 	y := Einsum("gsec,gsd->egcd", StopGradient(dispatch), words)
 	y = activation.Gelu(Einsum("egcd,edf->egcf", y, variable("up", n.experts, n.width, n.hidden)))
 	y = Einsum("egcf,efd->egcd", y, variable("down", n.experts, n.hidden, n.width))

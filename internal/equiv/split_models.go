@@ -215,13 +215,7 @@ func Experts(calculate bool, hidden int) func(s Strategies) func(scope *model.Sc
 			}
 			x = layers.Dense(scope.In("in"), x, true, width)
 			gate := scope.In("gate").VariableWithShape("w", shapes.Make(dtypes.Float32, width, experts)).NodeValue(g)
-			gates := Softmax(Einsum("gsd,de->gse", x, gate), -1)
-			mask := OneHot(ArgMax(gates, -1, dtypes.Int32), experts, dtypes.Float32)
-			position := Sub(CumSum(mask, 1), mask)
-			mask = Mul(mask, ConvertDType(LessThan(position, Scalar(g, dtypes.Float32, capacity)), dtypes.Float32))
-			slot := OneHot(ConvertDType(ReduceSum(Mul(position, mask), -1), dtypes.Int32), capacity, dtypes.Float32)
-			dispatch := Einsum("gse,gsc->gsec", mask, slot)
-			combine := Mul(dispatch, InsertAxes(ReduceSum(Mul(gates, mask), -1), -1, -1))
+			dispatch, combine := Route(x, gate, capacity)
 			var up, down, y *Node
 			work := func() {
 				y = Einsum("gsec,gsd->egcd", StopGradient(dispatch), x)
