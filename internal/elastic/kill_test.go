@@ -130,6 +130,12 @@ func killLauncher(t *testing.T, j job, moment time.Duration) {
 	}
 	killed := time.Now()
 	_ = cmd.Wait()
+	mustEnd(t, running, killed)
+}
+
+// mustEnd fails if workers run 5 s after their launcher was killed.
+func mustEnd(t *testing.T, running pids, killed time.Time) {
+	t.Helper()
 	for _, pid := range running {
 		for {
 			status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/easyparallel/epl/launch"
 )
@@ -134,4 +135,34 @@ func freePort(t *testing.T) int {
 	}
 	t.Fatal("there are no two free ports in a row")
 	return 0
+}
+
+// The launcher of the first machine is killed: the workers end on the other one, too, and the job goes on when it is started again.
+func TestTheFirstLauncherMayBeKilled(t *testing.T) {
+	const steps = 30
+	j := job{work: work{Dir: t.TempDir(), Steps: steps, Every: 3, Pause: pause},
+		Options: launch.Options{Workers: 2, MinWorkers: 2, MaxRestarts: 3, MachineList: "localhost,localhost", Port: freePort(t)}}
+	o := launched{Workers: 2, MinWorkers: 2, MaxRestarts: 3, MachineList: j.MachineList, Port: j.Port, MachineRank: 1}
+	second := launchApart(t, j, o, nil)
+	o.MachineRank = 0
+	running, stepped := pids{}, make(chan struct{})
+	first := launchApart(t, j, o, func(line string) {
+		if running.hear(line); strings.HasPrefix(line, "[0] step 7 ") {
+			close(stepped)
+		}
+	})
+	<-stepped
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	_ = first.Wait()
+	mustEnd(t, running, killed)
+	if status, said := j.run(t); status != 0 {
+		t.Fatalf("status %d:\n%s", status, said)
+	}
+	if err := second.Wait(); err != nil {
+		t.Errorf("the second launcher does not end as the job does: %v", err)
+	}
+	weights(t, j.Dir, steps)
 }
