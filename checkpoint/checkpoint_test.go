@@ -25,7 +25,7 @@ type world struct {
 }
 
 // newWorld draws values by a seed: those of a step.
-func newWorld(seed int64) *world { return newWorldOf(seed, 40) }
+func newWorld(seed int64) *world { return newWorldOf(seed, 4) }
 
 // newWorldOf has a variable of so many rows of 1000 numbers.
 func newWorldOf(seed int64, rows int) *world {
