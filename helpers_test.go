@@ -22,6 +22,23 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
+// What epl calibrate found out about this machine changes what EPL chooses, and what documents show.
+func TestMain(m *testing.M) {
+	code := func() int {
+		none, err := os.MkdirTemp("", "profiles")
+		if err == nil {
+			defer os.RemoveAll(none)
+			err = os.Setenv("EPL_PROFILES", none)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}()
+	os.Exit(code)
+}
+
 // newEnv makes EPL on one device, for a config of params.
 func newEnv(t *testing.T, params map[string]any, opts ...epl.Option) *epl.Env {
 	t.Helper()

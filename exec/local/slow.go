@@ -27,6 +27,7 @@ const (
 	measuredRows   = 256
 	measuredRounds = 5
 	measuredRound  = 100 * time.Millisecond
+	measuredAtMost = time.Second // then a device that is very slow begins no other round
 )
 
 // Speeds measures how often each device of the job computes a matrix product in a second, by rank, while all of them do. All workers have to ask.
@@ -107,8 +108,8 @@ func (d *Runner) measure(device int, b compute.Backend) (time.Duration, error) {
 		d.drag(device, emit.Whole(p), start)
 		return outs[0].Finalize()
 	}
-	var took [measuredRounds]time.Duration
-	for i := range took {
+	var took []time.Duration
+	for begin := time.Now(); len(took) < measuredRounds && time.Since(begin) < measuredAtMost; {
 		start := time.Now()
 		n := 0
 		for n == 0 || time.Since(start) < measuredRound {
@@ -117,8 +118,8 @@ func (d *Runner) measure(device int, b compute.Backend) (time.Duration, error) {
 			}
 			n++
 		}
-		took[i] = time.Since(start) / time.Duration(n)
+		took = append(took, time.Since(start)/time.Duration(n))
 	}
-	slices.Sort(took[:])
-	return took[measuredRounds/2], nil
+	slices.Sort(took)
+	return took[len(took)/2], nil
 }

@@ -23,12 +23,12 @@ func TestSpeedsAreThoseOfSlowDevices(t *testing.T) {
 	}
 	d := local.New(nil, devices...)
 	defer d.Finalize()
-	d.Slow = func(device int, _ *ir.Segment) time.Duration { return time.Duration(device) * 600 * time.Millisecond }
+	d.Slow = func(device int, _ *ir.Segment) time.Duration { return time.Duration(device) * 2 * time.Second }
 	speeds, err := d.Speeds()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(speeds) != 2 || speeds[1] <= 0 || speeds[0] < 2*speeds[1] {
-		t.Errorf("speeds %v; the second takes 600 ms for what takes others a few, or a hundred under the race detector", speeds)
+		t.Errorf("speeds %v; the second takes 2 s for what takes others a few, or a hundred under the race detector", speeds)
 	}
 }
