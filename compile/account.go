@@ -204,6 +204,14 @@ func (o Options) writePlanFiles(c *Compiled, d *dump) error {
 	}
 	c.Unfit = o.fits(c)
 	files = append(append(files, o.simulated(c)...), planFile{o.Plan + ".draft", func(w io.Writer) error { _, err := io.WriteString(w, c.PlanText()); return err }})
+	if err := writeFiles(files); err != nil {
+		return err
+	}
+	return os.Rename(o.Plan+".draft", o.Plan)
+}
+
+// writeFiles writes files, several at the same time.
+func writeFiles(files []planFile) error {
 	var all errgroup.Group
 	all.SetLimit(runtime.GOMAXPROCS(0))
 	for _, f := range files {
@@ -215,10 +223,7 @@ func (o Options) writePlanFiles(c *Compiled, d *dump) error {
 			return os.WriteFile(f.name, b.Bytes(), 0o644)
 		})
 	}
-	if err := all.Wait(); err != nil {
-		return err
-	}
-	return os.Rename(o.Plan+".draft", o.Plan)
+	return all.Wait()
 }
 
 // simulate simulates a step of a training program, for pages and files, if it is known what the devices can do.

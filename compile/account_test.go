@@ -2,6 +2,7 @@ package compile
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,19 +51,17 @@ func TestABackendThatRunsOutOfMemoryGetsTheAccount(t *testing.T) {
 	}
 }
 
-func TestAPlanThatCannotBeWrittenDownSaysWhere(t *testing.T) {
-	cfg, err := config.New(nil)
-	if err != nil {
+func TestAFileOfAPlanThatCannotBeWrittenIsNamed(t *testing.T) {
+	folder := t.TempDir()
+	file, other := filepath.Join(folder, "plan.txt.svg"), filepath.Join(folder, "plan.txt.json")
+	if err := os.Mkdir(file, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c := newCompiled(parse(t, small), 1, cfg)
-	c.Account = schedule.WholeAccount(c.Recorded, nil)
-	file := filepath.Join(t.TempDir(), "plan.txt")
-	if err := os.Mkdir(file+".svg", 0o755); err != nil {
-		t.Fatal(err)
+	nothing := func(io.Writer) error { return nil }
+	if err := writeFiles([]planFile{{file, nothing}, {other, nothing}}); err == nil || !strings.Contains(err.Error(), "plan.txt.svg") {
+		t.Error(err)
 	}
-	err = Options{Config: cfg, Plan: file}.writePlan(c, nil)
-	if err == nil || !strings.Contains(err.Error(), "cannot write the plan down") || !strings.Contains(err.Error(), "plan.txt") {
+	if _, err := os.Stat(other); err != nil {
 		t.Error(err)
 	}
 }

@@ -22,7 +22,7 @@ func TestAJobGoesOnWithFewerWorkersAndTakesThemInAgain(t *testing.T) {
 	wantCurve, want := curve(t, said, steps), weights(t, undisturbed.Dir, steps)
 
 	// The first worker and another are killed: two go on. Steps take their time until all are back.
-	j := job{work: work{Dir: t.TempDir(), Steps: steps, Every: 5, Pause: 2 * pause},
+	j := job{work: work{Dir: t.TempDir(), Steps: steps, Every: 5, Pause: 2 * pause, Wait: true},
 		Options: launch.Options{Workers: 4, MinWorkers: 2, MaxRestarts: 3, RestartDelay: time.Second}}
 	j.hear = killAt(12, 0, 2)
 	status, said = j.run(t)
@@ -56,7 +56,7 @@ func TestASpareTakesThePlaceOfALostWorker(t *testing.T) {
 	if status, said := plain.run(t); status != 0 {
 		t.Fatal(said)
 	}
-	j := job{work: work{Dir: t.TempDir(), Steps: 16, Every: 4, Pause: pause},
+	j := job{work: work{Dir: t.TempDir(), Steps: 16, Every: 4, Pause: pause, Wait: true},
 		Options: launch.Options{Workers: 3, MinWorkers: 2, MaxRestarts: 2, RestartDelay: time.Hour, Spares: 1}}
 	j.hear = killAt(7, 1)
 	status, said := j.run(t)
@@ -77,7 +77,7 @@ func TestAJobEndsWhenTheSameStepFailsAgain(t *testing.T) {
 }
 
 func TestALoopThatDoesNotEndAtAGlobalStepIsRefused(t *testing.T) {
-	j := job{work: work{Dir: t.TempDir(), Steps: 20, Every: 4, Again: true, Pause: pause}, Options: launch.Options{Workers: 2, MinWorkers: 2, MaxRestarts: 9}}
+	j := job{work: work{Dir: t.TempDir(), Steps: 20, Every: 4, Again: true, Pause: pause, Wait: true}, Options: launch.Options{Workers: 2, MinWorkers: 2, MaxRestarts: 9}}
 	j.hear = killAt(7, 1)
 	status, said := j.run(t)
 	if status != 1 || !strings.Contains(said, "the training loop ends at step 24, and before the workers were started anew it ended at step 20") ||
@@ -87,7 +87,7 @@ func TestALoopThatDoesNotEndAtAGlobalStepIsRefused(t *testing.T) {
 }
 
 func TestOneWorkerAloneMayBeElastic(t *testing.T) {
-	j := job{work: work{Dir: t.TempDir(), Steps: 16, Every: 4, Pause: pause}, Options: launch.Options{Workers: 1, MinWorkers: 1, MaxRestarts: 2}}
+	j := job{work: work{Dir: t.TempDir(), Steps: 16, Every: 4, Pause: pause, Wait: true}, Options: launch.Options{Workers: 1, MinWorkers: 1, MaxRestarts: 2}}
 	j.hear = killAt(7, 0)
 	status, said := j.run(t)
 	if status != 0 || !strings.Contains(said, "goes on from the checkpoint of step 4\n") {

@@ -64,6 +64,7 @@ type work struct {
 	Split  int  // devices that each layer is split over; 0: layers are replicated
 	Broken int  // a batch, from 1, that makes the second worker fail; 0: none
 	Again  bool // the loop runs for so many steps at every start, which is wrong
+	Wait   bool // until a checkpoint is on disk, so that it is there when workers are killed some steps later
 }
 
 const (
@@ -151,6 +152,9 @@ func (w *work) run() error {
 		return nil
 	})
 	loop.OnStep("checkpoints", 100, saver.OnStep)
+	if w.Wait {
+		loop.OnStep("wait", 101, func(*train.Loop, []*tensors.Tensor) error { return saver.Wait() })
+	}
 	if w.Again {
 		_, err = loop.RunSteps(env.Dataset(numbered{}), w.Steps)
 	} else {
