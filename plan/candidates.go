@@ -21,6 +21,7 @@ type candidate struct {
 	saver int // of the ladder
 	// reorder are settings of the order in which stages run, or of that of devices; nil: those that are usual.
 	reorder []string
+	across  bool             // devices are dealt to replicas one of each worker in turn
 	least   int64            // bytes that it needs, at least
 	uses    []schedule.Bytes // of memory, by place, once it was looked at
 }

@@ -43,7 +43,11 @@ func (s *searcher) guess(w *candidate) time.Duration {
 	}
 	step := stage * time.Duration(w.MicroBatches+w.Stages-1)
 	groups := w.Stages / max(w.PerDevice, 1)
-	reduced := h.Collective(cost.AllReduce, weights/int64(groups)/k, spread(w.Replicas, groups*w.Split)) + h.Collective(cost.AllReduce, whole/int64(groups), spread(w.Replicas*w.Split, groups))
+	replicas := spread(w.Replicas, groups*w.Split)
+	if w.across {
+		replicas = s.dealtAcross(replicas)
+	}
+	reduced := h.Collective(cost.AllReduce, weights/int64(groups)/k, replicas) + h.Collective(cost.AllReduce, whole/int64(groups), spread(w.Replicas*w.Split, groups))
 	return step + max(reduced-stage/2, reduced/8)
 }
 
@@ -59,6 +63,17 @@ func (s *searcher) promise(w *candidate) float64 {
 		x = 1
 	}
 	return x * s.rate(w)
+}
+
+// dealtAcross are the ranks that places have if devices are dealt to them one of each worker in turn.
+func (s *searcher) dealtAcross(places []int) []int {
+	workers := len(s.t.Cluster.Workers())
+	each := max(s.t.Cluster.TotalDevices()/workers, 1)
+	ranks := make([]int, len(places))
+	for i, place := range places {
+		ranks[i] = place%workers*each + place/workers
+	}
+	return ranks
 }
 
 // spread are n ranks, each so far from the one before.

@@ -10,17 +10,17 @@ import (
 // reorder compares pipelines whose devices, and then whose stages, are in other orders than the usual ones. That comes last: it changes no value, and an order of stages gains less than
 // what is divided.
 func (s *searcher) reorder(best *candidate) *candidate {
-	const times = 2 // what an order of stages can gain, at most
 	for _, orders := range []func(*candidate) []order{s.ordersOfDevices, s.ordersOfStages} {
 		if best == nil {
 			return nil
 		}
 		for _, base := range s.pipelines(best) {
 			for _, o := range orders(base) {
-				if o.stages && s.rate(base) > times*s.rate(best) {
+				w := *base
+				w.across = base.across || !o.stages
+				if !s.mayBe(&w, base, o, best) {
 					continue
 				}
-				w := *base
 				w.reorder, w.Why, w.Looked, w.order = slices.Concat(base.reorder, o.settings), "", false, len(s.done)
 				if o.perDevice > 0 {
 					w.Stages, w.PerDevice = w.Stages*o.perDevice, o.perDevice
@@ -32,6 +32,18 @@ func (s *searcher) reorder(best *candidate) *candidate {
 		}
 	}
 	return best
+}
+
+// mayBe tells whether a way in another order may be the best. An order of stages cannot halve a step; one of devices can gain anything, so that in a program of many ops a guess has to
+// do.
+func (s *searcher) mayBe(w, base *candidate, o order, best *candidate) bool {
+	const times = 2
+	if o.stages {
+		return s.rate(base) <= times*s.rate(best)
+	}
+	guessed := *w
+	guessed.Step = s.guess(w)
+	return s.all <= work || s.promise(&guessed) <= times*s.rate(best)
 }
 
 // pipelines are the ways with several stages that fit, the fastest first.

@@ -276,12 +276,12 @@ func (s *searcher) better(w, than *candidate) bool {
 
 // spent tells whether the search has done its work.
 func (s *searcher) spent(w, best *candidate) bool {
-	limit := work
-	if best == nil {
+	limit := work * 4 / 5 // the rest is for orders
+	switch {
+	case best == nil:
 		limit = 2 * work
-	}
-	if w.reorder != nil {
-		limit += work / 4
+	case w.reorder != nil:
+		limit = work
 	}
 	return s.planned+len(s.p.Main.Ops) > limit && s.looked >= 3
 }
