@@ -26,7 +26,7 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	f := fuzzer{run: run}
+	f := fuzzer{run: run(folderOf("github.com/easyparallel/epl/internal/equiv"))}
 	flag.Uint64Var(&f.seed, "seed", 1, "the first case")
 	flag.IntVar(&f.cases, "cases", 0, "how many cases; 0: 1000, or as many as the time allows")
 	flag.DurationVar(&f.time, "time", 0, "how long, such as 30m; 0: until all cases are run")
@@ -76,13 +76,19 @@ type fuzzer struct {
 }
 
 // run runs the tests in the folder of their package: they read files of it.
-func run(ctx context.Context, binary string, args ...string) string {
-	cmd := exec.CommandContext(ctx, binary, args...)
-	if out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/easyparallel/epl/internal/equiv").Output(); err == nil {
-		cmd.Dir = strings.TrimSpace(string(out))
+func run(folder string) func(ctx context.Context, binary string, args ...string) string {
+	return func(ctx context.Context, binary string, args ...string) string {
+		cmd := exec.CommandContext(ctx, binary, args...)
+		cmd.Dir = folder
+		out, _ := cmd.CombinedOutput()
+		return string(out)
 	}
-	out, _ := cmd.CombinedOutput()
-	return string(out)
+}
+
+// folderOf is the folder of a package; "": it is not known, and the current one has to do.
+func folderOf(path string) string {
+	out, _ := exec.Command("go", "list", "-f", "{{.Dir}}", path).Output()
+	return strings.TrimSpace(string(out))
 }
 
 var (
