@@ -87,11 +87,14 @@ func (e *elastic) serve(conn *wire.Conn, signals <-chan os.Signal) (status int, 
 			_, _ = conn.Write(append(data, '\n'))
 		}
 	}
-	stopped := make(chan os.Signal, 1)
+	stopped, over := make(chan os.Signal, 1), make(chan struct{})
+	defer close(over) // a signal is for the connection that there is then
 	go func() {
-		if s, more := <-signals; more {
+		select {
+		case s := <-signals:
 			stopped <- s
 			time.AfterFunc(killAfter, func() { _ = conn.Close() })
+		case <-over:
 		}
 	}()
 	for in := json.NewDecoder(conn); ; {
