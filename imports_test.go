@@ -34,6 +34,7 @@ var mayImport = map[string][]string{
 	"internal/version": {},
 	"internal/checked": {},
 	"internal/cores":   {},
+	"internal/hostmem": {},
 	"internal/gen":     {},
 	"internal/near":    {},
 	"internal/words":   {},
@@ -59,6 +60,7 @@ var mayImport = map[string][]string{
 	// Variables as pieces, and files of them. They know no plan, and nobody's devices.
 	"state":      {},
 	"checkpoint": {"state"},
+	"recovery":   {"checkpoint", "state"}, // the same in memory
 	// Other formats of them, GoMLX's among these.
 	"checkpoint/convert": {"checkpoint", "state", "internal/version"},
 

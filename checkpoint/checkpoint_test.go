@@ -163,7 +163,7 @@ func TestReadingAPartReadsOnlyItsBlocks(t *testing.T) {
 		return n
 	}
 	err = c.Read("/replicated", state.Box([]int{0, 0}, []int{1, 1000}), make([]byte, 4000))
-	if n := read(); err != nil || n == 0 || n > block {
+	if n := read(); err != nil || n == 0 || n > Block {
 		t.Errorf("%v, %d bytes were read for 4000", err, n)
 	}
 	err = c.Verify(1, 3)

@@ -45,7 +45,7 @@ func Compare(a, b *Checkpoint) (all []Difference, _ error) {
 		for from := 0; from < whole.To; {
 			r := whole
 			if !x.DType.IsPacked() {
-				r.From, r.To = from, min(from+block, whole.To)
+				r.From, r.To = from, min(from+Block, whole.To)
 			}
 			from = r.To
 			p, q := make([]byte, state.Bytes(x.DType, r.Size())), make([]byte, state.Bytes(x.DType, r.Size()))

@@ -104,6 +104,11 @@ func (c *Checkpoint) open(f FS, file File) error {
 	if err := json.Unmarshal([]byte(metadata[piecesKey]), &all); err != nil {
 		return errors.Wrap(err, "the header has no pieces")
 	}
+	return c.add(x, all, size-x.data)
+}
+
+// add takes the pieces of a file, which has so many bytes of data.
+func (c *Checkpoint) add(x *pieces, all []Piece, data int64) error {
 	for _, p := range all {
 		dtype, ok := dtypes.MapOfNames[p.DType]
 		if !ok {
@@ -121,7 +126,7 @@ func (c *Checkpoint) open(f FS, file File) error {
 			return errors.WithMessagef(err, "variable %q", p.Path)
 		}
 		n := int64(state.Bytes(dtype, p.Region.Size()))
-		if p.At < 0 || p.At+n > size-x.data || int64(len(p.Sums)) != (n+block-1)/block {
+		if p.At < 0 || p.At+n > data || int64(len(p.Sums)) != (n+Block-1)/Block {
 			return errors.Errorf("%v of variable %q is not in the file", p.Region, p.Path)
 		}
 		v.pieces = append(v.pieces, stored{p, int(n), x})
@@ -214,7 +219,7 @@ func (p stored) read(s shapes.Shape, want state.Region, to []byte) error {
 	}
 	var err error
 	state.Overlap(s.Dimensions, p.Region, want, func(r state.Run) {
-		if n := len(runs); n > 0 && err == nil && (r.At-runs[n-1].At-runs[n-1].Len)*size > block {
+		if n := len(runs); n > 0 && err == nil && (r.At-runs[n-1].At-runs[n-1].Len)*size > Block {
 			err = flush()
 		}
 		runs = append(runs, r)
@@ -227,11 +232,11 @@ func (p stored) read(s shapes.Shape, want state.Region, to []byte) error {
 
 // blocks reads the blocks that hold some bytes of a piece, checks them, and gives them in order with where they begin.
 func (p stored) blocks(from, to int, visit func(at int, b []byte)) error {
-	for i := from / block; i*block < to; i++ {
-		length := min(p.bytes-i*block, block)
-		buf := buffers.Get().(*[block]byte)
+	for i := from / Block; i*Block < to; i++ {
+		length := min(p.bytes-i*Block, Block)
+		buf := buffers.Get().(*[Block]byte)
 		b := buf[:length]
-		n, err := p.file.ReadAt(b, p.file.data+p.At+int64(i*block))
+		n, err := p.file.ReadAt(b, p.file.data+p.At+int64(i*Block))
 		if n == length {
 			err = nil
 		} else if err == nil || err == io.EOF {
@@ -241,7 +246,7 @@ func (p stored) blocks(from, to int, visit func(at int, b []byte)) error {
 			err = errors.New("the data are damaged: their checksum is wrong")
 		}
 		if err == nil {
-			visit(i*block, b)
+			visit(i*Block, b)
 		}
 		buffers.Put(buf)
 		if err != nil {
@@ -251,13 +256,22 @@ func (p stored) blocks(from, to int, visit func(at int, b []byte)) error {
 	return nil
 }
 
-var buffers = sync.Pool{New: func() any { return new([block]byte) }}
+var buffers = sync.Pool{New: func() any { return new([Block]byte) }}
 
 // Verify reads the data of one of n shares of the pieces, and checks them: all of them, if n is 1.
 func (c *Checkpoint) Verify(share, n int) error {
+	return c.VerifyOf(func(string) bool { return true }, share, n)
+}
+
+// VerifyOf is Verify for the pieces of some files, by name.
+func (c *Checkpoint) VerifyOf(file func(name string) bool, share, n int) error {
 	var all []stored
 	for _, path := range c.Paths() {
-		all = append(all, c.variables[path].pieces...)
+		for _, p := range c.variables[path].pieces {
+			if file(p.file.name) {
+				all = append(all, p)
+			}
+		}
 	}
 	slices.SortStableFunc(all, func(a, b stored) int { return cmp.Compare(b.bytes, a.bytes) })
 	load := make([]int, n)

@@ -12,8 +12,8 @@ import (
 	"github.com/easyparallel/epl/state"
 )
 
-// block is how many bytes have one checksum.
-const block = 1 << 20
+// Block is how many bytes have one checksum.
+const Block = 1 << 20
 
 // Piece is a piece of a variable, as the header of its file has it.
 type Piece struct {
@@ -45,7 +45,7 @@ func Write(f FS, folder string, worker int, chunks []Chunk) (File, error) {
 			c.Shape = []int{}
 		}
 		p := Piece{Path: c.Path, DType: c.DType.String(), Shape: c.Shape, Region: c.Region, At: file.DataBytes}
-		for b := range slices.Chunk(c.Bytes, block) {
+		for b := range slices.Chunk(c.Bytes, Block) {
 			p.Sums = append(p.Sums, sum(b))
 		}
 		e := entry{DType: typeNames[c.DType], Shape: c.Region.Dims()}
@@ -88,7 +88,7 @@ func Write(f FS, folder string, worker int, chunks []Chunk) (File, error) {
 
 // write writes all of b, a bit at a time: an error then comes early.
 func write(w Writer, b []byte) error {
-	for part := range slices.Chunk(b, 8*block) {
+	for part := range slices.Chunk(b, 8*Block) {
 		if _, err := w.Write(part); err != nil {
 			return err
 		}

@@ -173,3 +173,37 @@ func TestWritersShareWhatSeveralHold(t *testing.T) {
 		t.Error("it depends on the order of the variables")
 	}
 }
+
+func TestRegionsAreChosenInOrderUntilAllIsThere(t *testing.T) {
+	r := rand.New(rand.NewSource(3))
+	for range 500 {
+		dims, regions := somehow(r)
+		all := regions()
+		twice := append(slices.Clone(all), all...) // as two machines have them
+		chosen, err := Choose(dims, twice)
+		if err != nil {
+			t.Fatalf("%v %v: %v", dims, all, err)
+		}
+		for _, i := range chosen {
+			if i >= len(all) || all[i].Size() == 0 {
+				t.Fatalf("%v: %v is chosen of %v", dims, i, twice)
+			}
+		}
+		i := r.Intn(len(all))
+		if all[i].Size() == 0 {
+			continue
+		}
+		if chosen, err := Choose(dims, slices.Delete(twice, i, i+1)); err != nil || !slices.Contains(chosen, i+len(all)-1) {
+			t.Fatalf("%v without the first %v: %v, %v", dims, all[i], chosen, err)
+		}
+		if _, err := Choose(dims, slices.Delete(slices.Clone(all), i, i+1)); err == nil {
+			t.Fatalf("%v: nothing is missing in %v without %v", dims, all, all[i])
+		}
+	}
+	// Machines whose workers are as many as they like have cut a region in other shares.
+	part := func(from, to int) Region { return Region{Start: []int{0}, Limit: []int{10}, From: from, To: to} }
+	chosen, err := Choose([]int{10}, []Region{part(0, 5), part(0, 3), part(3, 7), part(7, 10)})
+	if err != nil || !slices.Equal(chosen, []int{0, 2, 3}) {
+		t.Errorf("%v, %v", chosen, err)
+	}
+}
