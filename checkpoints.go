@@ -44,6 +44,9 @@ type CheckpointBuilder struct {
 //	_, err = loop.RunToGlobalStep(env.Dataset(ds), 5000)
 //
 // All workers call all of it, at the same points, and see the same folder. Done loads the newest checkpoint, if there is one.
+//
+// With recovery.copies, OnStep also copies variables to memory that outlives this worker, and Done goes on from there when an elastic job has lost workers. Then Dir may be left out:
+// nothing is written to disk.
 func (e *Env) Checkpoints(store *model.Store) *CheckpointBuilder {
 	return &CheckpointBuilder{env: e, store: store, fs: e.files(), keep: 1, at: string(record.Here())}
 }
@@ -101,8 +104,10 @@ func (b *CheckpointBuilder) Done() (*Checkpoint, error) {
 	switch {
 	case b.store == nil:
 		return nil, errors.Errorf("epl: Checkpoints(nil) at %s: give it the store of the model", b.at)
-	case b.dir == "":
+	case b.dir == "" && b.env.memory == nil:
 		return nil, errors.Errorf("epl: checkpoints at %s have no folder: say Dir(…)", b.at)
+	case b.dir == "" && (b.steps > 0 || b.every > 0):
+		return nil, errors.Errorf("epl: checkpoints at %s have no folder to save to, but EverySteps(%d) or Every(%v): say Dir(…), or leave these out; copies in memory (recovery.copies) are made after every step", b.at, b.steps, b.every)
 	case b.keep == 0 || b.keep < -1:
 		return nil, errors.Errorf("epl: checkpoints at %s: Keep(%d) must be at least 1, or -1 to keep all", b.at, b.keep)
 	case b.steps < 0 || b.every < 0:
@@ -111,13 +116,22 @@ func (b *CheckpointBuilder) Done() (*Checkpoint, error) {
 	if err := b.checkBest(); err != nil {
 		return nil, err
 	}
-	dir, err := filepath.Abs(b.dir)
-	if err != nil {
-		return nil, errors.Wrap(err, "epl: checkpoints")
+	dir := b.dir
+	if dir != "" {
+		var err error
+		if dir, err = filepath.Abs(b.dir); err != nil {
+			return nil, errors.Wrap(err, "epl: checkpoints")
+		}
 	}
 	c := &Checkpoint{env: b.env, store: b.store, fs: &checkpoint.Counted{FS: b.fs}, dir: dir, keep: b.keep, steps: b.steps, every: b.every, saved: time.Now(), unused: map[string]bool{}}
 	c.dataFromStart, c.batchFromConfig, c.best = b.fromStart, b.ownBatch, b.best
 	c.group = newSaveGroup(b.env.job)
+	if m := b.env.memory; m != nil {
+		if len(b.env.savers) > 0 {
+			return nil, errors.Errorf("epl: checkpoints at %s are of a second store, and copies in memory (recovery.copies) are of one: close the first, or leave recovery.copies unset", b.at)
+		}
+		c.copies = &copier{c: c, job: b.env.job, memory: m}
+	}
 	if err := c.load(b.excluded); err != nil {
 		return nil, err
 	}
@@ -145,6 +159,9 @@ type Checkpoint struct {
 	metrics map[string]float64 // of the next checkpoint
 	missed  bool               // a message has said that there is no value
 
+	copies *copier // nil: there are none in memory
+	stale  bool    // the newest checkpoint in the folder is older than what was loaded
+
 	before model.Loader // of the store
 	loaded reader
 	saved  time.Time
@@ -168,12 +185,19 @@ func (c *Checkpoint) Step() int64 { return c.step }
 // BytesRead is how many bytes this worker has read from checkpoints: its share of what is verified, and what its devices need.
 func (c *Checkpoint) BytesRead() int64 { return c.fs.Read.Load() }
 
-// OnStep saves if it is time to, and returns. What this worker has to write is copied while the next step computes gradients, which only reads variables: the step
+// OnStep saves if it is time to, and returns. With recovery.copies it also lets variables be copied to memory that outlives this worker, after every step for
+// which it is called. What this worker has to write is copied while the next step computes gradients, which only reads variables: the step
 // waits for the copy before it updates them. It is written while training goes on. If that fails, as
 // on a full disk, a message says so, the checkpoint before stays, and the next save is tried when it is time for it.
 func (c *Checkpoint) OnStep(loop *train.Loop, metrics []*tensors.Tensor) error {
 	if err := c.ends(loop); err != nil {
 		return err
+	}
+	if c.copies != nil && !c.env.plans {
+		if err := c.copies.begin(int64(loop.LoopStep) + 1); err != nil {
+			c.env.job.Trouble(err)
+			return err
+		}
 	}
 	due := c.steps > 0 && (loop.LoopStep+1)%c.steps == 0
 	if c.every > 0 && !due {
@@ -193,6 +217,9 @@ func (c *Checkpoint) OnStep(loop *train.Loop, metrics []*tensors.Tensor) error {
 
 // Save saves now, and returns when the checkpoint is on disk. All workers call it.
 func (c *Checkpoint) Save() error {
+	if c.dir == "" {
+		return errors.New("epl: a checkpoint cannot be saved: there is no folder; say Checkpoints(…).Dir(…)")
+	}
 	defer c.group.busy("saving a checkpoint")()
 	if err := c.begin(true); err != nil {
 		return err
@@ -211,6 +238,9 @@ func (c *Checkpoint) Wait() error {
 // are gone.
 func (c *Checkpoint) Close() error {
 	c.wait()
+	if c.copies != nil {
+		c.copies.wait()
+	}
 	c.room = nil
 	c.loaded.set(nil)
 	if i := slices.Index(c.env.savers, c); i >= 0 {

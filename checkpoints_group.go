@@ -154,6 +154,35 @@ func (g saveGroup) await(w, number int) (r report, _ error) {
 	}
 }
 
+// together returns nil if what all workers have done has worked, and else why not.
+func (g saveGroup) together(number int, mine error) error {
+	r := report{Number: number}
+	if mine != nil {
+		r.Err = sentence(mine)
+	}
+	_, err := g.collect(r)
+	if g.job == nil || g.job.Worker == 0 {
+		g.decided(number, err)
+	}
+	return g.verdict(number, err)
+}
+
+// gather gives all workers the texts of all.
+func (g saveGroup) gather(what string, mine []byte) (all [][]byte, err error) {
+	key := func(w int) string { return fmt.Sprintf("%s of %d", what, w) }
+	if err := g.peers.Put(key(g.job.Worker), mine); err != nil {
+		return nil, err
+	}
+	for w := range g.job.Devices {
+		text, err := g.peers.Get(context.Background(), key(w))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, text)
+	}
+	return all, nil
+}
+
 // decided tells the others, on the first worker, what became of a save.
 func (g saveGroup) decided(number int, err error) {
 	if g.job == nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -91,7 +92,7 @@ func (c *Checkpoint) read(path string, want state.Region, to []byte) error {
 		return err
 	}
 	all, _, _, e := checkpoint.List(c.fs, c.dir)
-	if n := len(all); e == nil && n > 0 && c.loaded.isAnother(all[n-1].Name) {
+	if n := len(all); e == nil && n > 0 && !c.stale && c.loaded.isAnother(all[n-1].Name) {
 		c.readFrom(all[n-1].Name)
 		return c.loaded.read(path, want, to)
 	}
@@ -104,7 +105,7 @@ func (c *Checkpoint) load(excluded []string) error {
 	var all []checkpoint.Listed
 	var damaged []error
 	var err error
-	if c.env.FirstWorker() {
+	if c.env.FirstWorker() && c.dir != "" {
 		if !c.env.plans {
 			err = c.fs.MkdirAll(c.dir)
 		}
@@ -118,6 +119,11 @@ func (c *Checkpoint) load(excluded []string) error {
 	problem := ""
 	if err != nil {
 		problem = fmt.Sprintf("the folder of checkpoints %s cannot be used: %s", c.dir, sentence(err))
+	}
+	if c.copies != nil {
+		if done, err := c.recover(all, excluded); done || err != nil {
+			return err
+		}
 	}
 	for try := 0; ; try++ {
 		// The first worker says which to try next; "": there is none.
@@ -142,15 +148,7 @@ func (c *Checkpoint) load(excluded []string) error {
 		if err == nil && !c.env.plans { // a plan needs shapes only
 			err = opened.Verify(c.env.cluster.WorkerIndex(), c.env.cluster.WorkerNum())
 		}
-		r := report{Number: -1 - try}
-		if err != nil {
-			r.Err = sentence(err)
-		}
-		_, err = c.group.collect(r)
-		if c.env.FirstWorker() {
-			c.group.decided(r.Number, err)
-		}
-		if err = c.group.verdict(r.Number, err); err == nil {
+		if err = c.group.together(-1-try, err); err == nil {
 			c.last = name
 			return c.attach(opened, excluded)
 		}
@@ -162,6 +160,33 @@ func (c *Checkpoint) load(excluded []string) error {
 			damaged = append([]error{}, err)
 		}
 	}
+}
+
+// recover goes on from copies in memory, if there are any of a later step than the newest of these checkpoints, which the first worker has.
+func (c *Checkpoint) recover(all []checkpoint.Listed, excluded []string) (done bool, _ error) {
+	newest := int64(0)
+	if n := len(all); n > 0 {
+		newest = all[n-1].Manifest.Step
+	}
+	text, err := c.group.handOut(fmt.Sprint(newest))
+	if err == nil {
+		newest, err = strconv.ParseInt(text, 10, 64)
+	}
+	if err != nil {
+		return false, err
+	}
+	opened, err := c.copies.find(newest)
+	if opened == nil || err != nil {
+		return false, err
+	}
+	if c.env.FirstWorker() {
+		warn("training goes on from the copies in memory of step %d; the newest checkpoint is of step %d", opened.Manifest.Step, newest)
+		if n := len(all); n > 0 {
+			c.last = all[n-1].Name
+		}
+	}
+	c.stale = true
+	return true, c.attach(opened, excluded)
 }
 
 // attach gives the store what is in a checkpoint.

@@ -41,6 +41,7 @@ type savable struct {
 	equal bool
 	// reader lets it be read while training goes on.
 	reader func() (*local.Reading, error)
+	unread bool // it is still where it was loaded from
 }
 
 // begin has what this worker has to write copied, and then written: it does not wait for either. With now it first waits for the save before, which is else a reason to skip this one.
@@ -69,6 +70,7 @@ func (c *Checkpoint) begin(now bool) error {
 	}
 	c.wait() // others may be behind the first worker
 	if t.Last != "" {
+		c.stale = false
 		c.readFrom(t.Last)
 	}
 	var m *checkpoint.Manifest
@@ -102,7 +104,7 @@ func (c *Checkpoint) begin(now bool) error {
 func (c *Checkpoint) ticket(all []savable, cannot error) (t ticket, _ error) {
 	if c.env.FirstWorker() {
 		t = ticket{Number: c.next, Skip: c.isRunning()}
-		if !t.Skip {
+		if !t.Skip && !c.stale {
 			t.Last = c.last
 		}
 		if cannot == nil {
@@ -193,6 +195,7 @@ func (c *Checkpoint) savables() (all []savable, _ error) {
 				return nil, errors.WithMessagef(err, "variable %q", v.Path())
 			}
 			s.reader = func() (*local.Reading, error) { return c.env.runner.Reader(buffer) }
+			s.unread = c.env.runner.Unread(buffer)
 		} else { // the program has set it
 			s.Held = []state.Held{{Region: state.Whole(s.Shape.Dimensions), Ranks: []int{0}}}
 			s.reader = func() (*local.Reading, error) { return copied(value) }
@@ -208,7 +211,7 @@ func (c *Checkpoint) savables() (all []savable, _ error) {
 		}
 		held := state.Held{Region: state.Whole(shape.Dimensions), Ranks: c.group.firsts()}
 		all = append(all, savable{state.Variable{Path: path, Shape: shape, Held: []state.Held{held}}, true,
-			fixed(func(r state.Region, to []byte) error { return c.read(path, r, to) })})
+			fixed(func(r state.Region, to []byte) error { return c.read(path, r, to) }), true})
 	}
 	slices.SortFunc(all, func(a, b savable) int { return strings.Compare(a.Path, b.Path) })
 	return all, nil
@@ -350,7 +353,7 @@ func (c *Checkpoint) write(t ticket, m *checkpoint.Manifest, chunks []checkpoint
 		warn("the checkpoint of step %d was not saved: %s. Training goes on, %s, and the next save is tried when it is time for it", t.Step, sentence(err), before)
 		_ = checkpoint.Remove(c.fs, c.dir, name) // what there is of it; else the next save that works does so
 	} else {
-		c.last = name
+		c.last, c.stale = name, false
 		c.group.saved(t.Step)
 		c.readFrom(name)
 		if c.keep > 0 {

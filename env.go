@@ -31,6 +31,7 @@ type Env struct {
 	left    func()      // this process may join the job again
 	savers  []*Checkpoint
 	tracks  tracks
+	memory  *memory          // for copies of variables; nil: there are none
 	faults  *faults.Injector // nil: none
 	plans   bool             // only a plan is made: see EnvPlanOut
 }
@@ -193,6 +194,7 @@ func (e *Env) Close() error {
 	if e.job == nil {
 		e.closeSavers()
 		e.faults.Close()
+		e.memory.close()
 		e.backend.Finalize()
 		e.left()
 		return nil
@@ -211,6 +213,7 @@ func (e *Env) Close() error {
 	e.closeSavers()
 	e.faults.Close()
 	err := e.job.Leave() // others may read variables until then
+	e.memory.close()
 	e.backend.Finalize()
 	e.left()
 	if panicked != nil {

@@ -79,7 +79,7 @@ var mayImport = map[string][]string{
 
 	// How workers find each other and stay in step.
 	"rendezvous": {"wire", "internal/version"},
-	"launch":     {"cluster", "rendezvous", "wire", "internal/cores", "internal/version", "internal/words"},
+	"launch":     {"cluster", "rendezvous", "wire", "internal/cores", "internal/hostmem", "internal/version", "internal/words"},
 	"serve":      {"wire", "internal/checked"},
 	"drill":      {"checkpoint", "faults", "launch"},
 	"worker":     {"cluster", "config", "comm", "faults", "rendezvous", "serve", "internal/checked", "internal/version"},
@@ -114,7 +114,7 @@ var mayImport = map[string][]string{
 	// Who puts the pipeline together, and the face of it.
 	"explain": {"config", "cluster", "cost", "ir", "plan", "passes", "emit", "schedule", "simulate", "internal/words"}, // data in, text out
 	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "simulate", "explain", "faults", "trace", "exec", "worker", "internal/words"},
-	"":        {"config", "cluster", "cost", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "internal/version", "compile", "simulate", "state", "checkpoint", "faults", "worker"},
+	"":        {"config", "cluster", "cost", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "internal/hostmem", "internal/version", "compile", "simulate", "state", "checkpoint", "recovery", "faults", "worker"},
 
 	"xla": {"exec", "exec/xla", "pjrt"}, // registers GPUs
 

@@ -147,6 +147,12 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if err != nil {
 		return nil, err
 	}
+	var kept *memory
+	if planOut == "" {
+		if kept, err = openMemory(cfg, lookup); err != nil {
+			return nil, err
+		}
+	}
 	cl, err := newCluster(cfg, o.localDevices, lookup)
 	if err != nil {
 		return nil, err
@@ -289,7 +295,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: plan.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
 	runner.Owner, runner.Advise = backend, eng.Advise
-	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, runner: runner, job: j, faults: injector, left: left, plans: planOut != ""}
+	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, runner: runner, job: j, faults: injector, left: left, memory: kept, plans: planOut != ""}
 	backend.Owner = env
 	return env, nil
 }

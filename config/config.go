@@ -16,6 +16,7 @@ type Config struct {
 	Communication      Communication
 	IO                 IO
 	Auto               Auto
+	Recovery           Recovery
 
 	// origins is what New resolved, by key. It is never written afterwards (copies share it); a field that differs
 	// from its origin was changed by code since.
@@ -187,6 +188,13 @@ type IO struct {
 	// DropLastFiles drops the files that cannot be dealt evenly. False lets every worker read all files when they
 	// cannot.
 	DropLastFiles bool
+}
+
+// Recovery configures what a job can go on from when workers are lost.
+type Recovery struct {
+	// Copies is how many copies of the training state are kept in memory that outlives workers: 1, or 0, which is the default, for none. It is for elastic
+	// jobs: after a failure they go on from the copy, and at most one complete step is repeated.
+	Copies int
 }
 
 // Auto configures what EPL decides by itself.

@@ -238,6 +238,13 @@ var keys = []key{
 		doc: "Samples of a step, whatever EPL chooses: a multiple of the dataset's batch. 0: the dataset's batch on every device, " +
 			"or what pipeline.num_micro_batch makes of it, if that is given.",
 	},
+
+	{
+		name: "recovery.copies", typ: intType{min: 0, max: 1}, def: 0, ours: true,
+		field: func(c *Config) any { return &c.Recovery.Copies },
+		doc: "1: after every step, env.Checkpoints copies variables to memory that outlives workers, and an elastic job goes on from there " +
+			"when workers are lost.",
+	},
 }
 
 // lookup finds the row of a key; the error names the nearest one.

@@ -22,7 +22,7 @@ func TestErrorsSayWhatIsWrongAndTheWayOut(t *testing.T) {
 		{
 			name:   "an unknown key that is like none says where they are listed",
 			params: map[string]any{"colour": "blue"},
-			want:   []string{`epl: unknown configuration key "colour" (the nearest is "cluster.measure"; "epl config" lists all)`},
+			want:   []string{`epl: unknown configuration key "colour" (the nearest is "recovery.copies"; "epl config" lists all)`},
 		},
 		{
 			name: "an unknown variable of a known category names the nearest",

@@ -62,6 +62,7 @@ var samples = map[string]struct {
 	"io.drop_last_files":                     {false, "true", true, false, false},
 	"auto.auto_parallel":                     {false, "true", true, false, false},
 	"auto.global_batch":                      {0, "64", 64, 32, 32},
+	"recovery.copies":                        {0, "1", 1, 0, 0},
 }
 
 // companions returns the params without which a key may not be set.

@@ -49,6 +49,7 @@ func (boolType) convert(given any) (any, bool) {
 // intType is an integer of at least min. With none, the value 0 means not set, and its text is "none".
 type intType struct {
 	min  int
+	max  int // 0: there is no limit
 	none bool
 }
 
@@ -59,6 +60,9 @@ func (intType) name() string { return "int" }
 
 func (t intType) allowed() string {
 	s := fmt.Sprintf("an integer of at least %d", t.min)
+	if t.max > 0 {
+		s = fmt.Sprintf("an integer from %d to %d", t.min, t.max)
+	}
 	if t.none {
 		s += ", or " + noneText
 	}
@@ -77,7 +81,7 @@ func (t intType) convert(given any) (any, bool) {
 		return 0, true
 	}
 	n, ok := integer(given)
-	if !ok || n < int64(t.min) || n > math.MaxInt {
+	if !ok || n < int64(t.min) || n > math.MaxInt || t.max > 0 && n > int64(t.max) {
 		return nil, false
 	}
 	return int(n), true

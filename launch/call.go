@@ -110,7 +110,7 @@ func (e *elastic) serve(conn *wire.Conn, signals <-chan os.Signal) (status int, 
 		}
 		mine := *s.Spec // which workers, but not what they run
 		mine.Command, mine.Directory, mine.Token, mine.TLS, mine.NoPin = e.job.Command, e.job.Directory, e.job.Token, e.job.TLS, e.NoPin
-		mine.Environ = nil
+		mine.Environ, mine.Memory = nil, e.job.Memory
 		if e.allocated {
 			mine.LocalWorkers, mine.LocalIndex, mine.ShareCores = e.job.LocalWorkers, e.job.LocalIndex, e.job.ShareCores
 		}

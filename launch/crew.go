@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/easyparallel/epl/internal/hostmem"
 	"github.com/easyparallel/epl/rendezvous"
 )
 
@@ -22,16 +23,18 @@ type spec struct {
 	LocalWorkers, LocalIndex, ShareCores int
 	Seats                                []int // which of the LocalWorkers the crew's are; nil: those from LocalIndex on
 	Generation                           int   // of an elastic job, from 1; 0: it is none
+	Began                                int64 // when the generation did, in nanoseconds: no two of a job are the same
 	End                                  int64 // the step that training ended at in the generation before; 0: not known
 	NoPin                                bool  // workers may run on all of these cores
 
 	Hosts   []string // the machine of each worker of the job; nil: all are here
 	Token   string
 	TLS     struct{ Cert, Key, CA string }
-	Serve   string   // where this crew serves the rendezvous; empty: somebody else does
-	Meet    string   // where the workers meet; empty: where this crew turned out to serve
-	Environ []string // more variables for the workers
-	Updates bool     // report the progress bar of worker 0
+	Memory  hostmem.Name // that the launcher of this machine holds; empty: it holds none
+	Serve   string       // where this crew serves the rendezvous; empty: somebody else does
+	Meet    string       // where the workers meet; empty: where this crew turned out to serve
+	Environ []string     // more variables for the workers
+	Updates bool         // report the progress bar of worker 0
 	Debug   bool
 }
 

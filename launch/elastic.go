@@ -12,6 +12,7 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/internal/hostmem"
 	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/rendezvous"
 	"github.com/easyparallel/epl/wire"
@@ -25,6 +26,7 @@ type elastic struct {
 	display *display
 	guard   *guard
 	cleanup func()
+	memory  *hostmem.Pool // for copies of training state; nil: there is none
 
 	sites    []*site
 	meet     int            // port where the workers of several sites do
@@ -36,6 +38,7 @@ type elastic struct {
 	past     []generation
 	end      int64 // the step that training ends at
 	saved    int64 // global step of the newest checkpoint
+	copied   int64 // the newest step that is known to be in memory
 	failures int   // without a new checkpoint in between
 }
 
@@ -111,6 +114,12 @@ func (e *elastic) prepare(ctx context.Context, rank int, address string) (err er
 	if e.Hosts != "" {
 		return nil // the agents build it
 	}
+	if e.memory, err = hostmem.New(wire.NewToken()[:16], 4*e.sites[rank].seats); err != nil { // two of a worker, and two of the one before it
+		return err
+	}
+	if e.memory != nil {
+		e.job.Memory = e.memory.Name
+	}
 	mark := wire.NewToken()[:16]
 	if e.guard, err = startGuard(e.Self, mark); err != nil {
 		return err
@@ -129,6 +138,7 @@ func (e *elastic) close() {
 	}
 	e.cleanup()
 	e.guard.dismiss()
+	e.memory.Close()
 }
 
 // ready are the seats that workers may be started for.
@@ -234,11 +244,11 @@ func (e *elastic) enlarge(g *generation) (why string) {
 	}
 	if g.back == nil {
 		g.back = new(int64)
-		*g.back = g.Saved
+		*g.back = max(g.Saved, g.Copied)
 		e.display.note("%d more can run: taken in after the next checkpoint, or failure", len(more))
 		return ""
 	}
-	if g.Saved <= *g.back {
+	if max(g.Saved, g.Copied) <= *g.back {
 		return ""
 	}
 	return fmt.Sprintf("%d workers can run", len(g.Members)+len(more))
@@ -246,8 +256,8 @@ func (e *elastic) enlarge(g *generation) (why string) {
 
 // goOn tells whether the workers are to be started anew after a generation, and says so.
 func (e *elastic) goOn(g *generation) bool {
-	if g.Saved > e.saved {
-		e.saved, e.failures = g.Saved, 0
+	if g.Saved > e.saved || g.Copied > e.copied {
+		e.saved, e.copied, e.failures = max(e.saved, g.Saved), max(e.copied, g.Copied), 0
 	}
 	why := fmt.Sprintf("generation %d, of %s, ended after step %d", g.Number, words.Count(len(g.Members), "worker"), g.Step)
 	if g.Failed {
@@ -268,7 +278,9 @@ func (e *elastic) goOn(g *generation) bool {
 		why += ": " + g.Reason
 	}
 	from := "the beginning: no checkpoint was saved by env.Checkpoints"
-	if e.saved > 0 {
+	if e.copied > e.saved {
+		from = fmt.Sprintf("the copies in memory, of step %d or later", e.copied)
+	} else if e.saved > 0 {
 		from = fmt.Sprintf("the checkpoint of step %d", e.saved)
 	}
 	e.display.note("%s; the next one has %d, and goes on from %s", why, max(len(e.members()), e.MinWorkers), from)

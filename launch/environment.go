@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/internal/hostmem"
 	"github.com/easyparallel/epl/rendezvous"
 )
 
@@ -44,6 +45,10 @@ func (s spec) environ(base []string, worker int, url, mark string, slots []strin
 	if s.Generation > 0 {
 		set(rendezvous.EnvGeneration, strconv.Itoa(s.Generation))
 	}
+	if s.Memory.ID != "" {
+		s.Memory.Began = s.Began
+		set(hostmem.Env, s.Memory.String())
+	}
 	if s.End > 0 {
 		set(rendezvous.EnvEnd, strconv.FormatInt(s.End, 10))
 	}
@@ -71,7 +76,7 @@ func (s spec) environ(base []string, worker int, url, mark string, slots []strin
 	all := slices.DeleteFunc(slices.Clone(base), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
 		_, replaced := vars[name]
-		return replaced || name == cluster.EnvWorkerHosts || name == rendezvous.EnvGeneration || name == rendezvous.EnvEnd || name == cluster.EnvDevicesPerWorker && s.Devices > 0
+		return replaced || name == cluster.EnvWorkerHosts || name == rendezvous.EnvGeneration || name == rendezvous.EnvEnd || name == hostmem.Env || name == cluster.EnvDevicesPerWorker && s.Devices > 0
 	})
 	for _, name := range sortedKeys(vars) {
 		all = append(all, name+"="+vars[name])

@@ -17,12 +17,13 @@ type generation struct {
 
 	Loaded  int64     // global step of the checkpoint that it went on from; 0: there was none
 	Saved   int64     // global step of its newest checkpoint, Loaded if it has saved none
+	Copied  int64     // the newest step that it has copied to memory
 	Step    int64     // global step up to which its workers came
 	Batches int64     // of the data, that were consumed up to there; 0: not known
 	End     int64     // the step that training was to end at; 0: not known
 	Stepped time.Time // when all workers had taken their first step; zero: they have not
 
-	back *int64 // Saved when seats that were empty had workers again; nil: there are none
+	back *int64 // Saved or Copied when seats that were empty had workers again; nil: there are none
 
 	Reason string    // why it ended; "": the job is done
 	Error  string    // what tells this failure from others
@@ -42,6 +43,7 @@ func (g *generation) observe(known []rendezvous.WorkerStatus) {
 		g.Saved = max(g.Saved, g.Loaded, w.Saved)
 		g.Step = max(g.Step, w.Loaded+w.Step)
 		g.End = max(g.End, w.End)
+		g.Copied = max(g.Copied, w.Copied)
 		g.Batches = max(g.Batches, w.Batches)
 		if all = all && !w.Stepped.IsZero(); w.Stepped.After(stepped) {
 			stepped = w.Stepped

@@ -93,7 +93,7 @@ func (e *elastic) addSite(s *site) {
 // places are the crews of a generation.
 func (e *elastic) places(g *generation) (crews []place) {
 	job := e.job
-	job.Generation, job.End = g.Number, e.end
+	job.Generation, job.Began, job.End = g.Number, time.Now().UnixNano(), e.end
 	if len(e.sites) == 1 && e.sites[0].here {
 		crews = alone(job, len(g.Members))
 		crews[0].Seats, crews[0].LocalWorkers = g.Members, len(e.out)

@@ -75,8 +75,8 @@ func decode(b []byte) (h header, ok bool) {
 
 // Slot is where a worker copies its pieces of a step to.
 type Slot struct {
+	Of    Step // the step itself is that of [Slot.Commit]
 	file  File
-	step  Step
 	at    []int64 // of each piece, from the beginning of the data
 	first []int   // of its checksums
 	sums  []uint32
@@ -84,9 +84,9 @@ type Slot struct {
 	table []byte
 }
 
-// NewSlot lays out a slot for pieces of a worker, and reserves its memory. What was in the file is gone.
+// NewSlot lays out a slot for pieces of a worker. Reserve is to be called before it is used.
 func NewSlot(f File, of Step, pieces []state.Piece) (*Slot, error) {
-	s := &Slot{file: f, step: of}
+	s := &Slot{file: f, Of: of}
 	all := []checkpoint.Piece{}
 	end := int64(0)
 	for _, p := range pieces {
@@ -97,14 +97,17 @@ func NewSlot(f File, of Step, pieces []state.Piece) (*Slot, error) {
 		end += int64(p.Bytes()+align-1) / align * align
 	}
 	var err error
-	if s.table, err = json.Marshal(all); err != nil {
-		return nil, err
-	}
 	s.tail = dataAt + end
-	if err = s.Begin(); err == nil {
-		err = f.Reserve(s.Size())
-	}
+	s.table, err = json.Marshal(all)
 	return s, err
+}
+
+// Reserve takes the memory. What was in the file is gone.
+func (s *Slot) Reserve() error {
+	if err := s.Begin(); err != nil {
+		return err
+	}
+	return s.file.Reserve(s.Size())
 }
 
 // Size is how many bytes of memory it has.
@@ -149,7 +152,7 @@ func (s *Slot) Commit(step int64, m *checkpoint.Manifest) error {
 	if _, err := s.file.WriteAt(tail, s.tail); err != nil {
 		return err
 	}
-	h := header{Magic: magic, Step: s.step, Tail: s.tail, Table: int64(len(s.table)), Sums: int64(len(s.sums)), Manifest: int64(len(text)), TailSum: crc32.Checksum(tail, table)}
+	h := header{Magic: magic, Step: s.Of, Tail: s.tail, Table: int64(len(s.table)), Sums: int64(len(s.sums)), Manifest: int64(len(text)), TailSum: crc32.Checksum(tail, table)}
 	h.Step.Step = step
 	_, err = s.file.WriteAt(h.encode(), 0)
 	return err

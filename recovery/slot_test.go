@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"math/rand"
 	"slices"
@@ -62,11 +63,17 @@ func piece(path string, size, from, to int) state.Piece {
 	return state.Piece{Path: path, DType: dtypes.Uint8, Shape: []int{size}, Region: state.Region{Start: []int{0}, Limit: []int{size}, From: from, To: to}}
 }
 
+// contents are what variables have, by path and step.
+var contents = map[string][]byte{}
+
 // content is what a variable has at a step.
 func content(path string, size int, step int64) []byte {
-	b := make([]byte, size)
-	rand.New(rand.NewSource(int64(len(path)) + 1000*step)).Read(b)
-	return b
+	key := fmt.Sprint(path, step)
+	if contents[key] == nil {
+		contents[key] = make([]byte, size)
+		rand.New(rand.NewSource(int64(len(path)) + 1000*step)).Read(contents[key])
+	}
+	return contents[key]
 }
 
 // fill copies the pieces of a step.
@@ -130,6 +137,9 @@ func TestPiecesOfSeveralWorkersAreOneCopy(t *testing.T) {
 		f := &memory{left: -1}
 		s, err := NewSlot(f, Step{Generation: 1, Worker: int64(w)}, pieces)
 		if err == nil {
+			err = s.Reserve()
+		}
+		if err == nil {
 			err = fill(s, pieces, 7, 3)
 		}
 		if err != nil {
@@ -157,6 +167,9 @@ func TestAWorkerThatIsKilledLeavesNoWrongCopy(t *testing.T) {
 	pieces := []state.Piece{piece("/a", n, 0, n), piece("/bb", 100, 0, 100), piece("/ccc", 0, 0, 0)}
 	f := &memory{left: -1}
 	s, err := NewSlot(f, Step{Generation: 3}, pieces)
+	if err == nil {
+		err = s.Reserve()
+	}
 	if err == nil {
 		err = fill(s, pieces, 1, 3)
 	}
@@ -204,6 +217,9 @@ func TestWhateverByteChangesIsNoticed(t *testing.T) {
 	f := &memory{left: -1}
 	s, err := NewSlot(f, Step{}, pieces)
 	if err == nil {
+		err = s.Reserve()
+	}
+	if err == nil {
 		err = s.Put(0, []byte("12345"))
 	}
 	if err == nil {
@@ -213,7 +229,7 @@ func TestWhateverByteChangesIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := slices.Clone(f.b)
-	for at := range whole {
+	for at := range len(whole) - manifestRoom + 500 { // what follows is room
 		copy(f.b, whole)
 		f.b[at] ^= 0x10
 		m, source, err := Open("memory", f)

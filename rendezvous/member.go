@@ -181,10 +181,15 @@ func (m *Member) Consumed(batches int64) {
 
 // SetCheckpoints says which checkpoints there are.
 func (m *Member) SetCheckpoints(c Checkpoints) {
-	m.mu.Lock()
-	m.beating.Checkpoints = c
-	m.mu.Unlock()
+	m.KeepCheckpoints(c)
 	m.beatNow()
+}
+
+// KeepCheckpoints is SetCheckpoints for what goes out with the next sign of life.
+func (m *Member) KeepCheckpoints(c Checkpoints) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.beating.Checkpoints = c
 }
 
 // State returns what a worker was doing, a beat ago at most if it gives signs of life.

@@ -49,6 +49,7 @@ type State struct {
 type Checkpoints struct {
 	Loaded int64 `json:",omitempty"` // that it goes on from: its first step is the one after that
 	Saved  int64 `json:",omitempty"` // newest that was saved since
+	Copied int64 `json:",omitempty"` // newest that all workers have copied to memory
 	End    int64 `json:",omitempty"` // the step that training ends at; 0: not known
 }
 

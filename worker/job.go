@@ -62,6 +62,7 @@ type Job struct {
 	// Faults are those of this worker; nil: the job has none.
 	Faults *faults.Injector
 
+	copying *comm.Communicator // as Leaders, for copies of training state, which are made while programs run
 	member  *rendezvous.Member
 	timeout time.Duration
 	server  *serve.Server
@@ -198,7 +199,7 @@ func (j *Job) connect(o Options, tls bool) error {
 	if err != nil {
 		return err
 	}
-	for channel, end := range []**comm.Communicator{&j.Leaders, &j.Dealing} {
+	for channel, end := range []**comm.Communicator{&j.Leaders, &j.Dealing, &j.copying} {
 		if *end, err = leaders.Communicator(j.First(), channel); err != nil {
 			return err
 		}

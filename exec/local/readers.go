@@ -84,6 +84,17 @@ func (d *Runner) Reader(from compute.Buffer) (*Reading, error) {
 	return r, nil
 }
 
+// Unread tells whether a variable that was loaded has not been read from where it was.
+func (d *Runner) Unread(of compute.Buffer) bool {
+	b, ok := of.(*Buffer)
+	if !ok {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.gone && b.source != nil && b.reader() == nil
+}
+
 // spares tells whether steps leave variables alone that somebody reads: devices share the memory of the host, and have enough of it.
 func (d *Runner) spares() bool {
 	return d.Spare && !slices.ContainsFunc(d.devices, func(b compute.Backend) bool { return !b.HasSharedBuffers() })

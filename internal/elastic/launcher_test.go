@@ -20,6 +20,7 @@ type launched struct {
 	Workers, MinWorkers, MaxRestarts int
 	MachineList                      string
 	MachineRank, Port                int
+	DevicesPerWorker                 int
 }
 
 // launcher is a launcher in a process of its own, which can be killed.
@@ -30,7 +31,7 @@ func launcher(text string) int {
 	}
 	os.Unsetenv(launchVariable)
 	status, err := launch.Run(context.Background(), launch.Options{Command: os.Args[:1], Workers: o.Workers, MinWorkers: o.MinWorkers, MaxRestarts: o.MaxRestarts,
-		MachineList: o.MachineList, MachineRank: o.MachineRank, Port: o.Port})
+		MachineList: o.MachineList, MachineRank: o.MachineRank, Port: o.Port, DevicesPerWorker: o.DevicesPerWorker})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}

@@ -56,11 +56,12 @@ func TestMain(m *testing.M) {
 
 // work is what the workers of a job do.
 type work struct {
-	Dir    string // of checkpoints
+	Dir    string // of checkpoints; "": there is none
 	Steps  int
 	Every  int           // steps is a checkpoint saved
 	Pause  time.Duration // in every step, so that workers can be killed in time
 	Config map[string]any
+	Copies bool // in memory
 	Split  int  // devices that each layer is split over; 0: layers are replicated
 	Broken int  // a batch, from 1, that makes the second worker fail; 0: none
 	Again  bool // the loop runs for so many steps at every start, which is wrong
@@ -119,6 +120,9 @@ func (w *work) run() error {
 	if w.Config == nil {
 		w.Config = map[string]any{"cluster.colocate_split_and_replicate": true}
 	}
+	if w.Copies {
+		w.Config["recovery.copies"] = 1
+	}
 	cfg, err := epl.NewConfig(w.Config)
 	if err != nil {
 		return err
@@ -131,7 +135,11 @@ func (w *work) run() error {
 	store := model.NewStore()
 	store.SetParam(optimizer.ParamLearningRate, 0.5)
 	store.SetParam(model.ParamInitialSeed, int64(1))
-	saver, err := env.Checkpoints(store).Dir(w.Dir).Keep(2).EverySteps(w.Every).Done()
+	saving := env.Checkpoints(store)
+	if w.Dir != "" {
+		saving.Dir(w.Dir).Keep(2).EverySteps(w.Every)
+	}
+	saver, err := saving.Done()
 	if err != nil {
 		return err
 	}
@@ -152,6 +160,12 @@ func (w *work) run() error {
 		return nil
 	})
 	loop.OnStep("checkpoints", 100, saver.OnStep)
+	loop.OnStep("done", 101, func(l *train.Loop, _ []*tensors.Tensor) error {
+		if w.Copies && env.FirstWorker() {
+			fmt.Printf("done %d\n", l.LoopStep+1)
+		}
+		return nil
+	})
 	if w.Wait {
 		loop.OnStep("wait", 101, func(*train.Loop, []*tensors.Tensor) error { return saver.Wait() })
 	}
@@ -160,7 +174,7 @@ func (w *work) run() error {
 	} else {
 		_, err = loop.RunToGlobalStep(env.Dataset(numbered{}), w.Steps)
 	}
-	if err != nil {
+	if err != nil || w.Dir == "" {
 		return err
 	}
 	return saver.Save()

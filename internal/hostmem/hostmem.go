@@ -5,6 +5,7 @@
 package hostmem
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/pkg/errors"
@@ -15,18 +16,24 @@ const Env = "EPL_COPIES"
 
 // Name is what tells a pool from those of other launchers, and where its files are.
 type Name struct {
+	// Began is when the generation of the worker that is told began: it tells generations apart, also those of a launcher that was started again.
+	Began int64
 	ID    string
 	Files []string
 }
 
 // String is how a pool is written in [Env].
-func (n Name) String() string { return strings.Join(append([]string{n.ID}, n.Files...), ",") }
+func (n Name) String() string {
+	return strings.Join(append([]string{strconv.FormatInt(n.Began, 10), n.ID}, n.Files...), ",")
+}
 
 // Parse reads what String wrote.
 func Parse(text string) (n Name, err error) {
 	parts := strings.Split(text, ",")
-	if len(parts) < 2 || parts[0] == "" {
+	n.Began, err = strconv.ParseInt(parts[0], 10, 64)
+	if err != nil || len(parts) < 3 {
 		return n, errors.Errorf("epl: %s=%q is not what epl-launch writes; leave it unset", Env, text)
 	}
-	return Name{parts[0], parts[1:]}, nil
+	n.ID, n.Files = parts[1], parts[2:]
+	return n, nil
 }

@@ -1,0 +1,368 @@
+package epl
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"sync"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/checkpoint"
+	"github.com/easyparallel/epl/exec/local"
+	"github.com/easyparallel/epl/internal/hostmem"
+	"github.com/easyparallel/epl/recovery"
+	"github.com/easyparallel/epl/state"
+	"github.com/easyparallel/epl/worker"
+)
+
+// openMemory opens the memory that the launcher of this worker holds, if the configuration asks for copies in it.
+func openMemory(cfg *Config, lookup func(string) (string, bool)) (*memory, error) {
+	if cfg.Recovery.Copies == 0 {
+		return nil, nil
+	}
+	text, set := lookup(hostmem.Env)
+	if !set {
+		return nil, errors.New("epl: recovery.copies is 1, but no launcher holds memory for copies: the job is not elastic, its workers are started by ssh, or this is not Linux. " +
+			"Start it by epl-launch with --num_workers MIN:MAX or --max_restarts, without --hosts; or leave recovery.copies unset")
+	}
+	name, err := hostmem.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	files, err := hostmem.Open(name)
+	return &memory{name, files}, err
+}
+
+// memory is that of the launcher of this worker.
+type memory struct {
+	hostmem.Name
+	files []*hostmem.File
+}
+
+func (m *memory) close() {
+	if m != nil {
+		for _, f := range m.files {
+			_ = f.Close()
+		}
+	}
+}
+
+// copier copies the variables of a store to memory after every step: see recovery.copies.
+type copier struct {
+	c      *Checkpoint
+	job    *worker.Job
+	memory *memory
+	places []copyPlace // of each worker
+
+	files   []*hostmem.File // of this worker: two
+	far     sync.Mutex      // of what is read from other launchers
+	old     []*hostmem.File // that the first complete step makes useless, on the first worker of the launcher
+	offered []func()        // withdraw what others may read of the copies of an earlier generation
+
+	copyPlan
+	slots   [2]*recovery.Slot
+	next    int // of the slots
+	room    []byte
+	running chan struct{} // closed when the copy of the last step is complete everywhere, or has failed; nil: none was begun
+	failed  error
+}
+
+// copyPlace is where the copies of a worker are: which launcher holds them, and on which machine.
+type copyPlace struct{ Memory, Host string }
+
+// wait returns when no copy is under way.
+func (k *copier) wait() {
+	if k.running != nil {
+		<-k.running
+	}
+}
+
+// begin has the variables copied as they are after a step. It waits for the copy of the step before, and not for this one.
+func (k *copier) begin(step int64) error {
+	if k.wait(); k.failed != nil {
+		return k.failed
+	}
+	all, err := k.c.savables()
+	if err != nil {
+		return err
+	}
+	if err := k.arrange(all); err != nil {
+		return err
+	}
+	readers := map[string]func() (*local.Reading, error){}
+	for _, v := range all {
+		readers[v.Path] = v.reader
+	}
+	var pieces []reading
+	for _, p := range k.mine {
+		r, err := readers[p.Path]()
+		if err != nil {
+			release(pieces)
+			return errors.WithMessagef(err, "variable %q", p.Path)
+		}
+		pieces = append(pieces, reading{p, r})
+	}
+	m := &checkpoint.Manifest{Step: step, Variables: len(all), Params: params(k.c.store), Data: k.c.position()}
+	unread := slices.ContainsFunc(all, func(v savable) bool { return v.unread })
+	slot, running := k.next, make(chan struct{})
+	k.next, k.running = 1-k.next, running
+	go func() {
+		defer close(running)
+		defer release(pieces)
+		withdraw, err := k.copy(k.slots[slot], slot, step, pieces, m)
+		unread, err := k.agree(step, unread, err)
+		withdraw()
+		if k.failed = err; err == nil {
+			k.job.Copied(step)
+			if !unread {
+				k.forget()
+			}
+		}
+	}()
+	return nil
+}
+
+// copy copies the pieces of this worker to a slot, and those that it keeps for others. withdraw is to be called when all workers have done so.
+func (k *copier) copy(s *recovery.Slot, slot int, step int64, pieces []reading, m *checkpoint.Manifest) (withdraw func(), err error) {
+	var offers []func()
+	withdraw = func() {
+		for _, w := range offers {
+			w()
+		}
+	}
+	if err := s.Begin(); err != nil {
+		return withdraw, err
+	}
+	for i, p := range pieces {
+		if beforeCopy != nil {
+			beforeCopy()
+		}
+		if err := k.put(s, i, p); err != nil {
+			return withdraw, errors.WithMessagef(err, "variable %q", p.Path)
+		}
+		p.Done()
+	}
+	for i := range k.lent {
+		n := k.mine[i].Bytes()
+		offers = append(offers, k.job.Offer(pieceName(slot, i), uint64(step), func() ([]byte, func(), error) {
+			b := make([]byte, n)
+			return b, func() {}, s.Get(i, b)
+		}))
+	}
+	for i, p := range k.kept {
+		b := k.buffer(p.Bytes())
+		err := k.job.Fetch(p.from, pieceName(slot, p.index), uint64(step), b)
+		if err == nil {
+			err = s.Put(len(k.mine)+i, b)
+		}
+		if err != nil {
+			return withdraw, errors.WithMessagef(err, "variable %q", p.Path)
+		}
+	}
+	return withdraw, s.Commit(step, m)
+}
+
+// pieceName is that of a piece that another worker keeps, too.
+func pieceName(slot, index int) string { return fmt.Sprintf("copy %d of slot %d", index, slot) }
+
+// put copies a piece from its memory, or by a buffer where that is a device's.
+func (k *copier) put(s *recovery.Slot, i int, p reading) error {
+	if p.View != nil {
+		if b := p.View(p.Region); b != nil {
+			return s.Put(i, b)
+		}
+	}
+	b := k.buffer(p.Bytes())
+	if err := p.Read(p.Region, b); err != nil {
+		return err
+	}
+	return s.Put(i, b)
+}
+
+// buffer is memory for one piece.
+func (k *copier) buffer(n int) []byte {
+	if len(k.room) < n {
+		k.room = make([]byte, n)
+	}
+	return k.room[:n]
+}
+
+// agree returns when all workers have copied a step, or why not all have. Only then the copy of the step before may be overwritten. unread tells whether variables of any worker
+// are still where they were loaded from.
+func (k *copier) agree(step int64, unread bool, mine error) (_ bool, err error) {
+	sum := int64(k.layout >> 1)
+	largest := []int64{0, 0, sum, -sum, step, -step}
+	if mine != nil {
+		largest[0] = 1
+	}
+	if unread {
+		largest[1] = 1
+	}
+	err = k.job.Largest(largest)
+	switch {
+	case mine != nil:
+		err = errors.WithMessagef(mine, "epl: recovery.copies: step %d cannot be copied", step)
+	case err != nil:
+	case largest[0] != 0:
+		err = errors.Errorf("epl: recovery.copies: another worker cannot copy step %d; its own message says why", step)
+	case largest[2] != -largest[3] || largest[4] != -largest[5]:
+		err = errors.New("epl: recovery.copies: the variables or the steps of this worker are not those of the others; all workers must run the same program, and set the same variables")
+	}
+	return largest[1] != 0, err
+}
+
+// forget gives back the memory of copies of earlier generations.
+func (k *copier) forget() {
+	for _, withdraw := range k.offered {
+		withdraw()
+	}
+	for _, f := range k.old {
+		_ = f.Reserve(0)
+	}
+	k.old, k.offered = nil, nil
+}
+
+// copyPlan is who copies what, as long as variables stay where they are.
+type copyPlan struct {
+	layout uint64
+	mine   []state.Piece // of this worker: those that other machines have not, then the others
+	lent   int           // so many of them another worker keeps, too
+	kept   []keptPiece   // of others
+}
+
+// keptPiece is a piece of another worker, on another machine, that this one keeps a copy of.
+type keptPiece struct {
+	state.Piece
+	from  int // worker
+	index int // of its pieces
+}
+
+// arrange decides who copies what, and makes the slots for it, if variables are not where they were.
+func (k *copier) arrange(all []savable) error {
+	h := fnv.New64a()
+	for _, v := range all {
+		fmt.Fprint(h, v.Path, v.Shape, v.equal)
+		if v.equal {
+			fmt.Fprint(h, v.Held)
+		}
+	}
+	if layout := h.Sum64(); layout != k.layout {
+		var variables []state.Variable
+		for _, v := range all {
+			if !v.equal { // the first worker's value counts
+				v.Held = []state.Held{{Region: state.Whole(v.Shape.Dimensions), Ranks: []int{0}}}
+			}
+			variables = append(variables, v.Variable)
+		}
+		k.copyPlan = planCopies(variables, k.places, k.c.group.workerOf, k.job.Worker)
+		k.layout = layout
+	}
+	if k.slots[k.next] == nil || k.slots[k.next].Of.Layout != k.layout {
+		return k.makeSlot()
+	}
+	return nil
+}
+
+// makeSlot makes the slot for the next copy. The other one stays as it is: the copy of the step before is in it.
+func (k *copier) makeSlot() error {
+	pieces := slices.Clone(k.mine)
+	for _, p := range k.kept {
+		pieces = append(pieces, p.Piece)
+	}
+	s, err := recovery.NewSlot(k.files[k.next], recovery.Step{Generation: k.memory.Began, Worker: int64(k.job.Worker), Layout: k.layout}, pieces)
+	if err != nil {
+		return err
+	}
+	if k.slots[1-k.next] == nil { // they are the first of this worker
+		sharing := 0
+		for _, p := range k.places {
+			if p.Host == k.places[k.job.Worker].Host {
+				sharing++
+			}
+		}
+		need := 2 * int64(sharing) * s.Size()
+		if free, ok := hostmem.Available(); ok && free < need {
+			return errors.Errorf("epl: recovery.copies needs about %d MB of memory on this machine, for two copies of what its workers have (%d), and %d MB are available; "+
+				"leave recovery.copies unset, use more machines, or let a split or ZeRO share the state among them", need>>20, sharing, free>>20)
+		}
+	}
+	k.slots[k.next] = s
+	return errors.WithMessagef(s.Reserve(), "epl: recovery.copies: %d MB of memory cannot be had", s.Size()>>20)
+}
+
+// planCopies deals the variables: every launcher holds all that its workers have, and what the workers of only one launcher have is kept by a worker of another one, too,
+// on another machine if there is one.
+func planCopies(variables []state.Variable, places []copyPlace, workerOf func(rank int) int, me int) (p copyPlan) {
+	var memories []string
+	for _, x := range places {
+		if !slices.Contains(memories, x.Memory) {
+			memories = append(memories, x.Memory)
+		}
+	}
+	load := make([]int, len(places)) // that workers keep for others
+	for _, memory := range memories {
+		var alone, shared []state.Variable
+		for _, v := range variables {
+			a, s := v, v
+			a.Held, s.Held = nil, nil
+			for _, h := range v.Held {
+				here := slices.DeleteFunc(slices.Clone(h.Ranks), func(rank int) bool { return places[workerOf(rank)].Memory != memory })
+				switch {
+				case len(here) == 0:
+				case len(here) < len(h.Ranks):
+					s.Held = append(s.Held, state.Held{Region: h.Region, Ranks: here})
+				default:
+					a.Held = append(a.Held, h)
+				}
+			}
+			if len(a.Held) > 0 {
+				alone = append(alone, a)
+			}
+			if len(s.Held) > 0 {
+				shared = append(shared, s)
+			}
+		}
+		index := make([]int, len(places)) // of pieces that only this launcher's workers have
+		var others []state.Piece
+		for _, piece := range state.Deal(alone, workerOf) {
+			owner := workerOf(piece.Owner)
+			if keeper := keeperOf(owner, places, load); keeper >= 0 {
+				load[keeper] += piece.Bytes()
+				if keeper == me {
+					p.kept = append(p.kept, keptPiece{piece, owner, index[owner]})
+				}
+				if owner == me {
+					p.lent++
+				}
+			}
+			index[owner]++
+			if owner == me {
+				p.mine = append(p.mine, piece)
+			}
+		}
+		for _, piece := range state.Deal(shared, workerOf) {
+			if workerOf(piece.Owner) == me {
+				others = append(others, piece)
+			}
+		}
+		p.mine = append(p.mine, others...)
+	}
+	return p
+}
+
+// keeperOf is the worker that keeps a piece of another one, too: of those on other machines, else of other launchers, the one that has least; -1: there is none.
+func keeperOf(owner int, places []copyPlace, load []int) (keeper int) {
+	keeper = -1
+	for _, far := range []bool{true, false} {
+		for w, x := range places {
+			if x.Memory != places[owner].Memory && (!far || x.Host != places[owner].Host) && (keeper < 0 || load[w] < load[keeper]) {
+				keeper = w
+			}
+		}
+		if keeper >= 0 {
+			return keeper
+		}
+	}
+	return -1
+}
