@@ -16,6 +16,7 @@ import (
 	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/explain"
 	"github.com/easyparallel/epl/plan"
+	"github.com/easyparallel/epl/schedule"
 )
 
 // Predicted is what a step of the last training program needs on the devices of this worker, in the words of what they
@@ -27,10 +28,7 @@ func (e *Engine) Predicted() []exec.DeviceStats {
 		return all
 	}
 	account := c.Counted()
-	first := 0
-	if j := e.opts.Job; j != nil {
-		first = j.First()
-	}
+	first := e.opts.first()
 	for d := range all {
 		place := d
 		if c.Schedule != nil {
@@ -47,6 +45,14 @@ func (e *Engine) Predicted() []exec.DeviceStats {
 		}
 	}
 	return all
+}
+
+// first is the rank of the first device of this worker.
+func (o Options) first() int {
+	if o.Job == nil {
+		return 0
+	}
+	return o.Job.First()
 }
 
 // Plan is that of the last training program; nil before the first.
@@ -68,12 +74,22 @@ func (e *Engine) last(is func(*Compiled) bool) *Compiled {
 }
 
 // limit is how much memory a device has, and by what; 0: that is not known.
-func (o Options) limit() (bytes int64, by string) {
+func (o Options) limit(rank int) (bytes int64, by string) {
 	bytes, by = o.Config.Cluster.DeviceMemory, "cluster.device_memory"
-	if o.own > 0 && (bytes == 0 || o.own < bytes) {
+	switch {
+	case o.own > 0 && (bytes == 0 || o.own < bytes):
 		return o.own, "what XLA may take of the GPU: docs/gpu.md, Memory"
+	case bytes == 0:
+		return o.Memory(o.Config, rank), "the description of the cluster"
 	}
 	return bytes, by
+}
+
+// fullest is the device of a program that has least room by an account, and by what.
+func (o Options) fullest(c *Compiled, a *schedule.Account) (f plan.Fullest, by string) {
+	f = c.Fullest(a, func(rank int) int64 { bytes, _ := o.limit(rank); return bytes })
+	_, by = o.limit(f.Rank)
+	return f, by
 }
 
 // measured takes over what devices say of a training program now that it is compiled, and refuses it before its first step if that is too
@@ -100,20 +116,21 @@ func (c *Compiled) together(x compute.Executable) {
 
 // fits refuses a training program whose devices have too little memory, with the account and what would help.
 func (o Options) fits(c *Compiled) error {
-	limit, by := o.limit()
-	if limit == 0 || !c.Recorded.IsTraining() || c.Counted().Peak() <= limit {
+	f, by := o.fullest(c, c.Counted())
+	if !f.Over() || !c.Recorded.IsTraining() {
 		return nil
 	}
-	return errors.WithMessagef(errors.Errorf("epl: %s\n%s", c.Needs(limit, by), o.advice(c)), "program %q", c.Recorded.Name)
+	return errors.WithMessagef(errors.Errorf("epl: %s\n%s", c.Needs(f, by), o.advice(c)), "program %q", c.Recorded.Name)
 }
 
 // advice lists the settings that would help, by how much. If devices say what they need, what they would need is in proportion.
 func (o Options) advice(c *Compiled) string {
 	o.Target.Cut = c.Cut
-	predicted, now := c.Account.Peak(), c.Counted().Peak()
-	limit, _ := o.limit()
+	f, _ := o.fullest(c, c.Counted())
+	account, _ := o.fullest(c, c.Account)
+	predicted, now := account.Needs.Total(), f.Needs.Total()
 	cfg := o.Config
-	if scaled := int64(float64(limit) * float64(predicted) / float64(max(now, 1))); scaled != cfg.Cluster.DeviceMemory {
+	if scaled := int64(float64(f.Has) * float64(predicted) / float64(max(now, 1))); f.Has > 0 && scaled != o.Memory(cfg, f.Rank) {
 		other, err := cfg.With([]string{fmt.Sprintf("cluster.device_memory=%d", scaled)})
 		if err == nil {
 			cfg = other
@@ -123,7 +140,7 @@ func (o Options) advice(c *Compiled) string {
 	for i := range all {
 		all[i].Peak = int64(float64(all[i].Peak) * float64(now) / float64(max(predicted, 1)))
 	}
-	text := explain.Advice(all, limit)
+	text := explain.Advice(all)
 	if bug != nil {
 		text += fmt.Sprintf("\nepl: %v", bug)
 	}
@@ -164,12 +181,12 @@ func (o Options) advised(err error, c *Compiled) error {
 	if err == nil || strings.Contains(err.Error(), noMemory) || !slices.ContainsFunc(exhausted, func(s string) bool { return strings.Contains(err.Error(), s) }) {
 		return err
 	}
-	limit, by := o.limit()
+	f, by := o.fullest(c, c.Counted())
 	why := ""
-	if limit > 0 && c.Counted().Peak() <= limit {
+	if f.Has > 0 && !f.Over() {
 		why = ", though a training step alone should fit: another program, or process, took it"
 	}
-	return errors.Errorf("%v\nepl: %s%s: %s\n%s", err, noMemory, why, c.Needs(limit, by), o.advice(c))
+	return errors.Errorf("%v\nepl: %s%s: %s\n%s", err, noMemory, why, c.Needs(f, by), o.advice(c))
 }
 
 // noMemory begins what is said then, once.

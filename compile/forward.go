@@ -234,7 +234,7 @@ func (e *Engine) offloads() bool {
 
 // onDevice says how a program is run as a whole. noFeed is why it cannot take batches of env.Dataset; "": it can.
 func (e *Engine) onDevice(r *plan.Result, noFeed string) exec.WholeOptions {
-	limit, _ := e.opts.limit()
+	limit, _ := e.opts.limit(e.opts.first())
 	needs, offload := r.Account.Peak(), e.offloads()
 	if e.opts.own > 0 {
 		results := int64(0) // a value that is returned twice is there twice

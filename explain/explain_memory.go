@@ -27,11 +27,20 @@ func (r *report) writeMemory(w *strings.Builder) {
 	t.head = append(t.head, "when")
 	for _, places := range alike(r.Account) {
 		x := r.Account.Places[places[0]]
-		cells := []any{placesText(r.Schedule.Devices(places...)), x.Peak.Total()}
-		for _, u := range uses {
-			cells = append(cells, x.Peak[u])
+		row := func(devices string, b schedule.Bytes) {
+			cells := []any{devices, b.Total()}
+			for _, u := range uses {
+				cells = append(cells, b[u])
+			}
+			t.row(append(cells, x.Text)...)
 		}
-		t.row(append(cells, x.Text)...)
+		if x.Devices == nil {
+			row(placesText(r.Schedule.Devices(places...)), x.Peak)
+			continue
+		}
+		for position, device := range r.Schedule.Groups[places[0]] {
+			row(placesText([]int{device}), x.Devices[position])
+		}
 	}
 	t.section(w, "memory of a device, predicted: what lives at the peak")
 	if r.Measured == nil && r.Hardware.Processors() {
@@ -62,42 +71,45 @@ func (c *Program) Counted() *schedule.Account {
 	return c.Account
 }
 
-// alike are the places that need the same, in order.
+// alike are the places that need the same, in order. One whose devices need different amounts is like none.
 func alike(a *schedule.Account) [][]int {
 	places := make([]int, len(a.Places))
 	for i := range places {
 		places[i] = i
 	}
-	return grouped(places, func(place int) schedule.Bytes { return a.Places[place].Peak })
+	type needs struct {
+		schedule.Bytes
+		divided int
+	}
+	return grouped(places, func(place int) needs {
+		if x := a.Places[place]; x.Devices != nil {
+			return needs{x.Peak, 1 + place}
+		}
+		return needs{a.Places[place].Peak, 0}
+	})
 }
 
-// Needs says what the device needs that needs most, and what for. limit is what it has, as far as known, and of says by what.
-func (c *Program) Needs(limit int64, of string) string {
-	account, by := c.Counted(), "by EPL's account"
+// Needs says what a device needs, and what for. of says by what it is known what it has, as far as it is.
+func (c *Program) Needs(f plan.Fullest, of string) string {
+	by := "by EPL's account"
 	if c.Measured != nil {
 		by = "as its modules were compiled"
 	}
-	place := account.Worst()
-	x := account.Places[place]
-	rank := 0
-	if c.Schedule != nil {
-		rank = c.Schedule.Ranks[0][c.Schedule.Groups[place][0]]
-	}
 	var w strings.Builder
-	fmt.Fprintf(&w, "device %d needs %s", rank, bytesText(x.Peak.Total()))
-	if limit > 0 {
-		fmt.Fprintf(&w, " and has %s (%s)", bytesText(limit), of)
-		if missing := x.Peak.Total() - limit; c.Measured != nil && missing > 0 {
-			fmt.Fprintf(&w, ": %s are missing", bytesText(missing))
+	fmt.Fprintf(&w, "device %d needs %s", f.Rank, bytesText(f.Needs.Total()))
+	if f.Has > 0 {
+		fmt.Fprintf(&w, " and has %s (%s)", bytesText(f.Has), of)
+		if c.Measured != nil && f.Over() {
+			fmt.Fprintf(&w, ": %s are missing", bytesText(f.Needs.Total()-f.Has))
 		}
 	}
-	fmt.Fprintf(&w, ", %s, at %s:\n", by, x.Text)
+	fmt.Fprintf(&w, ", %s, at %s:\n", by, c.Counted().Places[f.Place].Text)
 	t := table{head: []string{"for", ">bytes"}}
 	uses := schedule.Uses()
-	slices.SortStableFunc(uses, func(a, b schedule.Use) int { return cmp.Compare(x.Peak[b], x.Peak[a]) })
+	slices.SortStableFunc(uses, func(a, b schedule.Use) int { return cmp.Compare(f.Needs[b], f.Needs[a]) })
 	for _, u := range uses {
-		if x.Peak[u] > 0 {
-			t.row(u, x.Peak[u])
+		if f.Needs[u] > 0 {
+			t.row(u, f.Needs[u])
 		}
 	}
 	t.write(&w, "  ")
@@ -105,14 +117,14 @@ func (c *Program) Needs(limit int64, of string) string {
 }
 
 // Advice says what would help a program that needs too much memory.
-func Advice(all []plan.Suggestion, limit int64) string {
+func Advice(all []plan.Suggestion) string {
 	var w strings.Builder
 	if len(all) > 0 {
 		w.WriteString("what would help, and the most that a device would need then:\n")
 		t := table{head: []string{"setting", ">bytes", ""}}
 		for _, s := range all {
 			fits := ""
-			if limit > 0 && s.Peak <= limit {
+			if s.Fits {
 				fits = "fits"
 			}
 			t.row(strings.Join(s.Settings, " "), s.Peak, fits)

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -152,16 +153,35 @@ func bar(x schedule.PlaceAccount, limit, most int64) memoryBar {
 
 func percent(n, of int64) float64 { return 100 * float64(n) / float64(max(of, 1)) }
 
+// limitOf is what the device has that has least, of those of some places.
+func (c *Program) limitOf(places []int) int64 {
+	if c.Schedule == nil {
+		return c.limit(0)
+	}
+	least := int64(math.MaxInt64)
+	for _, ranks := range c.Schedule.Ranks {
+		for _, place := range places {
+			for _, device := range c.Schedule.Groups[place] {
+				least = min(least, c.limit(ranks[device]))
+			}
+		}
+	}
+	return least
+}
+
 // memory draws a bar for all places that need the same.
 func (p *planPage) memory(c *Program) {
-	limit := c.limit(0)
 	most := c.Account.Peak()
+	var limit int64
+	for place := range c.Account.Places {
+		limit = max(limit, c.limitOf([]int{place}))
+	}
 	if p.Ample = limit > ample*most; !p.Ample {
 		most = max(most, limit)
 	}
 	seen := map[string]bool{}
 	for _, places := range alike(c.Account) {
-		b := bar(c.Account.Places[places[0]], limit, most)
+		b := bar(c.Account.Places[places[0]], c.limitOf(places), most)
 		b.Label = c.memoryLabel(places)
 		for _, u := range b.Uses {
 			seen[u.Class] = true
@@ -248,7 +268,10 @@ func (c *Program) devices() []deviceView {
 			all = append(all, d)
 		}
 	}
-	most := max(c.limit(0), c.Account.Peak())
+	most := c.Account.Peak()
+	for rank := range all {
+		most = max(most, c.limit(rank))
+	}
 	for i, v := range c.Placement.Virtual {
 		t := c.Recorded.TaskGraphs[i]
 		for replica, group := range v.Groups {
@@ -275,11 +298,14 @@ func (c *Program) devices() []deviceView {
 		if s := c.Plan.Shares; s != nil {
 			d.Micro = s.MicroBatches[d.Replica]
 		}
-		place := 0
+		x := c.Account.Places[0]
 		if c.Schedule != nil {
-			place = c.Schedule.PlaceOf(slices.Index(c.Schedule.Ranks[d.Replica], rank))
+			device := slices.Index(c.Schedule.Ranks[d.Replica], rank)
+			place := c.Schedule.PlaceOf(device)
+			x = c.Account.Places[place]
+			x.Peak = x.On(slices.Index(c.Schedule.Groups[place], device))
 		}
-		b := bar(c.Account.Places[place], c.limit(rank), most)
+		b := bar(x, c.limit(rank), most)
 		d.Memory = &b
 	}
 	return all

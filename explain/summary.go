@@ -59,6 +59,12 @@ func (c *Program) need() string {
 		text += fmt.Sprintf("; it does not fit into %s (cluster.device_memory)", bytesText(limit))
 	case limit > 0:
 		text += fmt.Sprintf("; it fits into %s (cluster.device_memory)", bytesText(limit))
+	default:
+		if f := c.Fullest(c.Account, c.limit); f.Over() {
+			text += fmt.Sprintf("; %s", f)
+		} else if f.Has > 0 {
+			text += fmt.Sprintf("; it fits: the device with least room is %d, which needs %s and has %s", f.Rank, bytesText(f.Needs.Total()), bytesText(f.Has))
+		}
 	}
 	return text
 }

@@ -24,6 +24,7 @@ type candidate struct {
 	across  bool             // devices are dealt to replicas one of each worker in turn
 	least   int64            // bytes that it needs, at least
 	uses    []schedule.Bytes // of memory, by place, once it was looked at
+	fullest Fullest          // then, too
 }
 
 // given tells whether the user gave a key a value.

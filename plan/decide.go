@@ -59,6 +59,7 @@ type Target struct {
 	batches int           // of a step; 0: what the configuration says
 	trial   bool          // a plan that is compared with others: nobody reads it
 	shards  *shard.Chosen // that were chosen before for the same cut; nil: none
+	weights *Weights      // for which devices have room; nil: they go by speed
 }
 
 // Note is something that a user should know of a plan: a sentence, or a table. A heading that starts with ">" is of numbers.
@@ -109,10 +110,17 @@ func Decide(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error)
 
 // decide decides what the configuration leaves open.
 func decide(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error) {
-	pl := newPlan(p, cfg, t)
-	pl.Choices.Shards = t.shards
-	r, err := pl.run(p, t, true)
-	return pl, r, err
+	plan := func(t Target) (*Plan, *Result, error) {
+		pl := newPlan(p, cfg, t)
+		pl.Choices.Shards = t.shards
+		r, err := pl.run(p, t, true)
+		return pl, r, err
+	}
+	pl, r, err := plan(t)
+	if err != nil {
+		return pl, r, err
+	}
+	return shift(pl, r, cfg, t, plan)
 }
 
 // Apply does to a program what the plan says. It is refused if the plan was made for something else.
@@ -360,7 +368,14 @@ func (r *Result) account(planner emit.Planner) error {
 		}
 	}
 	r.Account = r.AccountOf(nil, r.Listings)
-	return nil
+	if r.Schedule == nil {
+		return nil
+	}
+	var part func(*ir.Segment) (*emit.Listing, error)
+	if planner != nil {
+		part = planner.Plan
+	}
+	return r.Schedule.Divide(r.Account, r.Final, r.traffic, part)
 }
 
 // AccountOf is what the program needs of memory if devices run these lists, or those of the plan if they are nil, and make this of it, or of the segments.

@@ -89,7 +89,7 @@ type searcher struct {
 	chain *chain
 	// batches are how many batches of the dataset all devices take in a step, 0: it depends on the way; samples are those of a batch.
 	batches, samples int
-	limit            int64 // memory of a device, 0: not limited
+	limit            int64 // memory of the device that has most, 0: not limited
 	weights, state   int64 // bytes of trained variables, and of the others
 	products         []product
 	blocks           []analysis.Run
@@ -108,14 +108,14 @@ type searcher struct {
 }
 
 func newSearch(p *ir.Program, cfg *config.Config, t Target) (*searcher, error) {
-	s := &searcher{p: p, cfg: cfg, t: t, limit: cfg.Cluster.DeviceMemory, cuts: map[string]*Cut{}, shards: map[*Cut]*shard.Chosen{}, off: map[kind]float64{}}
+	s := &searcher{p: p, cfg: cfg, t: t, cuts: map[string]*Cut{}, shards: map[*Cut]*shard.Chosen{}, off: map[kind]float64{}}
 	s.t.Look, s.t.trial = nil, true
 	if len(p.TaskGraphs) != 1 || !p.TaskGraphs[0].Implicit {
 		return nil, errors.Errorf("epl: internal error: program %q has annotations and is searched", p.Name)
 	}
 	s.chain = t.chain(p)
-	if s.limit == 0 && t.Hardware != nil {
-		s.limit = t.Hardware.Memory()
+	for rank := range t.Cluster.TotalDevices() {
+		s.limit = max(s.limit, s.memory(rank))
 	}
 	s.findProducts()
 	s.blocks = s.chain.Blocks()
@@ -154,6 +154,9 @@ func newSearch(p *ir.Program, cfg *config.Config, t Target) (*searcher, error) {
 	return s, nil
 }
 
+// memory is what a device may have.
+func (s *searcher) memory(rank int) int64 { return s.t.Memory(s.cfg, rank) }
+
 // plan plans a way.
 func (s *searcher) plan(w *candidate, t Target) (*Plan, *Result, error) {
 	nothing := &Result{Recorded: s.p}
@@ -183,16 +186,21 @@ func (s *searcher) look(w *candidate) (*Result, error) {
 	if err != nil {
 		return r, err
 	}
-	w.Peak = r.Account.Peak()
+	s.count(w, r)
 	w.uses = each(r.Account.Places, func(x schedule.PlaceAccount) schedule.Bytes { return x.Peak })
 	if w.Step, err = r.short(r.lists(), s.t.hardware()); err != nil {
 		return r, err
 	}
 	w.Looked = true
-	if s.limit == 0 || w.Peak <= s.limit {
+	if !w.fullest.Over() {
 		s.keep(w, r)
 	}
 	return r, nil
+}
+
+// count notes what a way needs of memory.
+func (s *searcher) count(w *candidate, r *Result) {
+	w.Peak, w.fullest = r.Account.Peak(), r.Fullest(r.Account, s.memory)
 }
 
 // run looks at ways until the others cannot be better, and returns the best; nil if there is none.
@@ -244,18 +252,21 @@ func (s *searcher) consider(w, best *candidate) bool {
 		s.off[w.kind()] = float64(w.Step) / float64(max(guess, 1))
 		heap.Init(s)
 	}
-	if !s.better(w, best) && (s.limit == 0 || w.Peak <= s.limit) {
+	if !s.better(w, best) && !w.fullest.Over() {
 		return false
 	}
-	if s.limit > 0 && w.Peak <= s.limit && s.t.Planner != nil { // it is worth to ask what the device would make of it
+	if s.limit > 0 && !w.fullest.Over() && s.t.Planner != nil { // it is worth to ask what the device would make of it
 		if err := r.account(s.t.Planner); err != nil {
 			w.Why = reason(err)
 			return false
 		}
-		w.Peak = r.Account.Peak()
+		s.count(w, r)
 	}
-	if s.limit > 0 && w.Peak > s.limit {
+	if w.fullest.Over() {
 		w.Unfit, w.Why = true, fmt.Sprintf("needs %s of memory, and devices have %s", humanize.Bytes(w.Peak), humanize.Bytes(s.limit))
+		if w.fullest.Has < s.limit {
+			w.Why = w.fullest.String()
+		}
 		s.save(w)
 		return false
 	}
@@ -294,7 +305,7 @@ func (s *searcher) hopeless(w, best *candidate) bool {
 
 // simpler tells whether a way is to be preferred to one that is as fast. Memory that is almost full is not simple.
 func (s *searcher) simpler(a, b *candidate) bool {
-	full := func(w *candidate) int { return btoi(s.limit > 0 && w.Peak > s.limit-s.limit/10) }
+	full := func(w *candidate) int { return btoi(w.fullest.full() > 0.9) }
 	return cmp.Or(cmp.Compare(full(a), full(b)), cmp.Compare(a.order, b.order), cmp.Compare(a.saver, b.saver)) < 0
 }
 

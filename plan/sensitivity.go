@@ -81,12 +81,12 @@ func (s *searcher) sensitivity(best *candidate) (all []Change, err error) {
 	}
 	for _, c := range []struct {
 		what  string
-		limit int64
+		times float64
 	}{
-		{"devices had half the memory", s.limit / 2},
-		{"devices had twice the memory", s.limit * 2},
+		{"devices had half the memory", 0.5},
+		{"devices had twice the memory", 2},
 	} {
-		all = append(all, s.change(c.what, best, steps, func(w *candidate) bool { return w.Peak <= c.limit }))
+		all = append(all, s.change(c.what, best, steps, func(w *candidate) bool { return w.fullest.full() <= c.times }))
 	}
 	return all, nil
 }

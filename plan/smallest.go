@@ -22,7 +22,7 @@ func (s *searcher) none() error {
 	})
 	text := fmt.Sprintf("epl: auto.auto_parallel found no way to run program %q on %s; what comes closest is %s: %s",
 		s.p.Name, clusterOf(s.t), &least.Way, least.Why)
-	if s.limit > 0 && least.Peak > s.limit {
+	if least.Unfit {
 		if t, w := s.smallest(); w != nil {
 			return errors.Errorf("%s. It would run on %s: %s, %s", text, clusterOf(t), &w.Way, humanize.Bytes(w.Peak))
 		}

@@ -29,16 +29,16 @@ var techniques = [][]string{
 type Suggestion struct {
 	Settings []string // "key=value"
 	Peak     int64
+	Fits     bool // each device has as much as it would need
 }
 
 // Suggest plans a program again with each technique that is not in use, and returns those that save memory, best first; now is what
-// it needs without. If none is enough, further ones are taken together. A technique that cannot be planned is left out; if
+// the device needs that has least room. If none is enough, further ones are taken together. A technique that cannot be planned is left out; if
 // planning panicked, the first such bug is returned beside the others.
 func Suggest(p *ir.Program, cfg *config.Config, t Target, now int64) (all []Suggestion, bug error) {
-	limit := cfg.Cluster.DeviceMemory
 	// with is what would be needed with settings: too much if they are no plan.
 	with := func(settings []string) (s Suggestion) {
-		s = Suggestion{settings, math.MaxInt64}
+		s = Suggestion{settings, math.MaxInt64, false}
 		defer func() {
 			if x := recover(); x != nil && bug == nil {
 				bug = errors.Errorf("planning with %s panicked: %v; this is a bug of EPL\n%s", strings.Join(settings, " "), x, debug.Stack())
@@ -53,7 +53,8 @@ func Suggest(p *ir.Program, cfg *config.Config, t Target, now int64) (all []Sugg
 		}
 		if other, err := cfg.With(settings); err == nil {
 			if _, r, err := Decide(p, other, t); err == nil {
-				s.Peak = r.Account.Peak()
+				f := r.Fullest(r.Account, func(rank int) int64 { return t.Memory(cfg, rank) })
+				s.Peak, s.Fits = f.Needs.Total(), f.Has > 0 && !f.Over()
 			}
 		}
 		return s
@@ -69,7 +70,7 @@ func Suggest(p *ir.Program, cfg *config.Config, t Target, now int64) (all []Sugg
 	}
 	together := all[0]
 	for _, s := range all[1:] {
-		if together.Peak <= limit {
+		if together.Fits {
 			break
 		}
 		if slices.ContainsFunc(s.Settings, func(x string) bool { return sets(together.Settings, x) }) {

@@ -22,6 +22,9 @@ const fine = 60
 // weigh lets devices of TaskGraphs that have several get parts in proportion to their speed. All model replicas are divided in the same way: if their devices differ, a
 // device has the least of the parts that it would have in each of them.
 func (pl *Plan) weigh(r *Result, t Target) {
+	if pl.Weights = t.weights; pl.Weights != nil {
+		return
+	}
 	if !t.described() || !t.Hardware.Unequal() {
 		return
 	}

@@ -20,7 +20,10 @@ import (
 )
 
 // annotated is a model of which all has one strategy.
-func annotated(s epl.Strategy) equiv.Model {
+func annotated(s epl.Strategy) equiv.Model { return annotatedOf(s, 96) }
+
+// annotatedOf is such a model with batches of so many rows.
+func annotatedOf(s epl.Strategy, rows int) equiv.Model {
 	const width = 512
 	return equiv.Model{
 		Name: "annotated",
@@ -34,7 +37,7 @@ func annotated(s epl.Strategy) equiv.Model {
 			return x
 		},
 		Loss:  loss.MeanSquaredError,
-		Batch: equiv.Regression(96, width),
+		Batch: equiv.Regression(rows, width),
 	}
 }
 

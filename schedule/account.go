@@ -6,8 +6,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gomlx/compute/dtypes"
-	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/emit"
@@ -29,6 +27,16 @@ type PlaceAccount struct {
 	Most Bytes  // the most of each use, whenever that is
 	At   int    // the instruction during which most lives; -1: before the first
 	Text string // the same, for people, with the op
+	// Devices are the peaks of the devices of the place, if they have different weights; nil: all need as much.
+	Devices []Bytes
+}
+
+// On is the peak of the device at a position of the place.
+func (x PlaceAccount) On(position int) Bytes {
+	if x.Devices == nil {
+		return x.Peak
+	}
+	return x.Devices[position]
 }
 
 // Worst is the place that needs most.
@@ -44,20 +52,12 @@ func (a *Account) Worst() (place int) {
 // Peak is the most that any place needs.
 func (a *Account) Peak() int64 { return a.Places[a.Worst()].Peak.Total() }
 
-// Traffic says what copies values travel in when they are merged.
-type Traffic struct {
-	Half   bool // gradients travel as float16
-	Packed bool // small values travel together
-}
-
-// SmallBytes is how large a value may be that travels with others.
-const SmallBytes = 64 << 10
-
 // Account plays the lists of all places through with bytes, as the runner's meter counts them. What is sent counts until
 // its sender can know that it was taken: nobody says how fast other devices are. plans are what devices plan for each segment;
 // nil: they plan nothing.
 func (s *Program) Account(p *ir.Program, t Traffic, plans []*emit.Listing) *Account {
-	return newAccount(func(keep detail) []*counter { return s.count(p, t, plans, keep) })
+	l := NewLedger(p)
+	return newAccount(func(keep detail) []*counter { return s.count(l, t, s.Profiles(l, plans), keep) })
 }
 
 func newAccount(again func(keep detail) []*counter) *Account {
@@ -132,8 +132,8 @@ func (s *Program) Arena(profiles []*Profile, place int) (most Bytes) {
 }
 
 // count plays the lists through.
-func (s *Program) count(p *ir.Program, t Traffic, plans []*emit.Listing, keep detail) []*counter {
-	a := s.accountant(p, t, plans, keep)
+func (s *Program) count(l *Ledger, t Traffic, profiles []*Profile, keep detail) []*counter {
+	a := s.accountant(l, t, profiles, keep)
 	if stops, _ := play.Play(s.Places, events, a.do); len(stops) > 0 {
 		panic(errors.Errorf("epl: internal error: the account of schedule %q, which was not checked, stops at instruction %d of device %d", s.Name, stops[0].At, stops[0].List))
 	}
@@ -141,9 +141,8 @@ func (s *Program) count(p *ir.Program, t Traffic, plans []*emit.Listing, keep de
 }
 
 // accountant is the observer at the start of a step.
-func (s *Program) accountant(p *ir.Program, t Traffic, plans []*emit.Listing, keep detail) *accountant {
-	a := &accountant{s: s, ledger: NewLedger(p), traffic: t, told: map[event][]int{}, taken: map[event]taken{}}
-	a.profiles = s.Profiles(a.ledger, plans)
+func (s *Program) accountant(l *Ledger, t Traffic, profiles []*Profile, keep detail) *accountant {
+	a := &accountant{s: s, ledger: l, profiles: profiles, traffic: t, told: map[event][]int{}, taken: map[event]taken{}}
 	for place := range s.Places {
 		c := &counter{accountant: a, place: place, known: make([]int, len(s.Places)), have: map[Slot][]event{}, at: -1, peak: Sample{At: -1}, keep: keep}
 		c.add(s.Arena(a.profiles, place))
@@ -352,10 +351,10 @@ func (c *counter) do(at int, in Instr) {
 	switch in.Kind {
 	case Wait:
 		if in.Micro != Once || !c.s.Buckets[in.Bucket].Parts {
-			c.add(Bytes{ForCommunication: -c.s.MergeBuffers(in.Bucket, c.traffic)})
+			c.add(Bytes{ForCommunication: -c.s.mergeBuffers(in.Bucket, c.traffic, c.ledger.size)})
 		}
 	case Exchange:
-		c.during(ExchangeBuffers(in.Op))
+		c.during(exchangeBuffers(in.Op, c.ledger.size))
 	}
 	for _, at := range in.Dies() {
 		c.drop(at)
@@ -393,7 +392,7 @@ func (c *counter) run(in Instr) {
 // come in every micro-batch, and are added up.
 func (c *counter) merge(in Instr) {
 	b := c.s.Buckets[in.Bucket]
-	copies := Bytes{ForCommunication: c.s.MergeBuffers(in.Bucket, c.traffic)}
+	copies := Bytes{ForCommunication: c.s.mergeBuffers(in.Bucket, c.traffic, c.ledger.size)}
 	if b.Parts {
 		c.add(copies)
 	}
@@ -407,78 +406,4 @@ func (c *counter) merge(in Instr) {
 	if !b.Parts {
 		c.add(c.s.Pending(c.ledger, in.Bucket).Plus(copies))
 	}
-}
-
-// Pending is what a bucket's values take while they are merged, besides copies.
-func (s *Program) Pending(l *Ledger, bucket int) (n Bytes) {
-	b := s.Buckets[bucket]
-	in, _ := b.Values()
-	for _, v := range in {
-		if (b.How.Adds() || b.How == ir.First) && !b.Parts {
-			n[l.Use(v)] += v.Bytes()
-		}
-	}
-	return n
-}
-
-// MergeBuffers are the copies that a bucket's values travel in, until they are merged.
-func (s *Program) MergeBuffers(bucket int, t Traffic) (bytes int64) {
-	b := s.Buckets[bucket]
-	in, out := b.Values()
-	if b.Parts { // laid out by model replica, and what this one gets
-		n := int64(s.Local.Replicas)
-		for _, v := range out {
-			bytes += v.Bytes() * (n + 1)
-		}
-		if t.Half && in[0].Shape.DType == dtypes.Float32 { // half of that, and what it is made of when all know how large it is
-			bytes = bytes/2 + bytes/(n+1)*n
-		}
-		return bytes
-	}
-	small, packed := 0, int64(0)
-	for i, v := range in {
-		n := v.Bytes()
-		switch {
-		case b.How == ir.Concat:
-			bytes += out[i].Bytes()
-		case b.How == ir.Agree:
-			bytes += n * int64(s.Local.Instances())
-		case b.How != ir.First:
-			if t.Half && v.Shape.DType == dtypes.Float32 && b.Merges[i].Phase == ir.Backward && (s.Local.Replicas > 1 || b.Terms) {
-				n /= 2
-				bytes += n
-			}
-			if t.Packed && n <= SmallBytes {
-				small++
-				packed += n
-			}
-		}
-	}
-	if small > 1 {
-		bytes += packed
-	}
-	return bytes
-}
-
-// ExchangeBuffers are the copies that a collective makes: parts along a dim that do not lie one after the other are put in
-// order before they travel, or after.
-func ExchangeBuffers(op *ir.Op) (n Need) {
-	in, out := op.Inputs[0], op.Outputs[0]
-	axis, how := op.Change()
-	if axis == ir.Replicas {
-		return n
-	}
-	if dim := out.On(axis).Dim; (how == ir.ReduceScatterOf || how == ir.AllToAllOf) && !Leading(in.LocalShape(nil), dim) {
-		n.Peak[ForCommunication] += in.Bytes()
-	}
-	if dim := in.On(axis).Dim; (how == ir.AllGatherOf || how == ir.AllToAllOf) && !Leading(out.LocalShape(nil), dim) {
-		n.Peak[ForCommunication] += out.Bytes()
-	}
-	n.Most = n.Peak
-	return n
-}
-
-// Leading tells whether the parts of a tensor along a dim lie one after the other.
-func Leading(s shapes.Shape, dim int) bool {
-	return !slices.ContainsFunc(s.Dimensions[:dim], func(n int) bool { return n != 1 })
 }

@@ -121,7 +121,8 @@ func TestWhatIsSentCountsUntilItsSenderCanKnowThatItWasTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := s.accountant(p, Traffic{}, nil, nothing)
+	l := NewLedger(p)
+	a := s.accountant(l, Traffic{}, s.Profiles(l, nil), nothing)
 	if stops, _ := play.Play(s.Places, events, func(list, at int) error {
 		in, known := s.Places[list][at], a.counters[list].known
 		err := a.do(list, at)

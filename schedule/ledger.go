@@ -121,6 +121,17 @@ func (b *Books) During(n Need) (peak bool) {
 type Ledger struct {
 	use      map[*ir.Value]Use
 	backward map[*ir.Value]bool // backward reads it
+	// position is the one of its place whose parts of values count, if divided; else the largest parts count.
+	position int
+	divided  bool
+}
+
+// size is how many bytes a device has of a value that lives between segments.
+func (l *Ledger) size(v *ir.Value) int64 {
+	if !l.divided || v.Devices(ir.Model) <= l.position || v.Shape.IsDynamic() {
+		return v.Bytes()
+	}
+	return v.LocalShape(ir.Coordinates{0, l.position}).ByteSize()
 }
 
 // NewLedger reads a program as it runs.
@@ -191,7 +202,7 @@ func (l *Ledger) Use(v *ir.Value) Use {
 
 // bytes are those of a value that lives between segments.
 func (l *Ledger) bytes(v *ir.Value) (b Bytes) {
-	b[l.Use(v)] = v.Bytes()
+	b[l.Use(v)] = l.size(v)
 	return b
 }
 

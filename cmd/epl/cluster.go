@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,7 +15,7 @@ import (
 type described struct {
 	devices []string // of each worker
 	hosts   []string // of each worker; none if they are not said
-	memory  string   // of a device; "" if it is not said
+	memory  string   // of each device; "" if it is not said, or they have different amounts
 }
 
 // describe reads --cluster.
@@ -36,7 +37,7 @@ func describe(spec string) (d described, err error) {
 	if err != nil {
 		return wrong(err)
 	}
-	if n := c.Memory(); n > 0 {
+	if n := c.Memory(); n > 0 && !slices.ContainsFunc(c.Devices, func(d cost.Device) bool { return d.Profile.Memory != n }) {
 		d.memory = config.FormatBytes(n)
 	}
 	return d, nil

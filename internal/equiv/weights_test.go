@@ -75,3 +75,24 @@ func TestUnequalPartsBesideOthersGiveTheWeightsOfOneDevice(t *testing.T) {
 		})
 	}
 }
+
+// Where the fast device has too little memory for its part, some of it moves to the slow one, and the step stays within what devices have.
+func TestPartsThatMoveForMemoryGiveTheWeightsOfOneDevice(t *testing.T) {
+	for _, c := range []struct {
+		model string
+		plan  splitPlan
+	}{
+		{"transformer", splitPlan{parts: []int{2}, replicas: 2, micro: 2}},
+		{"classifier", splitPlan{parts: []int{2}, replicas: 1, micro: 3}},
+	} {
+		t.Run(c.model, func(t *testing.T) {
+			t.Parallel()
+			m, speeds := partedModel(c.model), []string{"4", "1"}
+			free := c.plan.weighted(t, speeds, nil)
+			m.under(c.plan).piped(t, free, 0, sgd(), 1)
+			env := c.plan.weighted(t, speeds, map[string]any{"cluster.device_memory": free.Plan().Costs.Devices[0].Peak * 9 / 10})
+			mustBeClose(t, m.measure(t, c.plan, 3), m.under(c.plan).piped(t, env, 0, sgd(), 3))
+			mustSay(t, env, "by speed, as far as their memory allows it")
+		})
+	}
+}

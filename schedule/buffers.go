@@ -1,0 +1,99 @@
+package schedule
+
+import (
+	"slices"
+
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// Traffic says what copies values travel in when they are merged.
+type Traffic struct {
+	Half   bool // gradients travel as float16
+	Packed bool // small values travel together
+}
+
+// SmallBytes is how large a value may be that travels with others.
+const SmallBytes = 64 << 10
+
+// Pending is what a bucket's values take while they are merged, besides copies.
+func (s *Program) Pending(l *Ledger, bucket int) (n Bytes) {
+	b := s.Buckets[bucket]
+	in, _ := b.Values()
+	for _, v := range in {
+		if (b.How.Adds() || b.How == ir.First) && !b.Parts {
+			n[l.Use(v)] += l.size(v)
+		}
+	}
+	return n
+}
+
+// MergeBuffers are the copies that a bucket's values travel in, until they are merged.
+func (s *Program) MergeBuffers(bucket int, t Traffic) int64 {
+	return s.mergeBuffers(bucket, t, (*ir.Value).Bytes)
+}
+
+func (s *Program) mergeBuffers(bucket int, t Traffic, size func(*ir.Value) int64) (bytes int64) {
+	b := s.Buckets[bucket]
+	in, out := b.Values()
+	if b.Parts { // laid out by model replica, and what this one gets
+		n := int64(s.Local.Replicas)
+		for _, v := range out {
+			bytes += size(v) * (n + 1)
+		}
+		if t.Half && in[0].Shape.DType == dtypes.Float32 { // half of that, and what it is made of when all know how large it is
+			bytes = bytes/2 + bytes/(n+1)*n
+		}
+		return bytes
+	}
+	small, packed := 0, int64(0)
+	for i, v := range in {
+		n := size(v)
+		switch {
+		case b.How == ir.Concat:
+			bytes += size(out[i])
+		case b.How == ir.Agree:
+			bytes += n * int64(s.Local.Instances())
+		case b.How != ir.First:
+			if t.Half && v.Shape.DType == dtypes.Float32 && b.Merges[i].Phase == ir.Backward && (s.Local.Replicas > 1 || b.Terms) {
+				n /= 2
+				bytes += n
+			}
+			if t.Packed && n <= SmallBytes {
+				small++
+				packed += n
+			}
+		}
+	}
+	if small > 1 {
+		bytes += packed
+	}
+	return bytes
+}
+
+// ExchangeBuffers are the copies that a collective makes: parts along a dim that do not lie one after the other are put in
+// order before they travel, or after.
+func ExchangeBuffers(op *ir.Op) Need { return exchangeBuffers(op, (*ir.Value).Bytes) }
+
+func exchangeBuffers(op *ir.Op, size func(*ir.Value) int64) (n Need) {
+	in, out := op.Inputs[0], op.Outputs[0]
+	axis, how := op.Change()
+	if axis == ir.Replicas {
+		return n
+	}
+	if dim := out.On(axis).Dim; (how == ir.ReduceScatterOf || how == ir.AllToAllOf) && !Leading(in.LocalShape(nil), dim) {
+		n.Peak[ForCommunication] += size(in)
+	}
+	if dim := in.On(axis).Dim; (how == ir.AllGatherOf || how == ir.AllToAllOf) && !Leading(out.LocalShape(nil), dim) {
+		n.Peak[ForCommunication] += size(out)
+	}
+	n.Most = n.Peak
+	return n
+}
+
+// Leading tells whether the parts of a tensor along a dim lie one after the other.
+func Leading(s shapes.Shape, dim int) bool {
+	return !slices.ContainsFunc(s.Dimensions[:dim], func(n int) bool { return n != 1 })
+}
