@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gomlx/gomlx/core/tensors"
@@ -130,11 +131,12 @@ func (b *CheckpointBuilder) Done() (*Checkpoint, error) {
 		if len(b.env.savers) > 0 {
 			return nil, errors.Errorf("epl: checkpoints at %s are of a second store, and copies in memory (recovery.copies) are of one: close the first, or leave recovery.copies unset", b.at)
 		}
-		c.copies = &copier{c: c, job: b.env.job, memory: m}
+		c.copies = &copier{c: c, job: b.env.job, memory: m, store: b.env.stores}
 	}
 	if err := c.load(b.excluded); err != nil {
 		return nil, err
 	}
+	b.env.stores++
 	b.env.savers = append(b.env.savers, c)
 	return c, nil
 }
@@ -159,8 +161,8 @@ type Checkpoint struct {
 	metrics map[string]float64 // of the next checkpoint
 	missed  bool               // a message has said that there is no value
 
-	copies *copier // nil: there are none in memory
-	stale  bool    // the newest checkpoint in the folder is older than what was loaded
+	copies *copier     // nil: there are none in memory
+	stale  atomic.Bool // the newest checkpoint in the folder is older than what was loaded
 
 	before model.Loader // of the store
 	loaded reader
@@ -247,6 +249,9 @@ func (c *Checkpoint) Close() error {
 		c.env.savers = slices.Delete(c.env.savers, i, i+1)
 	}
 	err := c.failed
+	if c.copies != nil && err == nil {
+		err = c.copies.failed
+	}
 	c.failed = nil
 	return err
 }

@@ -18,6 +18,7 @@ type tracks struct {
 	of     map[train.Dataset]*data.Track // those that can be told apart
 	all    []*data.Track
 	number map[string]int        // of datasets, by name
+	missed sync.Once             // a message has said that nothing is copied
 	loaded []checkpoint.Position // of datasets that the program has not given to Env.Dataset yet
 }
 
@@ -33,7 +34,7 @@ func (e *Env) track(ds train.Dataset, name string) *data.Track {
 	if t.of == nil {
 		t.of, t.number = map[train.Dataset]*data.Track{}, map[string]int{}
 	}
-	x := data.NewTrack(ds, name, t.number[name], func() bool { return len(e.savers) > 0 })
+	x := data.NewTrack(ds, name, t.number[name], e.followed)
 	t.number[name]++
 	t.all = append(t.all, x)
 	if known {
@@ -41,6 +42,16 @@ func (e *Env) track(ds train.Dataset, name string) *data.Track {
 	}
 	t.claim(x)
 	return x
+}
+
+// followed tells whether training is followed. Copies that were asked for, and that nobody makes, are told of, once.
+func (e *Env) followed() bool {
+	if len(e.savers) == 0 && e.memory != nil {
+		e.tracks.missed.Do(func() {
+			warn("recovery.copies is 1, but nothing is copied: the program has not called env.Checkpoints(store)…Done() before it reads its data")
+		})
+	}
+	return len(e.savers) > 0
 }
 
 // claim gives a dataset the position that was loaded for it.

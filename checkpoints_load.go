@@ -92,7 +92,7 @@ func (c *Checkpoint) read(path string, want state.Region, to []byte) error {
 		return err
 	}
 	all, _, _, e := checkpoint.List(c.fs, c.dir)
-	if n := len(all); e == nil && n > 0 && !c.stale && c.loaded.isAnother(all[n-1].Name) {
+	if n := len(all); e == nil && n > 0 && !c.stale.Load() && c.loaded.isAnother(all[n-1].Name) {
 		c.readFrom(all[n-1].Name)
 		return c.loaded.read(path, want, to)
 	}
@@ -185,7 +185,7 @@ func (c *Checkpoint) recover(all []checkpoint.Listed, excluded []string) (done b
 			c.last = all[n-1].Name
 		}
 	}
-	c.stale = true
+	c.stale.Store(true)
 	return true, c.attach(opened, excluded)
 }
 

@@ -70,7 +70,7 @@ func (c *Checkpoint) begin(now bool) error {
 	}
 	c.wait() // others may be behind the first worker
 	if t.Last != "" {
-		c.stale = false
+		c.stale.Store(false)
 		c.readFrom(t.Last)
 	}
 	var m *checkpoint.Manifest
@@ -104,7 +104,7 @@ func (c *Checkpoint) begin(now bool) error {
 func (c *Checkpoint) ticket(all []savable, cannot error) (t ticket, _ error) {
 	if c.env.FirstWorker() {
 		t = ticket{Number: c.next, Skip: c.isRunning()}
-		if !t.Skip && !c.stale {
+		if !t.Skip && !c.stale.Load() {
 			t.Last = c.last
 		}
 		if cannot == nil {
@@ -353,7 +353,8 @@ func (c *Checkpoint) write(t ticket, m *checkpoint.Manifest, chunks []checkpoint
 		warn("the checkpoint of step %d was not saved: %s. Training goes on, %s, and the next save is tried when it is time for it", t.Step, sentence(err), before)
 		_ = checkpoint.Remove(c.fs, c.dir, name) // what there is of it; else the next save that works does so
 	} else {
-		c.last, c.stale = name, false
+		c.last = name
+		c.stale.Store(false)
 		c.group.saved(t.Step)
 		c.readFrom(name)
 		if c.keep > 0 {

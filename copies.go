@@ -1,6 +1,7 @@
 package epl
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -23,8 +24,8 @@ func openMemory(cfg *Config, lookup func(string) (string, bool)) (*memory, error
 	}
 	text, set := lookup(hostmem.Env)
 	if !set {
-		return nil, errors.New("epl: recovery.copies is 1, but no launcher holds memory for copies: the job is not elastic, its workers are started by ssh, or this is not Linux. " +
-			"Start it by epl-launch with --num_workers MIN:MAX or --max_restarts, without --hosts; or leave recovery.copies unset")
+		return nil, errors.New("epl: recovery.copies is 1, but no launcher holds memory for copies: the job is not elastic, or this is not Linux. " +
+			"Start it by epl-launch with --num_workers MIN:MAX or --max_restarts, or leave recovery.copies unset")
 	}
 	name, err := hostmem.Parse(text)
 	if err != nil {
@@ -53,6 +54,7 @@ type copier struct {
 	c      *Checkpoint
 	job    *worker.Job
 	memory *memory
+	store  int64       // which of the program's it is
 	places []copyPlace // of each worker
 
 	files   []*hostmem.File // of this worker: two
@@ -223,31 +225,9 @@ func (k *copier) forget() {
 	k.old, k.offered = nil, nil
 }
 
-// copyPlan is who copies what, as long as variables stay where they are.
-type copyPlan struct {
-	layout uint64
-	mine   []state.Piece // of this worker: those that other machines have not, then the others
-	lent   int           // so many of them another worker keeps, too
-	kept   []keptPiece   // of others
-}
-
-// keptPiece is a piece of another worker, on another machine, that this one keeps a copy of.
-type keptPiece struct {
-	state.Piece
-	from  int // worker
-	index int // of its pieces
-}
-
 // arrange decides who copies what, and makes the slots for it, if variables are not where they were.
 func (k *copier) arrange(all []savable) error {
-	h := fnv.New64a()
-	for _, v := range all {
-		fmt.Fprint(h, v.Path, v.Shape, v.equal)
-		if v.equal {
-			fmt.Fprint(h, v.Held)
-		}
-	}
-	if layout := h.Sum64(); layout != k.layout {
+	if layout := sumUp(all); layout != k.layout {
 		var variables []state.Variable
 		for _, v := range all {
 			if !v.equal { // the first worker's value counts
@@ -264,13 +244,40 @@ func (k *copier) arrange(all []savable) error {
 	return nil
 }
 
+// sumUp is a checksum of who has what. It is taken at every step.
+func sumUp(all []savable) uint64 {
+	var b []byte
+	ints := func(all ...int) {
+		for _, n := range all {
+			b = binary.AppendVarint(b, int64(n))
+		}
+	}
+	for _, v := range all {
+		b = append(append(b, v.Path...), 0)
+		ints(int(v.Shape.DType), len(v.Shape.Dimensions))
+		ints(v.Shape.Dimensions...)
+		if !v.equal {
+			continue
+		}
+		for _, h := range v.Held {
+			ints(h.Start...)
+			ints(h.Limit...)
+			ints(h.From, h.To, len(h.Ranks))
+			ints(h.Ranks...)
+		}
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(b)
+	return h.Sum64()
+}
+
 // makeSlot makes the slot for the next copy. The other one stays as it is: the copy of the step before is in it.
 func (k *copier) makeSlot() error {
 	pieces := slices.Clone(k.mine)
 	for _, p := range k.kept {
 		pieces = append(pieces, p.Piece)
 	}
-	s, err := recovery.NewSlot(k.files[k.next], recovery.Step{Generation: k.memory.Began, Worker: int64(k.job.Worker), Layout: k.layout}, pieces)
+	s, err := recovery.NewSlot(k.files[k.next], recovery.Step{Generation: k.memory.Began, Worker: int64(k.job.Worker), Store: k.store, Layout: k.layout}, pieces)
 	if err != nil {
 		return err
 	}
@@ -289,80 +296,4 @@ func (k *copier) makeSlot() error {
 	}
 	k.slots[k.next] = s
 	return errors.WithMessagef(s.Reserve(), "epl: recovery.copies: %d MB of memory cannot be had", s.Size()>>20)
-}
-
-// planCopies deals the variables: every launcher holds all that its workers have, and what the workers of only one launcher have is kept by a worker of another one, too,
-// on another machine if there is one.
-func planCopies(variables []state.Variable, places []copyPlace, workerOf func(rank int) int, me int) (p copyPlan) {
-	var memories []string
-	for _, x := range places {
-		if !slices.Contains(memories, x.Memory) {
-			memories = append(memories, x.Memory)
-		}
-	}
-	load := make([]int, len(places)) // that workers keep for others
-	for _, memory := range memories {
-		var alone, shared []state.Variable
-		for _, v := range variables {
-			a, s := v, v
-			a.Held, s.Held = nil, nil
-			for _, h := range v.Held {
-				here := slices.DeleteFunc(slices.Clone(h.Ranks), func(rank int) bool { return places[workerOf(rank)].Memory != memory })
-				switch {
-				case len(here) == 0:
-				case len(here) < len(h.Ranks):
-					s.Held = append(s.Held, state.Held{Region: h.Region, Ranks: here})
-				default:
-					a.Held = append(a.Held, h)
-				}
-			}
-			if len(a.Held) > 0 {
-				alone = append(alone, a)
-			}
-			if len(s.Held) > 0 {
-				shared = append(shared, s)
-			}
-		}
-		index := make([]int, len(places)) // of pieces that only this launcher's workers have
-		var others []state.Piece
-		for _, piece := range state.Deal(alone, workerOf) {
-			owner := workerOf(piece.Owner)
-			if keeper := keeperOf(owner, places, load); keeper >= 0 {
-				load[keeper] += piece.Bytes()
-				if keeper == me {
-					p.kept = append(p.kept, keptPiece{piece, owner, index[owner]})
-				}
-				if owner == me {
-					p.lent++
-				}
-			}
-			index[owner]++
-			if owner == me {
-				p.mine = append(p.mine, piece)
-			}
-		}
-		for _, piece := range state.Deal(shared, workerOf) {
-			if workerOf(piece.Owner) == me {
-				others = append(others, piece)
-			}
-		}
-		p.mine = append(p.mine, others...)
-	}
-	return p
-}
-
-// keeperOf is the worker that keeps a piece of another one, too: of those on other machines, else of other launchers, the one that has least; -1: there is none.
-func keeperOf(owner int, places []copyPlace, load []int) (keeper int) {
-	keeper = -1
-	for _, far := range []bool{true, false} {
-		for w, x := range places {
-			if x.Memory != places[owner].Memory && (!far || x.Host != places[owner].Host) && (keeper < 0 || load[w] < load[keeper]) {
-				keeper = w
-			}
-		}
-		if keeper >= 0 {
-			return keeper
-		}
-	}
-	return -1
 }

@@ -35,7 +35,7 @@ type copyReport struct {
 func (k *copier) look() (r copyReport) {
 	r.Memory, r.Host = k.memory.ID, k.job.Host(k.job.Worker)
 	for i, f := range k.memory.files {
-		if of, ok := recovery.Look(f); ok {
+		if of, ok := recovery.Look(f); ok && of.Generation != k.memory.Began { // another store of this one had it
 			size, _ := f.Size()
 			r.Found = append(r.Found, foundCopy{i, size, of})
 		}
@@ -64,7 +64,7 @@ func (k *copier) find(after int64) (*checkpoint.Checkpoint, error) {
 	var steps []recovery.Step // without worker, newest first
 	for _, r := range all {
 		for _, f := range r.Found {
-			if f.Worker = 0; !slices.Contains(steps, f.Step) {
+			if f.Worker = 0; f.Store == k.store && !slices.Contains(steps, f.Step) {
 				steps = append(steps, f.Step)
 			}
 		}

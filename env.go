@@ -31,6 +31,7 @@ type Env struct {
 	left    func()      // this process may join the job again
 	savers  []*Checkpoint
 	tracks  tracks
+	stores  int64            // that were given to Checkpoints
 	memory  *memory          // for copies of variables; nil: there are none
 	faults  *faults.Injector // nil: none
 	plans   bool             // only a plan is made: see EnvPlanOut

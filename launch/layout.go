@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"context"
 	"net"
 	"slices"
 	"strconv"
@@ -33,7 +32,9 @@ func (e *elastic) layout() (rank int, address string, err error) {
 		e.job.Token, e.job.Environ = wire.NewToken(), forwarded(e.Environ)
 		e.meet = e.port()
 		for _, m := range machines {
-			e.addSite(&site{name: m.name, seats: m.count})
+			s := &site{name: m.name, seats: m.count}
+			s.reach = func() (*caller, error) { return e.reach(s.name) }
+			e.addSite(s)
 		}
 		return 0, "", nil
 	case e.MachineList != "":
@@ -117,18 +118,8 @@ func (e *elastic) places(g *generation) (crews []place) {
 		} else {
 			p.LocalWorkers, p.ShareCores = s.seats, p.Count
 		}
-		switch {
-		case s.calls:
+		if !s.here {
 			p.join = s.join
-		case !s.here:
-			p.join = func(ctx context.Context, sp spec, say func(report)) (crew, error) {
-				r, err := connect(ctx, sp, e.SSH, e.Self, say)
-				if err != nil {
-					s.delay()
-					return nil, err
-				}
-				return r, nil
-			}
 		}
 		crews = append(crews, p)
 	}

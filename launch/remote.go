@@ -4,11 +4,8 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -55,37 +52,15 @@ type remote struct {
 
 // connect prepares the crew of another machine.
 func connect(ctx context.Context, s spec, ssh, self []string, say func(report)) (*remote, error) {
+	far, err := overShell(s.Host, s.Directory, ssh, self, func(text string) { say(report{Note: s.Host + ": " + text}) })
+	if err != nil {
+		return nil, err
+	}
 	r := newRemote(s, say)
-	args := append(slices.Clone(ssh[1:]), s.Host, agentCommand(s.Directory, self))
-	cmd := exec.Command(ssh[0], args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is ours to pass on
-	output, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	complaints, err := cmd.StderrPipe()
-	if err != nil {
-		return nil, err
-	}
-	if r.input, err = cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	r.cut = func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	if err := cmd.Start(); err != nil {
-		return nil, errors.Errorf("epl: cannot reach %s: %v", s.Host, err)
-	}
-	var readers sync.WaitGroup
-	readers.Go(func() { r.listen(json.NewDecoder(output)) })
-	readers.Go(func() {
-		cutLines(complaints, func(text string, update bool) {
-			if !update {
-				say(report{Note: s.Host + ": " + text})
-			}
-		})
-	})
+	r.input, r.cut = far.input, far.cut
 	go func() {
-		readers.Wait()
-		r.lost(cmd.Wait())
+		r.listen(json.NewDecoder(far.output))
+		r.lost(far.wait())
 	}()
 	r.send(s)
 	return r.await(ctx)
@@ -108,17 +83,6 @@ func (r *remote) await(ctx context.Context) (*remote, error) {
 		r.finish()
 		return nil, ctx.Err()
 	}
-}
-
-// agentCommand is the command line for the shell of the other machine. The launcher is where it is here, or in PATH.
-func agentCommand(directory string, self []string) string {
-	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-	var here []string
-	for _, word := range self {
-		here = append(here, quote(word))
-	}
-	return fmt.Sprintf("cd %s && if [ -x %s ]; then exec %s --agent; else exec epl-launch --agent; fi",
-		quote(directory), here[0], strings.Join(here, " "))
 }
 
 // listen takes the agent's reports until its end.
@@ -234,12 +198,18 @@ func Agent(input io.Reader, output io.Writer, signals <-chan os.Signal, self []s
 		}
 	}
 	in := json.NewDecoder(bufio.NewReader(input))
-	var s spec
-	if err := in.Decode(&s); err != nil {
+	var first struct {
+		summons
+		spec
+	}
+	if err := in.Decode(&first); err != nil {
 		say(report{Error: "this is for epl-launch on another machine, not for people"})
 		return 2
 	}
-	return serve(s, os.Environ(), self, in, say, signals)
+	if first.Spec == nil {
+		return serve(first.spec, os.Environ(), self, in, say, signals)
+	}
+	return stay(first.summons, self, in, say, signals)
 }
 
 // serve runs a crew by the orders that follow its spec, and returns the exit status of the agent.

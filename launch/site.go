@@ -29,16 +29,29 @@ type site struct {
 	seats int
 	here  bool
 	calls bool // its launcher does, when it is started
+	// reach starts a launcher there; nil: it is here, or calls.
+	reach func() (*caller, error)
 
 	mu     sync.Mutex
-	caller *caller   // the launcher that has called, and has nothing to do; nil: it has not
+	caller *caller   // the launcher that has called or was started, and has nothing to do; nil: there is none
 	retry  time.Time // when it may be tried again by ssh
 }
 
-// caller is the launcher of another machine.
+// caller is the launcher of another machine. It stays when a generation ends, and holds memory for copies of training state.
 type caller struct {
-	*wire.Conn
-	in *json.Decoder
+	io.Writer
+	in      *json.Decoder
+	cut     func()       // ends the connection at once
+	end     func() error // ends the connection, and returns why it had ended before, if it had
+	private bool         // nobody else can read what it is told
+}
+
+// newCaller is for a launcher that has called.
+func newCaller(conn *wire.Conn) *caller {
+	return &caller{Writer: conn, in: json.NewDecoder(conn), cut: func() { _ = conn.Close() }, end: func() error {
+		_ = conn.Close()
+		return errors.New("its launcher has gone")
+	}}
 }
 
 // summons is what a launcher that has called is told: to run workers, and orders follow; or that the job is over.
@@ -75,7 +88,7 @@ func (s *site) call(c *caller) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.caller != nil {
-		_ = s.caller.Conn.Close()
+		s.caller.cut()
 	}
 	s.caller, s.retry = c, time.Time{}
 }
@@ -92,15 +105,25 @@ func (s *site) take() *caller {
 // join makes the crew of a site by its launcher.
 func (s *site) join(ctx context.Context, sp spec, say func(report)) (crew, error) {
 	c := s.take()
+	if c == nil && s.reach != nil {
+		var err error
+		if c, err = s.reach(); err != nil {
+			s.delay()
+			return nil, err
+		}
+	}
 	if c == nil {
 		return nil, errors.Errorf("epl: the launcher of %s has gone", s.name)
 	}
 	r := newRemote(sp, say)
-	r.input, r.cut = orders{c}, func() { _ = c.Conn.Close() }
-	sp.Token = "" // it has its own, and the connection may be readable for others
-	if err := c.tell(summons{Spec: &sp}); err != nil {
-		_ = c.Conn.Close()
-		return nil, errors.Errorf("epl: the launcher of %s has gone: %v", s.name, err)
+	r.input, r.cut = orders{c}, c.cut
+	if !c.private {
+		sp.Token = "" // it has its own
+	}
+	told := c.tell(summons{Spec: &sp})
+	if told != nil && s.calls {
+		c.cut()
+		return nil, errors.Errorf("epl: the launcher of %s has gone: %v", s.name, told)
 	}
 	go func() {
 		r.listen(c.in)
@@ -109,8 +132,7 @@ func (s *site) join(ctx context.Context, sp spec, say func(report)) (crew, error
 			r.lost(nil)
 			return
 		}
-		_ = c.Conn.Close()
-		r.lost(errors.New("its launcher has gone"))
+		r.lost(c.end())
 	}()
 	if _, err := r.await(ctx); err != nil {
 		s.delay()
@@ -139,7 +161,7 @@ func accept(l *wire.Listener, sites []*site, came chan<- struct{}) {
 			continue
 		}
 		conn.GiveUpAfter(retryTime)
-		sites[rank].call(&caller{conn, json.NewDecoder(conn)})
+		sites[rank].call(newCaller(conn))
 		select {
 		case came <- struct{}{}:
 		default:
@@ -183,7 +205,7 @@ func (e *elastic) dismiss(status int) {
 	for _, s := range e.sites {
 		if c := s.take(); c != nil {
 			_ = c.tell(summons{Over: &status})
-			_ = c.Conn.Close()
+			_ = c.end()
 		}
 	}
 }

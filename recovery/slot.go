@@ -42,6 +42,7 @@ type Step struct {
 	Generation int64 // of the job
 	Step       int64 // of the training loop
 	Worker     int64
+	Store      int64 // which of the program's stores, in the order in which it gave them to env.Checkpoints
 	// Layout is a checksum of who has what: the same on all workers.
 	Layout uint64
 }

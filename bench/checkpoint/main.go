@@ -2,6 +2,7 @@
 //
 //	go run ./bench/checkpoint                       # 1 GB of state on one device
 //	go run ./bench/checkpoint -devices 2 -zero v1
+//	go run ./bench/checkpoint -copies 1             # copies in memory (recovery.copies), by one worker
 //
 // Steps with and without a save alternate. A save costs what the steps take longer until it is on disk: the wait for the copy in memory, and what
 // copying and writing take from devices that have the same cores.
@@ -13,6 +14,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/easyparallel/epl/launch"
 )
 
 // job is what is measured.
@@ -25,6 +28,8 @@ type job struct {
 	Dir     string
 	Workers []int // that load, each number in a run of its own
 	Loads   bool  // this process is one of them
+	Copies  int   // workers that copy to memory, instead; 0: none
+	Copied  bool  // this process is one of them
 }
 
 func main() {
@@ -36,6 +41,12 @@ func main() {
 	flag.IntVar(&j.Rounds, "rounds", 3, "saves that are measured")
 	flag.StringVar(&j.Dir, "dir", "", "folder of checkpoints; default: a temporary one")
 	flag.BoolVar(&j.Loads, "load", false, "only load, as one of the workers that the command starts")
+	flag.IntVar(&j.Copies, "copies", 0, "measure copies in memory instead, made by so many workers")
+	flag.BoolVar(&j.Copied, "copy", false, "only copy, as one of the workers that the command starts")
+	if len(os.Args) > 1 && os.Args[1] == "--guard" { // of the launcher of these
+		launch.Guard(os.Stdin)
+		return
+	}
 	flag.Parse()
 	j.Workers = []int{1, 2, 4}
 	if err := j.run(); err != nil {
@@ -45,8 +56,13 @@ func main() {
 }
 
 func (j job) run() error {
-	if j.Loads {
+	switch {
+	case j.Loads:
 		return j.load()
+	case j.Copied:
+		return j.copy()
+	case j.Copies > 0:
+		return j.copies()
 	}
 	if j.Dir == "" {
 		dir, err := os.MkdirTemp("", "checkpoints")

@@ -2,12 +2,13 @@ package main
 
 import (
 	"os"
+	"slices"
 	"testing"
 )
 
 // The tests start themselves as the command does.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "-load" {
+	if len(os.Args) > 1 && slices.Contains([]string{"-load", "-copy", "--guard"}, os.Args[1]) {
 		main()
 		return
 	}
@@ -20,6 +21,15 @@ func TestItSavesAndWorkersLoad(t *testing.T) {
 		t.Errorf("%d bytes of state are not about a MiB", got)
 	}
 	if err := j.run(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWorkersCopyToMemory(t *testing.T) {
+	args := os.Args
+	defer func() { os.Args = args }()
+	os.Args = []string{args[0], "-copies", "2", "-state", "100000", "-batch", "2", "-rounds", "1"} // what workers are started with
+	if err := (job{Copies: 2}).run(); err != nil {
 		t.Fatal(err)
 	}
 }

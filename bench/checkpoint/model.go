@@ -67,7 +67,11 @@ func (j job) trainer(params map[string]any) (*trainee, error) {
 		return nil, err
 	}
 	store := model.NewStore()
-	saver, err := env.Checkpoints(store).Dir(j.Dir).EverySteps(1).BatchFromConfig().DataFromStart().Done()
+	saving := env.Checkpoints(store).BatchFromConfig().DataFromStart()
+	if !j.Copied {
+		saving.Dir(j.Dir).EverySteps(1)
+	}
+	saver, err := saving.Done()
 	if err != nil {
 		env.Close()
 		return nil, err

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -168,5 +169,39 @@ func TestCopiesOutliveALauncher(t *testing.T) {
 				t.Errorf("the second launcher does not end as the job does: %v", err)
 			}
 		})
+	}
+}
+
+// Launchers that ssh has started stay when a generation ends, and hold the copies of its workers.
+func TestCopiesOutliveAGenerationBySSH(t *testing.T) {
+	const steps = 30
+	j := plans["ZeRO v2"]
+	j.work.Steps, j.work.Every, j.work.Dir = steps, 1000, t.TempDir()
+	if status, said := j.run(t); status != 0 {
+		t.Fatal(said)
+	}
+	want := weights(t, j.Dir, steps)
+	ssh := filepath.Join(t.TempDir(), "ssh")
+	if err := os.WriteFile(ssh, []byte("#!/bin/sh\necho $1 >>$0.hosts\nshift\nexec sh -c \"$*\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	j.work.Dir, j.work.Copies, j.work.Pause = t.TempDir(), true, pause
+	text, err := json.Marshal(j.work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(workVariable, string(text)) // as on the other machines
+	j.MinWorkers, j.MaxRestarts, j.Hosts, j.Port, j.SSH = j.Workers, 3, "127.0.0.1,localhost", freePort(t), []string{ssh}
+	j.hear = killAt(12, 1)
+	status, said := j.run(t)
+	if status != 0 {
+		t.Fatalf("status %d:\n%s", status, said)
+	}
+	same(t, want, weights(t, j.Dir, steps), 0)
+	if most, generations := repeated(t, said); most > 1 || generations != 2 {
+		t.Errorf("%d steps were taken again, in %d generations:\n%s", most, generations, said)
+	}
+	if hosts, err := os.ReadFile(ssh + ".hosts"); err != nil || strings.Count(string(hosts), "\n") != 2 {
+		t.Errorf("ssh was called for %q, %v", hosts, err)
 	}
 }

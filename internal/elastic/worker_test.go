@@ -24,7 +24,7 @@ import (
 	"github.com/easyparallel/epl/launch"
 )
 
-// The test binary is also the launcher's guard, a launcher, and the workers.
+// The test binary is also the launcher's guard, its agent on another machine, a launcher, and the workers.
 const (
 	workVariable   = "EPLTEST_WORK"
 	launchVariable = "EPLTEST_LAUNCH"
@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "--guard" {
 		launch.Guard(os.Stdin)
 		os.Exit(0)
+	}
+	if len(os.Args) > 1 && os.Args[1] == "--agent" {
+		os.Exit(launch.Agent(os.Stdin, os.Stdout, nil, os.Args[:1]))
 	}
 	if text := os.Getenv(launchVariable); text != "" {
 		os.Exit(launcher(text))
