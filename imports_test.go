@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"config":           {"internal/near"},
 	"cluster":          {"internal/words"},
 	"trace":            {"internal/words"},
-	"faults":           {},
+	"faults":           {"internal/words"},
 	"internal/version": {},
 	"internal/checked": {},
 	"internal/cores":   {},
@@ -81,7 +81,7 @@ var mayImport = map[string][]string{
 	"rendezvous": {"wire", "internal/version"},
 	"launch":     {"cluster", "rendezvous", "wire", "internal/cores", "internal/hostmem", "internal/version", "internal/words"},
 	"serve":      {"wire", "internal/checked"},
-	"drill":      {"checkpoint", "faults", "launch"},
+	"drill":      {"checkpoint", "faults", "launch", "internal/words"},
 	"worker":     {"cluster", "config", "comm", "faults", "rendezvous", "serve", "internal/checked", "internal/version"},
 
 	// What the pipeline decides by.

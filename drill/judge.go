@@ -11,6 +11,7 @@ import (
 
 	"github.com/easyparallel/epl/checkpoint"
 	"github.com/easyparallel/epl/faults"
+	"github.com/easyparallel/epl/internal/words"
 )
 
 // judge looks whether a run went as it should.
@@ -147,5 +148,9 @@ func sameWeights(a, b string) (same bool, text string) {
 	case differ[0].Text != "":
 		return false, fmt.Sprintf("%s: %s", differ[0].Path, differ[0].Text)
 	}
-	return false, fmt.Sprintf("%d variables differ; %s in %d of %d elements, by %.3g at most", len(differ), differ[0].Path, differ[0].Elements, differ[0].Of, differ[0].Most)
+	verb := "differ"
+	if len(differ) == 1 {
+		verb += "s"
+	}
+	return false, fmt.Sprintf("%s %s; %s in %d of %d elements, by %.3g at most", words.Count(len(differ), "variable"), verb, differ[0].Path, differ[0].Elements, differ[0].Of, differ[0].Most)
 }

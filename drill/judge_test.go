@@ -111,7 +111,7 @@ func TestTheReportIsATableAndWhatIsWrong(t *testing.T) {
 	results := []Result{
 		{Drill: kill, Noticed: 12 * time.Millisecond, Outcome: "restarted, went on", Weights: "equal"},
 		{Drill: Drill{Name: "corrupt what is sent", Fault: faults.Fault{Kind: faults.Corrupt, Rank: 1, Step: 7, Generation: 1}}, Noticed: -1, Outcome: "went on",
-			Weights: "1 variables differ; /w in 3 of 12 elements, by 0.5 at most", Wrong: []string{`nobody says "damaged"`, "weights: 1 variables differ; /w in 3 of 12 elements, by 0.5 at most"}, Output: "out/2.log"},
+			Weights: "1 variable differs; /w in 3 of 12 elements, by 0.5 at most", Wrong: []string{`nobody says "damaged"`, "weights: 1 variables differ; /w in 3 of 12 elements, by 0.5 at most"}, Output: "out/2.log"},
 	}
 	var b strings.Builder
 	right, err := Report(&b, results)

@@ -74,7 +74,7 @@ func (o *Options) run(ctx context.Context, name, wrong string) (r run, err error
 }
 
 // told is what a worker says at the end about a fault that did not happen.
-var told = regexp.MustCompile(`did not happen: the run had (\d+) steps and (\d+) saves`)
+var told = regexp.MustCompile(`did not happen: the run had (\d+) steps? and (\d+) saves?`)
 
 // text is the output, each line with its time.
 func (r run) text() []byte {

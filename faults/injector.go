@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/easyparallel/epl/internal/words"
 )
 
 // Job is what an [Injector] has to know of its job.
@@ -143,8 +145,8 @@ func (i *Injector) Close() {
 	}
 	for _, p := range i.mine {
 		p.once.Do(func() {
-			fmt.Fprintf(i.job.Log, "epl: fault on rank %d (worker %d) did not happen: the run had %d steps and %d saves [%s]\n",
-				p.Rank, i.job.Worker, i.steps.Load(), i.saves.Load(), p.Fault)
+			fmt.Fprintf(i.job.Log, "epl: fault on rank %d (worker %d) did not happen: the run had %s and %s [%s]\n",
+				p.Rank, i.job.Worker, words.Count(int(i.steps.Load()), "step"), words.Count(int(i.saves.Load()), "save"), p.Fault)
 		})
 	}
 }

@@ -67,7 +67,7 @@ func TestWhatDidNotHappenIsToldAtTheEnd(t *testing.T) {
 	}
 	i.Close()
 	if want := "epl: fault on rank 0 (worker 0), step 1, save 1: the disk is full [disk-full:rank=0,save=1]\n" +
-		"epl: fault on rank 0 (worker 0) did not happen: the run had 1 steps and 1 saves [kill:rank=0,step=9]\n"; said.String() != want {
+		"epl: fault on rank 0 (worker 0) did not happen: the run had 1 step and 1 save [kill:rank=0,step=9]\n"; said.String() != want {
 		t.Errorf("it says\n%s", said)
 	}
 }

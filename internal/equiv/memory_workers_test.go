@@ -57,7 +57,7 @@ func init() {
 	}
 }
 
-// memory trains over all workers with techniques that save memory, and without over as many devices of this worker alone.
+// memory trains over all workers with techniques that save memory, and without over as many devices of the first worker alone.
 func (w *part) memory(m Parted, p splitPlan, opt func() optimizer.Interface, params map[string]any) error {
 	plain := p.params(map[string]any{"pipeline.num_micro_batch": p.micro})
 	for _, key := range []string{"communication.clip_after_allreduce", "communication.fp16"} {
@@ -81,6 +81,15 @@ func (w *part) memory(m Parted, p splitPlan, opt func() optimizer.Interface, par
 	if err != nil {
 		return err
 	}
+	w.report(fmt.Sprintf("%s, %v:", m.Name, params), got)
+	if params["offload.level"] != nil {
+		if err := hasOnHost(env); err != nil {
+			return err
+		}
+	}
+	if !env.FirstWorker() {
+		return nil
+	}
 	alone, err := w.alone(n, plain)
 	if err != nil {
 		return err
@@ -89,12 +98,6 @@ func (w *part) memory(m Parted, p splitPlan, opt func() optimizer.Interface, par
 	want, err := m.under(p).train(alone.Backend(), 0, alone.Dataset(ds), epl.Optimizer(opt()), 3)
 	if err != nil {
 		return err
-	}
-	w.report(fmt.Sprintf("%s, %v:", m.Name, params), got)
-	if params["offload.level"] != nil {
-		if err := hasOnHost(env); err != nil {
-			return err
-		}
 	}
 	return CloseLosses(want, got, 1e-3) // by loss, because of Adam and float16
 }

@@ -55,7 +55,7 @@ func init() {
 	}
 }
 
-// sameWeights trains over all workers, and on one device of this worker alone.
+// sameWeights trains over all workers, and on one device of the first worker alone.
 func (w *part) sameWeights(m Model, micro int, params map[string]any, steps int) error {
 	all := map[string]any{"pipeline.num_micro_batch": micro}
 	maps.Copy(all, params)
@@ -68,13 +68,16 @@ func (w *part) sameWeights(m Model, micro int, params map[string]any, steps int)
 	if err != nil {
 		return err
 	}
+	w.report(fmt.Sprintf("%s, %d micro-batches:", m.Name, micro), got)
+	if !env.FirstWorker() {
+		return nil
+	}
 	single := m
 	single.Batch = Joined(m.Batch, env.Cluster().TotalDevices()*micro)
 	want, err := TrainOn(Plain(), Dataset{single.Batch}, single, sgd(), steps)
 	if err != nil {
 		return err
 	}
-	w.report(fmt.Sprintf("%s, %d micro-batches:", m.Name, micro), got)
 	return cmp.Or(CloseWeights(want, got, 1e-5), CloseLosses(want, got, 1e-4))
 }
 
@@ -121,7 +124,7 @@ func init() {
 	}
 }
 
-// asOneWorker trains over all workers, and over as many devices of this worker alone.
+// asOneWorker trains over all workers, and over as many devices of the first worker alone.
 func (w *part) asOneWorker(m Model, opt func() optimizer.Interface, params map[string]any) error {
 	env, err := w.init(params)
 	if err != nil {
@@ -132,6 +135,10 @@ func (w *part) asOneWorker(m Model, opt func() optimizer.Interface, params map[s
 	if err != nil {
 		return err
 	}
+	w.report(m.Name+":", got)
+	if !env.FirstWorker() {
+		return nil
+	}
 	alone, err := w.alone(env.Cluster().TotalDevices(), params)
 	if err != nil {
 		return err
@@ -141,7 +148,6 @@ func (w *part) asOneWorker(m Model, opt func() optimizer.Interface, params map[s
 	if err != nil {
 		return err
 	}
-	w.report(m.Name+":", got)
 	if w.sameOrder(env) {
 		return SameBits(want, got)
 	}
