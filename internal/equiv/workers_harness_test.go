@@ -3,6 +3,7 @@ package equiv
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"maps"
@@ -115,7 +116,8 @@ func (w *part) report(what string, run *Run) {
 	fmt.Fprint(h, run.Losses)
 	for v := range run.Store.IterVariables() {
 		if !strings.HasPrefix(v.Path(), "/metrics/") { // their paths are drawn at random
-			fmt.Fprint(h, v.Path(), numbers(v.MustValue()))
+			fmt.Fprint(h, v.Path())
+			_ = binary.Write(h, binary.LittleEndian, numbers(v.MustValue()))
 		}
 	}
 	fmt.Printf("%s %x\n", what, h.Sum(nil))
