@@ -66,7 +66,7 @@ func (c *Checkpoint) SetMetric(metric string, value float64) error {
 
 // takeMetrics takes the metrics of a step that the rules name, and the program has not set.
 func (c *Checkpoint) takeMetrics(loop *train.Loop, values []*tensors.Tensor) error {
-	if len(c.best) == 0 || !c.env.FirstWorker() {
+	if len(c.best) == 0 || !c.env.IsMain() {
 		return nil
 	}
 	var names []string

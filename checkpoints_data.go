@@ -102,7 +102,7 @@ func (c *Checkpoint) goOn(m *checkpoint.Manifest) {
 		why = "io.slicing is set, for which it cannot be used"
 	}
 	if why != "" {
-		if m.Step > 0 && c.env.FirstWorker() {
+		if m.Step > 0 && c.env.IsMain() {
 			warn("datasets begin anew, not at the position in the data of the checkpoint of step %d: %s", m.Step, why)
 		}
 		return

@@ -105,7 +105,7 @@ func (c *Checkpoint) load(excluded []string) error {
 	var all []checkpoint.Listed
 	var damaged []error
 	var err error
-	if c.env.FirstWorker() && c.dir != "" {
+	if c.env.IsMain() && c.dir != "" {
 		if !c.env.plans {
 			err = c.fs.MkdirAll(c.dir)
 		}
@@ -155,7 +155,7 @@ func (c *Checkpoint) load(excluded []string) error {
 		if opened != nil {
 			_ = opened.Close()
 		}
-		if c.env.FirstWorker() {
+		if c.env.IsMain() {
 			warn("the checkpoint %s is passed over, because it cannot be read: %s", name, sentence(err))
 			damaged = append([]error{}, err)
 		}
@@ -179,7 +179,7 @@ func (c *Checkpoint) recover(all []checkpoint.Listed, excluded []string) (done b
 	if opened == nil || err != nil {
 		return false, err
 	}
-	if c.env.FirstWorker() {
+	if c.env.IsMain() {
 		warn("training goes on from the copies in memory of step %d; the newest checkpoint is of step %d", opened.Manifest.Step, newest)
 		if n := len(all); n > 0 {
 			c.last = all[n-1].Name

@@ -63,7 +63,7 @@ func (c *Checkpoint) begin(now bool) error {
 	case t.Err != "":
 		return errors.Errorf("epl: a checkpoint cannot be saved: %s", t.Err)
 	case t.Skip:
-		if c.env.FirstWorker() {
+		if c.env.IsMain() {
 			warn("the checkpoint of step %d is skipped: the one before is still being written to %s; save less often, or to something faster", t.Step, c.dir)
 		}
 		return nil
@@ -74,7 +74,7 @@ func (c *Checkpoint) begin(now bool) error {
 		c.readFrom(t.Last)
 	}
 	var m *checkpoint.Manifest
-	if c.env.FirstWorker() {
+	if c.env.IsMain() {
 		if m, err = c.manifest(t, all); err != nil {
 			cannot = err
 		}
@@ -102,7 +102,7 @@ func (c *Checkpoint) begin(now bool) error {
 
 // ticket is the first worker's, for all. cannot is why it cannot save.
 func (c *Checkpoint) ticket(all []savable, cannot error) (t ticket, _ error) {
-	if c.env.FirstWorker() {
+	if c.env.IsMain() {
 		t = ticket{Number: c.next, Skip: c.isRunning()}
 		if !t.Skip && !c.stale.Load() {
 			t.Last = c.last
@@ -335,7 +335,7 @@ func (c *Checkpoint) write(t ticket, m *checkpoint.Manifest, chunks []checkpoint
 		r.Err = sentence(cannot)
 	}
 	files, err := c.group.collect(r)
-	if !c.env.FirstWorker() {
+	if !c.env.IsMain() {
 		return err
 	}
 	if err == nil {

@@ -59,14 +59,43 @@ func (e *Env) Dataset(ds train.Dataset) train.Dataset {
 	return data.New(guarded, e.runner, e.engine.Deals, e.track(ds, guarded.Name()))
 }
 
-// FirstWorker tells whether this worker is the one that should do what is done once for a whole job: print, write
-// checkpoints. In a job of one worker it is. It may read any variable while the others go on: one that lives on another
+// IsMain tells whether this worker is the one that should do what is done once for a whole job: print, write
+// files. It is worker 0; in a job of one worker, that one. It may read any variable while the others go on: one that lives on another
 // worker, in a pipeline, is fetched from there.
 //
-//	if env.FirstWorker() {
+//	if env.IsMain() {
 //		commandline.AttachProgressBar(loop)
 //	}
-func (e *Env) FirstWorker() bool { return e.cluster.WorkerIndex() == 0 }
+func (e *Env) IsMain() bool { return e.cluster.WorkerIndex() == 0 }
+
+// FirstWorker is IsMain.
+//
+// Deprecated: use [Env.IsMain].
+func (e *Env) FirstWorker() bool { return e.IsMain() }
+
+// Replicas is the number of model replicas of the training program compiled last, which are the ways of its data parallelism: N. It
+// is 0 before the first: how many devices a replica needs is known when the first step has traced the model.
+//
+//	loop.OnStep("replicas", 0, func(loop *train.Loop, _ []*tensors.Tensor) error {
+//		if env.IsMain() && loop.LoopStep == loop.StartStep {
+//			fmt.Println(env.Replicas(), "model replicas")
+//		}
+//		return nil
+//	})
+func (e *Env) Replicas() int {
+	if p := e.Plan(); p != nil {
+		return p.Replicas
+	}
+	return 0
+}
+
+// GlobalBatch is the number of samples in a step of the training program compiled last, over all workers, model replicas and
+// micro-batches. It is 0 before the first. With N replicas and M micro-batches it is N·M times the dataset's batch; with unequal shares, and in an
+// elastic job that has lost workers, it is what a step takes then. The samples of a batch are the first dim of its first input.
+// A step at the end of the data may have fewer.
+//
+//	rate := 0.1 * float64(env.GlobalBatch()) / 256 // the linear rule
+func (e *Env) GlobalBatch() int { return e.engine.GlobalBatch() }
 
 // OnFirstWorker lets a function that a training loop calls do its work on the first worker only. All workers load
 // checkpoints, and the first one saves them; the others go on, and wait where they need it:
@@ -80,7 +109,7 @@ func (e *Env) OnFirstWorker(f train.OnStepFn) train.OnStepFn {
 			return errors.Errorf("epl: OnFirstWorker(nil) at %s: give it what the loop is to call", at)
 		}
 	}
-	if e.FirstWorker() {
+	if e.IsMain() {
 		return e.watched(f)
 	}
 	return func(*train.Loop, []*tensors.Tensor) error { return nil }
@@ -124,7 +153,7 @@ func (e *Env) Files(files []string) (data.Slice, error) {
 	}
 	s, err := data.Deal(files, replicas, e.cluster.WorkerIndex(), data.DealOptions{
 		DropLast: e.cfg.IO.DropLastFiles, Unbalanced: e.cfg.IO.UnbalancedIOSlicing})
-	if err == nil && len(s.Dropped) > 0 && e.FirstWorker() {
+	if err == nil && len(s.Dropped) > 0 && e.IsMain() {
 		log.Printf("epl: io.drop_last_files: nobody reads %d of the %d files, from %s on", len(s.Dropped), len(files), s.Dropped[0])
 	}
 	return s, err

@@ -63,6 +63,14 @@ func (e *Engine) Plan() *plan.Plan {
 	return nil
 }
 
+// GlobalBatch is how many samples a step of the last training program takes; 0 before the first.
+func (e *Engine) GlobalBatch() int {
+	if c := e.last(func(c *Compiled) bool { return c.Err == nil }); c != nil {
+		return c.Plan.Batches() * c.source.Samples()
+	}
+	return 0
+}
+
 // last is the last training program of some; nil if there is none.
 func (e *Engine) last(is func(*Compiled) bool) *Compiled {
 	for _, c := range slices.Backward(e.Programs()) {

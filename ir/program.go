@@ -331,5 +331,13 @@ func (p *Program) Collection(key string) []*Value {
 // IsTraining tells whether the program has gradients that EPL knows of.
 func (p *Program) IsTraining() bool { return len(p.Gradients) > 0 }
 
+// Samples are those of a batch: the first dim of the first input, or 1 if that has none.
+func (p *Program) Samples() int {
+	if len(p.Inputs) == 0 || p.Inputs[0].Shape.Rank() == 0 {
+		return 1
+	}
+	return p.Inputs[0].Shape.Dimensions[0]
+}
+
 // NumOps counts the ops of main.
 func (p *Program) NumOps() int { return len(p.Main.Ops) }

@@ -127,10 +127,7 @@ func newSearch(p *ir.Program, cfg *config.Config, t Target) (*searcher, error) {
 		}
 	}
 	devices := t.Cluster.TotalDevices()
-	s.samples = 1
-	if len(p.Inputs) > 0 && p.Inputs[0].Shape.Rank() > 0 {
-		s.samples = max(p.Inputs[0].Shape.Dimensions[0], 1)
-	}
+	s.samples = max(p.Samples(), 1)
 	switch g := cfg.Auto.GlobalBatch; {
 	case g > 0 && g%s.samples != 0:
 		return nil, errors.Errorf("epl: %s, which is no multiple of the dataset's batch, %d", said(cfg, "auto.global_batch"), s.samples)

@@ -51,7 +51,7 @@ func (j job) copy() error {
 	if _, err := steps(2, true); err != nil { // the first compiles, and takes the memory
 		return err
 	}
-	if t.env.FirstWorker() {
+	if t.env.IsMain() {
 		fmt.Printf("%.2f GB of state, copied after every step, by %d workers\n\n", float64(t.bytes)/1e9, j.Copies)
 		fmt.Println("| | step without copies | step with copies | longer by |")
 		fmt.Println("|---|---|---|---|")
@@ -69,11 +69,11 @@ func (j job) copy() error {
 		}
 		a, b := median(plain[1:]), median(copied[1:]) // in the first, what was begun before may go on
 		ratios = append(ratios, b.Seconds()/a.Seconds())
-		if t.env.FirstWorker() {
+		if t.env.IsMain() {
 			fmt.Printf("| round %d | %.3f s | %.3f s | %.1f %% |\n", round+1, a.Seconds(), b.Seconds(), 100*(ratios[round]-1))
 		}
 	}
-	if t.env.FirstWorker() {
+	if t.env.IsMain() {
 		fmt.Printf("\nmedian: a step with copies takes %.3f of one without; OnStep takes %.2f ms\n", median(ratios), 1000*median(began).Seconds())
 	}
 	return nil

@@ -56,8 +56,8 @@ func run(f flags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer env.Close()       // + epl
-	if !env.FirstWorker() { // + epl
+	defer env.Close()  // + epl
+	if !env.IsMain() { // + epl
 		out, f.bar = io.Discard, false
 	}
 	data.describe(out)

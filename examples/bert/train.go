@@ -44,7 +44,7 @@ func fit(env *epl.Env, network bert, data questions, f flags, out io.Writer) (fi
 		}
 		s := evaluate(data.dev, answers)
 		fmt.Fprintf(out, "%s  exact match %5.1f  F1 %5.1f\n", state, s.exact, s.f1)
-		if f.outputDir != "" && env.FirstWorker() { // + epl
+		if f.outputDir != "" && env.IsMain() { // + epl
 			err = writeAnswers(filepath.Join(f.outputDir, "predictions.json"), answers)
 		}
 		return s, err

@@ -28,8 +28,8 @@ func (f flags) train(p *pictures.Set, out io.Writer) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	defer env.Close()       // + epl
-	if !env.FirstWorker() { // + epl
+	defer env.Close()  // + epl
+	if !env.IsMain() { // + epl
 		out = io.Discard
 	}
 	r.devices = env.Cluster().TotalDevices() // + epl
@@ -46,11 +46,12 @@ func (f flags) train(p *pictures.Set, out io.Writer) (r result, err error) {
 	sgd := optimizer.StochasticGradientDescent().WithDecay(false).WithLearningRate(f.rate)
 	trainer := train.NewTrainer(env.Backend(), store, c.logits, loss.SparseCategoricalCrossEntropyLogits,
 		epl.Optimizer(sgd), metrics(), nil) // + epl
-	fmt.Fprintf(out, "%d classes on %s, %d images in a step\n",
-		f.classes, counted(r.devices, "device"), f.batch*r.devices*f.microBatches)
-
 	loop := train.NewLoop(trainer)
 	loop.OnStep("loss", 0, func(loop *train.Loop, metrics []*tensors.Tensor) error {
+		if loop.LoopStep == loop.StartStep {
+			fmt.Fprintf(out, "%d classes on %s, %d images in a step\n",
+				f.classes, counted(r.devices, "device"), env.GlobalBatch()) // + epl
+		}
 		r.losses = append(r.losses, tensors.ToScalar[float32](metrics[0]))
 		r.top1, r.top5 = tensors.ToScalar[float32](metrics[2]), tensors.ToScalar[float32](metrics[3])
 		if done, every := loop.LoopStep+1, max(f.steps/10, 1); done%every == 0 {

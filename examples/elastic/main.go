@@ -54,7 +54,7 @@ func run(dir string, steps int, pause time.Duration) error {
 	loop := train.NewLoop(trainer)
 	loop.OnStep("print", 0, func(loop *train.Loop, metrics []*tensors.Tensor) error {
 		time.Sleep(pause)
-		if step := loop.LoopStep + 1; env.FirstWorker() && step%10 == 0 {
+		if step := loop.LoopStep + 1; env.IsMain() && step%10 == 0 {
 			fmt.Printf("step %d: loss %.4f\n", step, metrics[0].Value())
 		}
 		return nil

@@ -53,8 +53,8 @@ func runEPL(f flags, c *corpus, out io.Writer) (first bool, losses []float32, er
 	if err != nil {
 		return false, nil, err
 	}
-	defer env.Close()                      // + epl
-	if first = env.FirstWorker(); !first { // + epl
+	defer env.Close()                 // + epl
+	if first = env.IsMain(); !first { // + epl
 		out, f.bar = io.Discard, false
 	}
 	c.describe(out)

@@ -81,8 +81,8 @@ func run(f flags, out io.Writer) (losses []float32, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer env.Close()       // + epl
-	if !env.FirstWorker() { // + epl
+	defer env.Close()  // + epl
+	if !env.IsMain() { // + epl
 		out = io.Discard
 	}
 	store := model.NewStore()

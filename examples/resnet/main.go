@@ -53,8 +53,8 @@ func run(f flags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer env.Close()       // + epl
-	if !env.FirstWorker() { // + epl
+	defer env.Close()  // + epl
+	if !env.IsMain() { // + epl
 		out = io.Discard
 	}
 	fmt.Fprintf(out, "%s on %d images of %d classes\n", f.model, len(p.Train), len(p.Classes))

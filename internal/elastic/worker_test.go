@@ -154,7 +154,7 @@ func (w *work) run() error {
 	loop := train.NewLoop(trainer)
 	loop.OnStep("pause", 0, func(l *train.Loop, metrics []*tensors.Tensor) error {
 		time.Sleep(w.Pause)
-		if env.FirstWorker() {
+		if env.IsMain() {
 			fmt.Printf("step %d loss %v\n", l.LoopStep+1, metrics[0].Value())
 		}
 		if l.LoopStep+1 == w.Broken && env.Cluster().WorkerIndex() == env.Cluster().WorkerNum()-1 {
@@ -164,7 +164,7 @@ func (w *work) run() error {
 	})
 	loop.OnStep("checkpoints", 100, saver.OnStep)
 	loop.OnStep("done", 101, func(l *train.Loop, _ []*tensors.Tensor) error {
-		if w.Copies && env.FirstWorker() {
+		if w.Copies && env.IsMain() {
 			fmt.Printf("done %d\n", l.LoopStep+1)
 		}
 		return nil

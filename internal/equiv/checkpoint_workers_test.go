@@ -159,7 +159,7 @@ func init() {
 			if _, err := loop.RunToGlobalStep(env.Dataset(Dataset{m.Batch}), step); err != nil {
 				return err
 			}
-			if step == 2 && env.FirstWorker() { // where the other worker's file is to be
+			if step == 2 && env.IsMain() { // where the other worker's file is to be
 				if err := os.MkdirAll(name, 0o777); err != nil {
 					return err
 				}

@@ -634,7 +634,7 @@ func init() {
 		if _, err := loop.RunSteps(env.Dataset(Dataset{m.Batch}), 3); err != nil {
 			return err
 		}
-		if env.FirstWorker() {
+		if env.IsMain() {
 			var text strings.Builder
 			if err := env.Explain(&text); err != nil {
 				return err

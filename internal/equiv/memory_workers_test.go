@@ -87,7 +87,7 @@ func (w *part) memory(m Parted, p splitPlan, opt func() optimizer.Interface, par
 			return err
 		}
 	}
-	if !env.FirstWorker() {
+	if !env.IsMain() {
 		return nil
 	}
 	alone, err := w.alone(n, plain)

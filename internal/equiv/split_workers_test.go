@@ -75,7 +75,7 @@ func (w *part) split(m Parted, p splitPlan, params map[string]any) error {
 		return err
 	}
 	w.report(fmt.Sprintf("%s, %s:", m.Name, p), got)
-	if !env.FirstWorker() {
+	if !env.IsMain() {
 		return nil
 	}
 	want, err := m.under(p).train(Plain(), 0, Dataset{Joined(m.Batch, p.batches())}, sgd(), steps)

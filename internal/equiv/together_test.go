@@ -150,7 +150,7 @@ func init() {
 					return fmt.Errorf("device %d had %d bytes", d, s.PeakBytes)
 				}
 			}
-			if env.FirstWorker() {
+			if env.IsMain() {
 				_, err := train.NewTrainer(env.Backend(), run.Store, m.Build(0), m.Loss, sgd(), nil, spread()).Eval(env.Dataset(finite{m.Batch, 2}))
 				if err == nil || !strings.Contains(err.Error(), "worker 0 calls it alone") {
 					return fmt.Errorf("a worker that evaluates alone what it cannot hold gets the error %v", err)

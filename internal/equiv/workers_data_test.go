@@ -221,7 +221,7 @@ func init() {
 			if _, err := loop.RunToGlobalStep(env.Dataset(ds), until); err != nil {
 				return err
 			}
-			if (saved > 0) != env.FirstWorker() {
+			if (saved > 0) != env.IsMain() {
 				return errors.Errorf("worker %d saved %d times", env.Cluster().WorkerIndex(), saved)
 			}
 			last = run

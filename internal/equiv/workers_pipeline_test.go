@@ -92,7 +92,7 @@ func (w *part) pipeline(m Staged, stages, devices, micro int, params map[string]
 		return err
 	}
 	w.report(fmt.Sprintf("%s, %d micro-batches:", m.Name, micro), got)
-	if !env.FirstWorker() {
+	if !env.IsMain() {
 		return nil
 	}
 	want, err := m.train(Plain(), stages, Dataset{Joined(m.Batch, env.Cluster().TotalDevices()/devices*micro)}, sgd(), steps)

@@ -69,7 +69,7 @@ func (w *part) sameWeights(m Model, micro int, params map[string]any, steps int)
 		return err
 	}
 	w.report(fmt.Sprintf("%s, %d micro-batches:", m.Name, micro), got)
-	if !env.FirstWorker() {
+	if !env.IsMain() {
 		return nil
 	}
 	single := m
@@ -136,7 +136,7 @@ func (w *part) asOneWorker(m Model, opt func() optimizer.Interface, params map[s
 		return err
 	}
 	w.report(m.Name+":", got)
-	if !env.FirstWorker() {
+	if !env.IsMain() {
 		return nil
 	}
 	alone, err := w.alone(env.Cluster().TotalDevices(), params)
