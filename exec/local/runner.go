@@ -138,8 +138,16 @@ func (d *Runner) Memory() (least int64) {
 }
 
 // Stats implements exec.Runner.
-func (d *Runner) Stats() []exec.DeviceStats {
-	all := d.stats.take()
+func (d *Runner) Stats() []exec.DeviceStats { return d.statsFor(0) }
+
+// Watch returns a function like Stats, with counts of its own.
+func (d *Runner) Watch() func() []exec.DeviceStats {
+	reader := d.stats.add()
+	return func() []exec.DeviceStats { return d.statsFor(reader) }
+}
+
+func (d *Runner) statsFor(reader int) []exec.DeviceStats {
+	all := d.stats.take(reader)
 	for i, b := range d.devices {
 		if x, ok := b.(interface{ Allocated() int64 }); ok {
 			all[i].Allocated = x.Allocated()

@@ -7,22 +7,35 @@ import (
 	"github.com/easyparallel/epl/schedule"
 )
 
-// stats counts what the devices do.
+// stats counts what the devices do, for several readers, of which each has counts since it looked last.
 type stats struct {
 	mu      sync.Mutex
-	devices []exec.DeviceStats
+	readers [][]exec.DeviceStats
 }
 
-// newStats counts for n devices.
+// newStats counts for n devices, and one reader.
 func newStats(n int) *stats {
-	return &stats{devices: make([]exec.DeviceStats, n)}
+	return &stats{readers: [][]exec.DeviceStats{make([]exec.DeviceStats, n)}}
+}
+
+// add makes another reader.
+func (s *stats) add() (reader int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.readers = append(s.readers, make([]exec.DeviceStats, len(s.readers[0])))
+	return len(s.readers) - 1
 }
 
 // ran notes that a device ran a program, or took part in a step, and what it sent meanwhile.
 func (s *stats) ran(device int, b schedule.Books, sent map[string]int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := &s.devices[device]
+	for _, devices := range s.readers {
+		count(&devices[device], b, sent)
+	}
+}
+
+func count(d *exec.DeviceStats, b schedule.Books, sent map[string]int64) {
 	d.Runs++
 	if peak := b.Peak.Total(); peak > d.PeakBytes || d.Peak == nil {
 		d.PeakBytes, d.Peak = peak, b.Peak.Map()
@@ -41,12 +54,12 @@ func (s *stats) ran(device int, b schedule.Books, sent map[string]int64) {
 	}
 }
 
-// take returns the counts since it was last called.
-func (s *stats) take() []exec.DeviceStats {
+// take returns the counts since a reader last called it.
+func (s *stats) take(reader int) []exec.DeviceStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := s.devices
-	s.devices = make([]exec.DeviceStats, len(out))
+	out := s.readers[reader]
+	s.readers[reader] = make([]exec.DeviceStats, len(out))
 	for i := range out {
 		if out[i].Sent == nil {
 			out[i].Sent = map[string]int64{}
