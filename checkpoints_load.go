@@ -186,6 +186,7 @@ func (c *Checkpoint) recover(all []checkpoint.Listed, excluded []string) (done b
 		}
 	}
 	c.stale.Store(true)
+	c.env.job.Copied(opened.Manifest.Step)
 	return true, c.attach(opened, excluded)
 }
 

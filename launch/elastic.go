@@ -278,7 +278,7 @@ func (e *elastic) goOn(g *generation) bool {
 		why += ": " + g.Reason
 	}
 	from := "the beginning: no checkpoint was saved by env.Checkpoints"
-	if e.copied > e.saved {
+	if e.copied > 0 && e.copied >= e.saved {
 		from = fmt.Sprintf("the copies in memory, of step %d or later", e.copied)
 	} else if e.saved > 0 {
 		from = fmt.Sprintf("the checkpoint of step %d", e.saved)

@@ -19,12 +19,16 @@ import (
 func repeated(t *testing.T, said string) (most, generations int) {
 	t.Helper()
 	done, begun := 0, false
+	first, again := "", false // the line of the first worker's process; a launcher shows the last lines of a worker again
 	for line := range strings.SplitSeq(said, "\n") {
 		var n int
 		switch {
-		case strings.HasPrefix(line, "[0] pid "):
+		case strings.HasPrefix(line, "[0] pid ") && line != first:
 			generations++
-			begun = true
+			first, begun, again = line, true, false
+		case strings.Contains(line, "the last lines of worker"):
+			again = true
+		case again:
 		case strings.HasPrefix(line, "[0] done "):
 			fmt.Sscanf(line, "[0] done %d", &done)
 		case begun && strings.HasPrefix(line, "[0] step "):
