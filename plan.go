@@ -199,6 +199,13 @@ func simulation(known *cost.Cluster) (asked bool, changes []simulate.WhatIf, err
 	case text == "-":
 		return true, nil, nil
 	}
-	changes, err = simulate.ParseWhatIf(text)
-	return true, changes, err
+	if changes, err = simulate.ParseWhatIf(text); err != nil {
+		return false, nil, err
+	}
+	for _, w := range changes {
+		if err := w.Check(known); err != nil {
+			return false, nil, err
+		}
+	}
+	return true, changes, nil
 }

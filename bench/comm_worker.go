@@ -6,16 +6,17 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gomlx/compute/dtypes"
 
+	"github.com/easyparallel/epl/bench/meeting"
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/comm"
 	"github.com/easyparallel/epl/rendezvous"
-	"github.com/easyparallel/epl/wire"
 )
 
 // What a worker of ours is told, besides where the others are.
@@ -34,23 +35,20 @@ func checkedTCP(workers int) (*fleet, error) { return ourFleet(workers, "tcp-che
 
 // ourFleet is processes of this program.
 func ourFleet(workers int, path string, environment ...string) (*fleet, error) {
-	var server *rendezvous.Server
+	var met *meeting.Meeting
 	f, err := theFleet(path+" "+strings.Join(environment, " "), workers, func(string) ([]*exec.Cmd, error) {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, err
 		}
-		token := wire.NewToken()
-		server, err = rendezvous.NewServer("127.0.0.1:0", rendezvous.ServerOptions{Workers: workers, Security: wire.Security{Token: token}})
-		if err != nil {
+		if met, err = meeting.New(workers); err != nil {
 			return nil, err
 		}
 		var commands []*exec.Cmd
 		for i := range workers {
 			cmd := exec.Command(self)
-			cmd.Env = append(append(os.Environ(), envPath+"="+path, envWorkers+"="+strconv.Itoa(workers),
-				envWorker+"="+strconv.Itoa(i), cluster.EnvWorkerIndex+"="+strconv.Itoa(i),
-				rendezvous.EnvURL+"=tcp://"+server.Addr().String(), rendezvous.EnvToken+"="+token), environment...)
+			cmd.Env = slices.Concat(os.Environ(), []string{envPath + "=" + path, envWorkers + "=" + strconv.Itoa(workers),
+				envWorker + "=" + strconv.Itoa(i), cluster.EnvWorkerIndex + "=" + strconv.Itoa(i)}, met.Address(), environment)
 			if workers > runtime.NumCPU() { // as epl-launch does it
 				cmd.Env = append(cmd.Env, "GOMAXPROCS=1")
 			}
@@ -58,11 +56,11 @@ func ourFleet(workers int, path string, environment ...string) (*fleet, error) {
 		}
 		return commands, nil
 	})
-	if server != nil && err == nil { // it was started now
+	if met != nil && err == nil { // it was started now
 		stop := f.stop
 		f.stop = func() {
 			stop()
-			_ = server.Close()
+			met.Close()
 		}
 	}
 	return f, err

@@ -115,8 +115,26 @@ func times(x, y float64) float64 {
 	return x * y
 }
 
+// Check returns an error if the change names a device that the cluster does not have.
+func (w WhatIf) Check(c *cost.Cluster) error {
+	for rank, x := range w.Stragglers {
+		if rank >= len(c.Devices) {
+			return errors.Errorf("epl: straggler=%d:%g: the cluster has the devices 0 to %d", rank, x, len(c.Devices)-1)
+		}
+	}
+	for _, rank := range w.Lost {
+		if rank >= len(c.Devices) {
+			return errors.Errorf("epl: lost=%d: the cluster has the devices 0 to %d", rank, len(c.Devices)-1)
+		}
+	}
+	return nil
+}
+
 // Apply makes the change: of the cluster, and of lists whose devices are lost. What it is given stays as it is.
 func (w WhatIf) Apply(lists *schedule.Program, c *cost.Cluster) (*schedule.Program, *cost.Cluster, error) {
+	if err := w.Check(c); err != nil {
+		return nil, nil, err
+	}
 	changed := *c
 	changed.Devices = slices.Clone(c.Devices)
 	link := func(l cost.Link) cost.Link {
@@ -130,16 +148,10 @@ func (w WhatIf) Apply(lists *schedule.Program, c *cost.Cluster) (*schedule.Progr
 		changed.Hosts[host] = link(l)
 	}
 	for rank, x := range w.Stragglers {
-		if rank >= len(c.Devices) {
-			return nil, nil, errors.Errorf("epl: straggler=%d:%g: the cluster has the devices 0 to %d", rank, x, len(c.Devices)-1)
-		}
 		changed.Devices[rank].Speed = speed(c.Devices[rank]) / x
 	}
 	left := *lists
 	for _, rank := range w.Lost {
-		if rank >= len(c.Devices) {
-			return nil, nil, errors.Errorf("epl: lost=%d: the cluster has the devices 0 to %d", rank, len(c.Devices)-1)
-		}
 		if i := slices.IndexFunc(left.Ranks, func(ranks []int) bool { return slices.Contains(ranks, rank) }); i >= 0 {
 			left.Ranks = slices.Delete(slices.Clone(left.Ranks), i, i+1)
 			if left.Local.Shares != nil {

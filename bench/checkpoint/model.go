@@ -6,7 +6,6 @@ import (
 	"iter"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -20,9 +19,8 @@ import (
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 
 	"github.com/easyparallel/epl"
-	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/bench/meeting"
 	"github.com/easyparallel/epl/internal/procmem"
-	"github.com/easyparallel/epl/rendezvous"
 )
 
 // depth is how many layers there are, of which each has as much of the state.
@@ -135,16 +133,15 @@ func (j job) loads() error {
 	fmt.Println("\n| workers, ZeRO v2 | worker | time to load and verify | read, with the parts of its devices | peak memory until then | and with a step |")
 	fmt.Println("|---|---|---|---|---|---|")
 	for _, n := range j.Workers {
-		meeting, err := os.MkdirTemp("", "job")
+		met, err := meeting.New(n)
 		if err != nil {
 			return err
 		}
-		defer os.RemoveAll(meeting)
+		defer met.Close()
 		outs, cmds := make([]bytes.Buffer, n), make([]*exec.Cmd, n)
 		for i := range n {
 			cmd := exec.Command(os.Args[0], "-load", "-dir", j.Dir, "-state", fmt.Sprint(j.State), "-batch", "1")
-			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", cluster.EnvNumWorkers, n), fmt.Sprintf("%s=%d", cluster.EnvWorkerIndex, i),
-				cluster.EnvDevicesPerWorker+"=1", rendezvous.EnvURL+"=file://"+filepath.Join(meeting, "job"))
+			cmd.Env = append(os.Environ(), met.Environment(i, 1)...)
 			cmd.Stdout, cmd.Stderr = &outs[i], &outs[i]
 			if err := cmd.Start(); err != nil {
 				return err

@@ -13,9 +13,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/easyparallel/epl/bench/meeting"
 	"github.com/easyparallel/epl/cluster"
-	"github.com/easyparallel/epl/rendezvous"
-	"github.com/easyparallel/epl/wire"
 )
 
 // command is a process for a row: a worker of it.
@@ -41,8 +40,8 @@ func (r *Row) command(worker int, environment ...string) (*exec.Cmd, error) {
 type running struct {
 	row     *Row
 	workers []*worker
-	server  *rendezvous.Server
-	steps   int // of a turn
+	met     *meeting.Meeting // nil: there is one worker
+	steps   int              // of a turn
 	failed  bool
 }
 
@@ -63,11 +62,10 @@ func (r *Row) start(profiles string) (x *running, err error) {
 	}()
 	environment := []string{"EPL_PROFILES=" + profiles}
 	if r.Workers > 1 {
-		token := wire.NewToken()
-		if x.server, err = rendezvous.NewServer("127.0.0.1:0", rendezvous.ServerOptions{Workers: r.Workers, Security: wire.Security{Token: token}}); err != nil {
+		if x.met, err = meeting.New(r.Workers); err != nil {
 			return nil, err
 		}
-		environment = append(environment, rendezvous.EnvURL+"=tcp://"+x.server.Addr().String(), rendezvous.EnvToken+"="+token)
+		environment = append(environment, x.met.Address()...)
 	}
 	for i := range r.Workers {
 		c, err := r.command(i, environment...)
@@ -133,8 +131,8 @@ func (x *running) stop() {
 	for _, w := range x.workers {
 		_ = w.command.Wait()
 	}
-	if x.server != nil {
-		_ = x.server.Close()
+	if x.met != nil {
+		x.met.Close()
 	}
 }
 

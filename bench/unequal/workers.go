@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
 
-	"github.com/easyparallel/epl/cluster"
-	"github.com/easyparallel/epl/rendezvous"
-	"github.com/easyparallel/epl/wire"
+	"github.com/easyparallel/epl/bench/meeting"
 )
 
 // onWorkers trains on workers, each with one device, on the core that it is given. The first one's result counts.
@@ -28,24 +25,22 @@ func onWorkers(j job, on []int) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	token := wire.NewToken()
-	server, err := rendezvous.NewServer("127.0.0.1:0", rendezvous.ServerOptions{Workers: len(on), Security: wire.Security{Token: token}})
+	met, err := meeting.New(len(on))
 	if err != nil {
 		return r, err
 	}
-	defer server.Close()
+	defer met.Close()
 	var first bytes.Buffer
 	var all []*exec.Cmd
 	for i, core := range on {
 		c := exec.Command(taskset, "-c", strconv.Itoa(core), self, "-worker", string(text))
-		c.Env = append(os.Environ(), rendezvous.EnvURL+"=tcp://"+server.Addr().String(), rendezvous.EnvToken+"="+token,
-			fmt.Sprintf("%s=%d", cluster.EnvNumWorkers, len(on)), fmt.Sprintf("%s=%d", cluster.EnvWorkerIndex, i), cluster.EnvDevicesPerWorker+"=1")
+		c.Env = append(os.Environ(), met.Environment(i, 1)...)
 		c.Stderr = os.Stderr
 		if i == 0 {
 			c.Stdout = &first
 		}
 		if err := c.Start(); err != nil {
-			return r, err // the others end when the server does
+			return r, err // the others end when the meeting does
 		}
 		all = append(all, c)
 	}

@@ -43,10 +43,14 @@ func describe(spec string) (d described, err error) {
 	return d, nil
 }
 
-// variables describe the cluster to a program.
+// variables describe the cluster to a program. Devices of workers that have equally many are said once: a variable has room for some ten thousand numbers.
 func (d described) variables() []string {
+	devices := d.devices
+	if slices.Max(devices) == slices.Min(devices) {
+		devices = devices[:1]
+	}
 	vars := []string{cluster.EnvNumWorkers + "=" + strconv.Itoa(len(d.devices)), cluster.EnvWorkerIndex + "=0",
-		cluster.EnvDevicesPerWorker + "=" + strings.Join(d.devices, ",")}
+		cluster.EnvDevicesPerWorker + "=" + strings.Join(devices, ",")}
 	if d.hosts != nil {
 		vars = append(vars, cluster.EnvWorkerHosts+"="+strings.Join(d.hosts, ","))
 	}

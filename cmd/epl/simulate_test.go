@@ -58,6 +58,10 @@ $`).MatchString(stdout) {
 	if status, _, stderr := epl(t, "simulate", "--cluster", "1x2xV100-32", "--plan", file, "--", program); status != 1 || !strings.Contains(stderr, "plan.json") {
 		t.Errorf("a plan for other devices: status %d, %q", status, stderr)
 	}
+	if status, _, stderr := epl(t, "simulate", "--cluster", "2x2xV100-32", "--what-if", "straggler=99:2", "--", program); status != 1 ||
+		!strings.Contains(stderr, "straggler=99:2: the cluster has the devices 0 to 3") {
+		t.Errorf("a device that is not there: status %d, %q", status, stderr)
+	}
 	if status, _, stderr := epl(t, "simulate", "--devices", "2", "--", program); status != 1 || !strings.Contains(stderr, "name their profile") {
 		t.Errorf("devices that nothing is known of: status %d, %q", status, stderr)
 	}

@@ -1,11 +1,8 @@
 package elastic
 
 import (
-	"encoding/json"
-	"flag"
 	"fmt"
 	"iter"
-	"log"
 	"os"
 	"testing"
 	"time"
@@ -21,6 +18,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/internal/jobtest"
 	"github.com/easyparallel/epl/launch"
 )
 
@@ -31,30 +29,13 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "--guard" {
-		launch.Guard(os.Stdin)
-		os.Exit(0)
-	}
 	if len(os.Args) > 1 && os.Args[1] == "--agent" {
 		os.Exit(launch.Agent(os.Stdin, os.Stdout, nil, os.Args[:1]))
 	}
-	if text := os.Getenv(launchVariable); text != "" {
+	if text := os.Getenv(launchVariable); text != "" && len(os.Args) == 1 { // not its guard
 		os.Exit(launcher(text))
 	}
-	text := os.Getenv(workVariable)
-	if text == "" {
-		flag.Parse()
-		os.Exit(m.Run())
-	}
-	log.SetFlags(0)
-	var w work
-	if err := json.Unmarshal([]byte(text), &w); err != nil {
-		log.Fatal(err)
-	}
-	if err := w.run(); err != nil {
-		fmt.Println("FAILED:", err)
-		os.Exit(1)
-	}
+	jobtest.Main(m, launch.Guard, workVariable, (*work).run)
 }
 
 // work is what the workers of a job do.

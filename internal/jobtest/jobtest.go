@@ -1,4 +1,4 @@
-// Package jobtest has what the tests of wire, rendezvous, serve, worker and launch have in common. It is for tests.
+// Package jobtest has what the tests of wire, rendezvous, serve, worker and launch have in common, and those of whole jobs. It is for tests.
 package jobtest
 
 import (
@@ -7,8 +7,12 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
+	"flag"
 	"fmt"
+	"io"
+	"log"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -57,6 +61,28 @@ func WantError(t *testing.T, err error, words ...string) {
 	}
 	if !strings.HasPrefix(err.Error(), "epl: ") || strings.Count(err.Error(), "epl: ") != 1 {
 		t.Errorf("error %q is not one sentence of ours", err)
+	}
+}
+
+// Main is the TestMain of a test binary that a launcher starts again: as its guard, and as workers, which do what a variable says as JSON. Without either it runs the tests.
+func Main[T any](m *testing.M, guard func(io.Reader), variable string, work func(*T) error) {
+	if len(os.Args) > 1 && os.Args[1] == "--guard" {
+		guard(os.Stdin)
+		os.Exit(0)
+	}
+	text := os.Getenv(variable)
+	if text == "" {
+		flag.Parse()
+		os.Exit(m.Run())
+	}
+	log.SetFlags(0)
+	var what T
+	if err := json.Unmarshal([]byte(text), &what); err != nil {
+		log.Fatal(err)
+	}
+	if err := work(&what); err != nil {
+		fmt.Println("FAILED:", err)
+		os.Exit(1)
 	}
 }
 

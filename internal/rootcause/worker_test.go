@@ -1,8 +1,6 @@
 package rootcause
 
 import (
-	"encoding/json"
-	"flag"
 	"fmt"
 	"log"
 	"os"
@@ -24,32 +22,14 @@ import (
 	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/internal/equiv"
+	"github.com/easyparallel/epl/internal/jobtest"
 	"github.com/easyparallel/epl/launch"
 )
 
 // The test binary is also the launcher's guard, and the workers.
 const orderVariable = "EPLTEST_ORDER"
 
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "--guard" {
-		launch.Guard(os.Stdin)
-		os.Exit(0)
-	}
-	text := os.Getenv(orderVariable)
-	if text == "" {
-		flag.Parse()
-		os.Exit(m.Run())
-	}
-	log.SetFlags(0)
-	var o order
-	if err := json.Unmarshal([]byte(text), &o); err != nil {
-		log.Fatal(err)
-	}
-	if err := o.work(); err != nil {
-		fmt.Println("FAILED:", err)
-		os.Exit(1)
-	}
-}
+func TestMain(m *testing.M) { jobtest.Main(m, launch.Guard, orderVariable, (*order).work) }
 
 // order is what happens to one worker of a job, and when.
 type order struct {
