@@ -81,7 +81,7 @@ func Run(ctx context.Context, o Options) (all []Result, err error) {
 	}
 	drills := o.drills(calm)
 	if len(drills) == 0 {
-		return nil, errors.Errorf("epl: no drill is called %s; there are kill, save, cut, corrupt, delay, slow, full and error, as far as the program saves and has several workers",
+		return nil, errors.Errorf("epl: no drill is called %s; there are kill, save, stop, cut, corrupt, delay, slow, full and error, as far as the program saves and has several workers",
 			strings.Join(o.Only, ", "))
 	}
 	for i, d := range drills {
@@ -162,6 +162,7 @@ func (o *Options) drills(calm run) (all []Drill) {
 		}
 	}
 	if o.Workers > 1 {
+		add("stop a worker", "", true, faults.Fault{Kind: faults.Stop, Rank: rank(last), Step: half})
 		add("cut a connection", "connection", true, faults.Fault{Kind: faults.Cut, Rank: 0, To: rank(last), Step: half})
 		add("corrupt what is sent", "damaged", true, faults.Fault{Kind: faults.Corrupt, Rank: rank(last), To: 0, Step: half})
 		add("delay what is sent", "", false, faults.Fault{Kind: faults.Delay, Rank: 0, To: rank(last), Step: half, Time: 2 * time.Millisecond})

@@ -72,7 +72,14 @@ func (o *Options) noticed(f faults.Fault, happened time.Time, after []line, wron
 	if first < 0 {
 		return -1, append(wrong, "nobody says that the job, or this generation of its workers, stops")
 	}
-	took := after[first].at.Sub(happened)
+	seen := first
+	if f.Kind == faults.Stop { // that it is silent is said at once; it has until communication.timeout to come back
+		silent := regexp.MustCompile(`worker ` + workers + `\b.* has not been heard of`)
+		if seen = slices.IndexFunc(after, func(l line) bool { return silent.MatchString(l.text) }); seen < 0 {
+			return -1, append(wrong, "nobody says that the worker is silent")
+		}
+	}
+	took := after[seen].at.Sub(happened)
 	if took > o.Notice {
 		wrong = append(wrong, fmt.Sprintf("it was noticed after %.1f s, not within %s", took.Seconds(), o.Notice))
 	}

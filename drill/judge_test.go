@@ -67,6 +67,19 @@ func TestARunIsJudgedByWhatWasSaid(t *testing.T) {
 	if r := o.judge(kill, hangs, run{}); !strings.Contains(strings.Join(r.Wrong, ";"), "did not end within 1m0s") {
 		t.Errorf("%q", r.Wrong)
 	}
+	stop := Drill{Name: "stop a worker", Fault: faults.Fault{Kind: faults.Stop, Rank: 1, Step: 7, Generation: 1}, Ends: true}
+	for silent, want := range map[string]string{
+		"4 [0] epl: worker 1 (HOST, pid 5) has not been heard of for 3 s; it may be stopped, or cut off": "",
+		"8 [0] epl: worker 1 (HOST, pid 5) has not been heard of for 7 s; it may be stopped, or cut off": "noticed after 7.0 s, not within 5s",
+		"4 [1] epl: worker 0 (HOST, pid 4) has not been heard of for 3 s; it may be stopped, or cut off": "nobody says that the worker is silent",
+	} {
+		r := o.judge(stop, said(1, []string{"1 [1] epl: fault on rank 1 (worker 1), step 7: the worker is stopped [stop:rank=1,step=7]", silent,
+			"12 epl-launch: the job stops because of worker 1; errors of others that only repeat the reason are not shown",
+			"13 epl-launch: worker 1 on HOST did not answer; it was training, after step 6"}), run{})
+		if all := strings.Join(r.Wrong, "; "); (all == "") != (want == "") || !strings.Contains(all, want) {
+			t.Errorf("%s: %q, want %q", silent, all, want)
+		}
+	}
 	full := Drill{Name: "disk full", Fault: faults.Fault{Kind: faults.DiskFull, Save: 1}, Says: "was not saved"}
 	for text, right := range map[string]bool{"3 [0] epl: the checkpoint of step 10 was not saved": true, "3 [0] all is well": false} {
 		r := o.judge(full, said(0, []string{"1 [0] epl: fault on rank 0 (worker 0), step 1, save 1: the disk is full", text}), run{})
@@ -97,7 +110,7 @@ func TestDrillsAreThoseThatMakeSense(t *testing.T) {
 	if only != "kill rank 4 kill:rank=4,step=5; kill rank 4 in a save kill:rank=4,save=2; disk full disk-full:rank=4,save=2" {
 		t.Errorf("some: %s", only)
 	}
-	if n := len(names(Options{Workers: 2}, run{steps: 8, saves: 3})); n != 10 {
+	if n := len(names(Options{Workers: 2}, run{steps: 8, saves: 3})); n != 11 {
 		t.Errorf("%d drills of two workers that save", n)
 	}
 	for _, d := range (&Options{Workers: 2}).drills(run{steps: 8, saves: 3}) {
@@ -111,7 +124,7 @@ func TestTheReportIsATableAndWhatIsWrong(t *testing.T) {
 	results := []Result{
 		{Drill: kill, Noticed: 12 * time.Millisecond, Outcome: "restarted, went on", Weights: "equal"},
 		{Drill: Drill{Name: "corrupt what is sent", Fault: faults.Fault{Kind: faults.Corrupt, Rank: 1, Step: 7, Generation: 1}}, Noticed: -1, Outcome: "went on",
-			Weights: "1 variable differs; /w in 3 of 12 elements, by 0.5 at most", Wrong: []string{`nobody says "damaged"`, "weights: 1 variables differ; /w in 3 of 12 elements, by 0.5 at most"}, Output: "out/2.log"},
+			Weights: "1 variable differs; /w in 3 of 12 elements, by 0.5 at most", Wrong: []string{`nobody says "damaged"`, "weights: 1 variable differs; /w in 3 of 12 elements, by 0.5 at most"}, Output: "out/2.log"},
 	}
 	var b strings.Builder
 	right, err := Report(&b, results)

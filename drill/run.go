@@ -40,6 +40,13 @@ type line struct {
 // restarts is how often workers are started anew.
 const restarts = 3
 
+// A worker that is stopped ends the job after communication.timeout, for which nobody has to wait in a drill: it is shorter then, unless the environment or the program
+// says otherwise.
+const (
+	envTimeout = "EPL_COMMUNICATION_TIMEOUT"
+	patience   = 10 * time.Second
+)
+
 // run runs the program once, with faults.
 func (o *Options) run(ctx context.Context, name, wrong string) (r run, err error) {
 	command, folder, err := o.prepare(name)
@@ -50,8 +57,11 @@ func (o *Options) run(ctx context.Context, name, wrong string) (r run, err error
 	both := &recorder{}
 	limited, cancel := context.WithTimeout(ctx, o.Limit)
 	defer cancel()
-	options := launch.Options{Command: command, Workers: o.Workers, DevicesPerWorker: o.Devices, Stdout: both, Stderr: both, Self: o.Self,
-		Environ: append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, faults.Env+"=") }), faults.Env+"="+wrong)}
+	environ := append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, faults.Env+"=") }), faults.Env+"="+wrong)
+	if strings.HasPrefix(wrong, faults.Stop+":") && os.Getenv(envTimeout) == "" {
+		environ = append(environ, envTimeout+"="+patience.String())
+	}
+	options := launch.Options{Command: command, Workers: o.Workers, DevicesPerWorker: o.Devices, Stdout: both, Stderr: both, Self: o.Self, Environ: environ}
 	if o.saves() {
 		options.MinWorkers, options.MaxRestarts = o.Workers, restarts
 	}

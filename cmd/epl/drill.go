@@ -24,7 +24,7 @@ func newDrillCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drill [flags] -- command [arguments]",
 		Short: "Let things go wrong while a program trains, and see what comes of it",
-		Long: `Run a training program again and again on workers of this machine, while something goes wrong on purpose: a worker is killed, also while it saves, a connection
+		Long: `Run a training program again and again on workers of this machine, while something goes wrong on purpose: a worker is killed, also while it saves, or stopped, a connection
 breaks or changes a bit, a worker is slow, a disk is full. The program runs undisturbed at first.
 
 If a word of the command has {dir}, it stands for a folder that each run has for itself, for checkpoints of env.Checkpoints: workers are started anew when one is lost,
