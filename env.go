@@ -27,8 +27,9 @@ type Env struct {
 	backend *record.Backend
 	engine  *compile.Engine
 	runner  *local.Runner
-	job     *worker.Job // nil if this worker is alone
-	left    func()      // this process may join the job again
+	job     *worker.Job  // nil if this worker is alone
+	left    func()       // this process may join the job again
+	leave   func() error // release, once
 	savers  []*Checkpoint
 	tracks  tracks
 	stores  int64            // that were given to Checkpoints
@@ -222,12 +223,9 @@ func (e *Env) Close() error {
 		return nil
 	}
 	if e.job == nil {
-		e.closeSavers()
-		e.faults.Close()
-		e.memory.close()
+		err := e.leave()
 		e.backend.Finalize()
-		e.left()
-		return nil
+		return err
 	}
 	panicked := recover() // of the function that deferred this call
 	var why error
@@ -240,14 +238,22 @@ func (e *Env) Close() error {
 	if why != nil {
 		e.job.Fail(why)
 	}
-	e.closeSavers()
-	e.faults.Close()
-	err := e.job.Leave() // others may read variables until then
-	e.memory.close()
+	err := e.leave()
 	e.backend.Finalize()
-	e.left()
 	if panicked != nil {
 		panic(panicked)
 	}
+	return err
+}
+
+// release ends what the Env does besides running programs, and leaves the job.
+func (e *Env) release() (err error) {
+	e.closeSavers()
+	e.faults.Close()
+	if e.job != nil {
+		err = e.job.Leave() // others may read variables until then
+	}
+	e.memory.close()
+	e.left()
 	return err
 }

@@ -1,6 +1,10 @@
 package epl_test
 
 import (
+	"bytes"
+	"fmt"
+	"log"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +13,8 @@ import (
 	"github.com/gomlx/compute/shapes"
 	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl"
 )
@@ -91,30 +97,103 @@ func TestInitDoesNotTakeItselfAsItsInnerBackend(t *testing.T) {
 
 func TestOptionsOfTheRegisteredBackendThatAreWrongAreRefused(t *testing.T) {
 	for config, want := range map[string]string{
-		"epl:devices=0":              `devices is a number from 1, not "0"`,
-		"epl:devices=two":            `not "two"`,
-		"epl:devices":                `not ""`,
-		"epl:2":                      `there is no option "2"; use devices=N`,
-		"epl:device=2":               `there is no option "device=2"`,
-		"epl:devices=2,":             "",
-		"epl:devices=2,,inner=go":    `there is no option ""`,
-		"epl:inner=":                 "inner= names no backend",
-		"epl:inner=epl:devices=2":    "the inner backend cannot be EPL itself",
-		"epl:inner=no-such-backend":  `the program has no backend "no-such-backend"`,
-		"epl:inner=go,devices=2":     "devices=2",
-		"epl:devices=1,inner=go:hmm": "hmm",
+		"epl:devices=0":                    `devices is a number from 1, not "0"`,
+		"epl:devices=two":                  `not "two"`,
+		"epl:devices":                      `"devices" is no option; options are name=value`,
+		"epl:2":                            `"2" is no option`,
+		"epl:device=2":                     `there is no option "device"; use devices=N`,
+		"epl:devices=2,":                   `not "2,"`,
+		"epl:devices=2,,inner=go":          `not "2,"`,
+		"epl:devices=2,devices=3":          "devices is given twice",
+		"epl:inner=":                       "inner= has no value",
+		"epl:zero.level=":                  "zero.level= has no value",
+		"epl:zero.level=v9":                `zero.level`,
+		"epl:zero.levle=v1":                `unknown configuration key "zero.levle" (did you mean "zero.level"?)`,
+		"epl:pipeline.num_micro_batch=4,2": `pipeline.num_micro_batch = "4,2" (set by GOMLX_BACKEND) must be`,
+		"epl:inner=epl:devices=2":          "the inner backend cannot be EPL itself",
+		"epl:inner=no-such-backend":        `the program has no backend "no-such-backend"`,
+		"epl:inner=go,devices=2":           "devices=2",
+		"epl:devices=1,inner=go:hmm":       "hmm",
 	} {
-		b, err := compute.NewWithConfig(config)
-		if want == "" {
-			if err != nil {
-				t.Errorf("%s: %v", config, err)
-				continue
-			}
-			b.Finalize()
-			continue
-		}
+		_, err := compute.NewWithConfig(config)
 		if err == nil || !strings.Contains(err.Error(), "epl: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", config, err, want)
 		}
+	}
+}
+
+func TestOptionsOfTheRegisteredBackendAreSettings(t *testing.T) {
+	t.Setenv("EPL_PIPELINE_NUM_MICRO_BATCH", "3") // the option wins
+	t.Setenv("EPL_COMMUNICATION_MAX_SPLITS", "7")
+	b, err := compute.NewWithConfig("epl:pipeline.num_micro_batch=4,cluster.run_visible_devices=0,2,devices=3,inner=go:ops_sequential,creation_order")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Finalize()
+	env := epl.Of(b)
+	cfg := env.Config()
+	if cfg.Pipeline.NumMicroBatch != 4 || cfg.Cluster.RunVisibleDevices != "0,2" || cfg.Communication.MaxSplits != 7 || env.Cluster().TotalDevices() != 2 {
+		t.Errorf("the settings are\n%v\nwith %d devices", cfg, env.Cluster().TotalDevices())
+	}
+	if from, err := cfg.Source("pipeline.num_micro_batch"); err != nil || from.String() != "GOMLX_BACKEND" {
+		t.Errorf("micro-batches come from %v, %v", from, err)
+	}
+}
+
+// What an unchanged program could ask for, but not get, is refused, or said.
+func TestTrainingWithoutTheOptimizerOfEPL(t *testing.T) {
+	var out bytes.Buffer
+	before := log.Writer()
+	log.SetOutput(&out)
+	t.Cleanup(func() { log.SetOutput(before) })
+	plain, err := compute.NewWithConfig("go:ops_sequential")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Finalize()
+	losses := func(b compute.Backend) (all []float32, err error) {
+		tr := trainer(b, sgd(), nil)
+		tr.Store().SetParam(model.ParamInitialSeed, int64(1))
+		for batch := range (ones{2, 2, 2}).Iter() {
+			metrics, err := tr.TrainStep(batch)
+			if err != nil {
+				return nil, errors.Cause(err)
+			}
+			all = append(all, tensors.ToScalar[float32](metrics[0]))
+		}
+		return all, nil
+	}
+	want, err := losses(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, devices := range []int{1, 2} {
+		env := newEnv(t, nil, epl.WithLocalDevices(devices), epl.WithInner("go"), epl.WithPasses("none"))
+		got, err := losses(env.Backend())
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%d devices: losses %v, %v; want %v", devices, got, err, want)
+		}
+		if said := strings.Contains(out.String(), "trains on 1 of 2 devices, because EPL knows no gradients to reduce: wrap the optimizer in epl.Optimizer"); said != (devices > 1) {
+			t.Errorf("%d devices: it logs %q", devices, out.String())
+		}
+	}
+	for key, value := range map[string]any{"pipeline.num_micro_batch": 2, "zero.level": "v0", "amp.level": "O1", "gradient_checkpoint.type": "auto"} {
+		env := newEnv(t, map[string]any{key: value}, epl.WithLocalDevices(2))
+		if _, err := losses(env.Backend()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s = %v would have no effect: wrap the optimizer in epl.Optimizer", key, value)) {
+			t.Errorf("%s = %v: %v", key, value, err)
+		}
+	}
+}
+
+func TestSeveralWorkersDoNotTrainWithoutTheOptimizerOfEPL(t *testing.T) {
+	t.Setenv(epl.EnvPlanOut, t.TempDir()+"/plan") // nobody waits for the other worker
+	for name, value := range map[string]string{"EPL_NUM_WORKERS": "2", "EPL_WORKER_INDEX": "0", "EPL_DEVICES_PER_WORKER": "1"} {
+		t.Setenv(name, value)
+	}
+	env := newEnv(t, nil)
+	err := step(trainer(env.Backend(), sgd(), nil))
+	const want = "EPL knows no gradients to reduce, so that each of 2 workers would train a model of its own: wrap the optimizer in epl.Optimizer"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
 	}
 }

@@ -122,6 +122,8 @@ var mayImport = map[string][]string{
 
 	"xla": {"exec", "exec/xla", "pjrt"}, // registers GPUs
 
+	"default": {"", "xla"}, // makes EPL the backend of GoMLX programs
+
 	// Users of the whole. Nobody else imports the root.
 	"internal/equiv":      {"", "config", "cluster", "ir", "record", "passes", "plan", "emit", "exec/local", "compile"}, // the test of the whole
 	"internal/equiv/fuzz": {"internal/equiv"},                                                                           // a command

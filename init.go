@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/gomlx/compute"
 	_ "github.com/gomlx/compute/gobackend" // the default inner backend
@@ -296,6 +297,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 		HalfType: plan.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
 	runner.Owner, runner.Advise = backend, eng.Advise
 	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, runner: runner, job: j, faults: injector, left: left, memory: kept, plans: planOut != ""}
+	env.leave = sync.OnceValue(env.release)
 	backend.Owner = env
 	return env, nil
 }

@@ -205,6 +205,9 @@ func (e *Engine) compile(c *Compiled) (x compute.Executable, err error) {
 	if e.opts.Plan != "" {
 		defer collectLess()()
 	}
+	if err := e.unmarked(c.source); err != nil {
+		return nil, err
+	}
 	if err := e.plan(c, d.look()); err != nil {
 		return nil, err
 	}

@@ -21,8 +21,21 @@ func New(params map[string]any) (*Config, error) {
 	return resolve(params, os.Environ())
 }
 
+// FromBackend is New for settings of GOMLX_BACKEND=epl:…, which win over variables of their own.
+func FromBackend(settings map[string]string) (*Config, error) {
+	params := make(map[string]any, len(settings))
+	for name, value := range settings {
+		params[name] = value
+	}
+	return resolveFrom(Backend, params, os.Environ())
+}
+
 // resolve is New for a given environment, in the form of os.Environ.
 func resolve(params map[string]any, environ []string) (*Config, error) {
+	return resolveFrom(Code, params, environ)
+}
+
+func resolveFrom(origin Origin, params map[string]any, environ []string) (*Config, error) {
 	var ps problems
 	for name := range params {
 		if _, err := lookup(name); err != nil {
@@ -42,7 +55,7 @@ func resolve(params map[string]any, environ []string) (*Config, error) {
 	}
 
 	return build(&ps, func(k *key) (any, Source) { return k.def, Source{} },
-		func(k *key) (any, Source) { return k.given(params, variables) })
+		func(k *key) (any, Source) { return k.given(origin, params, variables) })
 }
 
 // With is the configuration with other settings, each "key=value". They win over all others; where they come from is
@@ -128,9 +141,9 @@ func build(ps *problems, without, given func(*key) (any, Source)) (*Config, erro
 }
 
 // given returns what the user gave for the key, if anything, and where.
-func (k *key) given(params map[string]any, variables map[string]string) (any, Source) {
+func (k *key) given(origin Origin, params map[string]any, variables map[string]string) (any, Source) {
 	if v, ok := params[k.name]; ok {
-		return v, Source{Origin: Code}
+		return v, Source{Origin: origin}
 	}
 	if v, ok := variables[k.variable()]; ok {
 		return v, Source{Origin: Environment, Variable: k.variable()}

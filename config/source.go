@@ -7,17 +7,20 @@ type Origin int
 const (
 	Default Origin = iota
 	Environment
+	Backend // FromBackend: GOMLX_BACKEND=epl:…
 	Code
 	Plan   // Config.With, which "epl plan --set" uses
 	Pin    // Config.Pinned: a plan that is pinned
 	Chosen // Config.Choose: auto.auto_parallel
 )
 
-// String returns "default", "environment", "code", "epl plan --set", "the pinned plan" or "auto.auto_parallel".
+// String returns "default", "environment", "GOMLX_BACKEND", "code", "epl plan --set", "the pinned plan" or "auto.auto_parallel".
 func (o Origin) String() string {
 	switch o {
 	case Environment:
 		return "environment"
+	case Backend:
+		return "GOMLX_BACKEND"
 	case Code:
 		return "code"
 	case Plan:

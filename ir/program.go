@@ -331,6 +331,18 @@ func (p *Program) Collection(key string) []*Value {
 // IsTraining tells whether the program has gradients that EPL knows of.
 func (p *Program) IsTraining() bool { return len(p.Gradients) > 0 }
 
+// Unmarked is the first variable that the program trains by gradients that EPL was not told of, because its optimizer is not wrapped; nil if
+// there is none.
+func (p *Program) Unmarked() *Variable {
+	if p.IsTraining() || !slices.ContainsFunc(p.Main.Ops, func(op *Op) bool { return op.Origin == VJP }) {
+		return nil
+	}
+	if i := slices.IndexFunc(p.Variables, func(v *Variable) bool { return v.Trainable && v.Update != nil }); i >= 0 {
+		return p.Variables[i]
+	}
+	return nil
+}
+
 // Samples are those of a batch: the first dim of the first input, or 1 if that has none.
 func (p *Program) Samples() int {
 	if len(p.Inputs) == 0 || p.Inputs[0].Shape.Rank() == 0 {

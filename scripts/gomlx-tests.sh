@@ -41,7 +41,7 @@ export GOFLAGS="${GOFLAGS:-} -mod=mod -tags=noxla" GOWORK=off
 cat "$here/go.sum" >>go.sum
 go mod edit -require=github.com/easyparallel/epl@v0.0.0 -replace=github.com/easyparallel/epl="$here" -replace=github.com/gomlx/go-xla="$work/xla"
 go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Name}} {{.Dir}}{{end}}' "${packages[@]}" | while read -r name dir; do
-	printf 'package %s_test\n\nimport _ "github.com/easyparallel/epl"\n' "$name" >"$dir/zz_epl_test.go"
+	printf 'package %s_test\n\nimport _ "github.com/easyparallel/epl/default"\n' "$name" >"$dir/zz_epl_test.go"
 done
 
 # Test binaries are made once for all backends. Each test has a process of its own: one that panics must not keep others from
