@@ -70,7 +70,8 @@ var mayImport = map[string][]string{
 
 	// The binding of XLA. It knows nothing of EPL's programs.
 	"pjrt/internal/capi": {},
-	"pjrt":               {"pjrt/internal/capi", "internal/words"},
+	"pjrt/find":          {},
+	"pjrt":               {"pjrt/internal/capi", "pjrt/find", "internal/words"},
 	"pjrt/pjrttest":      {"pjrt", "pjrt/internal/capi"}, // for tests
 	"internal/pjrtgen":   {},
 
@@ -86,6 +87,7 @@ var mayImport = map[string][]string{
 	"launch":     {"cluster", "rendezvous", "wire", "internal/cores", "internal/hostmem", "internal/version", "internal/words"},
 	"serve":      {"wire", "internal/checked"},
 	"drill":      {"checkpoint", "faults", "launch", "internal/words"},
+	"doctor":     {"cluster", "config", "cpu/isa", "launch", "pjrt/find", "internal/cores", "internal/version", "internal/words"},
 	"worker":     {"cluster", "config", "comm", "faults", "rendezvous", "serve", "internal/checked", "internal/version"},
 
 	// What the pipeline decides by.
@@ -129,7 +131,7 @@ var mayImport = map[string][]string{
 	"internal/equiv/fuzz": {"internal/equiv"},                                                                           // a command
 	"internal/rootcause":  {},                                                                                           // only tests
 	"internal/elastic":    {},                                                                                           // only tests
-	"cmd/...":             {"", "checkpoint", "checkpoint/convert", "state", "config", "cluster", "cost", "cost/calibrate", "drill", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage"},
+	"cmd/...":             {"", "checkpoint", "checkpoint/convert", "state", "config", "cluster", "cost", "cost/calibrate", "doctor", "drill", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage", "internal/words"},
 	"internal/usage":      {"internal/near"}, // of commands
 	"internal/procmem":    {},
 	"examples/...":        {"", "xla", "internal/equiv", "internal/procmem", "checkpoint/convert", "data", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},

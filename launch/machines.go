@@ -59,6 +59,15 @@ func hosts(list string, workers int) (machines []machine, err error) {
 	return machines, nil
 }
 
+// HostNames returns the machines that a list as of --hosts names.
+func HostNames(list string) (names []string, err error) {
+	machines, err := hosts(list, 0)
+	for _, m := range machines {
+		names = append(names, m.name)
+	}
+	return names, err
+}
+
 // machineList returns the machines of --machine_list, and the port of the first if it has one.
 func machineList(list string, rank, workers int) (machines []machine, port int, err error) {
 	for i, text := range slices.Collect(strings.SplitSeq(list, ",")) {

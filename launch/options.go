@@ -17,6 +17,9 @@ import (
 // DefaultPort is where the launchers and workers of several machines meet, unless told otherwise.
 const DefaultPort = 29870
 
+// DefaultSSH is the command that runs a command on a host, unless told otherwise. It asks no questions.
+var DefaultSSH = []string{"ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5"}
+
 // Options say what to run, and where. The zero value of a field is its default.
 type Options struct {
 	// Command is what each worker runs. A script that is not executable is run by sh, and "go run" builds once.
@@ -101,7 +104,7 @@ func (o *Options) check() error {
 		o.Stderr = os.Stderr
 	}
 	if len(o.SSH) == 0 {
-		o.SSH = []string{"ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5"}
+		o.SSH = slices.Clone(DefaultSSH)
 	}
 	if len(o.Self) == 0 {
 		self, err := os.Executable()

@@ -28,7 +28,7 @@ type shell struct {
 
 // overShell starts a launcher on another machine, as an agent. note is told what ssh, or the launcher, complains about.
 func overShell(host, directory string, ssh, self []string, note func(text string)) (s *shell, err error) {
-	s = &shell{cmd: exec.Command(ssh[0], append(slices.Clone(ssh[1:]), host, agentCommand(directory, self))...)}
+	s = &shell{cmd: exec.Command(ssh[0], append(slices.Clone(ssh[1:]), host, RemoteCommand(directory, self, "epl-launch", "--agent"))...)}
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is ours to pass on
 	if s.output, err = s.cmd.StdoutPipe(); err != nil {
 		return nil, err
@@ -76,15 +76,16 @@ func (e *elastic) reach(host string) (*caller, error) {
 	}}, nil
 }
 
-// agentCommand is the command line for the shell of the other machine. The launcher is where it is here, or in PATH.
-func agentCommand(directory string, self []string) string {
+// RemoteCommand is the command line for the shell of another machine that runs a program of EPL there, in a directory: self, where it is here, or else
+// the one of that name in PATH.
+func RemoteCommand(directory string, self []string, name, argument string) string {
 	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 	var here []string
 	for _, word := range self {
 		here = append(here, quote(word))
 	}
-	return fmt.Sprintf("cd %s && if [ -x %s ]; then exec %s --agent; else exec epl-launch --agent; fi",
-		quote(directory), here[0], strings.Join(here, " "))
+	return fmt.Sprintf("cd %s && if [ -x %s ]; then exec %s %s; else exec %s %s; fi",
+		quote(directory), here[0], strings.Join(here, " "), argument, name, argument)
 }
 
 // stay runs the crews of all generations of an elastic job on this machine, and holds memory for them.

@@ -11,6 +11,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/internal/words"
+	"github.com/easyparallel/epl/pjrt/find"
 	"github.com/easyparallel/epl/pjrt/internal/capi"
 )
 
@@ -70,7 +71,7 @@ func (p *Plugin) NewClient(ctx context.Context, options ClientOptions) (*Client,
 	}
 	if err := call(p, capi.ClientCreate, a); err != nil {
 		c.forget()
-		if isPlugin(p.path, "cuda") && noGPU("/") {
+		if find.IsPlugin(p.path, "cuda") && find.NoGPU("/") {
 			err = errors.WithMessage(err, "pjrt: this machine seems to have no NVIDIA GPU, as there is no /dev/nvidia*")
 		}
 		return nil, err

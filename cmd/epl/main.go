@@ -11,6 +11,7 @@
 //	epl trace trace.json -o trace.html      what the devices did in a step, as a picture
 //	epl trace diff a.json trace.json        what was predicted of a step, beside what ran
 //	epl checkpoint list run1                the checkpoints of a folder; also show, verify, diff, export, import and prune
+//	epl doctor                              what this machine, or with --hosts a job, lacks, and what mends it
 //	epl drill -- ./train -dir {dir}         what happens when workers, connections and disks fail while a program trains
 //	epl version                             of EPL, Go and GoMLX
 //
@@ -60,6 +61,8 @@ func newRootCommand() *cobra.Command {
 		newCalibrateCommand(),
 		newCheckpointCommand(),
 		newConfigCommand(),
+		newDoctorCommand(),
+		newDoctorAgentCommand(),
 		newDrillCommand(),
 		newGuardCommand(),
 		newPlanCommand(),

@@ -65,7 +65,7 @@ func TestVersionNamesEPLAndWhatItIsBuiltWith(t *testing.T) {
 // Every command says by examples how it is used, and what its exit codes mean.
 func TestHelpHasExamplesAndExitCodes(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {"config", "--help"}, {"plan", "--help"}, {"trace", "--help"}, {"trace", "diff", "--help"}, {"simulate", "--help"},
-		{"checkpoint", "--help"}, {"checkpoint", "list", "--help"}, {"checkpoint", "export", "--help"}} {
+		{"doctor", "--help"}, {"checkpoint", "--help"}, {"checkpoint", "list", "--help"}, {"checkpoint", "export", "--help"}} {
 		status, stdout, _ := epl(t, args...)
 		if status != 0 || !strings.Contains(stdout, "Examples:\n  ") || !strings.Contains(stdout, "Exit codes: 0 fine, 1 ") || !strings.Contains(stdout, "2 wrong usage") {
 			t.Errorf("%v: status %d:\n%s", args, status, stdout)

@@ -1,4 +1,4 @@
-package pjrt
+package find
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 )
 
 // machine makes a file system with some files, and the system that has it.
-func machine(t *testing.T, env map[string]string, files ...string) system {
+func machine(t *testing.T, env map[string]string, files ...string) System {
 	t.Helper()
 	root := t.TempDir()
 	for _, f := range files {
@@ -23,7 +23,7 @@ func machine(t *testing.T, env map[string]string, files ...string) system {
 			t.Fatal(err)
 		}
 	}
-	return system{root: root, home: filepath.Join(root, "home/me"), env: func(name string) string {
+	return System{Root: root, Home: filepath.Join(root, "home/me"), Env: func(name string) string {
 		return strings.ReplaceAll(env[name], "ROOT", root)
 	}}
 }
@@ -54,13 +54,13 @@ func TestFindLooksWhereInstallersPutPlugins(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := machine(t, test.env, test.files...)
-			got, err := s.find(test.find)
-			if err != nil || got != filepath.Join(s.root, test.want) {
+			got, err := s.Plugin(test.find)
+			if err != nil || got != filepath.Join(s.Root, test.want) {
 				t.Error(got, err)
 			}
 		})
 	}
-	if got, err := (system{}).find("./plugin.so"); err != nil || got != "./plugin.so" {
+	if got, err := (System{}).Plugin("./plugin.so"); err != nil || got != "./plugin.so" {
 		t.Error(got, err)
 	}
 }
@@ -74,18 +74,18 @@ func TestFindReadsTheLoadersConfiguration(t *testing.T) {
 
 func TestThePythonOnThePathIsLookedAt(t *testing.T) {
 	s := machine(t, nil, "opt/python/bin/python3.13", "opt/python/lib/python3.13/site-packages/jax_plugins/xla_cuda13/xla_cuda_plugin.so", "venv/bin/x")
-	s.python = filepath.Join(s.root, "venv/bin/python3")
-	if err := os.Symlink(filepath.Join(s.root, "opt/python/bin/python3.13"), s.python); err != nil {
+	s.Python = filepath.Join(s.Root, "venv/bin/python3")
+	if err := os.Symlink(filepath.Join(s.Root, "opt/python/bin/python3.13"), s.Python); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.find("cuda"); err != nil || !strings.HasPrefix(got, filepath.Join(s.root, "opt/python")) {
+	if got, err := s.Plugin("cuda"); err != nil || !strings.HasPrefix(got, filepath.Join(s.Root, "opt/python")) {
 		t.Error(got, err)
 	}
 }
 
 func TestAMissingPluginSaysWhatToDo(t *testing.T) {
 	s := machine(t, nil, "etc/ld.so.conf: /opt/libs\n", "home/me/.local/lib/python3.12/site-packages/numpy/x")
-	_, err := s.find("cuda")
+	_, err := s.Plugin("cuda")
 	var missing *NotFoundError
 	if !errors.As(err, &missing) {
 		t.Fatal(err)
@@ -106,51 +106,17 @@ Install it:
     go run github.com/gomlx/go-xla/cmd/pjrt_installer@latest
 or say where it is: PJRT_PLUGIN_LIBRARY_PATH=/folder/of/the/plugin, or the file itself.
 This machine seems to have no NVIDIA GPU: there is no /dev/nvidia*.`
-	if got := strings.ReplaceAll(err.Error(), s.root, "ROOT"); got != want {
+	if got := strings.ReplaceAll(err.Error(), s.Root, "ROOT"); got != want {
 		t.Errorf("%s", got)
 	}
 
 	s = machine(t, map[string]string{LibraryPath: "ROOT/none"}, "dev/nvidia0")
-	_, err = s.find("cuda")
-	if text := strings.ReplaceAll(err.Error(), s.root, "ROOT"); !strings.Contains(text, "in, as PJRT_PLUGIN_LIBRARY_PATH says,\n    ROOT/none (not there)\nInstall") || strings.Contains(text, "no NVIDIA") {
+	_, err = s.Plugin("cuda")
+	if text := strings.ReplaceAll(err.Error(), s.Root, "ROOT"); !strings.Contains(text, "in, as PJRT_PLUGIN_LIBRARY_PATH says,\n    ROOT/none (not there)\nInstall") || strings.Contains(text, "no NVIDIA") {
 		t.Errorf("%s", text)
 	}
 }
 
-func TestTheLibrariesBesideAPluginAreFound(t *testing.T) {
-	s := machine(t, nil, "site/jax_plugins/xla_cuda13/xla_cuda_plugin.so", "site/nvidia/cu13/lib/libcudart.so.13", "site/nvidia/cu13/nvvm/libdevice/libdevice.10.bc",
-		"go-xla/nvidia/pjrt_c_api_cuda_plugin.so", "go-xla/pjrt_c_api_cpu_plugin.so", "links/x")
-	link := filepath.Join(s.root, "links/pjrt_c_api_cuda_plugin.so")
-	if err := os.Symlink(filepath.Join(s.root, "site/jax_plugins/xla_cuda13/xla_cuda_plugin.so"), link); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]string{
-		"site/jax_plugins/xla_cuda13/xla_cuda_plugin.so": "site/nvidia",
-		"links/pjrt_c_api_cuda_plugin.so":                "site/nvidia",
-		"go-xla/nvidia/pjrt_c_api_cuda_plugin.so":        "go-xla/nvidia",
-		"go-xla/pjrt_c_api_cpu_plugin.so":                "",
-		"nowhere/pjrt_c_api_cuda_plugin.so":              "",
-	} {
-		if want != "" {
-			want = filepath.Join(s.root, want)
-		}
-		if got := nvidiaFolder(filepath.Join(s.root, path)); got != want {
-			t.Errorf("%s: %q, not %q", path, got, want)
-		}
-	}
-	t.Setenv("XLA_FLAGS", "--xla_dump_to=/tmp")
-	prepareCUDA(link) // the library is none, and is left out
-	if got, want := os.Getenv("XLA_FLAGS"), "--xla_dump_to=/tmp --xla_gpu_cuda_data_dir="+filepath.Join(s.root, "site/nvidia/cu13"); got != want {
-		t.Error(got)
-	}
-	t.Setenv("XLA_FLAGS", "--xla_gpu_cuda_data_dir=/cuda")
-	prepareCUDA(link)
-	if got := os.Getenv("XLA_FLAGS"); got != "--xla_gpu_cuda_data_dir=/cuda" {
-		t.Error(got)
-	}
-}
-
-// Whatever a configuration says, the loader's folders are absolute.
 func FuzzLoaderConfiguration(f *testing.F) {
 	f.Add("/usr/lib\ninclude /etc/*.conf\n")
 	f.Add("include [\n#\n/a#b")
