@@ -185,9 +185,9 @@ func clocks(peers []*peer) []Finding {
 	bySkew := func(a, b *peer) int { return cmp.Compare(a.skew, b.skew) }
 	behind, ahead := slices.MinFunc(peers, bySkew), slices.MaxFunc(peers, bySkew)
 	apart, doubt := ahead.skew-behind.skew, ahead.doubt+behind.doubt
-	f := ok("The clocks of all hosts differ by at most %s.", (apart + doubt).Round(time.Millisecond))
+	f := ok("The clocks of all hosts differ by at most %s.", max(apart+doubt, time.Millisecond).Round(time.Millisecond))
 	if apart > tooFar+doubt {
-		f = warning("sudo timedatectl set-ntp true, on both", "The clock of %s is %s ahead of that of %s: times in logs and names of checkpoints mislead, and TLS may refuse certificates.",
+		f = warning("sudo timedatectl set-ntp true, on both", "The clock of %s is %s ahead of that of %s: times in logs mislead, and TLS may refuse certificates.",
 			ahead.host, apart.Round(time.Millisecond), behind.host)
 	}
 	f.Check = "clocks"

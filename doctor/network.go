@@ -38,7 +38,7 @@ func (s *System) clock() Finding {
 	case !known:
 		return ok("The system does not say whether its clock is synchronised; EPL's waits do not depend on it.")
 	case !synchronised:
-		return warning("sudo timedatectl set-ntp true", "The clock is not synchronised by NTP: times in logs and names of checkpoints differ between machines, and TLS may refuse certificates.")
+		return warning("sudo timedatectl set-ntp true", "The clock is not synchronised by NTP: times in logs differ between machines, and TLS may refuse certificates.")
 	}
 	return ok("The clock is synchronised.")
 }

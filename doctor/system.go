@@ -141,7 +141,8 @@ func firstLine(text string) string {
 	return strings.TrimSpace(line)
 }
 
-// lastLine is the last line of it, where errors are.
+// lastLine is the last line of it, where errors are, without the mark at its end.
 func lastLine(text string) string {
-	return strings.TrimSpace(text[strings.LastIndexByte(strings.TrimSpace(text), '\n')+1:])
+	text = strings.TrimSpace(text)
+	return strings.TrimRight(text[strings.LastIndexByte(text, '\n')+1:], ".?! ")
 }

@@ -72,5 +72,5 @@ func (s *System) kubernetes() Finding {
 	case lastLine(out) == "no":
 		return warning("kubectl config set-context --current --namespace=NAME", "kubectl reaches a cluster, but may not create jobs there.")
 	}
-	return warning("kubectl config use-context NAME", "kubectl is here, but reaches no cluster: %s.", strings.TrimSuffix(lastLine(out), "."))
+	return warning("kubectl config use-context NAME", "kubectl is here, but reaches no cluster: %s.", lastLine(out))
 }

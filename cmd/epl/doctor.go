@@ -51,7 +51,7 @@ Exit codes: 0 fine, 1 there is a problem, 2 wrong usage.`,
 				return err
 			}
 			if n := doctor.Count(all, doctor.Problem); n > 0 {
-				return errors.Errorf("epl: there is %s", words.Count(n, "problem"))
+				return errors.Errorf("epl: %s found", words.Count(n, "problem"))
 			}
 			return nil
 		},

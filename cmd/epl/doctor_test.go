@@ -34,7 +34,7 @@ func TestDoctorNamesHostsThatCannotBeUsed(t *testing.T) {
 		if err := json.Unmarshal([]byte(stdout), &found); err != nil {
 			t.Fatal(err, stdout)
 		}
-		if status != 1 || found.Problems == 0 || !strings.Contains(stdout, want) || !strings.HasPrefix(stderr, "epl: there is ") || found.Findings[0].Host != "nowhere" {
+		if status != 1 || found.Problems == 0 || !strings.Contains(stdout, want) || !strings.HasSuffix(stderr, " found\n") || found.Findings[0].Host != "nowhere" {
 			t.Errorf("%s: status %d, want %q:\n%s%s", does, status, want, stdout, stderr)
 		}
 	}
