@@ -34,7 +34,7 @@ func injected(cl *cluster.Cluster, cfg *Config, lookup func(string) (string, boo
 	if err != nil {
 		return nil, err
 	}
-	generation, err := faults.Generation(lookup)
+	generation, err := cluster.Generation(lookup)
 	if err != nil {
 		return nil, err
 	}

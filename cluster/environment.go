@@ -23,6 +23,10 @@ const (
 	EnvDevicesPerWorker = "EPL_DEVICES_PER_WORKER"
 	// EnvWorkerHosts names the machine of each worker, separated by commas. Optional.
 	EnvWorkerHosts = "EPL_WORKER_HOSTS"
+	// EnvGeneration says how often the workers of an elastic job have been started, this time included. It is set in elastic jobs only.
+	EnvGeneration = "EPL_GENERATION"
+	// EnvGenerationEnd is the step that training ended at in the generation before; it is set from the second one on, if that is known.
+	EnvGenerationEnd = "EPL_GENERATION_END"
 )
 
 // MaxDevicesPerWorker bounds the devices of one worker. Machines have a few; a number far above is a slip of the pen, and
@@ -75,6 +79,19 @@ func (env environment) get(name string) (string, bool) {
 	value, _ := env(name)
 	value = strings.TrimSpace(value)
 	return value, value != ""
+}
+
+// Generation returns how often the workers of the job have been started, this time included.
+func Generation(lookup func(string) (string, bool)) (int, error) {
+	value, found := environment(lookup).get(EnvGeneration)
+	if !found {
+		return 1, nil
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 {
+		return 0, errors.Errorf("epl: %s=%s: expected how often the workers have been started, a number of at least 1; the launcher sets it", EnvGeneration, value)
+	}
+	return n, nil
 }
 
 // numWorkers returns the number of workers. Where it is not said there is one, and nothing may contradict that.

@@ -177,3 +177,12 @@ func FuzzAnyEnvironmentGivesAClusterOrASentence(f *testing.F) {
 		}
 	})
 }
+
+func TestAGenerationIsANumber(t *testing.T) {
+	for text, want := range map[string]int{"": 1, " 3 ": 3, "0": -1, "x": -1} {
+		n, err := Generation(func(string) (string, bool) { return text, true })
+		if (err != nil) != (want < 0) || err == nil && n != want {
+			t.Errorf("%q: %d, %v", text, n, err)
+		}
+	}
+}

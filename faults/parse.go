@@ -17,8 +17,6 @@ const (
 	Env = "EPL_FAULTS"
 	// EnvSlow slows devices down: a factor for each, by rank. "20,10" is as "slow:rank=0,factor=20,generation=all; slow:rank=1,factor=10,generation=all".
 	EnvSlow = "EPL_SLOW"
-	// EnvGeneration says how often the workers of a job have been started, this time included; "": once.
-	EnvGeneration = "EPL_GENERATION"
 )
 
 // Grammar is how faults are written.
@@ -268,19 +266,6 @@ func Check(all []Fault, devices int, worker func(rank int) int) error {
 		}
 	}
 	return nil
-}
-
-// Generation reads how often the workers of this job have been started.
-func Generation(lookup func(string) (string, bool)) (int, error) {
-	text, _ := lookup(EnvGeneration)
-	if text = strings.TrimSpace(text); text == "" {
-		return 1, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		return 0, errors.Errorf("epl: %s=%s: expected how often the workers have been started, a number of at least 1; the launcher sets it", EnvGeneration, text)
-	}
-	return n, nil
 }
 
 // In are the faults of a generation of workers.

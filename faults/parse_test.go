@@ -89,15 +89,6 @@ func TestSlowDevicesAreFaults(t *testing.T) {
 	}
 }
 
-func TestAGenerationIsANumber(t *testing.T) {
-	for text, want := range map[string]int{"": 1, " 3 ": 3, "0": -1, "x": -1} {
-		n, err := Generation(func(string) (string, bool) { return text, true })
-		if (err != nil) != (want < 0) || err == nil && n != want {
-			t.Errorf("%q: %d, %v", text, n, err)
-		}
-	}
-}
-
 // What is read is written again as it is, whatever it was.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{"", "kill:rank=1,step=7; delay:rank=0,to=1,time=50ms", "slow:rank=0,factor=1e3;;", "cut:rank=1,to=2,generation=all", "kill:rank=1,save=2", ":=,;"} {

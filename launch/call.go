@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
@@ -79,14 +78,7 @@ func (e *elastic) interrupts(ctx context.Context) (<-chan os.Signal, context.Con
 func (e *elastic) serve(conn *wire.Conn, signals <-chan os.Signal) (status int, done bool) {
 	defer conn.Close()
 	conn.GiveUpAfter(retryTime)
-	var mu sync.Mutex
-	say := func(r report) {
-		mu.Lock()
-		defer mu.Unlock()
-		if data, err := json.Marshal(r); err == nil {
-			_, _ = conn.Write(append(data, '\n'))
-		}
-	}
+	say := reporter(conn)
 	stopped, over := make(chan os.Signal, 1), make(chan struct{})
 	defer close(over) // a signal is for the connection that there is then
 	go func() {

@@ -43,14 +43,14 @@ func (s spec) environ(base []string, worker int, url, mark string, slots []strin
 	set(rendezvous.EnvURL, url)
 	set(rendezvous.EnvToken, s.Token)
 	if s.Generation > 0 {
-		set(rendezvous.EnvGeneration, strconv.Itoa(s.Generation))
+		set(cluster.EnvGeneration, strconv.Itoa(s.Generation))
 	}
 	if s.Memory.ID != "" {
 		s.Memory.Began = s.Began
 		set(hostmem.Env, s.Memory.String())
 	}
 	if s.End > 0 {
-		set(rendezvous.EnvEnd, strconv.FormatInt(s.End, 10))
+		set(cluster.EnvGenerationEnd, strconv.FormatInt(s.End, 10))
 	}
 	set(rendezvous.EnvTLSCert, s.TLS.Cert)
 	set(rendezvous.EnvTLSKey, s.TLS.Key)
@@ -76,7 +76,7 @@ func (s spec) environ(base []string, worker int, url, mark string, slots []strin
 	all := slices.DeleteFunc(slices.Clone(base), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
 		_, replaced := vars[name]
-		return replaced || name == cluster.EnvWorkerHosts || name == rendezvous.EnvGeneration || name == rendezvous.EnvEnd || name == hostmem.Env || name == cluster.EnvDevicesPerWorker && s.Devices > 0
+		return replaced || name == cluster.EnvWorkerHosts || name == cluster.EnvGeneration || name == cluster.EnvGenerationEnd || name == hostmem.Env || name == cluster.EnvDevicesPerWorker && s.Devices > 0
 	})
 	for _, name := range sortedKeys(vars) {
 		all = append(all, name+"="+vars[name])

@@ -145,10 +145,18 @@ func (r *remote) alive() bool {
 }
 
 // send tells the agent something. That it does not arrive is noticed by listen.
-func (r *remote) send(what any) {
-	data, err := json.Marshal(what)
-	if err == nil {
-		r.input.Write(append(data, '\n'))
+func (r *remote) send(what any) { _ = tell(r.input, what) }
+
+// tell says something to another launcher: a line of JSON, in one write.
+func tell(w io.Writer, what any) error { return json.NewEncoder(w).Encode(what) }
+
+// reporter says to another launcher what happens here.
+func reporter(w io.Writer) func(report) {
+	var mu sync.Mutex
+	return func(r report) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = tell(w, r)
 	}
 }
 
@@ -189,14 +197,7 @@ func (r *remote) finish() {
 // Agent runs the crew of this machine for a launcher on another one, whose orders come on the input and whose reports go
 // to the output. When the input ends, the launcher is finished or lost, and so are the workers. It returns the exit status.
 func Agent(input io.Reader, output io.Writer, signals <-chan os.Signal, self []string) int {
-	var mu sync.Mutex
-	say := func(r report) {
-		mu.Lock()
-		defer mu.Unlock()
-		if data, err := json.Marshal(r); err == nil {
-			output.Write(append(data, '\n'))
-		}
-	}
+	say := reporter(output)
 	in := json.NewDecoder(bufio.NewReader(input))
 	var first struct {
 		summons

@@ -60,21 +60,13 @@ type summons struct {
 	Over *int  `json:",omitempty"` // the exit status
 }
 
-func (c *caller) tell(what any) error {
-	data, err := json.Marshal(what)
-	if err == nil {
-		_, err = c.Write(append(data, '\n'))
-	}
-	return err
-}
-
 // orders is the input of an agent that has called.
 type orders struct{ *caller }
 
 var _ io.WriteCloser = orders{}
 
 // Close implements io.Closer: there are no more orders, and the connection stays.
-func (o orders) Close() error { return o.tell(order{Finish: true}) }
+func (o orders) Close() error { return tell(o, order{Finish: true}) }
 
 // ready tells whether workers may be started there.
 func (s *site) ready(now time.Time) bool {
@@ -120,7 +112,7 @@ func (s *site) join(ctx context.Context, sp spec, say func(report)) (crew, error
 	if !c.private {
 		sp.Token = "" // it has its own
 	}
-	told := c.tell(summons{Spec: &sp})
+	told := tell(c, summons{Spec: &sp})
 	if told != nil && s.calls {
 		c.cut()
 		return nil, errors.Errorf("epl: the launcher of %s has gone: %v", s.name, told)
@@ -204,7 +196,7 @@ func (e *elastic) dismiss(status int) {
 	}
 	for _, s := range e.sites {
 		if c := s.take(); c != nil {
-			_ = c.tell(summons{Over: &status})
+			_ = tell(c, summons{Over: &status})
 			_ = c.end()
 		}
 	}

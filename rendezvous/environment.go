@@ -20,10 +20,6 @@ const (
 	EnvTLSCert = "EPL_TLS_CERT"
 	EnvTLSKey  = "EPL_TLS_KEY"
 	EnvTLSCA   = "EPL_TLS_CA"
-	// EnvGeneration says how often the workers of an elastic job have been started, this time included.
-	EnvGeneration = "EPL_GENERATION"
-	// EnvEnd is the step that training ended at in the generation before; it is set from the second one on, if that is known.
-	EnvEnd = "EPL_GENERATION_END"
 )
 
 // minToken is what a token must have to be no guess.

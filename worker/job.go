@@ -147,7 +147,7 @@ func Join(o Options) (*Job, error) {
 	})
 	j.stopped.Go(j.report)
 	j.leave = sync.OnceValue(j.goAway)
-	if text, set := o.Lookup(rendezvous.EnvEnd); set {
+	if text, set := o.Lookup(cluster.EnvGenerationEnd); set {
 		j.endBefore, _ = strconv.ParseInt(text, 10, 64)
 	}
 	return j, nil
@@ -155,7 +155,7 @@ func Join(o Options) (*Job, error) {
 
 // Elastic tells whether a launcher starts the workers anew when some are lost. Then a worker joins although it is alone, so that the launcher knows how far it is.
 func Elastic(lookup func(string) (string, bool)) bool {
-	generation, _ := lookup(rendezvous.EnvGeneration)
+	generation, _ := lookup(cluster.EnvGeneration)
 	return generation != ""
 }
 
