@@ -31,6 +31,7 @@ func outputs(t *testing.T) map[string]string {
 	orders(t, made)
 	memoryTable(t, made)
 	masks(t, made)
+	notFinite(t, made)
 	messages(t, made)
 	choices(t, made)
 	for name, text := range made {

@@ -195,6 +195,12 @@ type DeviceStats = exec.DeviceStats
 //	}
 func (e *Env) Stats() Stats { return Stats{e.engine.Stats()} }
 
+// SkippedSteps is how many training steps were skipped since the start because their loss or gradients were not finite, with reliability.nan = skip. Steps that a loss
+// scale skips do not count.
+//
+//	skipped, err := env.SkippedSteps()
+func (e *Env) SkippedSteps() (int64, error) { return e.engine.Skipped() }
+
 // Predicted tells what a step of the training program compiled last needs on the devices of this worker, by EPL's account:
 // PeakBytes, Peak and Most, to be compared with what [Env.Stats] found.
 //

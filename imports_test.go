@@ -119,8 +119,10 @@ var mayImport = map[string][]string{
 
 	// Who puts the pipeline together, and the face of it.
 	"explain": {"config", "cluster", "cost", "ir", "plan", "passes", "emit", "schedule", "simulate", "internal/words"}, // data in, text out
-	"compile": {"config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "simulate", "explain", "faults", "trace", "exec", "worker", "internal/words"},
-	"":        {"config", "cluster", "cost", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "internal/hostmem", "internal/version", "compile", "simulate", "state", "checkpoint", "recovery", "faults", "metrics", "worker"},
+	// Computes a program again, to find out what went wrong.
+	"exec/replay": {"ir", "emit", "passes"},
+	"compile":     {"exec/replay", "config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "simulate", "explain", "faults", "trace", "exec", "worker", "internal/words"},
+	"":            {"config", "cluster", "cost", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "internal/hostmem", "internal/version", "compile", "simulate", "state", "checkpoint", "recovery", "faults", "metrics", "worker"},
 
 	"xla": {"exec", "exec/xla", "pjrt"}, // registers GPUs
 

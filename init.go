@@ -294,7 +294,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, TF32: gpus, Job: j, Faults: injector}, runner)
 	backend := record.NewBackend(eng, record.Options{Over: devices[0].Description(),
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
-		HalfType: plan.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP)})
+		HalfType: plan.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP), NaN: cfg.Reliability.NaN})
 	runner.Owner, runner.Advise = backend, eng.Advise
 	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, runner: runner, job: j, faults: injector, left: left, memory: kept, plans: planOut != ""}
 	env.leave = sync.OnceValue(env.release)

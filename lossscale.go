@@ -107,78 +107,34 @@ func (s *lossScale) down(gradients []*graph.Node) []*graph.Node {
 	return out
 }
 
-// finite tells, as a scalar, whether every element of the gradients is a number. It counts those that are not: a sum is what
-// devices that have a part each can add up.
-func finite(gradients []*graph.Node) *graph.Node {
-	var bad *graph.Node
-	for _, g := range gradients {
-		n := graph.ReduceAllSum(graph.ConvertDType(graph.LogicalNot(graph.IsFinite(g)), dtypes.Float32))
-		if bad == nil {
-			bad = n
-		} else {
-			bad = graph.Add(bad, n)
-		}
-	}
-	return graph.Equal(bad, graph.ScalarZero(bad.Graph(), dtypes.Float32))
-}
-
-// poison makes clipped gradients NaN if one of them was not finite before: clipping may hide that.
-func (s *lossScale) poison(clipped, gradients []*graph.Node) []*graph.Node {
-	if s == nil || len(clipped) == 0 {
-		return clipped
-	}
-	ok := finite(gradients)
-	out := make([]*graph.Node, len(clipped))
-	for i, c := range clipped {
-		nan := graph.Scalar(c.Graph(), c.DType(), math.NaN())
-		out[i] = graph.Where(ok, c, graph.BroadcastToShape(nan, c.Shape()))
-	}
-	return out
-}
-
-// apply lets the optimizer use the gradients, and takes back what it did if they are not finite. Then it sets the next scale.
-func (s *lossScale) apply(scope *model.Scope, gradients []*graph.Node, update func()) {
-	if s == nil || len(gradients) == 0 {
-		update()
-		return
-	}
-	g := gradients[0].Graph()
-	ok := finite(gradients)
-	before := map[*model.Variable]*graph.Node{}
-	for v := range scope.Store().IterVariables() {
-		if v.InUseByGraph(g) {
-			before[v] = v.NodeValue(g)
-		}
-	}
-	update()
-	for v := range scope.Store().IterVariables() {
-		if !v.ChangedInGraph(g) {
-			continue
-		}
-		old := before[v]
-		if old == nil { // the optimizer has made it
-			old = g.GetParameterByName(v.Path())
-		}
-		if now := v.NodeValue(g); now != old {
-			v.SetNodeValue(graph.Where(ok, now, old))
-		}
-	}
-	s.count(g, ok)
-	if s.Dynamic {
-		s.next(g, ok)
-	}
-}
-
 // smallestLossScale is how far a dynamic scale goes down.
 const smallestLossScale = 1
+
+// shrinks tells whether a smaller scale may save a step that this one does not.
+func (s *lossScale) shrinks(g *graph.Graph) *graph.Node {
+	if !s.Dynamic {
+		return graph.Const(g, false)
+	}
+	return graph.GreaterThan(s.now, graph.Scalar(g, dtypes.Float32, smallestLossScale))
+}
+
+// update sets the next scale, if gradients are finite or not, and returns the paths of what it sets.
+func (s *lossScale) update(ok *graph.Node) (paths []string) {
+	if s == nil {
+		return nil
+	}
+	s.count(ok.Graph(), ok)
+	if s.Dynamic {
+		s.next(ok.Graph(), ok)
+		paths = append(paths, s.scale.Path(), s.good.Path())
+	}
+	return append(paths, s.skipped.Path())
+}
 
 // count counts the steps that were skipped in a row, but for those after which the scale is smaller.
 func (s *lossScale) count(g *graph.Graph, ok *graph.Node) {
 	before := s.skipped.NodeValue(g)
-	more := graph.OnePlus(before)
-	if s.Dynamic {
-		more = graph.Where(graph.GreaterThan(s.now, graph.Scalar(g, dtypes.Float32, smallestLossScale)), before, more)
-	}
+	more := graph.Where(s.shrinks(g), before, graph.OnePlus(before))
 	s.skipped.SetNodeValue(graph.Where(ok, graph.ScalarZero(g, dtypes.Int32), more))
 }
 

@@ -73,6 +73,7 @@ func (w wrappedWithGradients) UpdateGraph(scope *model.Scope, g *graph.Graph, lo
 		return
 	}
 	scale := newLossScale(b, scope, g)
+	watch := guard{b: b, scale: scale}
 	scaled := scale.up(loss)
 	if err := b.BeginBackward(record.ValueOf(loss).Value); err != nil {
 		panic(err)
@@ -82,7 +83,7 @@ func (w wrappedWithGradients) UpdateGraph(scope *model.Scope, g *graph.Graph, lo
 	clip, clips := w.inner.(*clipped)
 	clips = clips && !b.ClipsAfterReduction() // each instance clips its own
 	if clips {
-		nodes = scale.poison(clip.clip(scale.down(nodes)), nodes)
+		nodes = watch.poison(clip.clip(scale.down(nodes)), nodes)
 		apply = clip.inner
 	}
 	for i, n := range nodes {
@@ -102,7 +103,8 @@ func (w wrappedWithGradients) UpdateGraph(scope *model.Scope, g *graph.Graph, lo
 	if !clips {
 		nodes = scale.down(nodes)
 	}
-	scale.apply(scope, nodes, func() { apply.UpdateGraphWithGradients(scope, nodes, loss.DType()) })
+	watch.judge(scope, loss, nodes)
+	apply.UpdateGraphWithGradients(scope, nodes, loss.DType())
 	b.EndApply()
 }
 

@@ -37,6 +37,7 @@ type Engine struct {
 	batches  int         // that a training step takes, whatever its plan; 0: as the configuration says
 	steppers int         // training programs so far
 	programs []*Compiled // nil while one is being compiled
+	guards   []*guarded  // training programs that are not to use what is not finite
 }
 
 var _ record.Engine = (*Engine)(nil)
@@ -241,7 +242,7 @@ func (e *Engine) compile(c *Compiled) (x compute.Executable, err error) {
 				x = nil
 				return
 			}
-			x = e.watched(accounted{x, e.opts, c}, c)
+			x = e.watched(e.guarded(accounted{x, e.opts, c}, c), c)
 		}
 	}()
 	switch {

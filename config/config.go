@@ -17,6 +17,7 @@ type Config struct {
 	IO                 IO
 	Auto               Auto
 	Recovery           Recovery
+	Reliability        Reliability
 
 	// origins is what New resolved, by key. It is never written afterwards (copies share it); a field that differs
 	// from its origin was changed by code since.
@@ -206,6 +207,12 @@ type Auto struct {
 	// GlobalBatch is how many samples a step has whatever EPL chooses, a multiple of the dataset's batch. 0 means as many as plain data
 	// parallelism would take: the dataset's batch on every device; or, if Pipeline.NumMicroBatch is given, as many as that makes.
 	GlobalBatch int
+}
+
+// Reliability configures what EPL does about errors that nobody sees by themselves.
+type Reliability struct {
+	// NaN says what becomes of a training step whose loss or gradients are not finite: "ignore", "skip" or "stop".
+	NaN string
 }
 
 // VisibleDevices returns RunVisibleDevices as numbers, in its order; nil means all devices.

@@ -245,6 +245,13 @@ var keys = []key{
 		doc: "1: after every step, env.Checkpoints copies variables to memory that outlives workers, and an elastic job goes on from there " +
 			"when workers are lost.",
 	},
+
+	{
+		name: "reliability.nan", typ: enumType{NaNIgnore, NaNSkip, NaNStop}, def: NaNIgnore, ours: true,
+		field: func(c *Config) any { return &c.Reliability.NaN },
+		doc: "A training step whose loss or gradients are not finite. ignore: nobody looks; GoMLX's loop ends by itself if the loss is not finite, after the update. " +
+			"skip: it changes nothing, and training goes on. stop: it changes nothing, and the job ends with an error that names the op, step and batch.",
+	},
 }
 
 // lookup finds the row of a key; the error names the nearest one.

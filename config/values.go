@@ -39,6 +39,13 @@ const (
 	BFloat16 = "bfloat16"
 )
 
+// Values of reliability.nan.
+const (
+	NaNIgnore = "ignore" // nobody looks
+	NaNSkip   = "skip"   // the step changes nothing
+	NaNStop   = "stop"   // the step changes nothing, and the job ends
+)
+
 // Values of communication.gradients_reduce_method.
 const (
 	ReduceMean = "mean"

@@ -35,6 +35,9 @@ type Runner interface {
 	Fed(inputs []compute.Buffer) bool
 	// Peek reads what this worker has of a value on one of its devices, without asking others; ok is false if it has none.
 	Peek(from compute.Buffer, flat any) (ok bool, err error)
+	// BatchesOf is how many batches an input of a training step stands for on this worker, and Given the elements of one of them.
+	BatchesOf(input compute.Buffer) int
+	Given(input compute.Buffer, batch int) (flat any, err error)
 	// Planner tells what devices make of segments; nil if they do not tell.
 	Planner() emit.Planner
 	// Memory is how many bytes of tensors the device holds that has least memory, by its own count; 0: it does not tell.

@@ -85,7 +85,9 @@ func newReport(c *Program, final *ir.Program) *report {
 	for _, o := range p.Outputs {
 		r.Updates += one(o.Updates != nil)
 	}
-	r.Results = len(p.Outputs) - r.Updates
+	if r.Results = len(p.Outputs) - r.Updates; p.Guard() != nil {
+		r.Results-- // GoMLX does not get it
+	}
 	if c.Err != nil {
 		r.Refused = strings.TrimPrefix(c.Err.Error(), fmt.Sprintf("program %q: ", p.Name))
 	}

@@ -44,7 +44,7 @@ func (p *Program) Clone() *Program {
 	}
 	q.Loss = c.values[p.Loss]
 	for _, o := range p.Outputs {
-		q.Outputs = append(q.Outputs, Output{c.variables[o.Updates]})
+		q.Outputs = append(q.Outputs, Output{c.variables[o.Updates], o.Always, o.Guard})
 	}
 	for _, l := range p.Collections {
 		q.Collections = append(q.Collections, Collection{l.Key, c.list(l.Values)})

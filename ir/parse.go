@@ -321,8 +321,15 @@ func (r *reader) outputs() error {
 		switch {
 		case r.accept("result"):
 			r.p.Outputs = append(r.p.Outputs, Output{})
+		case r.accept("guard"):
+			r.p.Outputs = append(r.p.Outputs, Output{Guard: true})
 		case r.accept("update"):
 			r.p.Outputs = append(r.p.Outputs, Output{})
+			if err := r.variableLater(func(v *Variable) { r.p.Outputs[i].Updates = v }); err != nil {
+				return err
+			}
+		case r.accept("always"):
+			r.p.Outputs = append(r.p.Outputs, Output{Always: true})
 			if err := r.variableLater(func(v *Variable) { r.p.Outputs[i].Updates = v }); err != nil {
 				return err
 			}

@@ -108,9 +108,14 @@ func (p *Program) write(out *strings.Builder, w printer) {
 	if p.OutputsKnown {
 		w.printf("outputs")
 		for _, o := range p.Outputs {
-			if o.Updates != nil {
+			switch {
+			case o.Guard:
+				w.printf(" guard")
+			case o.Always:
+				w.printf(" always %s", o.Updates.Param)
+			case o.Updates != nil:
 				w.printf(" update %s", o.Updates.Param)
-			} else {
+			default:
 				w.printf(" result")
 			}
 		}

@@ -206,6 +206,26 @@ type Gradient struct {
 // Output says what an output of main is.
 type Output struct {
 	Updates *Variable // the variable of which this is the new value; nil for a result
+	// Always: a variable gets its new value also in a step that does not count, see Guard.
+	Always bool
+	// Guard: it is the verdict on a training step, an int32: see [Counts]. Only the last output may be one, and GoMLX does not know of it. The pass guard
+	// lets variables keep their values in a step that does not count.
+	Guard bool
+}
+
+// Verdicts on a training step.
+const (
+	Counts    int32 = iota // its gradients are finite
+	Overflows              // its gradients are not, and a smaller loss scale may help
+	NotFinite              // its loss or its gradients are not
+)
+
+// Guard is the verdict on a step, if the program has one.
+func (p *Program) Guard() *Value {
+	if n := len(p.Outputs); n > 0 && p.Outputs[n-1].Guard {
+		return p.Main.Outputs[n-1]
+	}
+	return nil
 }
 
 // Collection is a named list of values of main.

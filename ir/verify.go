@@ -22,7 +22,7 @@ import (
 //  9. The new value of a variable has the variable's shape and lives in main.
 //  10. A gradient is that of a trainable variable, has its shape, is not computed in apply, and there is one per variable.
 //  11. The loss is a scalar of a float type, computed in forward.
-//  12. Outputs are described one by one; an update among them is the new value of its variable.
+//  12. Outputs are described one by one; an update among them is the new value of its variable, and a guard, an int32, is the last of them.
 //  13. No op reads a value of a later phase, in its closures neither; parameters and constants aside.
 //  14. TaskGraphs of ops and variables are listed in the program, numbered by their place, with at least one device.
 //  15. Collections hold values of main.
@@ -394,6 +394,12 @@ func (v *verifier) outputs() error {
 		}
 		if o.Updates != nil && o.Updates.Update != v.p.Main.Outputs[i] {
 			return errors.Errorf("output %d is not the new value of variable %q", i, o.Updates.Path)
+		}
+		if g := v.p.Main.Outputs[i]; o.Guard && (i < len(v.p.Outputs)-1 || o.Updates != nil || !g.Shape.Equal(shapes.Make(dtypes.Int32))) {
+			return errors.Errorf("output %d, %s, is no guard: that is the last output, an int32", i, g)
+		}
+		if o.Always && o.Updates == nil {
+			return errors.Errorf("output %d, %s, is no new value of a variable", i, v.p.Main.Outputs[i])
 		}
 	}
 	return nil

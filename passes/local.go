@@ -151,6 +151,13 @@ func (at spot) insert(a ir.Attrs, shape shapes.Shape, in ...*ir.Value) *ir.Value
 // generator: odd numbers without a pattern.
 var folding = []uint64{0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb}
 
+// Fold mixes the number of an instance into the elements of a state, as programs with several do.
+func Fold(state []uint64, instance int) {
+	for i := range state {
+		state[i] ^= uint64(instance) * folding[i%len(folding)]
+	}
+}
+
 // fold mixes the instance's number into a state that all instances share. Instance 0 keeps it as it is.
 func (l *localiser) fold(next *ir.Op, state *ir.Value) *ir.Value {
 	if l.instance == nil {

@@ -136,12 +136,15 @@ func (o Options) splits() bool {
 // inPieces tells whether a step has to run in pieces, even on one device.
 func (o Options) inPieces() bool { return o.Divides() || o.ApplyGroups > 1 || o.Timeline }
 
+// WriteOut is the name of the pass that writes out what only some engines have as one op.
+const WriteOut = "write-out"
+
 // Table holds all passes in order.
 var Table = []Pass{
 	{Name: "taskgraphs", Needed: true, Once: true, Run: taskGraphs,
 		Needs: []Fact{OpOf, GlobalView}, Leaves: []Fact{Stages},
 		Why: "an op runs on the devices of its TaskGraph: those outside every scope join the neighbour that costs least traffic"},
-	{Name: "write-out", Needed: true, Run: writeOut,
+	{Name: WriteOut, Needed: true, Run: writeOut,
 		Needs: []Fact{GlobalView}, Ends: []Fact{OpOf},
 		Why: "attention is recorded as one op and written out, forward and backward: an engine that has the op runs it, others what it is written out as"},
 	{Name: "fused", Run: always(fused),
@@ -198,6 +201,9 @@ var Table = []Pass{
 	{Name: "local-view", Needed: true, Once: true, Run: localView,
 		Needs: []Fact{Stages, Precision, Regions, GlobalView}, Leaves: []Fact{Instances}, Ends: []Fact{GlobalView},
 		Why: "model replicas and micro-batches are instances of the program: what must be the same everywhere is merged"},
+	{Name: "guard", Needed: true, Once: true, Run: guard,
+		Needs: []Fact{Instances},
+		Why:   "a step whose loss or gradients are not finite leaves variables as they are (reliability.nan, amp.loss_scale)"},
 	{Name: "places", Needed: true, Run: places,
 		Needs: []Fact{Stages, Instances}, Leaves: []Fact{Places}, Ends: []Fact{OpOf},
 		Why: "every op runs on the device group of its stage; gradients of a variable that stages share are transferred once per step"},

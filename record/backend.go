@@ -50,6 +50,8 @@ type Options struct {
 	HalfType dtypes.DType
 	// LossScale is what the optimizer wrapper multiplies the loss by; nil: nothing.
 	LossScale *LossScale
+	// NaN is the value of reliability.nan; "": as ignore.
+	NaN string
 }
 
 // SkippedSteps is the name of the optimizer's variable that counts the steps that a loss scale has skipped in a row, and that no smaller

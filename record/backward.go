@@ -16,6 +16,10 @@ type backward struct {
 	of    *ir.Op // the forward op whose gradient is being built
 	done  bool   // the optimizer has been recorded
 
+	verdict  *ir.Value // on the step; nil: it counts
+	reported *ir.Value // what is returned for the loss; nil: the loss
+	always   []string  // paths of variables that change in every step
+
 	restore   *ir.TaskGraph           // the TaskGraph outside backward
 	numbers   map[string][]*ir.Op     // forward ops of main by value number
 	canonical map[*ir.Value]*ir.Value // rematerialised value → its original
@@ -51,6 +55,15 @@ func (b *Builder) ClipsAfterReduction() bool { return b.backend.opts.ClipAfterRe
 
 // LossScale is what the optimizer wrapper multiplies the loss by; nil: nothing.
 func (b *Builder) LossScale() *LossScale { return b.backend.opts.LossScale }
+
+// NaN says what becomes of a step that is not finite: the value of reliability.nan.
+func (b *Builder) NaN() string { return b.backend.opts.NaN }
+
+// Guard is called in apply with the verdict on the step: see [ir.Output]. Variables of the paths in always get their new values also if the step does not
+// count. loss, if it is not nil, is to be returned for the loss.
+func (b *Builder) Guard(verdict, loss *ir.Value, always ...string) {
+	b.verdict, b.reported, b.always = verdict, loss, always
+}
 
 // EndApply is called when the optimizer is done. What is recorded later (metrics, hooks) is sorted out by finish.
 func (b *Builder) EndApply() { b.phase, b.done = ir.Forward, true }

@@ -1,6 +1,8 @@
 package record
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/gomlx/gomlx/ml/model"
@@ -45,6 +47,7 @@ func (b *Builder) finish() error {
 	if err := b.readStore(); err != nil {
 		return err
 	}
+	b.guardOutputs()
 	if len(p.TaskGraphs) > 0 {
 		p.PlaceApply(b.def)
 	}
@@ -94,6 +97,29 @@ func (b *Builder) readStore() error {
 		next++
 	}
 	return nil
+}
+
+// guardOutputs adds the verdict on the step to the outputs, and returns for the loss what is to be reported.
+func (b *Builder) guardOutputs() {
+	p := b.program
+	if b.verdict == nil {
+		return
+	}
+	for i, o := range p.Outputs {
+		if o.Updates != nil {
+			p.Outputs[i].Always = slices.Contains(b.always, o.Updates.Path)
+		} else if b.reported != nil && isLoss(p, p.Main.Outputs[i]) {
+			p.Main.Outputs[i] = b.reported
+		}
+	}
+	p.Main.Outputs = append(p.Main.Outputs, b.verdict)
+	p.Outputs = append(p.Outputs, ir.Output{Guard: true})
+}
+
+// isLoss tells whether a value is the loss, or computed as it is: GoMLX adds terms up anew for every metric.
+func isLoss(p *ir.Program, v *ir.Value) bool {
+	return v == p.Loss || v.Op.Type() == p.Loss.Op.Type() && !v.Op.IsLeaf() && len(v.Op.Funcs) == 0 && v.Index == p.Loss.Index &&
+		slices.Equal(v.Op.Inputs, p.Loss.Op.Inputs) && reflect.DeepEqual(v.Op.Attrs, p.Loss.Op.Attrs)
 }
 
 // implicitTaskGraph makes a program without annotations one TaskGraph: it is data parallel.

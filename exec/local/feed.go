@@ -205,6 +205,31 @@ func (f *Feed) host(b train.Batch, index int) (any, error) {
 	return flat, err
 }
 
+// BatchesOf implements exec.Runner.
+func (d *Runner) BatchesOf(input compute.Buffer) int {
+	if b, ok := input.(*Buffer); ok && b.feed != nil {
+		return b.feed.Batches()
+	}
+	return 1
+}
+
+// Given implements exec.Runner.
+func (d *Runner) Given(input compute.Buffer, batch int) (any, error) {
+	b, ok := input.(*Buffer)
+	if !ok || b.feed == nil {
+		shape, err := input.Shape()
+		if err != nil {
+			return nil, err
+		}
+		flat := newFlat(shape)
+		return flat, input.ToFlatData(flat)
+	}
+	if len(b.feed.all) == 0 { // a step that takes one
+		return b.feed.host(*b.feed.head, b.index)
+	}
+	return b.feed.host(b.feed.all[batch], b.index)
+}
+
 // Others are the feeds of batches that are to come next, once: a program that ran on this one runs on those of all workers.
 func (f *Feed) Others() (others []*Feed) {
 	others, f.others = f.others, nil
