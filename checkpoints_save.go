@@ -20,6 +20,7 @@ import (
 
 	"github.com/easyparallel/epl/checkpoint"
 	"github.com/easyparallel/epl/exec/local"
+	"github.com/easyparallel/epl/internal/cores"
 	"github.com/easyparallel/epl/internal/version"
 	"github.com/easyparallel/epl/state"
 )
@@ -93,6 +94,7 @@ func (c *Checkpoint) begin(now bool) error {
 			cannot = err
 		}
 		if !now {
+			defer cores.Beside()()
 			background() // nobody waits for what follows
 		}
 		c.failed = c.write(t, m, chunks, cannot, func() { release(pieces) })

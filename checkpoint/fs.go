@@ -42,10 +42,18 @@ var OS FS = osFS{}
 
 type osFS struct{}
 
-func (osFS) MkdirAll(name string) error         { return os.MkdirAll(name, 0o777) }
-func (osFS) Create(name string) (Writer, error) { return os.Create(name) }
-func (osFS) Rename(from, to string) error       { return os.Rename(from, to) }
-func (osFS) Remove(name string) error           { return os.Remove(name) }
+func (osFS) MkdirAll(name string) error   { return os.MkdirAll(name, 0o777) }
+func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
+func (osFS) Remove(name string) error     { return os.Remove(name) }
+
+func (osFS) Create(name string) (Writer, error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	return &directFile{file: f}, nil
+}
+
 func (osFS) Open(name string) (r Reader, err error) {
 	f, err := os.Open(name)
 	if err != nil {

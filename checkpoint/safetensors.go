@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"io"
+	"strings"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/pkg/errors"
@@ -61,9 +62,7 @@ func newHeader(tensors []namedEntry, metadata map[string]string) ([]byte, error)
 		}
 	}
 	b.WriteString("}")
-	for b.Len()%8 != 0 { // data are aligned
-		b.WriteByte(' ')
-	}
+	b.WriteString(strings.Repeat(" ", -b.Len()&(page-1))) // data begin on a page: see directFile
 	header := b.Bytes()
 	binary.LittleEndian.PutUint64(header, uint64(len(header)-8))
 	return header, nil

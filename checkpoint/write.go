@@ -40,6 +40,7 @@ func Write(f FS, folder string, worker int, chunks []Chunk) (File, error) {
 	file := File{Name: FileName(worker), Worker: worker}
 	var pieces []Piece
 	var entries []namedEntry
+	chunks = slices.SortedStableFunc(slices.Values(chunks), func(a, b Chunk) int { return cmp.Compare(partPages(a), partPages(b)) })
 	for _, c := range chunks {
 		if c.Shape == nil {
 			c.Shape = []int{}
@@ -85,6 +86,9 @@ func Write(f FS, folder string, worker int, chunks []Chunk) (File, error) {
 	}
 	return file, errors.Wrapf(err, "epl: %s cannot be written", name)
 }
+
+// partPages is 1 for what shifts what follows it from the beginning of a page.
+func partPages(c Chunk) int { return min(len(c.Bytes)%page, 1) }
 
 // write writes all of b, a bit at a time: an error then comes early.
 func write(w Writer, b []byte) error {

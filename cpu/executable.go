@@ -155,25 +155,31 @@ func (x *executable) Execute(inputs []compute.Buffer, donate []bool, _ compute.D
 }
 
 // ExecuteYielding implements emit.Yielding.
-func (x *executable) ExecuteYielding(inputs []compute.Buffer, donate []bool, _ compute.DeviceNum, read func(input int)) ([]compute.Buffer, error) {
-	return x.execute(inputs, donate, hooks{read: read})
+func (x *executable) ExecuteYielding(inputs []compute.Buffer, donate []bool, _ compute.DeviceNum, yours func(input int) bool) ([]compute.Buffer, error) {
+	return x.execute(inputs, donate, hooks{yours: yours})
 }
 
 // hooks are called in a run; nil: nobody wants that.
 type hooks struct {
-	did  func(step int, start time.Time) // after every step, with the time when it began
-	read func(input int)                 // before an input is overwritten or freed
+	did   func(step int, start time.Time) // after every step, with the time when it began
+	yours func(input int) bool            // before an input is overwritten or freed: it is not, if somebody else needs it
 }
 
-// overwrites calls read for the inputs that a step overwrites: given are those in the place of which outputs are.
-func (h hooks) overwrites(p *plan, step []*task, given []bool) {
-	if h.read == nil {
+// yield gives outputs that a step writes memory of their own, if somebody else needs the inputs that they were to overwrite: given are these.
+func (x *executable) yield(step []*task, given []bool, outs []*Buffer, h hooks) {
+	if h.yours == nil {
 		return
 	}
-	for _, t := range step {
-		for _, n := range t.mems {
-			if x := &p.tensors[n]; x.place == isOutput && x.over >= 0 && given[p.tensors[x.over].index] {
-				h.read(p.tensors[x.over].index)
+	for _, task := range step {
+		for _, n := range task.mems {
+			t := &x.plan.tensors[n]
+			if t.place != isOutput || t.over < 0 {
+				continue
+			}
+			if i := x.plan.tensors[t.over].index; given[i] && !h.yours(i) {
+				given[i] = false
+				outs[t.index] = x.backend.newBuffer(t.value.Shape)
+				x.memory[n] = unsafe.Pointer(unsafe.SliceData(outs[t.index].bytes))
 			}
 		}
 	}
@@ -248,7 +254,7 @@ func (x *executable) run(ins []*Buffer, donate []bool, arena unsafe.Pointer, h h
 		if h.did != nil {
 			start = time.Now()
 		}
-		h.overwrites(p, step, given)
+		x.yield(step, given, outs, h)
 		if err := x.step(step, x.jobs[s], arena); err != nil {
 			return nil, errors.WithMessagef(err, "epl: segment %q: %s", p.segment.Name, step[0].node.ops[0])
 		}
@@ -268,10 +274,7 @@ func (x *executable) run(ins []*Buffer, donate []bool, arena unsafe.Pointer, h h
 		outs[i].shape = p.segment.Outputs[i].Shape
 	}
 	for i, in := range ins {
-		if i < len(donate) && donate[i] {
-			if h.read != nil {
-				h.read(i)
-			}
+		if i < len(donate) && donate[i] && (h.yours == nil || h.yours(i)) {
 			if given[i] {
 				in.final, in.bytes = true, nil
 			} else if err := in.Finalize(); err != nil {

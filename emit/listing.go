@@ -25,8 +25,9 @@ type Watched interface {
 
 // Yielding is an executable whose donated inputs somebody may still read.
 type Yielding interface {
-	// ExecuteYielding is Execute; read is called, at least once, before it overwrites or frees an input, and returns when nobody else reads that.
-	ExecuteYielding(inputs []compute.Buffer, donate []bool, device compute.DeviceNum, read func(input int)) ([]compute.Buffer, error)
+	// ExecuteYielding is Execute; yours is called, at least once, before it overwrites or frees an input. It tells whether nobody else reads that, and does not
+	// change its mind: an input that is not the executable's stays as it is, and is the caller's again.
+	ExecuteYielding(inputs []compute.Buffer, donate []bool, device compute.DeviceNum, yours func(input int) bool) ([]compute.Buffer, error)
 }
 
 // Listing is what a segment was compiled into: for people, and for the account of memory.

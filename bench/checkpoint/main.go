@@ -4,8 +4,9 @@
 //	go run ./bench/checkpoint -devices 2 -zero v1
 //	go run ./bench/checkpoint -copies 1             # copies in memory (recovery.copies), by one worker
 //
-// Steps with and without a save alternate. A save costs what the steps take longer until it is on disk: the wait for the copy in memory, and what
-// copying and writing take from devices that have the same cores.
+// Steps with and without a save alternate. A save stalls training by the call of OnStep, and by what reading and writing the state take from devices that have the
+// same cores. Both together are printed as a share of one step: of the step in which the save begins, and of all steps from its beginning until it is on disk. A
+// step without a save is the median of the three before and the three after. On a machine that others use, too, the time that this process computed varies less.
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/easyparallel/epl/internal/procmem"
 	"github.com/easyparallel/epl/launch"
 )
 
@@ -47,8 +49,11 @@ func main() {
 		launch.Guard(os.Stdin)
 		return
 	}
+	loads := flag.Bool("loads", true, "let 1, 2 and 4 workers load the checkpoint")
 	flag.Parse()
-	j.Workers = []int{1, 2, 4}
+	if *loads {
+		j.Workers = []int{1, 2, 4}
+	}
 	if err := j.run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -72,20 +77,37 @@ func (j job) run() error {
 		defer os.RemoveAll(dir)
 		j.Dir = dir
 	}
-	if err := j.save(); err != nil {
+	if err := j.save(); err != nil || len(j.Workers) == 0 {
 		return err
 	}
 	return j.loads()
 }
 
-// round is a save, and the steps before and after its beginning.
+// spent is what a step took.
+type spent struct{ time, cpu time.Duration }
+
+// round is a save, and the steps around it.
 type round struct {
-	plain []time.Duration // of steps without a save
-	begun time.Duration   // that OnStep took
-	first time.Duration   // of the step after it
-	more  time.Duration   // that the steps until the end of the save took longer than as many plain ones
-	steps int             // these are
-	saved time.Duration   // until it was on disk
+	before []spent       // without a save
+	begun  time.Duration // that OnStep took
+	during []spent       // from its beginning until it was on disk
+	saved  time.Duration // when that was
+	plain  spent         // without a save
+}
+
+// first is how much longer the step took in which the save began, as a share of a step.
+func (r round) first() float64 {
+	return (r.begun+r.during[0].time).Seconds()/r.plain.time.Seconds() - 1
+}
+
+// all is how much longer the steps of the save took together, and how much more they computed, as shares of one step.
+func (r round) all() (time, cpu float64) {
+	time = r.begun.Seconds() / r.plain.time.Seconds()
+	for _, d := range r.during {
+		time += d.time.Seconds()/r.plain.time.Seconds() - 1
+		cpu += d.cpu.Seconds()/r.plain.cpu.Seconds() - 1
+	}
+	return time, cpu
 }
 
 // save trains and saves, and prints what that cost.
@@ -95,25 +117,28 @@ func (j job) save() error {
 		return err
 	}
 	defer t.env.Close()
-	step := func() (time.Duration, error) {
-		start := time.Now()
+	step := func(all *[]spent) error {
+		start, cpu := time.Now(), procmem.CPU()
 		_, err := t.loop.RunSteps(t.data, 1)
-		return time.Since(start), err
+		*all = append(*all, spent{time.Since(start), procmem.CPU() - cpu})
+		return err
 	}
-	for range 2 { // the first compiles
-		if _, err := step(); err != nil {
-			return err
-		}
-	}
-	var rounds []round
-	for range j.Rounds {
-		var r round
-		for range 3 {
-			d, err := step()
-			if err != nil {
+	steps := func(n int, all *[]spent) error {
+		for range n {
+			if err := step(all); err != nil {
 				return err
 			}
-			r.plain = append(r.plain, d)
+		}
+		return nil
+	}
+	if err := steps(2, &[]spent{}); err != nil { // the first compiles
+		return err
+	}
+	rounds := make([]round, j.Rounds)
+	for i := range rounds {
+		r := &rounds[i]
+		if err := steps(3, &r.before); err != nil {
+			return err
 		}
 		start := time.Now()
 		if err := t.saver.OnStep(t.loop, nil); err != nil {
@@ -126,17 +151,10 @@ func (j job) save() error {
 			r.saved = time.Since(start)
 			over <- err
 		}()
-		plain := median(r.plain)
 		for done := false; !done; {
-			d, err := step()
-			if err != nil {
+			if err := step(&r.during); err != nil {
 				return err
 			}
-			if r.steps == 0 {
-				r.first = d
-			}
-			r.steps++
-			r.more += d - plain
 			select {
 			case err := <-over:
 				if done = true; err != nil {
@@ -145,8 +163,16 @@ func (j job) save() error {
 			default:
 			}
 		}
-		r.more += r.begun
-		rounds = append(rounds, r)
+	}
+	var after []spent
+	if err := steps(3, &after); err != nil {
+		return err
+	}
+	for i := range slices.Backward(rounds) {
+		r := &rounds[i]
+		around := slices.Concat(r.before, after)
+		r.plain = spent{median(around, func(s spent) time.Duration { return s.time }), median(around, func(s spent) time.Duration { return s.cpu })}
+		after = r.before
 	}
 	print(t.bytes, rounds)
 	return nil
@@ -155,21 +181,23 @@ func (j job) save() error {
 // print prints the table of the saves.
 func print(bytes int64, rounds []round) {
 	fmt.Printf("%.2f GB of state\n\n", float64(bytes)/1e9)
-	fmt.Println("| | step without a save | OnStep takes | step in which it begins | longer by | steps until it is on disk | these take longer by, of a step | on disk after |")
-	fmt.Println("|---|---|---|---|---|---|---|---|")
-	var shares, all []float64
+	fmt.Println("| | step without a save | OnStep takes | step in which it begins | longer by | steps until it is on disk | longer by, of one step | computed more, of one step | on disk after |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|")
 	for i, r := range rounds {
-		plain := median(r.plain)
-		shares = append(shares, (r.begun+r.first-plain).Seconds()/plain.Seconds())
-		all = append(all, r.more.Seconds()/plain.Seconds())
-		fmt.Printf("| save %d | %.2f s | %.1f ms | %.2f s | %.1f %% | %d | %.1f %% | %.1f s |\n", i+1, plain.Seconds(), 1000*r.begun.Seconds(), r.first.Seconds(),
-			100*shares[i], r.steps, 100*all[i], r.saved.Seconds())
+		all, cpu := r.all()
+		fmt.Printf("| save %d | %.2f s | %.1f ms | %.2f s | %.1f %% | %d | %.1f %% | %.1f %% | %.1f s |\n", i+1, r.plain.time.Seconds(), 1000*r.begun.Seconds(), r.during[0].time.Seconds(),
+			100*r.first(), len(r.during), 100*all, 100*cpu, r.saved.Seconds())
 	}
-	fmt.Printf("\nmedian: a save makes the step longer by %.1f %%, and all steps until it is on disk by %.1f %% of a step\n", 100*median(shares), 100*median(all))
+	fmt.Printf("\nmedian: the step in which a save begins takes %.1f %% longer; all steps until it is on disk take %.1f %% of one step longer, and compute %.1f %% more\n",
+		100*median(rounds, round.first), 100*median(rounds, func(r round) float64 { t, _ := r.all(); return t }), 100*median(rounds, func(r round) float64 { _, c := r.all(); return c }))
 }
 
-// median is that of some numbers.
-func median[T float64 | time.Duration](all []T) T {
-	all = slices.Sorted(slices.Values(all))
-	return all[len(all)/2]
+// median is that of what some rounds or steps have.
+func median[S any, T float64 | time.Duration](all []S, of func(S) T) T {
+	var list []T
+	for _, x := range all {
+		list = append(list, of(x))
+	}
+	slices.Sort(list)
+	return list[len(list)/2]
 }

@@ -102,10 +102,7 @@ func (d *Runner) spares() bool {
 
 // finalize frees what is on a device, when nobody reads it any more.
 func (d *Runner) finalize(x compute.Buffer, others readers) error {
-	if others.over() {
-		return x.Finalize()
-	}
-	if !d.spares() {
+	if !d.leaves(others) {
 		others.wait()
 		return x.Finalize()
 	}
@@ -159,20 +156,30 @@ func (b *Buffer) reader() func(want state.Region) (flat any, has state.Region, e
 	}
 }
 
-// executeAfter runs an executable on inputs that others may still read: they are waited for before what is donated is overwritten.
-func executeAfter(x compute.Executable, ins []compute.Buffer, donate []bool, others []readers) ([]compute.Buffer, error) {
-	isRead := false
-	for i, r := range others {
-		isRead = isRead || len(donate) > i && donate[i] && len(r) > 0
-	}
-	late, ok := x.(emit.Yielding)
-	if isRead && ok {
-		return late.ExecuteYielding(ins, donate, 0, func(i int) { others[i].wait() })
-	}
-	for i, r := range others {
-		if len(donate) > i && donate[i] {
-			r.wait()
+// leaves tells whether data that others may still read are left alone: nobody waits for them.
+func (d *Runner) leaves(others readers) bool { return !others.over() && d.spares() }
+
+// settle decides which of the donated inputs may be overwritten: others who read one are waited for, or it is left alone, and is not donated.
+func (d *Runner) settle(donate []bool, others []readers) {
+	for i, is := range donate {
+		if donate[i] = is && !d.leaves(others[i]); donate[i] {
+			others[i].wait()
 		}
 	}
+}
+
+// execute runs an executable on inputs that others may still read, as late as it can. What it has left alone is not donated after all.
+func (d *Runner) execute(x compute.Executable, ins []compute.Buffer, donate []bool, others []readers) ([]compute.Buffer, error) {
+	isRead := false
+	for i, is := range donate {
+		isRead = isRead || is && !others[i].over()
+	}
+	if late, ok := x.(emit.Yielding); isRead && ok {
+		return late.ExecuteYielding(ins, slices.Clone(donate), 0, func(i int) bool {
+			d.settle(donate[i:i+1], others[i:i+1])
+			return donate[i]
+		})
+	}
+	d.settle(donate, others)
 	return x.Execute(ins, donate, 0)
 }

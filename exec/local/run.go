@@ -258,7 +258,7 @@ func (r *run) segment(in schedule.Instr) error {
 			others[i] = h.readers
 		}
 	}
-	need := r.profiles[in.Segment].Need(func(i int) bool { return donate[i] })
+	need := r.profiles[in.Segment].Need(func(i int) bool { return donate[i] && !r.runner.leaves(others[i]) })
 	r.remember(r.meter.books.Live.Plus(need.Peak))
 	if err := r.meter.during(need); err != nil {
 		return err
@@ -312,7 +312,7 @@ func (r *run) input(v *ir.Value, at schedule.Slot, in schedule.Instr) (b compute
 	if err != nil {
 		return nil, false, err
 	}
-	return h.Buffer, slices.Contains(in.Frees, at) && !h.borrowed && !h.sending() && (h.readers.over() || !r.runner.spares()), nil
+	return h.Buffer, slices.Contains(in.Frees, at) && !h.borrowed && !h.sending(), nil
 }
 
 // value finds a value, and waits for it.

@@ -26,13 +26,9 @@ func (r *run) execute(segment int, ins []compute.Buffer, donate []bool, others [
 	defer r.runner.drag(r.local, r.schedule.Segments[segment].On(r.at().At(ir.Model)), time.Now())
 	w, ok := x.(emit.Watched)
 	if r.trace == nil || !ok {
-		return executeAfter(x, ins, donate, others)
+		return r.runner.execute(x, ins, donate, others)
 	}
-	for i, o := range others {
-		if donate[i] {
-			o.wait()
-		}
-	}
+	r.runner.settle(donate, others)
 	return w.ExecuteWatched(ins, donate, 0, func(s emit.Step, start, end time.Time) {
 		r.trace.Add(trace.Event{Device: r.id, Lane: r.kernelLane(), Kind: trace.Kernel, Op: s.Kind, Name: s.String(), Start: start, End: end,
 			Bytes: s.Read + s.Written, Flops: s.Flops})

@@ -58,16 +58,13 @@ func (e *whole) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 	if err := fed.training(); err != nil {
 		return nil, errors.WithMessagef(err, "program %q", e.name)
 	}
-	asked := donate
-	donate = slices.Clone(donate)
-	for i, d := range donate { // what somebody reads stays as it is
-		donate[i] = d && !(e.runner.spares() && inputs[i].(*Buffer).isRead())
-	}
 	m := meter{device: e.opts.Device, limit: e.opts.Memory}
-	if err := e.count(&m, ins, donate); err != nil {
+	leaves := func(i int) bool { return e.runner.spares() && inputs[i].(*Buffer).isRead() }
+	if err := e.count(&m, ins, func(i int) bool { return len(donate) > 0 && donate[i] && !leaves(i) }); err != nil {
 		return nil, errors.WithMessagef(err, "program %q", e.name)
 	}
-	read := make([]readers, len(ins))
+	asked, read := donate, make([]readers, len(ins))
+	donate = slices.Clone(donate)
 	for i, d := range asked {
 		if !d {
 			continue
@@ -85,7 +82,7 @@ func (e *whole) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 			}
 		}
 	}
-	outs, err := executeAfter(e.inner, ins, donate, read)
+	outs, err := e.runner.execute(e.inner, ins, donate, read)
 	if err != nil {
 		return nil, errors.WithMessagef(err, "epl: program %q", e.name)
 	}
@@ -112,7 +109,7 @@ func (e *whole) Execute(inputs []compute.Buffer, donate []bool, device compute.D
 }
 
 // count puts on the books what the program needs.
-func (e *whole) count(m *meter, ins []compute.Buffer, donate []bool) error {
+func (e *whole) count(m *meter, ins []compute.Buffer, donate func(input int) bool) error {
 	p := e.opts.Profile
 	if p == nil || len(ins) != p.Inputs() {
 		return nil // the inner backend says what is wrong
@@ -125,5 +122,5 @@ func (e *whole) count(m *meter, ins []compute.Buffer, donate []bool) error {
 	if err := m.addAll(p.Arena(), 1); err != nil {
 		return err
 	}
-	return m.during(p.Need(func(i int) bool { return len(donate) > 0 && donate[i] }))
+	return m.during(p.Need(donate))
 }

@@ -1,0 +1,21 @@
+package procmem
+
+import (
+	"runtime"
+	"testing"
+)
+
+func TestComputingTakesTimeThatIsCounted(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the system does not say")
+	}
+	x := uint64(1)
+	for before := CPU(); CPU() == before; { // ends when a hundredth of a second has been counted
+		for range 1 << 20 {
+			x = x*6364136223846793005 + 1
+		}
+	}
+	if x == 0 {
+		t.Log(x)
+	}
+}
