@@ -40,8 +40,8 @@ type ticket struct {
 type savable struct {
 	state.Variable
 	equal bool
-	// reader lets it be read while training goes on.
-	reader func() (*local.Reading, error)
+	// reader lets a region of it be read while training goes on.
+	reader func(state.Region) (*local.Reading, error)
 	unread bool // it is still where it was loaded from
 }
 
@@ -196,11 +196,11 @@ func (c *Checkpoint) savables() (all []savable, _ error) {
 			if err != nil {
 				return nil, errors.WithMessagef(err, "variable %q", v.Path())
 			}
-			s.reader = func() (*local.Reading, error) { return c.env.runner.Reader(buffer) }
+			s.reader = func(want state.Region) (*local.Reading, error) { return c.env.runner.Reader(buffer, want) }
 			s.unread = c.env.runner.Unread(buffer)
 		} else { // the program has set it
 			s.Held = []state.Held{{Region: state.Whole(s.Shape.Dimensions), Ranks: []int{0}}}
-			s.reader = func() (*local.Reading, error) { return copied(value) }
+			s.reader = func(state.Region) (*local.Reading, error) { return copied(value) }
 		}
 		all = append(all, s)
 	}
@@ -231,8 +231,8 @@ func copied(value *tensors.Tensor) (*local.Reading, error) {
 }
 
 // fixed reads what does not change.
-func fixed(read local.Source) func() (*local.Reading, error) {
-	return func() (*local.Reading, error) { return &local.Reading{Read: read, Done: func() {}}, nil }
+func fixed(read local.Source) func(state.Region) (*local.Reading, error) {
+	return func(state.Region) (*local.Reading, error) { return &local.Reading{Read: read, Done: func() {}}, nil }
 }
 
 // layout sums up who has what.
@@ -260,7 +260,7 @@ func (c *Checkpoint) mine(all []savable, t ticket) (pieces []reading, _ error) {
 		return nil, errors.New("its variables are not those of the first worker, or were set by this worker only; all workers must run the same program, and set the same variables")
 	}
 	var variables []state.Variable
-	readers := map[string]func() (*local.Reading, error){}
+	readers := map[string]func(state.Region) (*local.Reading, error){}
 	for _, v := range all {
 		if slices.Contains(t.Loose, v.Path) {
 			v.Held = []state.Held{{Region: state.Whole(v.Shape.Dimensions), Ranks: []int{0}}}
@@ -272,7 +272,7 @@ func (c *Checkpoint) mine(all []savable, t ticket) (pieces []reading, _ error) {
 		if c.group.workerOf(p.Owner) != c.env.cluster.WorkerIndex() {
 			continue
 		}
-		r, err := readers[p.Path]()
+		r, err := readers[p.Path](p.Region)
 		if err != nil {
 			release(pieces)
 			return nil, errors.WithMessagef(err, "variable %q", p.Path)

@@ -92,13 +92,13 @@ func (k *copier) begin(step int64) error {
 	if err := k.arrange(all); err != nil {
 		return err
 	}
-	readers := map[string]func() (*local.Reading, error){}
+	readers := map[string]func(state.Region) (*local.Reading, error){}
 	for _, v := range all {
 		readers[v.Path] = v.reader
 	}
 	var pieces []reading
 	for _, p := range k.mine {
-		r, err := readers[p.Path]()
+		r, err := readers[p.Path](p.Region)
 		if err != nil {
 			release(pieces)
 			return errors.WithMessagef(err, "variable %q", p.Path)

@@ -24,6 +24,11 @@ func twice(t *testing.T) (compute.Executable, *local.Runner) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return twiceOn(t, inner)
+}
+
+func twiceOn(t *testing.T, inner compute.Backend) (compute.Executable, *local.Runner) {
+	t.Helper()
 	p, err := ir.Parse(`program "twice"
 main {
   %0 = Parameter() {Name: "x", Shape: float32[3]} -> float32[3] : forward

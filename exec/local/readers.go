@@ -6,6 +6,7 @@ import (
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/emit"
@@ -38,8 +39,8 @@ type Reading struct {
 	Done func()
 }
 
-// Reader lets regions of a variable that this worker holds be read, also while programs read it and after it was donated, until Done is called.
-func (d *Runner) Reader(from compute.Buffer) (*Reading, error) {
+// Reader lets a region of a variable that this worker holds be read, also while programs read it and after it was donated, until Done is called.
+func (d *Runner) Reader(from compute.Buffer, want state.Region) (*Reading, error) {
 	b, ok := from.(*Buffer)
 	if !ok || b.runner != d {
 		return nil, errors.Errorf("epl: internal error: a %T is no buffer of this worker", from)
@@ -55,33 +56,111 @@ func (d *Runner) Reader(from compute.Buffer) (*Reading, error) {
 	if b.gone {
 		return nil, errGone
 	}
+	at, err := b.where(want)
+	if err != nil {
+		return nil, err
+	}
+	if c := at.pinned(); c != nil {
+		at.on = c
+		return &Reading{Read: at.read(b.shape), Done: sync.OnceFunc(func() { _ = c.Finalize() })}, nil
+	}
 	over := make(chan struct{})
 	b.readers = append(slices.DeleteFunc(slices.Clone(b.readers), isOver), over)
-	at := b.reader()
-	r := &Reading{Done: sync.OnceFunc(func() { close(over) })}
-	if b.source != nil && at == nil {
-		r.Read = b.source
-		return r, nil
+	r := &Reading{Read: b.source, Done: sync.OnceFunc(func() { close(over) })}
+	if at != nil {
+		r.Read = at.read(b.shape)
 	}
-	shape := b.shape
-	r.Read = func(want state.Region, to []byte) error {
-		flat, has, err := at(want)
+	if at != nil && d.spares() {
+		r.View = at.view(b.shape)
+	}
+	return r, nil
+}
+
+// location is where a region of a variable is.
+type location struct {
+	on    compute.Buffer // nil: flat has it
+	shape shapes.Shape   // of on
+	flat  any
+	has   state.Region // what all of it is of the variable
+}
+
+// where finds a region; nil: it has to be read from the source. The lock is held.
+func (b *Buffer) where(want state.Region) (*location, error) {
+	whole := state.Whole(b.shape.Dimensions)
+	if i := slices.IndexFunc(b.shards, func(x compute.Buffer) bool { return x != nil }); i >= 0 {
+		return &location{on: b.shards[i], shape: b.shape, has: whole}, nil
+	}
+	switch {
+	case b.flat != nil:
+		return &location{flat: b.flat, has: whole}, nil
+	case b.source != nil:
+		return nil, nil
+	}
+	for i, part := range b.parts {
+		if part == nil {
+			continue
+		}
+		if has := b.rows[i].region(b.shape); within(want, has) {
+			return &location{on: part, shape: b.rows[i].shape(b.shape), has: has}, nil
+		}
+	}
+	return nil, errors.Errorf("epl: this worker does not have %v of a variable that it should have; was the variable set on some workers only?", want)
+}
+
+// within tells whether a region is a range of the elements of another.
+func within(x, of state.Region) bool {
+	return slices.Equal(of.Start, x.Start) && slices.Equal(of.Limit, x.Limit) && of.From <= x.From && x.To <= of.To
+}
+
+// pinned begins to copy what a device has to memory of the host that the device copies to while it computes. A step need not wait for that, the device does; nil: there is
+// no such memory, or not enough.
+func (l *location) pinned() compute.Buffer {
+	if l == nil || l.on == nil {
+		return nil
+	}
+	if _, ok := l.on.(*hostBuffer); ok {
+		return nil
+	}
+	host := hostMemory(l.on.Backend())
+	if host == nil {
+		return nil
+	}
+	c, err := host.ToHost(l.on)
+	if err != nil {
+		return nil // a step waits for a copy without it
+	}
+	return c
+}
+
+// look is the memory that the region is in.
+func (l *location) look() (any, error) {
+	if l.on == nil {
+		return l.flat, nil
+	}
+	return look(l.on, l.shape)
+}
+
+// read copies regions of a variable.
+func (l *location) read(variable shapes.Shape) Source {
+	return func(want state.Region, to []byte) error {
+		flat, err := l.look()
 		if err != nil {
 			return err
 		}
-		return state.Cut(shape.DType, shape.Dimensions, to, want, dtypes.UnsafeByteSliceFromAny(flat), has)
+		return state.Cut(variable.DType, variable.Dimensions, to, want, dtypes.UnsafeByteSliceFromAny(flat), l.has)
 	}
-	if d.spares() {
-		r.View = func(want state.Region) []byte {
-			flat, has, err := at(want)
-			if err != nil || shape.DType.IsPacked() || !slices.Equal(has.Start, want.Start) || !slices.Equal(has.Limit, want.Limit) || want.From < has.From || want.To > has.To {
-				return nil
-			}
-			size := int(shape.DType.Size())
-			return dtypes.UnsafeByteSliceFromAny(flat)[(want.From-has.From)*size : (want.To-has.From)*size]
+}
+
+// view is the memory of regions of a variable.
+func (l *location) view(variable shapes.Shape) func(want state.Region) []byte {
+	return func(want state.Region) []byte {
+		flat, err := l.look()
+		if err != nil || variable.DType.IsPacked() || !within(want, l.has) {
+			return nil
 		}
+		size := int(variable.DType.Size())
+		return dtypes.UnsafeByteSliceFromAny(flat)[(want.From-l.has.From)*size : (want.To-l.has.From)*size]
 	}
-	return r, nil
 }
 
 // Unread tells whether a variable that was loaded has not been read from where it was.
@@ -92,7 +171,8 @@ func (d *Runner) Unread(of compute.Buffer) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.gone && b.source != nil && b.reader() == nil
+	at, err := b.where(state.Whole(b.shape.Dimensions))
+	return !b.gone && at == nil && err == nil
 }
 
 // spares tells whether steps leave variables alone that somebody reads: devices share the memory of the host, and have enough of it.
@@ -120,39 +200,6 @@ func isOver(done chan struct{}) bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// reader tells where a region is now, and of which region that is a part; nil: it has to be read from the source. The lock is held, but not when
-// it is asked.
-func (b *Buffer) reader() func(want state.Region) (flat any, has state.Region, err error) {
-	shape, flat, whole := b.shape, b.flat, state.Whole(b.shape.Dimensions)
-	if i := slices.IndexFunc(b.shards, func(x compute.Buffer) bool { return x != nil }); i >= 0 {
-		shard := b.shards[i]
-		return func(state.Region) (any, state.Region, error) {
-			flat, err := look(shard, shape)
-			return flat, whole, err
-		}
-	}
-	switch {
-	case flat != nil:
-		return func(state.Region) (any, state.Region, error) { return flat, whole, nil }
-	case b.source != nil:
-		return nil
-	}
-	parts, rows := slices.Clone(b.parts), slices.Clone(b.rows)
-	return func(want state.Region) (any, state.Region, error) {
-		for i, part := range parts {
-			if part == nil {
-				continue
-			}
-			has := rows[i].region(shape)
-			if slices.Equal(has.Start, want.Start) && slices.Equal(has.Limit, want.Limit) && has.From <= want.From && want.To <= has.To {
-				flat, err := look(part, rows[i].shape(shape))
-				return flat, has, err
-			}
-		}
-		return nil, whole, errors.Errorf("epl: this worker does not have %v of a variable that it should have; was the variable set on some workers only?", want)
 	}
 }
 
