@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// background lets the calling goroutine, which must end soon, run mostly when devices leave a core idle: its thread gets a tenth of a core that they use.
+// background lets the calling goroutine, which must end soon, run mostly when devices leave a core idle: its thread gets a quarter of a core that they use.
 func background() {
 	runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
-	_ = syscall.Setpriority(syscall.PRIO_PROCESS, syscall.Gettid(), 10)
+	_ = syscall.Setpriority(syscall.PRIO_PROCESS, syscall.Gettid(), 5)
 }

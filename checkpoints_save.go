@@ -315,7 +315,7 @@ func (c *Checkpoint) chunks(pieces []reading) (all []checkpoint.Chunk, _ error) 
 			}
 			p.Done()
 		}
-		all = append(all, checkpoint.Chunk{Piece: p.Piece, Bytes: b})
+		all = append(all, checkpoint.Chunk{Piece: p.Piece, Bytes: b, Written: p.Done})
 	}
 	if cap(c.room) < copied {
 		c.room = make([]byte, copied) // for the next save

@@ -71,7 +71,7 @@ func (w *world) save(f FS, dir string, n int, step int64) error {
 				if err := state.Cut(p.DType, p.Shape, b, p.Region, w.whole[p.Path], state.Whole(p.Shape)); err != nil {
 					return err
 				}
-				mine = append(mine, Chunk{p, b})
+				mine = append(mine, Chunk{Piece: p, Bytes: b})
 				m.Bytes += int64(len(b))
 			}
 		}

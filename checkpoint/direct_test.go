@@ -6,7 +6,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+
+	"github.com/gomlx/compute/dtypes"
+
+	"github.com/easyparallel/epl/state"
 )
 
 // A file has the bytes that were written, whatever their lengths, and wherever in memory they begin.
@@ -60,5 +65,28 @@ func TestAWriteThatFailsSaysHowMuchWasWritten(t *testing.T) {
 	defer f.Close()
 	if n, err := (&directFile{file: f}).Write(make([]byte, 2*direct)); err == nil || n != 0 {
 		t.Errorf("%d bytes were written to a file that is open for reading, %v", n, err)
+	}
+}
+
+// Whoever gives bytes hears when they are not needed any more, one chunk after the other, and before the file is synced.
+func TestBytesAreGivenBackWhenTheyAreWritten(t *testing.T) {
+	var order []string
+	f := newMemory()
+	f.fault = func(_ int, op, _ string) error {
+		if op == "write" || op == "sync" {
+			order = append(order, op)
+		}
+		return nil
+	}
+	var chunks []Chunk
+	for _, path := range []string{"/a", "/b"} {
+		p := state.Piece{Path: path, DType: dtypes.Uint8, Shape: []int{3}, Region: state.Whole([]int{3})}
+		chunks = append(chunks, Chunk{Piece: p, Bytes: []byte{1, 2, 3}, Written: func() { order = append(order, path) }})
+	}
+	if _, err := Write(f, "/d/x", 0, chunks); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"write", "write", "/a", "write", "/b", "sync"}; !slices.Equal(order, want) {
+		t.Errorf("%v, want %v", order, want)
 	}
 }

@@ -30,6 +30,8 @@ type Piece struct {
 type Chunk struct {
 	state.Piece
 	Bytes []byte
+	// Written is called when the bytes are not needed any more; nil: nobody wants to know.
+	Written func()
 }
 
 // FileName is that of the pieces of a worker.
@@ -77,6 +79,9 @@ func Write(f FS, folder string, worker int, chunks []Chunk) (File, error) {
 		for _, c := range chunks {
 			if err := write(w, c.Bytes); err != nil {
 				return err
+			}
+			if c.Written != nil {
+				c.Written()
 			}
 		}
 		return nil

@@ -6,7 +6,7 @@
 //
 // Steps with and without a save alternate. A save stalls training by the call of OnStep, and by what reading and writing the state take from devices that have the
 // same cores. Both together are printed as a share of one step: of the step in which the save begins, and of all steps from its beginning until it is on disk. A
-// step without a save is the median of the three before and the three after. On a machine that others use, too, the time that this process computed varies less.
+// step without a save is the median of the two before and the two after. On a machine that others use, too, the time that this process computed varies less.
 package main
 
 import (
@@ -26,6 +26,7 @@ type job struct {
 	Batch   int   // samples of a device
 	Devices int
 	Zero    string
+	Inner   string // of the job that saves
 	Rounds  int
 	Dir     string
 	Workers []int // that load, each number in a run of its own
@@ -40,6 +41,7 @@ func main() {
 	flag.IntVar(&j.Batch, "batch", 640, "samples of a device and step")
 	flag.IntVar(&j.Devices, "devices", 1, "devices of the job that saves")
 	flag.StringVar(&j.Zero, "zero", "", "zero.level of the job that saves")
+	flag.StringVar(&j.Inner, "inner", "", "backend of the job that saves: xla:cuda for GPUs; default: the CPU engine")
 	flag.IntVar(&j.Rounds, "rounds", 3, "saves that are measured")
 	flag.StringVar(&j.Dir, "dir", "", "folder of checkpoints; default: a temporary one")
 	flag.BoolVar(&j.Loads, "load", false, "only load, as one of the workers that the command starts")
@@ -137,7 +139,7 @@ func (j job) save() error {
 	rounds := make([]round, j.Rounds)
 	for i := range rounds {
 		r := &rounds[i]
-		if err := steps(3, &r.before); err != nil {
+		if err := steps(2, &r.before); err != nil {
 			return err
 		}
 		start := time.Now()
@@ -165,7 +167,7 @@ func (j job) save() error {
 		}
 	}
 	var after []spent
-	if err := steps(3, &after); err != nil {
+	if err := steps(2, &after); err != nil {
 		return err
 	}
 	for i := range slices.Backward(rounds) {

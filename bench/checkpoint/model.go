@@ -59,6 +59,9 @@ func (j job) trainer(params map[string]any) (*trainee, error) {
 	var opts []epl.Option
 	if !j.Loads {
 		opts = append(opts, epl.WithLocalDevices(j.Devices))
+		if j.Inner != "" {
+			opts = append(opts, epl.WithInner(j.Inner))
+		}
 	}
 	env, err := epl.Init(cfg, opts...)
 	if err != nil {
