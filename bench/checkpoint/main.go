@@ -173,7 +173,8 @@ func (j job) save() error {
 	for i := range slices.Backward(rounds) {
 		r := &rounds[i]
 		around := slices.Concat(r.before, after)
-		r.plain = spent{median(around, func(s spent) time.Duration { return s.time }), median(around, func(s spent) time.Duration { return s.cpu })}
+		r.plain.time = median(each(around, func(s spent) time.Duration { return s.time }))
+		r.plain.cpu = median(each(around, func(s spent) time.Duration { return s.cpu }))
 		after = r.before
 	}
 	print(t.bytes, rounds)
@@ -191,15 +192,19 @@ func print(bytes int64, rounds []round) {
 			100*r.first(), len(r.during), 100*all, 100*cpu, r.saved.Seconds())
 	}
 	fmt.Printf("\nmedian: the step in which a save begins takes %.1f %% longer; all steps until it is on disk take %.1f %% of one step longer, and compute %.1f %% more\n",
-		100*median(rounds, round.first), 100*median(rounds, func(r round) float64 { t, _ := r.all(); return t }), 100*median(rounds, func(r round) float64 { _, c := r.all(); return c }))
+		100*median(each(rounds, round.first)), 100*median(each(rounds, func(r round) float64 { t, _ := r.all(); return t })), 100*median(each(rounds, func(r round) float64 { _, c := r.all(); return c })))
 }
 
-// median is that of what some rounds or steps have.
-func median[S any, T float64 | time.Duration](all []S, of func(S) T) T {
-	var list []T
-	for _, x := range all {
-		list = append(list, of(x))
+// each is what a function gives for each of a list.
+func each[S, T any](list []S, of func(S) T) (all []T) {
+	for _, x := range list {
+		all = append(all, of(x))
 	}
-	slices.Sort(list)
-	return list[len(list)/2]
+	return all
+}
+
+// median is that of some numbers.
+func median[T float64 | time.Duration](all []T) T {
+	all = slices.Sorted(slices.Values(all))
+	return all[len(all)/2]
 }
