@@ -133,6 +133,7 @@ var works = []struct {
 	{"auto.auto_parallel", map[string]any{"auto.auto_parallel": true}},
 	{"auto.global_batch", map[string]any{"auto.auto_parallel": true, "auto.global_batch": 8}},
 	{"reliability.nan", map[string]any{"reliability.nan": "skip"}},
+	{"recovery.copies", map[string]any{"recovery.copies": 0}}, // 1 needs a launcher: internal/elastic
 }
 
 func TestEveryKeyDoesSomething(t *testing.T) {
