@@ -23,7 +23,7 @@ type spec struct {
 	LocalWorkers, LocalIndex, ShareCores int
 	Seats                                []int // which of the LocalWorkers the crew's are; nil: those from LocalIndex on
 	Generation                           int   // of an elastic job, from 1; 0: it is none
-	Began                                int64 // when the generation did, in nanoseconds: no two of a job are the same
+	Began                                int64 // see [hostmem.Generation]: no two of a job are the same
 	End                                  int64 // the step that training ended at in the generation before; 0: not known
 	NoPin                                bool  // workers may run on all of these cores
 

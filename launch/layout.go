@@ -10,6 +10,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/internal/hostmem"
 	"github.com/easyparallel/epl/rendezvous"
 	"github.com/easyparallel/epl/wire"
 )
@@ -94,7 +95,7 @@ func (e *elastic) addSite(s *site) {
 // places are the crews of a generation.
 func (e *elastic) places(g *generation) (crews []place) {
 	job := e.job
-	job.Generation, job.Began, job.End = g.Number, time.Now().UnixNano(), e.end
+	job.Generation, job.Began, job.End = g.Number, hostmem.Generation(g.Number), e.end
 	if len(e.sites) == 1 && e.sites[0].here {
 		crews = alone(job, len(g.Members))
 		crews[0].Seats, crews[0].LocalWorkers = g.Members, len(e.out)

@@ -31,12 +31,19 @@ func fakeSSH(t *testing.T) (ssh []string, seen string) {
 // freePort returns a port that nobody listens on.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		next, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port+1)) // launchers of elastic jobs use it, too
+		_ = l.Close()
+		if err == nil {
+			_ = next.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func TestWorkersAreDealtToMachines(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/easyparallel/epl/internal/procmem"
 	"github.com/easyparallel/epl/launch"
+	_ "github.com/easyparallel/epl/xla" // -inner xla:cuda
 )
 
 // job is what is measured.

@@ -169,7 +169,7 @@ func TestGPUsRefuseAStepWhoseIntegersDiffer(t *testing.T) {
 			equal := []bool{true, true, false, false} // by step: all instances have the same batch
 			number := 0
 			batches := func(step int) (in, labels []*tensors.Tensor) {
-				if equal[min(number, len(equal)-1)] {
+				if equal[min(step/(2*micro), len(equal)-1)] {
 					step = 0
 				}
 				return m.Batch(step)

@@ -7,6 +7,7 @@ package hostmem
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pkg/errors"
 )
@@ -16,11 +17,17 @@ const Env = "EPL_COPIES"
 
 // Name is what tells a pool from those of other launchers, and where its files are.
 type Name struct {
-	// Began is when the generation of the worker that is told began: it tells generations apart, also those of a launcher that was started again.
+	// Began is the [Generation] of the worker that is told.
 	Began int64
 	ID    string
 	Files []string
 }
+
+var started = time.Now().UnixNano()
+
+// Generation tells generations of workers apart, and in which order they were, also those of a launcher that was started again: by when this process was started, and then by
+// their number, whatever becomes of the clock.
+func Generation(number int) int64 { return started + int64(number) }
 
 // String is how a pool is written in [Env].
 func (n Name) String() string {
