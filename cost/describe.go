@@ -116,6 +116,9 @@ func number(text string) int {
 	return n
 }
 
+// mostDevices is how many a cluster may have.
+const mostDevices = 1 << 16
+
 // check finds what cannot be.
 func (d *Description) check() error {
 	hosts, total := 0, 0
@@ -136,8 +139,8 @@ func (d *Description) check() error {
 				return errors.Errorf("worker %d: a speed of %g; write more than 0: 1 is what the profile says", i, s)
 			}
 		}
-		if total += w.Count * w.Devices; total > 1<<20 {
-			return errors.Errorf("it has more than %d devices; use fewer", 1<<20)
+		if total += w.Count * w.Devices; total > mostDevices {
+			return errors.Errorf("it has more than %d devices, for which a plan would take more than a minute; use fewer", mostDevices)
 		}
 	}
 	if len(d.Workers) == 0 || hosts > 0 && hosts != len(d.Workers) {
