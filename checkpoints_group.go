@@ -167,22 +167,6 @@ func (g saveGroup) together(number int, mine error) error {
 	return g.verdict(number, err)
 }
 
-// gather gives all workers the texts of all.
-func (g saveGroup) gather(what string, mine []byte) (all [][]byte, err error) {
-	key := func(w int) string { return fmt.Sprintf("%s of %d", what, w) }
-	if err := g.peers.Put(key(g.job.Worker), mine); err != nil {
-		return nil, err
-	}
-	for w := range g.job.Devices {
-		text, err := g.peers.Get(context.Background(), key(w))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, text)
-	}
-	return all, nil
-}
-
 // decided tells the others, on the first worker, what became of a save.
 func (g saveGroup) decided(number int, err error) {
 	if g.job == nil {

@@ -2,9 +2,9 @@ package epl
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
-	"fmt"
-	"hash/crc32"
+	"hash/fnv"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -31,7 +31,7 @@ type ticket struct {
 	Number int      // of the checkpoint
 	Step   int64    // global step
 	Loose  []string // variables that only the first worker's value counts of
-	Layout uint32   // checksum of who has what: workers that see it differently cannot save together
+	Layout uint64   // checksum of who has what: workers that see it differently cannot save together
 	Last   string   // newest checkpoint that is there: variables that nobody has used yet are read from it
 	Err    string
 }
@@ -122,7 +122,7 @@ func (c *Checkpoint) ticket(all []savable, cannot error) (t ticket, _ error) {
 				t.Loose = append(t.Loose, v.Path)
 			}
 		}
-		t.Layout = layout(all, t.Loose)
+		t.Layout = layout(all, func(v savable) bool { return slices.Contains(t.Loose, v.Path) })
 	}
 	text, err := json.Marshal(t)
 	if err != nil {
@@ -235,17 +235,59 @@ func fixed(read local.Source) func(state.Region) (*local.Reading, error) {
 	return func(state.Region) (*local.Reading, error) { return &local.Reading{Read: read, Done: func() {}}, nil }
 }
 
-// layout sums up who has what.
-func layout(all []savable, loose []string) uint32 {
-	h := crc32.NewIEEE()
-	for _, v := range all {
-		if slices.Contains(loose, v.Path) {
-			fmt.Fprintln(h, v.Path, v.Shape)
-		} else {
-			fmt.Fprintln(h, v.Path, v.Shape, v.Held)
+// layout sums up who has what: the first worker has what is loose, whoever else does. Copies in memory take it at every step.
+func layout(all []savable, loose func(savable) bool) uint64 {
+	var b []byte
+	ints := func(all ...int) {
+		for _, n := range all {
+			b = binary.AppendVarint(b, int64(n))
 		}
 	}
-	return h.Sum32()
+	for _, v := range all {
+		b = append(append(b, v.Path...), 0)
+		ints(int(v.Shape.DType), len(v.Shape.Dimensions))
+		ints(v.Shape.Dimensions...)
+		if loose(v) {
+			continue
+		}
+		for _, h := range v.Held {
+			ints(h.Start...)
+			ints(h.Limit...)
+			ints(h.From, h.To, len(h.Ranks))
+			ints(h.Ranks...)
+		}
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(b)
+	return h.Sum64()
+}
+
+// variablesOf are the variables with who has them: the first worker, if they are loose.
+func variablesOf(all []savable, loose func(savable) bool) (variables []state.Variable) {
+	for _, v := range all {
+		if loose(v) {
+			v.Held = []state.Held{{Region: state.Whole(v.Shape.Dimensions), Ranks: []int{0}}}
+		}
+		variables = append(variables, v.Variable)
+	}
+	return variables
+}
+
+// readings lets pieces be read while training goes on.
+func readings(all []savable, pieces []state.Piece) (opened []reading, _ error) {
+	readers := map[string]func(state.Region) (*local.Reading, error){}
+	for _, v := range all {
+		readers[v.Path] = v.reader
+	}
+	for _, p := range pieces {
+		r, err := readers[p.Path](p.Region)
+		if err != nil {
+			release(opened)
+			return nil, errors.WithMessagef(err, "variable %q", p.Path)
+		}
+		opened = append(opened, reading{p, r})
+	}
+	return opened, nil
 }
 
 // reading is a piece that this worker has to write, of a variable that may be in use.
@@ -256,30 +298,12 @@ type reading struct {
 
 // mine are the pieces that this worker has to write.
 func (c *Checkpoint) mine(all []savable, t ticket) (pieces []reading, _ error) {
-	if mine := layout(all, t.Loose); mine != t.Layout {
+	loose := func(v savable) bool { return slices.Contains(t.Loose, v.Path) }
+	if mine := layout(all, loose); mine != t.Layout {
 		return nil, errors.New("its variables are not those of the first worker, or were set by this worker only; all workers must run the same program, and set the same variables")
 	}
-	var variables []state.Variable
-	readers := map[string]func(state.Region) (*local.Reading, error){}
-	for _, v := range all {
-		if slices.Contains(t.Loose, v.Path) {
-			v.Held = []state.Held{{Region: state.Whole(v.Shape.Dimensions), Ranks: []int{0}}}
-		}
-		variables = append(variables, v.Variable)
-		readers[v.Path] = v.reader
-	}
-	for _, p := range state.Deal(variables, c.group.workerOf) {
-		if c.group.workerOf(p.Owner) != c.env.cluster.WorkerIndex() {
-			continue
-		}
-		r, err := readers[p.Path](p.Region)
-		if err != nil {
-			release(pieces)
-			return nil, errors.WithMessagef(err, "variable %q", p.Path)
-		}
-		pieces = append(pieces, reading{p, r})
-	}
-	return pieces, nil
+	dealt := state.Deal(variablesOf(all, loose), c.group.workerOf)
+	return readings(all, slices.DeleteFunc(dealt, func(p state.Piece) bool { return c.group.workerOf(p.Owner) != c.env.cluster.WorkerIndex() }))
 }
 
 // release lets steps overwrite variables.

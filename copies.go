@@ -1,19 +1,15 @@
 package epl
 
 import (
-	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"sync"
 
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/checkpoint"
-	"github.com/easyparallel/epl/exec/local"
 	"github.com/easyparallel/epl/internal/hostmem"
 	"github.com/easyparallel/epl/recovery"
-	"github.com/easyparallel/epl/state"
 	"github.com/easyparallel/epl/worker"
 )
 
@@ -92,18 +88,9 @@ func (k *copier) begin(step int64) error {
 	if err := k.arrange(all); err != nil {
 		return err
 	}
-	readers := map[string]func(state.Region) (*local.Reading, error){}
-	for _, v := range all {
-		readers[v.Path] = v.reader
-	}
-	var pieces []reading
-	for _, p := range k.mine {
-		r, err := readers[p.Path](p.Region)
-		if err != nil {
-			release(pieces)
-			return errors.WithMessagef(err, "variable %q", p.Path)
-		}
-		pieces = append(pieces, reading{p, r})
+	pieces, err := readings(all, k.mine)
+	if err != nil {
+		return err
 	}
 	m := &checkpoint.Manifest{Step: step, Variables: len(all), Params: params(k.c.store), Data: k.c.position()}
 	unread := slices.ContainsFunc(all, func(v savable) bool { return v.unread })
@@ -227,48 +214,15 @@ func (k *copier) forget() {
 
 // arrange decides who copies what, and makes the slots for it, if variables are not where they were.
 func (k *copier) arrange(all []savable) error {
-	if layout := sumUp(all); layout != k.layout {
-		var variables []state.Variable
-		for _, v := range all {
-			if !v.equal { // the first worker's value counts
-				v.Held = []state.Held{{Region: state.Whole(v.Shape.Dimensions), Ranks: []int{0}}}
-			}
-			variables = append(variables, v.Variable)
-		}
-		k.copyPlan = planCopies(variables, k.places, k.c.group.workerOf, k.job.Worker)
-		k.layout = layout
+	loose := func(v savable) bool { return !v.equal } // the first worker's value counts
+	if sum := layout(all, loose); sum != k.layout {
+		k.copyPlan = planCopies(variablesOf(all, loose), k.places, k.c.group.workerOf, k.job.Worker)
+		k.layout = sum
 	}
 	if k.slots[k.next] == nil || k.slots[k.next].Of.Layout != k.layout {
 		return k.makeSlot()
 	}
 	return nil
-}
-
-// sumUp is a checksum of who has what. It is taken at every step.
-func sumUp(all []savable) uint64 {
-	var b []byte
-	ints := func(all ...int) {
-		for _, n := range all {
-			b = binary.AppendVarint(b, int64(n))
-		}
-	}
-	for _, v := range all {
-		b = append(append(b, v.Path...), 0)
-		ints(int(v.Shape.DType), len(v.Shape.Dimensions))
-		ints(v.Shape.Dimensions...)
-		if !v.equal {
-			continue
-		}
-		for _, h := range v.Held {
-			ints(h.Start...)
-			ints(h.Limit...)
-			ints(h.From, h.To, len(h.Ranks))
-			ints(h.Ranks...)
-		}
-	}
-	h := fnv.New64a()
-	_, _ = h.Write(b)
-	return h.Sum64()
 }
 
 // makeSlot makes the slot for the next copy. The other one stays as it is: the copy of the step before is in it.

@@ -33,9 +33,7 @@ func TestCopiesOutliveEveryLauncher(t *testing.T) {
 			for p := range parts {
 				size := v.Shape.Size()
 				h := state.Held{Region: state.Region{Start: []int{0}, Limit: []int{size}, From: p * size / parts, To: (p + 1) * size / parts}}
-				for _, rank := range r.Perm(2 * len(places))[:1+r.Intn(2*len(places))] {
-					h.Ranks = append(h.Ranks, rank)
-				}
+				h.Ranks = append(h.Ranks, r.Perm(2 * len(places))[:1+r.Intn(2*len(places))]...)
 				slices.Sort(h.Ranks)
 				v.Held = append(v.Held, h)
 			}

@@ -50,7 +50,7 @@ func (k *copier) find(after int64) (*checkpoint.Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	reports, err := k.c.group.gather("copies", text)
+	reports, err := k.c.group.peers.Gather("copies", text)
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +101,19 @@ func first(worker int, all []copyReport) bool {
 	return slices.IndexFunc(all, func(r copyReport) bool { return r.Memory == all[worker].Memory }) == worker
 }
 
+// seat is how many workers of its launcher are before this one, and how many there are.
+func (k *copier) seat() (before, workers int) {
+	for w, p := range k.places {
+		if p.Memory == k.memory.ID {
+			if w < k.job.Worker {
+				before++
+			}
+			workers++
+		}
+	}
+	return before, workers
+}
+
 // open puts the copies of a step together. What is in the memory of this worker's launcher comes first, and this worker checks its share of that.
 func (k *copier) open(step recovery.Step, all []copyReport) (_ *checkpoint.Checkpoint, err error) {
 	var m *checkpoint.Manifest
@@ -137,15 +150,7 @@ func (k *copier) open(step recovery.Step, all []copyReport) (_ *checkpoint.Check
 	if err != nil {
 		return nil, err
 	}
-	share, n := 0, 0
-	for w, r := range all {
-		if r.Memory == here {
-			if w < me {
-				share++
-			}
-			n++
-		}
-	}
+	share, n := k.seat()
 	if err = c.VerifyOf(func(name string) bool { return strings.HasPrefix(name, localCopy) }, share, n); err == nil {
 		err = setStep(c)
 	}
@@ -177,15 +182,7 @@ func setStep(c *checkpoint.Checkpoint) error {
 
 // choose chooses the files of this worker: those of the generation that it goes on from stay until a step is complete.
 func (k *copier) choose(mine copyReport, from int64) {
-	before, workers := 0, 0 // of this launcher
-	for w, p := range k.places {
-		if p.Memory == mine.Memory {
-			if w < k.job.Worker {
-				before++
-			}
-			workers++
-		}
-	}
+	before, workers := k.seat()
 	var free, used []*hostmem.File
 	for i, f := range k.memory.files {
 		if slices.ContainsFunc(mine.Found, func(x foundCopy) bool { return x.File == i && x.Generation == from }) {

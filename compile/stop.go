@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -148,14 +147,18 @@ func (x *guarded) firstCause(mine cause) (cause, error) {
 	j := x.e.opts.Job
 	peers := j.Peers()
 	text, err := json.Marshal(mine)
-	if err == nil {
-		err = peers.Put(fmt.Sprint("cause of ", j.Worker), text)
+	if err != nil {
+		return mine, err
+	}
+	all, err := peers.Gather("cause", text)
+	if err != nil {
+		return mine, err
 	}
 	first := mine
-	for w := 0; w < len(j.Devices) && err == nil; w++ {
+	for w, text := range all {
 		var c cause
-		if text, err = peers.Get(context.Background(), fmt.Sprint("cause of ", w)); err == nil {
-			err = json.Unmarshal(text, &c)
+		if err := json.Unmarshal(text, &c); err != nil {
+			return mine, err
 		}
 		if c.Batch >= 0 && (first.Batch < 0 || c.Batch < first.Batch || c.Batch == first.Batch && w <= j.Worker) {
 			if first = c; j.Sliced {
@@ -163,7 +166,7 @@ func (x *guarded) firstCause(mine cause) (cause, error) {
 			}
 		}
 	}
-	return first, err
+	return first, nil
 }
 
 // globalStep is what this worker has of it, before the step.

@@ -110,6 +110,14 @@ func (c *Cluster) inside(host int) Link {
 	return c.Inside
 }
 
+// MemoryOf is that of a device; 0 if it is not limited, or not known.
+func (c *Cluster) MemoryOf(rank int) int64 {
+	if c == nil || rank >= len(c.Devices) {
+		return 0
+	}
+	return c.Devices[rank].Profile.Memory
+}
+
 // Memory is that of the device that has least; 0 if it is not limited, or not known of one.
 func (c *Cluster) Memory() int64 {
 	least := c.Devices[0].Profile.Memory

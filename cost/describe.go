@@ -117,7 +117,7 @@ func number(text string) int {
 }
 
 // mostDevices is how many a cluster may have.
-const mostDevices = 1 << 16
+const mostDevices = 1 << 20
 
 // check finds what cannot be.
 func (d *Description) check() error {
@@ -140,7 +140,7 @@ func (d *Description) check() error {
 			}
 		}
 		if total += w.Count * w.Devices; total > mostDevices {
-			return errors.Errorf("it has more than %d devices, for which a plan would take more than a minute; use fewer", mostDevices)
+			return errors.Errorf("it has more than %d devices, the most that a plan is made for; use fewer", mostDevices)
 		}
 	}
 	if len(d.Workers) == 0 || hosts > 0 && hosts != len(d.Workers) {

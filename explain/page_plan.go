@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -126,10 +127,7 @@ func newPlanPage(c *Program) (*planPage, error) {
 
 // limit is what a device may have of memory; 0: that is not known.
 func (c *Program) limit(rank int) int64 {
-	if n := c.Config.Cluster.DeviceMemory; n > 0 || c.Hardware == nil {
-		return n
-	}
-	return c.Hardware.Devices[rank].Profile.Memory
+	return cmp.Or(c.Config.Cluster.DeviceMemory, c.Hardware.MemoryOf(rank))
 }
 
 // bar draws the peak of a place. most is what the whole bar is.

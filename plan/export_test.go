@@ -7,6 +7,9 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
+// Dealt deals batches by speed.
+var Dealt = dealt
+
 // StagesAlike cuts a program into stages on devices that are alike.
 func StagesAlike(p *ir.Program, n int, device *cost.Profile, link cost.Link) (*Cut, error) {
 	c, err := cluster.New(cluster.Spec{Devices: []int{max(n, 1)}})

@@ -56,10 +56,7 @@ func (r *Result) Fullest(a *schedule.Account, memory func(rank int) int64) (most
 	return most
 }
 
-// Memory is what a device may take by the configuration, or has by the description of the cluster; 0: that is not limited, or not known of all.
+// Memory is what a device may take by the configuration, or has by the description of the cluster; 0: that is not limited, or not known.
 func (t Target) Memory(cfg *config.Config, rank int) int64 {
-	if n := cfg.Cluster.DeviceMemory; n > 0 || !t.described() || t.Hardware.Memory() == 0 {
-		return n
-	}
-	return t.Hardware.Devices[rank].Profile.Memory
+	return cmp.Or(cfg.Cluster.DeviceMemory, t.Hardware.MemoryOf(rank))
 }

@@ -90,17 +90,34 @@ func (pl *Plan) keep(r *Result, t Target, micro int) error {
 	return nil
 }
 
-// dealt deals batches by speed: each to the model replica that is done with it first.
+// dealt deals batches by speed: each to the model replica that is done with it first. Those of one speed take turns, so that it takes as long as there are batches and
+// speeds, however many model replicas there are.
 func dealt(batches int, speeds []float64) []int {
+	const rounding = 1e-9
+	type class struct {
+		speed    float64
+		replicas []int
+		batches  int
+	}
+	var classes []*class
+	for r, speed := range speeds {
+		i := slices.IndexFunc(classes, func(c *class) bool { return math.Abs(speed-c.speed) <= rounding*speed })
+		if i < 0 {
+			i, classes = len(classes), append(classes, &class{speed: speed})
+		}
+		classes[i].replicas = append(classes[i].replicas, r)
+	}
 	shares := make([]int, len(speeds))
 	for range batches {
-		next := 0
-		for r, speed := range speeds {
-			if float64(shares[r]+1)/speed < float64(shares[next]+1)/speeds[next]*(1-1e-9) { // else they differ by rounding
-				next = r
+		first, next, done := -1, (*class)(nil), 0.
+		for _, c := range classes {
+			turn, r := float64(1+c.batches/len(c.replicas)), c.replicas[c.batches%len(c.replicas)]
+			if end := turn / c.speed; next == nil || end < done*(1-rounding) || end <= done*(1+rounding) && r < first {
+				first, next, done = r, c, end
 			}
 		}
-		shares[next]++
+		shares[first]++
+		next.batches++
 	}
 	return shares
 }

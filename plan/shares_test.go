@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -197,5 +198,30 @@ func TestBatchesOfAnEarlierRunAreKept(t *testing.T) {
 	target.Batches, target.Slicing = 3, true
 	if _, _, err := plan.Decide(p, cfg, target); err == nil || !strings.Contains(err.Error(), "3 batches, as before the checkpoint, which 2 model replicas cannot share evenly") {
 		t.Errorf("workers with data of their own get unequal shares: %v", err)
+	}
+}
+
+// Those of one speed take turns, which is the same as to look for the one that is done first, each time.
+func TestBatchesGoToWhoIsDoneFirst(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		speeds := make([]float64, 1+r.IntN(12))
+		for i := range speeds {
+			speeds[i] = []float64{1, 1, 1.5, 2, 3, 1 + r.Float64(), 1.1 * 3 / 1.1}[r.IntN(7)]
+		}
+		batches := r.IntN(60)
+		want := make([]int, len(speeds))
+		for range batches {
+			next := 0
+			for i, speed := range speeds {
+				if float64(want[i]+1)/speed < float64(want[next]+1)/speeds[next]*(1-1e-9) {
+					next = i
+				}
+			}
+			want[next]++
+		}
+		if got := plan.Dealt(batches, speeds); !slices.Equal(got, want) {
+			t.Fatalf("%d batches, speeds %v: got %v, want %v", batches, speeds, got, want)
+		}
 	}
 }

@@ -26,6 +26,22 @@ func (j *Job) Peers() *Peers {
 	return &Peers{j, fmt.Sprint(j.joints.Add(1), " ")}
 }
 
+// Gather gives all workers the texts of all, by worker. what is a key that is used once.
+func (p *Peers) Gather(what string, mine []byte) (all [][]byte, _ error) {
+	key := func(w int) string { return fmt.Sprintf("%s of %d", what, w) }
+	if err := p.Put(key(p.Worker), mine); err != nil {
+		return nil, err
+	}
+	for w := range p.Devices {
+		text, err := p.Get(context.Background(), key(w))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, text)
+	}
+	return all, nil
+}
+
 // values are what the first worker keeps.
 type values struct {
 	mu      sync.Mutex
