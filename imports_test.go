@@ -40,6 +40,7 @@ var mayImport = map[string][]string{
 	"internal/words":   {},
 	"internal/chrome":  {}, // checks timelines, in tests
 	"internal/jobtest": {}, // helpers of tests
+	"internal/browser": {}, // opens pages, in tests
 
 	// The comparison of GoMLX's own tests on EPL with those on its plain backend.
 	"internal/gomlxtests": {},

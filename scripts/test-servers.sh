@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs what some tests start for themselves: MPI, etcd, Slurm, network namespaces. It needs Debian's apt-get and root;
+# Installs what some tests start for themselves: MPI, etcd, Slurm, network namespaces, Chromium. It needs Debian's apt-get and root;
 # without them, and where a package is not to be had, those tests skip with a word that says so.
 set -u
-packages='openmpi-bin libopenmpi-dev etcd-server slurmctld slurmd slurm-client munge iproute2'
+packages='openmpi-bin libopenmpi-dev etcd-server slurmctld slurmd slurm-client munge iproute2 chromium fonts-dejavu-core'
 
 missing=''
 for p in $packages; do

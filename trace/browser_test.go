@@ -1,0 +1,33 @@
+package trace_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/easyparallel/epl/internal/browser"
+)
+
+// The page of a timeline, as a person sees it: on a screen, on a phone, and in the dark.
+func TestThePageOfATimelineInABrowser(t *testing.T) {
+	b := browser.Start(t)
+	path := filepath.Join(t.TempDir(), "trace.html")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := small().WriteHTML(f, 1200); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []browser.View{browser.Desktop, browser.Phone, browser.Dark} {
+		p := b.Open("file://"+path, v)
+		p.Await(`document.querySelectorAll("svg.timeline rect").length > 4`)
+		before := browser.Eval[string](p, `document.querySelector("svg.timeline").outerHTML`)
+		p.Click("#in")
+		if after := browser.Eval[string](p, `document.querySelector("svg.timeline").outerHTML`); after == before {
+			t.Errorf("%s: the button to zoom in changes nothing", v)
+		}
+		p.Check("trace")
+	}
+}
