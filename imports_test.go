@@ -68,6 +68,8 @@ var mayImport = map[string][]string{
 	"recovery":   {"checkpoint", "state"}, // the same in memory
 	// Other formats of them, GoMLX's among these.
 	"checkpoint/convert": {"checkpoint", "state", "internal/version"},
+	// Files of the Hugging Face Hub. It knows no Env.
+	"hf": {"checkpoint", "checkpoint/convert"},
 
 	// The binding of XLA. It knows nothing of EPL's programs.
 	"pjrt/internal/capi": {},
@@ -137,7 +139,7 @@ var mayImport = map[string][]string{
 	"cmd/...":             {"", "checkpoint", "checkpoint/convert", "state", "config", "cluster", "cost", "cost/calibrate", "doctor", "drill", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage", "internal/words"},
 	"internal/usage":      {"internal/near"}, // of commands
 	"internal/procmem":    {},
-	"examples/...":        {"", "xla", "internal/equiv", "internal/procmem", "checkpoint/convert", "data", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},
+	"examples/...":        {"", "xla", "internal/equiv", "internal/procmem", "checkpoint/convert", "data", "hf", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},
 	"bench/...":           {"", "bench/meeting", "cluster", "comm", "config", "cost", "cost/calibrate", "cpu", "emit", "ir", "passes", "pjrt", "plan", "rendezvous", "simulate", "trace", "wire", "xla", "internal/equiv", "internal/procmem", "launch"},
 }
 

@@ -37,7 +37,7 @@ func TestTheMemoryOfEachDeviceIsForetold(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { _ = env.Close() })
-				if _, err := fit(env, f.network(len(tok.pieces)), data, f, io.Discard); err != nil {
+				if _, err := fit(env, f.network(tok.Size()), data, f, io.Discard); err != nil {
 					t.Fatalf("%+v", err)
 				}
 				predicted := env.Predicted().Devices

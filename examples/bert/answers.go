@@ -45,7 +45,7 @@ func (s search) span(win window, start, end []float32) (best span, score float32
 				continue
 			}
 			if sum := start[from] + end[to]; !found || sum > score {
-				best, score, found = span{win.context[first].start, win.context[last].end}, sum, true
+				best, score, found = span{win.context[first].Start, win.context[last].End}, sum, true
 			}
 		}
 	}

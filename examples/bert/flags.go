@@ -59,7 +59,7 @@ func parseFlags(args []string, help io.Writer) (flags, error) {
 	set.IntVar(&f.heads, "heads", 0, "attention `heads` of a layer (default: of the size)")
 	set.StringVar(&f.train, "train", "", "questions to train with, a `file` of SQuAD v1.1 (default: the sample)")
 	set.StringVar(&f.dev, "dev", "", "questions to answer, a `file` of SQuAD v1.1 (default: the sample)")
-	set.StringVar(&f.modelDir, "model_dir", "", "`folder` with model.safetensors and vocab.txt, such as those of bert-base-uncased (default: from scratch)")
+	set.StringVar(&f.modelDir, "model_dir", "", "`folder` with model.safetensors and vocab.txt or tokenizer.json, or the name of a model that \"hf download\" has fetched, such as google-bert/bert-base-uncased (default: from scratch)")
 	set.StringVar(&f.outputDir, "output_dir", "", "`folder` for predictions.json and checkpoints; a checkpoint that it has is continued")
 	set.StringVar(&f.names, "names", "", "write the names that weights have on the Hugging Face Hub to a `file`, for \"epl checkpoint export\" and \"import\", and end")
 	set.IntVar(&f.window.length, "max_seq_length", 0, "word `pieces` that the network sees at once (default: of the size)")

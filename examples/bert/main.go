@@ -15,8 +15,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
+	"github.com/easyparallel/epl/hf"
 	_ "github.com/easyparallel/epl/xla" // + epl: -backend xla:cuda runs it on GPUs
 )
 
@@ -44,6 +44,13 @@ func run(f flags, out io.Writer) error {
 	if f.names != "" {
 		return f.network(0).writeNames(f.names)
 	}
+	if f.modelDir != "" {
+		folder, err := hf.Find(f.modelDir)
+		if err != nil {
+			return fmt.Errorf("bert: -model_dir: %w", err)
+		}
+		f.modelDir = folder
+	}
 	t, err := f.vocabulary()
 	if err != nil {
 		return err
@@ -61,7 +68,7 @@ func run(f flags, out io.Writer) error {
 		out, f.bar = io.Discard, false
 	}
 	data.describe(out)
-	if _, err := fit(env, f.network(len(t.pieces)), data, f, out); err != nil {
+	if _, err := fit(env, f.network(t.Size()), data, f, out); err != nil {
 		return err
 	}
 	if f.explain {
@@ -71,26 +78,28 @@ func run(f flags, out io.Writer) error {
 }
 
 // vocabulary is that of the model, or of the sample.
-func (f flags) vocabulary() (*tokenizer, error) {
+func (f flags) vocabulary() (*hf.WordPiece, error) {
 	if f.modelDir == "" {
 		file, err := sample.Open("sample/vocab.txt")
 		if err != nil {
 			return nil, err
 		}
 		defer file.Close()
-		return readVocabulary(file, "of the sample")
+		return hf.NewWordPiece(file, "of the sample")
 	}
-	path := filepath.Join(f.modelDir, "vocab.txt")
-	file, err := os.Open(path)
+	t, err := hf.ReadTokenizer(f.modelDir)
 	if err != nil {
-		return nil, fmt.Errorf("bert: there is no vocabulary in -model_dir: %w", err)
+		return nil, fmt.Errorf("bert: -model_dir: %w", err)
 	}
-	defer file.Close()
-	return readVocabulary(file, path)
+	pieces, ok := t.(*hf.WordPiece)
+	if !ok {
+		return nil, fmt.Errorf("bert: the tokenizer in -model_dir %s is none of BERT's", f.modelDir)
+	}
+	return pieces, nil
 }
 
 // questions reads those to train with and those to answer, and makes their windows.
-func (f flags) questions(t *tokenizer) (d questions, err error) {
+func (f flags) questions(t *hf.WordPiece) (d questions, err error) {
 	if f.train == "" {
 		d, err = sampleQuestions()
 	} else {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/train"
+
+	"github.com/easyparallel/epl/hf"
 )
 
 // questions are those to train with and those to answer, with their windows.
@@ -41,7 +43,7 @@ func readQuestions(train, dev string) (q questions, err error) {
 }
 
 // prepare leaves out what cannot be trained with, and makes the windows.
-func (q *questions) prepare(t *tokenizer, w windowing) {
+func (q *questions) prepare(t *hf.WordPiece, w windowing) {
 	q.train, q.dropped = placed(q.train)
 	q.trainWindows, q.devWindows = windows(t, q.train, w), windows(t, q.dev, w)
 }

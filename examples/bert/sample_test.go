@@ -11,7 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 var update = flag.Bool("update", false, "write the files of the sample again")
@@ -100,6 +103,16 @@ func generate(name string, paragraphs int, seed uint64) []byte {
 	return bytes.ReplaceAll(out.Bytes(), []byte(`{"context"`), []byte("\n"+`{"context"`)) // a line for each paragraph
 }
 
+// withoutAccents is a text in lower case, as a vocabulary of an uncased BERT has it.
+func withoutAccents(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Mn, r) {
+			return -1
+		}
+		return r
+	}, norm.NFD.String(strings.ToLower(text)))
+}
+
 // generateVocabulary knows the frequent words as a whole, and makes the others of pieces.
 func generateVocabulary() []byte {
 	vocabulary := strings.Fields("[PAD] [UNK] [CLS] [SEP] [MASK] . , ? ' \"")
@@ -124,9 +137,7 @@ func generateVocabulary() []byte {
 		"born year town travel bus taxi teach pilot farm paint nurse judge cook bake doct tail driv play game speak language at for dinner eat like to norweg")...)
 	for _, list := range [][]string{people, towns, colours, things, vehicles, games, tongues[:5], meals} {
 		for _, w := range list {
-			for _, chars := range words(w) {
-				add(piece(chars, false))
-			}
+			add(strings.Fields(withoutAccents(w))...)
 		}
 	}
 	return []byte(strings.Join(vocabulary, "\n") + "\n")

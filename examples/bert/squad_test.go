@@ -85,7 +85,7 @@ func TestTheSampleIsInTheFormatOfSquad(t *testing.T) {
 	}
 	for _, w := range append(q.trainWindows, q.devWindows...) {
 		for _, p := range w.context {
-			if p.id == tok.unk {
+			if p.ID == tok.Unknown {
 				t.Fatalf("window of question %d: a word is not in the vocabulary", w.question)
 			}
 		}

@@ -3,19 +3,21 @@ package main
 import (
 	"cmp"
 	"slices"
+
+	"github.com/easyparallel/epl/hf"
 )
 
 // window is what the network sees of a question: [CLS] question [SEP] part of the context [SEP], and padding. A context
 // that is too long makes several, which overlap.
 type window struct {
-	question   int     // index of the question
-	ids        []int32 // of the word pieces
-	segments   []int32 // 0 for the question, 1 for the context
-	mask       []int32 // 1 for word pieces, 0 for padding
-	context    []token // word pieces of the context in this window
-	first      int     // position of the first of them
-	central    []bool  // for each of them: no other window has more of the text around it
-	start, end int32   // positions of the answer; 0, which is [CLS], where this window does not have it
+	question   int        // index of the question
+	ids        []int32    // of the word pieces
+	segments   []int32    // 0 for the question, 1 for the context
+	mask       []int32    // 1 for word pieces, 0 for padding
+	context    []hf.Token // word pieces of the context in this window
+	first      int        // position of the first of them
+	central    []bool     // for each of them: no other window has more of the text around it
+	start, end int32      // positions of the answer; 0, which is [CLS], where this window does not have it
 }
 
 // windowing says how questions are cut into windows.
@@ -26,13 +28,13 @@ type windowing struct {
 }
 
 // windows makes the windows of all questions.
-func windows(t *tokenizer, questions []question, w windowing) (all []window) {
-	var context []token
+func windows(t *hf.WordPiece, questions []question, w windowing) (all []window) {
+	var context []hf.Token
 	for i, q := range questions {
 		if i == 0 || q.context != questions[i-1].context {
-			context = t.tokenize(q.context)
+			context = t.Encode(q.context)
 		}
-		asked := t.tokenize(q.text)
+		asked := t.Encode(q.text)
 		if len(asked) > w.question {
 			asked = asked[:w.question]
 		}
@@ -54,26 +56,26 @@ func windows(t *tokenizer, questions []question, w windowing) (all []window) {
 }
 
 // fill writes a window down, without its answer.
-func (w windowing) fill(t *tokenizer, asked, context []token) window {
+func (w windowing) fill(t *hf.WordPiece, asked, context []hf.Token) window {
 	win := window{context: context, first: len(asked) + 2,
 		ids: make([]int32, w.length), segments: make([]int32, w.length), mask: make([]int32, w.length)}
 	for i := range win.ids {
-		win.ids[i] = t.pad
+		win.ids[i] = t.Pad
 	}
 	at := 0
 	add := func(id, segment int32) {
 		win.ids[at], win.segments[at], win.mask[at] = id, segment, 1
 		at++
 	}
-	add(t.cls, 0)
+	add(t.Class, 0)
 	for _, piece := range asked {
-		add(piece.id, 0)
+		add(piece.ID, 0)
 	}
-	add(t.sep, 0)
+	add(t.Separator, 0)
 	for _, piece := range context {
-		add(piece.id, 1)
+		add(piece.ID, 1)
 	}
-	add(t.sep, 1)
+	add(t.Separator, 1)
 	return win
 }
 
@@ -107,8 +109,8 @@ func mostCentral(parts []part, at int) (best int) {
 }
 
 // covered returns the first and the last word piece that an answer is made of; first is after last if there is none.
-func covered(context []token, a span) (first, last int) {
-	first = slices.IndexFunc(context, func(t token) bool { return t.end > a.start })
-	last, _ = slices.BinarySearchFunc(context, a.end, func(t token, end int) int { return cmp.Compare(t.start, end) })
+func covered(context []hf.Token, a span) (first, last int) {
+	first = slices.IndexFunc(context, func(t hf.Token) bool { return t.End > a.start })
+	last, _ = slices.BinarySearchFunc(context, a.end, func(t hf.Token, end int) int { return cmp.Compare(t.Start, end) })
 	return first, last - 1
 }

@@ -6,7 +6,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/easyparallel/epl/hf"
 )
+
+// newTokenizer makes a tokenizer that knows some pieces.
+func newTokenizer(t *testing.T, pieces string) *hf.WordPiece {
+	t.Helper()
+	tok, err := hf.NewWordPiece(strings.NewReader(strings.Join(strings.Fields("[PAD] [UNK] [CLS] [SEP] [MASK] "+pieces), "\n")), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
 
 func TestLongContextsAreCutIntoOverlappingParts(t *testing.T) {
 	for _, c := range []struct {
@@ -63,7 +75,7 @@ func TestAWindowHasTheQuestionAndTheContext(t *testing.T) {
 	w := all[0]
 	var pieces []string
 	for _, id := range w.ids {
-		pieces = append(pieces, tok.pieces[id])
+		pieces = append(pieces, tok.Piece(id))
 	}
 	if got, want := strings.Join(pieces, " "), "[CLS] who is here ? [SEP] ann ##a is here . [SEP] [PAD] [PAD]"; got != want {
 		t.Errorf("got %s\nwant %s", got, want)
@@ -81,7 +93,7 @@ func TestAWindowHasTheQuestionAndTheContext(t *testing.T) {
 
 func TestAnswersInsideOfWordsTakeTheirPieces(t *testing.T) {
 	tok := newTokenizer(t, "( 18 ##95 - 19 ##43 ) $ 5 m ##illion")
-	context := tok.tokenize("(1895-1943) $5 million")
+	context := tok.Encode("(1895-1943) $5 million")
 	for answer, want := range map[span]string{
 		{1, 5}:   "1 2", // 1895
 		{6, 10}:  "4 5", // 1943
@@ -104,7 +116,7 @@ func TestWindowsWithoutTheAnswerPointAtTheirStart(t *testing.T) {
 	q := ask(t, "a b c d e f g h", "who", "d e")
 	var got []string
 	for _, w := range windows(tok, []question{q}, windowing{8, 2, 4}) { // 4 words of the context each
-		got = append(got, fmt.Sprintf("%s:%d-%d", q.context[w.context[0].start:w.context[len(w.context)-1].end], w.start, w.end))
+		got = append(got, fmt.Sprintf("%s:%d-%d", q.context[w.context[0].Start:w.context[len(w.context)-1].End], w.start, w.end))
 	}
 	if got, want := strings.Join(got, ", "), "a b c d:0-0, c d e f:4-5, e f g h:0-0"; got != want {
 		t.Errorf("got %s\nwant %s", got, want)
@@ -114,7 +126,7 @@ func TestWindowsWithoutTheAnswerPointAtTheirStart(t *testing.T) {
 func TestLongQuestionsAreCutOff(t *testing.T) {
 	tok := newTokenizer(t, "a b c d")
 	w := windows(tok, []question{ask(t, "d", "a b c", "d")}, windowing{8, 2, 2})[0]
-	if w.first != 4 || tok.pieces[w.ids[2]] != "b" || w.ids[3] != tok.sep {
+	if w.first != 4 || tok.Piece(w.ids[2]) != "b" || w.ids[3] != tok.Separator {
 		t.Errorf("got %v", w.ids)
 	}
 }
@@ -129,13 +141,13 @@ func TestEveryAnswerCanBeCutOutOfItsWindows(t *testing.T) {
 			s.WriteRune(letters[r.IntN(len(letters))])
 		}
 		q := question{id: "q", text: "who?", context: s.String()}
-		pieces := tok.tokenize(q.context)
+		pieces := tok.Encode(q.context)
 		if len(pieces) == 0 {
 			continue
 		}
 		from := r.IntN(len(pieces))
 		to := from + r.IntN(min(3, len(pieces)-from))
-		q.at = span{pieces[from].start, pieces[to].end}
+		q.at = span{pieces[from].Start, pieces[to].End}
 		q.answers = []string{q.context[q.at.start:q.at.end]}
 		all := windows(tok, []question{q}, windowing{7 + r.IntN(20), 1 + r.IntN(8), 4})
 		owners := make([]int, len(pieces))
@@ -153,7 +165,7 @@ func TestEveryAnswerCanBeCutOutOfItsWindows(t *testing.T) {
 				continue
 			}
 			first, last := w.context[int(w.start)-w.first], w.context[int(w.end)-w.first]
-			if got := q.context[first.start:last.end]; got != q.answers[0] {
+			if got := q.context[first.Start:last.End]; got != q.answers[0] {
 				t.Fatalf("%q: the window has %q, the answer is %q", q.context, got, q.answers[0])
 			}
 		}

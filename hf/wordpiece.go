@@ -1,37 +1,35 @@
-package main
+package hf
 
 import (
 	"bufio"
-	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/pkg/errors"
 	"golang.org/x/text/unicode/norm"
 )
 
-// tokenizer cuts text into word pieces, as BERT's uncased models have it: text is cleaned, lower case and without
+// WordPiece cuts text into word pieces, as BERT's uncased models have it: text is cleaned, lower case and without
 // accents; words end at white space, and around punctuation and Chinese characters; a word is made of the longest
 // pieces that the vocabulary has.
-type tokenizer struct {
-	pieces             []string
-	ids                map[string]int32
-	pad, unk, cls, sep int32
-}
+type WordPiece struct {
+	// Pad, Unknown, Class and Separator are the IDs of [PAD], [UNK], [CLS] and [SEP].
+	Pad, Unknown, Class, Separator int32
 
-// token is a piece of a text: text[start:end] is what it was made of, accents and capitals included.
-type token struct {
-	id         int32
-	start, end int
+	pieces []string
+	ids    map[string]int32
 }
 
 // longestWord is how many characters a word may have to be looked for in the vocabulary.
 const longestWord = 200
 
-// readVocabulary reads a vocab.txt: a piece a line, numbered from 0. Pieces inside a word begin with "##".
-func readVocabulary(r io.Reader, name string) (*tokenizer, error) {
-	t := &tokenizer{ids: map[string]int32{}}
+// NewWordPiece reads a vocab.txt: a piece a line, numbered from 0. Pieces inside a word begin with "##". Errors call it name.
+func NewWordPiece(r io.Reader, name string) (*WordPiece, error) {
+	t := &WordPiece{ids: map[string]int32{}}
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		piece := strings.TrimSpace(lines.Text())
@@ -39,19 +37,79 @@ func readVocabulary(r io.Reader, name string) (*tokenizer, error) {
 		t.pieces = append(t.pieces, piece)
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("bert: the vocabulary %s cannot be read: %w", name, err)
+		return nil, errors.Wrapf(err, "epl: the vocabulary %s cannot be read", name)
 	}
-	for piece, id := range map[string]*int32{"[PAD]": &t.pad, "[UNK]": &t.unk, "[CLS]": &t.cls, "[SEP]": &t.sep} {
-		var ok bool
-		if *id, ok = t.ids[piece]; !ok {
-			return nil, fmt.Errorf("bert: the vocabulary %s has no line %s; use the vocab.txt of an uncased BERT model", name, piece)
-		}
-	}
-	return t, nil
+	return t, errors.WithMessagef(t.marks(), "epl: the vocabulary %s", name)
 }
 
-// tokenize returns the word pieces of a text.
-func (t *tokenizer) tokenize(text string) (tokens []token) {
+// marks finds the pieces that are no words.
+func (t *WordPiece) marks() error {
+	for piece, id := range map[string]*int32{"[PAD]": &t.Pad, "[UNK]": &t.Unknown, "[CLS]": &t.Class, "[SEP]": &t.Separator} {
+		var ok bool
+		if *id, ok = t.ids[piece]; !ok {
+			return errors.Errorf("has no piece %s; use the vocabulary of an uncased BERT model", piece)
+		}
+	}
+	return nil
+}
+
+// wordPieceOf reads what a tokenizer.json says.
+func wordPieceOf(f *tokenizerFile) (*WordPiece, error) {
+	switch n := f.Normalizer; {
+	case n == nil || n.Type != "BertNormalizer" || !is(n.Lowercase) || n.StripAccents != nil && !*n.StripAccents:
+		return nil, errors.New("its normalizer is not that of an uncased BERT model")
+	case f.PreTokenizer == nil || f.PreTokenizer.Type != "BertPreTokenizer":
+		return nil, errors.New("its pre_tokenizer is not that of BERT")
+	case f.Model.ContinuingPrefix != nil && *f.Model.ContinuingPrefix != "##":
+		return nil, errors.Errorf("its pieces inside a word begin with %q; those of BERT do with ##", *f.Model.ContinuingPrefix)
+	}
+	t := &WordPiece{ids: f.Model.Vocab}
+	for _, piece := range slices.Sorted(maps.Keys(t.ids)) {
+		id := t.ids[piece]
+		if beyond(id, len(t.ids)) {
+			return nil, errors.Errorf("the piece %q has the ID %d", piece, id)
+		}
+		for int(id) >= len(t.pieces) {
+			t.pieces = append(t.pieces, "")
+		}
+		if t.pieces[id] != "" {
+			return nil, errors.Errorf("the ID %d is that of %q and of %q", id, t.pieces[id], piece)
+		}
+		t.pieces[id] = piece
+	}
+	return t, t.marks()
+}
+
+// Size implements Tokenizer.
+func (t *WordPiece) Size() int { return len(t.pieces) }
+
+// ID implements Tokenizer.
+func (t *WordPiece) ID(name string) (int32, bool) {
+	id, ok := t.ids[name]
+	return id, ok
+}
+
+// Piece is the word piece of an ID.
+func (t *WordPiece) Piece(id int32) string { return t.pieces[id] }
+
+// Decode implements Tokenizer. Words are joined by spaces: which of them the text had is not known any more.
+func (t *WordPiece) Decode(ids []int32) string {
+	var s strings.Builder
+	for _, id := range ids {
+		if id < 0 || int(id) >= len(t.pieces) {
+			continue
+		}
+		piece, inside := strings.CutPrefix(t.pieces[id], "##")
+		if !inside && s.Len() > 0 {
+			s.WriteByte(' ')
+		}
+		s.WriteString(piece)
+	}
+	return s.String()
+}
+
+// Encode implements Tokenizer. It adds no [CLS] and no [SEP].
+func (t *WordPiece) Encode(text string) (tokens []Token) {
 	for _, word := range words(text) {
 		tokens = append(tokens, t.wordPieces(word)...)
 	}
@@ -104,12 +162,12 @@ func words(text string) (all [][]char) {
 
 // wordPieces cuts a word into the longest pieces from its start on. A word with a part that is not in the vocabulary is
 // unknown as a whole.
-func (t *tokenizer) wordPieces(word []char) []token {
-	unknown := []token{{t.unk, word[0].start, word[len(word)-1].end}}
+func (t *WordPiece) wordPieces(word []char) []Token {
+	unknown := []Token{{t.Unknown, word[0].start, word[len(word)-1].end}}
 	if len(word) > longestWord {
 		return unknown
 	}
-	var tokens []token
+	var tokens []Token
 	for from := 0; from < len(word); {
 		to, id, found := len(word), int32(0), false
 		for ; to > from; to-- {
@@ -120,7 +178,7 @@ func (t *tokenizer) wordPieces(word []char) []token {
 		if !found {
 			return unknown
 		}
-		tokens = append(tokens, token{id, word[from].start, word[to-1].end})
+		tokens = append(tokens, Token{id, word[from].start, word[to-1].end})
 		from = to
 	}
 	return tokens

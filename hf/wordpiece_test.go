@@ -1,4 +1,4 @@
-package main
+package hf
 
 import (
 	"math/rand/v2"
@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// newTokenizer makes a tokenizer that knows some pieces.
-func newTokenizer(t *testing.T, pieces string) *tokenizer {
+// newWordPiece makes a tokenizer that knows some pieces.
+func newWordPiece(t *testing.T, pieces string) *WordPiece {
 	t.Helper()
 	all := strings.Join(strings.Fields("[PAD] [UNK] [CLS] [SEP] [MASK] "+pieces), "\n")
-	tok, err := readVocabulary(strings.NewReader(all), "test")
+	tok, err := NewWordPiece(strings.NewReader(all), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,16 +19,16 @@ func newTokenizer(t *testing.T, pieces string) *tokenizer {
 }
 
 // show writes pieces with the text that they were made of: piece=text.
-func show(tok *tokenizer, text string) string {
+func show(tok *WordPiece, text string) string {
 	var all []string
-	for _, p := range tok.tokenize(text) {
-		all = append(all, tok.pieces[p.id]+"="+text[p.start:p.end])
+	for _, p := range tok.Encode(text) {
+		all = append(all, tok.pieces[p.ID]+"="+text[p.Start:p.End])
 	}
 	return strings.Join(all, "|")
 }
 
 func TestTextIsCutIntoTheLongestPiecesAndKnowsWhereTheyWere(t *testing.T) {
-	tok := newTokenizer(t, "un ##aff ##able ##a ##ff the a e the ##s cafe caf ##e o ss ##ss naive . , - $ ' “ ” 中 国 人 ᄒ ##ᅡ ##ᆫ zoe ##x i ;")
+	tok := newWordPiece(t, "un ##aff ##able ##a ##ff the a e the ##s cafe caf ##e o ss ##ss naive . , - $ ' “ ” 中 国 人 ᄒ ##ᅡ ##ᆫ zoe ##x i ;")
 	for text, want := range map[string]string{
 		"":                    "",
 		" \t\n\r\u00a0\u3000": "",
@@ -65,17 +65,17 @@ func TestTextIsCutIntoTheLongestPiecesAndKnowsWhereTheyWere(t *testing.T) {
 }
 
 func TestWordsThatAreTooLongAreUnknown(t *testing.T) {
-	tok := newTokenizer(t, "a ##a")
-	if got := tok.tokenize(strings.Repeat("a", 200)); len(got) != 200 {
+	tok := newWordPiece(t, "a ##a")
+	if got := tok.Encode(strings.Repeat("a", 200)); len(got) != 200 {
 		t.Errorf("a word of 200 letters has %d pieces", len(got))
 	}
-	if got := tok.tokenize(strings.Repeat("a", 201)); len(got) != 1 || got[0] != (token{tok.unk, 0, 201}) {
+	if got := tok.Encode(strings.Repeat("a", 201)); len(got) != 1 || got[0] != (Token{tok.Unknown, 0, 201}) {
 		t.Errorf("a word of 201 letters is %v", got)
 	}
 }
 
 func TestPiecesFollowEachOtherInAnyText(t *testing.T) {
-	tok := newTokenizer(t, "a b c ##a ##b ##c e ##e . 中")
+	tok := newWordPiece(t, "a b c ##a ##b ##c e ##e . 中")
 	r := rand.New(rand.NewPCG(1, 2))
 	letters := []rune("aabbccé .,中\u0301\u00a0\u200bÅ한\x00zİ\ufb01")
 	for range 2000 {
@@ -84,28 +84,28 @@ func TestPiecesFollowEachOtherInAnyText(t *testing.T) {
 			s.WriteRune(letters[r.IntN(len(letters))])
 		}
 		text, end := s.String(), 0
-		for _, p := range tok.tokenize(text) {
-			again := p.end == end && p.start < end // a letter that makes two pieces
-			if p.start < end && !again || p.end <= p.start || p.end > len(text) {
-				t.Fatalf("%q: piece %q at %d to %d, after %d", text, tok.pieces[p.id], p.start, p.end, end)
+		for _, p := range tok.Encode(text) {
+			again := p.End == end && p.Start < end // a letter that makes two pieces
+			if p.Start < end && !again || p.End <= p.Start || p.End > len(text) {
+				t.Fatalf("%q: piece %q at %d to %d, after %d", text, tok.pieces[p.ID], p.Start, p.End, end)
 			}
-			if !utf8.ValidString(text[p.start:p.end]) {
-				t.Fatalf("%q: piece %q cuts a letter", text, tok.pieces[p.id])
+			if !utf8.ValidString(text[p.Start:p.End]) {
+				t.Fatalf("%q: piece %q cuts a letter", text, tok.pieces[p.ID])
 			}
-			end = p.end
+			end = p.End
 		}
 	}
 }
 
 func TestVocabulariesWithoutTheMarksAreRefused(t *testing.T) {
-	want := "bert: the vocabulary v.txt has no line [SEP]; use the vocab.txt of an uncased BERT model"
-	if _, err := readVocabulary(strings.NewReader("[PAD]\n[UNK]\n[CLS]\na\n"), "v.txt"); err == nil || err.Error() != want {
+	want := "epl: the vocabulary v.txt: has no piece [SEP]; use the vocabulary of an uncased BERT model"
+	if _, err := NewWordPiece(strings.NewReader("[PAD]\n[UNK]\n[CLS]\na\n"), "v.txt"); err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestVocabulariesMayHaveLinesOfWindows(t *testing.T) {
-	tok, err := readVocabulary(strings.NewReader("[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\nthe\r\n"), "v.txt")
+	tok, err := NewWordPiece(strings.NewReader("[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\nthe\r\n"), "v.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
