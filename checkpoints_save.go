@@ -54,6 +54,9 @@ func (c *Checkpoint) begin(now bool) error {
 	if now {
 		c.wait()
 	}
+	if err := c.env.engine.CheckNow(); err != nil {
+		return err // nobody saves what is wrong
+	}
 	all, cannot := c.savables()
 	t, err := c.ticket(all, cannot)
 	if err != nil {

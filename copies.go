@@ -212,6 +212,21 @@ func (k *copier) forget() {
 	k.old, k.offered = nil, nil
 }
 
+// distrust gives up the copies of steps that were not checked, when devices are found to hold different bits: a job must not go on from those.
+func (e *Env) distrust() {
+	if e.cfg.Reliability.CheckEvery == 1 {
+		return // steps are copied after they were checked
+	}
+	for _, c := range e.savers {
+		if k := c.copies; k != nil {
+			k.wait()
+			for _, f := range k.files {
+				_ = f.Reserve(0)
+			}
+		}
+	}
+}
+
 // arrange decides who copies what, and makes the slots for it, if variables are not where they were.
 func (k *copier) arrange(all []savable) error {
 	loose := func(v savable) bool { return !v.equal } // the first worker's value counts

@@ -13,6 +13,7 @@ import (
 	"github.com/gomlx/gomlx/ml/layers"
 	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/loss"
 
 	"github.com/easyparallel/epl"
 )
@@ -43,6 +44,18 @@ func notFinite(t *testing.T, made map[string]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv(epl.EnvFaults, "flip:rank=1,step=7")
+	env := newEnv(t, map[string]any{"reliability.check_every": 1}, epl.WithLocalDevices(3))
+	build := func(scope *model.Scope, inputs []*Node) []*Node {
+		return []*Node{layers.Dense(scope, inputs[0], true, 1)}
+	}
+	trainer := train.NewTrainer(env.Backend(), model.NewStore(), build, loss.MeanSquaredError, epl.Optimizer(sgd()), nil, nil)
+	ds := dataset.Const(train.Batch{Inputs: []*tensors.Tensor{tensors.FromValue([][]float32{{1, 2}, {3, 4}})}, Labels: []*tensors.Tensor{tensors.FromValue([][]float32{{1}, {0}})}})
+	if _, err = train.NewLoop(trainer).RunSteps(env.Dataset(ds), 10); err == nil {
+		t.Fatal("nothing differs")
+	}
+	t.Setenv(epl.EnvFaults, "")
+	made["bits differ"] = fenced("text", regexp.MustCompile(`epl: after .*`).FindString(err.Error()))
 	made["step skipped"] = fenced("text", logged)
 	if _, err = run("stop"); err == nil {
 		t.Fatal("nothing stops")

@@ -297,6 +297,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 		HalfType: plan.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP), NaN: cfg.Reliability.NaN})
 	runner.Owner, runner.Advise = backend, eng.Advise
 	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, runner: runner, job: j, faults: injector, left: left, memory: kept, plans: planOut != ""}
+	eng.Differ = env.distrust
 	env.leave = sync.OnceValue(env.release)
 	backend.Owner = env
 	return env, nil

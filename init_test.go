@@ -132,6 +132,7 @@ var works = []struct {
 	{"io.drop_last_files", map[string]any{"io.drop_last_files": true, "io.slicing": true}},
 	{"auto.auto_parallel", map[string]any{"auto.auto_parallel": true}},
 	{"auto.global_batch", map[string]any{"auto.auto_parallel": true, "auto.global_batch": 8}},
+	{"reliability.check_every", map[string]any{"reliability.check_every": 1}},
 	{"reliability.nan", map[string]any{"reliability.nan": "skip"}},
 	{"recovery.copies", map[string]any{"recovery.copies": 0}}, // 1 needs a launcher: internal/elastic
 }

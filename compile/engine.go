@@ -30,6 +30,9 @@ import (
 // Engine implements record.Engine on the devices of one worker.
 type Engine struct {
 	exec.Runner
+	// Differ is called when devices hold different bits of what they hold together; nil: nobody cares. It is to be set before programs run.
+	Differ func()
+
 	opts  Options
 	trace timeline
 
@@ -38,6 +41,7 @@ type Engine struct {
 	steppers int         // training programs so far
 	programs []*Compiled // nil while one is being compiled
 	guards   []*guarded  // training programs that are not to use what is not finite
+	checked  []exec.Checked
 }
 
 var _ record.Engine = (*Engine)(nil)
@@ -242,6 +246,7 @@ func (e *Engine) compile(c *Compiled) (x compute.Executable, err error) {
 				x = nil
 				return
 			}
+			e.isChecked(x)
 			x = e.watched(e.guarded(accounted{x, e.opts, c}, c), c)
 		}
 	}()
@@ -257,6 +262,7 @@ func (e *Engine) compile(c *Compiled) (x compute.Executable, err error) {
 		if e.opts.Config.Communication.FP16 {
 			o.FP16Scale = float64(e.opts.Config.Communication.FP16Scale)
 		}
+		e.checks(&o)
 		if j := e.opts.Job; j != nil {
 			o.Stepped, o.Number = j.Stepped, c.stepper
 			if err := e.agree(c); err != nil {

@@ -211,6 +211,9 @@ type Auto struct {
 
 // Reliability configures what EPL does about errors that nobody sees by themselves.
 type Reliability struct {
+	// CheckEvery is after how many training steps what several devices hold of the variables is compared, bit for bit. 0, the default: never.
+	CheckEvery int
+
 	// NaN says what becomes of a training step whose loss or gradients are not finite: "ignore", "skip" or "stop".
 	NaN string
 }

@@ -247,6 +247,12 @@ var keys = []key{
 	},
 
 	{
+		name: "reliability.check_every", typ: intType{min: 0}, def: 0, ours: true,
+		field: func(c *Config) any { return &c.Reliability.CheckEvery },
+		doc: "After so many training steps, what several devices hold of the variables is compared, by a hash of its bits, and before env.Checkpoints saves; " +
+			"the job ends with an error that names who differs. 0: never.",
+	},
+	{
 		name: "reliability.nan", typ: enumType{NaNIgnore, NaNSkip, NaNStop}, def: NaNIgnore, ours: true,
 		field: func(c *Config) any { return &c.Reliability.NaN },
 		doc: "A training step whose loss or gradients are not finite. ignore: nobody looks; GoMLX's loop ends by itself if the loss is not finite, after the update. " +

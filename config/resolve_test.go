@@ -63,6 +63,7 @@ var samples = map[string]struct {
 	"auto.auto_parallel":                     {false, "true", true, false, false},
 	"auto.global_batch":                      {0, "64", 64, 32, 32},
 	"recovery.copies":                        {0, "1", 1, 0, 0},
+	"reliability.check_every":                {0, "100", 100, 1, 1},
 	"reliability.nan":                        {"ignore", "SKIP", "skip", "Stop", "stop"},
 }
 

@@ -83,11 +83,19 @@ func (o *Options) noticed(f faults.Fault, happened time.Time, after []line, wron
 	if took > o.Notice {
 		wrong = append(wrong, fmt.Sprintf("it was noticed after %.1f s, not within %s", took.Seconds(), o.Notice))
 	}
-	if name := "because of worker " + workers + `\b`; !matches(after[first:first+1], name) {
+	name := "because of worker " + workers + `\b`
+	if f.Kind == faults.Flip { // of two that differ, both are named
+		name = "because of workers? .*\\b" + workers + `\b`
+	}
+	if !matches(after[first:first+1], name) {
 		wrong = append(wrong, "another worker is named: "+after[first].text)
 	}
 	host, _ := os.Hostname()
-	if !matches(after, `worker `+workers+` on `+regexp.QuoteMeta(host)) {
+	at := ` on `
+	if f.Kind == faults.Flip { // the error itself says where
+		at = ` (on |\()`
+	}
+	if !matches(after, `worker `+workers+at+regexp.QuoteMeta(host)) {
 		wrong = append(wrong, "the error does not name the worker and its machine")
 	}
 	if !matches(after, `ended after step \d+|before the first step|in step \d+|stopped in |after step|sent to rank`) {

@@ -40,12 +40,12 @@ type line struct {
 // restarts is how often workers are started anew.
 const restarts = 3
 
-// A worker that is stopped ends the job after communication.timeout, for which nobody has to wait in a drill: it is shorter then, unless the environment or the program
-// says otherwise.
-const (
-	envTimeout = "EPL_COMMUNICATION_TIMEOUT"
-	patience   = 10 * time.Second
-)
+// What the environment says in some drills, unless it or the program says otherwise: a worker that is stopped ends the job after communication.timeout, for which nobody
+// has to wait in a drill; a bit that changes is noticed by who looks.
+var settings = []struct{ kind, variable, value string }{
+	{faults.Stop, "EPL_COMMUNICATION_TIMEOUT", "10s"},
+	{faults.Flip, "EPL_RELIABILITY_CHECK_EVERY", "1"},
+}
 
 // run runs the program once, with faults.
 func (o *Options) run(ctx context.Context, name, wrong string) (r run, err error) {
@@ -58,8 +58,10 @@ func (o *Options) run(ctx context.Context, name, wrong string) (r run, err error
 	limited, cancel := context.WithTimeout(ctx, o.Limit)
 	defer cancel()
 	environ := append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, faults.Env+"=") }), faults.Env+"="+wrong)
-	if strings.HasPrefix(wrong, faults.Stop+":") && os.Getenv(envTimeout) == "" {
-		environ = append(environ, envTimeout+"="+patience.String())
+	for _, s := range settings {
+		if strings.HasPrefix(wrong, s.kind+":") && os.Getenv(s.variable) == "" {
+			environ = append(environ, s.variable+"="+s.value)
+		}
 	}
 	options := launch.Options{Command: command, Workers: o.Workers, DevicesPerWorker: o.Devices, Stdout: both, Stderr: both, Self: o.Self, Environ: environ}
 	if o.saves() {

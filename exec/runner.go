@@ -132,6 +132,11 @@ type StepOptions struct {
 	Traced func(*trace.Step) error
 	// Stepped is told how many samples this worker's devices took in a step; nil: nobody cares.
 	Stepped func(samples int64)
+	// CheckEvery is after how many steps Check is told what several devices hold, on all workers at the same point; 0: never, unless they are asked: see [Checked].
+	CheckEvery int
+	Check      func(step uint64, all []Copies) error
+	// Flip says after a step which variable of a rank is to change by a bit, for drills: "" stands for any. It is to be told what has changed. Nil: none does.
+	Flip func(rank int) (variable string, changed func(what string), flips bool)
 	// Number is that of the training program, the same on all workers.
 	Number int
 	// Forward: the program has no gradients, and reads variables that others have. A step is one batch, and who asks for a result looks
@@ -141,6 +146,20 @@ type StepOptions struct {
 	Alone bool
 	// NoFeed is why the program cannot take batches of env.Dataset; "": it can.
 	NoFeed string
+}
+
+// Copies are what several devices hold of a variable: the same bits.
+type Copies struct {
+	Variable string
+	Region   string         // of the variable; "": all of it
+	Ranks    []int          // that hold it, of all workers
+	Hashes   map[int]uint32 // by rank: of those devices of this worker that hold it
+}
+
+// Checked is an executable whose variables can be compared.
+type Checked interface {
+	// CheckNow has what the last step left compared, if it was not: all workers have to call it at the same point.
+	CheckNow() error
 }
 
 // Halves are a program without gradients in two: Forward depends on no variable that it updates, Rest first takes the results of

@@ -118,6 +118,28 @@ func (i *Injector) Factor(rank int) (x float64) {
 	return x
 }
 
+// Flips tells whether a bit of a variable of this worker is to change at any time.
+func (i *Injector) Flips() bool {
+	if i != nil {
+		for _, p := range i.mine {
+			if p.Kind == Flip {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Flip tells after a step whether a bit of a variable is to change in the memory of a rank, and of which: "" stands for any. changed is to be called then.
+func (i *Injector) Flip(rank int) (variable string, changed func(what string), flips bool) {
+	for _, p := range i.mine {
+		if p.Kind == Flip && p.Rank == rank && int64(p.Step) == i.steps.Load() && !p.fired.Load() {
+			return p.Variable, func(what string) { i.fire(p, fmt.Sprintf("a bit of %s changes", what)) }, true
+		}
+	}
+	return "", nil, false
+}
+
 // Links tells whether the job has faults on connections between workers: none may bypass them, then.
 func (i *Injector) Links() bool { return i != nil && i.links }
 

@@ -189,3 +189,25 @@ func TestAWorkerIsKilledWhileItSaves(t *testing.T) {
 		t.Errorf("it says\n%s", said)
 	}
 }
+
+func TestABitOfAVariableChangesOnceAfterItsStep(t *testing.T) {
+	i, said := inject(t, 1, 1, "flip:rank=1,step=2,variable=/w; flip:rank=0,step=1")
+	for step := 1; step <= 3; step++ {
+		i.Step()
+		for range 2 {
+			variable, changed, flips := i.Flip(1)
+			if flips != (step == 2 && said.Len() == 0) {
+				t.Errorf("step %d: %v", step, flips)
+			}
+			if flips {
+				changed(variable)
+			}
+		}
+	}
+	if want := "epl: fault on rank 1 (worker 1), step 2: a bit of /w changes [flip:rank=1,step=2,variable=/w]\n"; said.String() != want || !i.Flips() {
+		t.Errorf("it says\n%s", said)
+	}
+	if none, _ := inject(t, 2, 1, "flip:rank=1,step=2"); none.Flips() {
+		t.Error("it flips what is another worker's")
+	}
+}

@@ -28,6 +28,7 @@ const Grammar = `faults are written as "KIND:KEY=VALUE,...; KIND:...":
   delay:rank=R,to=S,time=50ms  what the worker of rank R sends to that of rank S travels 50 ms longer
   corrupt:rank=R,to=S          a bit of what it sends there changes on its way
   cut:rank=R,to=S              the connections between them break
+  flip:rank=R,step=N           a bit of a variable changes in the memory of rank R after its N-th step; variable=PATH says of which
   disk-full:rank=R             writing its next checkpoint fails: no space left on the device
   disk-error:rank=R            writing its next checkpoint fails: input/output error
 slow, delay, corrupt and cut begin with the step that step=N says, disk-full and disk-error with save=N (1 without it). Ranks are those of devices; steps and saves are
@@ -41,6 +42,7 @@ const (
 	Delay     = "delay"
 	Corrupt   = "corrupt"
 	Cut       = "cut"
+	Flip      = "flip"
 	DiskFull  = "disk-full"
 	DiskError = "disk-error"
 )
@@ -57,7 +59,8 @@ type Fault struct {
 	Step, Save int
 	Factor     float64
 	Time       time.Duration
-	Generation int // of workers, counted from 1
+	Variable   string // its path; "": any
+	Generation int    // of workers, counted from 1
 }
 
 // kinds says which keys each kind needs, and which it may have. Those with a bar are alternatives.
@@ -68,6 +71,7 @@ var kinds = []struct{ name, needs, may string }{
 	{Delay, "rank to time", "step generation"},
 	{Corrupt, "rank to", "step generation"},
 	{Cut, "rank to", "step generation"},
+	{Flip, "rank step", "variable generation"},
 	{DiskFull, "rank", "save generation"},
 	{DiskError, "rank", "save generation"},
 }
@@ -107,6 +111,10 @@ var keys = []struct {
 		}
 		return f.Time.String()
 	}},
+	{"variable", func(f *Fault, value string) bool {
+		f.Variable = value
+		return value != ""
+	}, func(f Fault) string { return f.Variable }},
 	{"generation", func(f *Fault, value string) bool {
 		if value == "all" {
 			f.Generation = AllGenerations

@@ -18,6 +18,11 @@ func (j *Job) Copied(step int64) {
 // Host is the same for workers of the same machine.
 func (j *Job) Host(worker int) string { return j.member.Workers()[worker].HostID }
 
+// LargestNow is like Largest, at the same point of the same program.
+func (j *Job) LargestNow(program string, numbers []int64) error {
+	return j.Leaders.Do(comm.Call{Op: comm.AllReduce, Buf: numbers, Reduction: comm.Max, Program: program})
+}
+
 // Largest replaces each number by the largest that a worker has. All call it, one after the other, also while programs run: it is for copies of training state.
 func (j *Job) Largest(numbers []int64) error {
 	return j.copying.Do(comm.Call{Op: comm.AllReduce, Buf: numbers, Reduction: comm.Max, Program: "recovery.copies"})

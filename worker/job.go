@@ -221,6 +221,9 @@ func (j *Job) Firsts() (ranks []int) {
 	return ranks
 }
 
+// Name says which worker it is, and where.
+func (j *Job) Name(worker int) string { return j.member.Workers()[worker].String() }
+
 // First is the rank of this worker's first device.
 func (j *Job) First() int { return j.Firsts()[j.Worker] }
 

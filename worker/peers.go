@@ -186,9 +186,6 @@ func (p *Peers) Get(ctx context.Context, key string) ([]byte, error) {
 	}
 }
 
-// Name says which worker it is, and where.
-func (p *Peers) Name(worker int) string { return p.member.Workers()[worker].String() }
-
 // Err is why the job has failed; nil: it has not.
 func (p *Peers) Err() error { return p.member.Err() }
 

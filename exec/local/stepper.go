@@ -44,6 +44,9 @@ type stepper struct {
 
 	verdict *verdict // of the step before; nil: devices check nothing by themselves
 
+	left       *left        // by the last step; nil: nobody looks
+	replicated []replicated // what several devices hold; nil: it was not asked for yet
+
 	mu    sync.Mutex // one step at a time
 	world *comm.World
 	first int    // rank of the worker's first device
@@ -254,6 +257,9 @@ func (x *stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 		deal: newDeal(x)}
 	x.count++
 	outs, err := s.execute(inputs, donate)
+	if err == nil {
+		err = x.after(inputs, outs)
+	}
 	if err != nil {
 		err = errors.WithMessagef(err, "program %q", x.program.Name)
 		if x.job != nil {

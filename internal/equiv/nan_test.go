@@ -87,7 +87,7 @@ func (w workload) skipsOne(t *testing.T, params map[string]any, opt func() optim
 	t.Helper()
 	const steps, bad = 5, 2
 	n := w.replicas * w.micro
-	all := map[string]any{"reliability.nan": "skip"}
+	all := map[string]any{"reliability.nan": "skip", "reliability.check_every": 1}
 	maps.Copy(all, params)
 	run := func(batch func(int) (in, labels []*tensors.Tensor), params map[string]any, steps int) (*Run, []float32, *epl.Env) {
 		m := w.model
