@@ -66,6 +66,8 @@ func concerns(err error, c *request) bool {
 		return sameCall(e.Header, &c.Call)
 	case *CorruptionError:
 		return sameCall(e.Header, &c.Call)
+	case *LostError:
+		return sameCall(e.Header, &c.Call)
 	case *MismatchError:
 		return sameCall(e.Calls[0], &c.Call) || sameCall(e.Calls[1], &c.Call)
 	}

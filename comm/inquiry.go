@@ -208,7 +208,7 @@ func (w *World) condition(worker int, err error) string {
 	case err != nil && time.Since(h.Hub) >= aliveTime:
 		return fmt.Sprintf("does not answer, and the rendezvous has not been heard of for %s either: the network may be cut here", wholeSeconds(h.Hub))
 	case err != nil && time.Since(h.Seen) >= aliveTime:
-		return fmt.Sprintf("has not been heard of for %s, and does not answer: it may be stopped, or cut off", wholeSeconds(h.Seen))
+		return fmt.Sprintf("has not been heard of for %s, after step %d, and does not answer: it may be stopped, or cut off", wholeSeconds(h.Seen), h.Steps)
 	case err != nil:
 		return fmt.Sprintf("does not answer: %s", strings.TrimPrefix(err.Error(), "epl: "))
 	case what != "" && time.Since(at) < aliveTime:

@@ -61,5 +61,5 @@ type CorruptionError = transport.CorruptionError
 // EndedError says that a worker has ended its part of the job, and so will not come to a call in which others wait for it.
 type EndedError = transport.EndedError
 
-// LostError says that the connection to a worker broke, for a reason that nobody told.
+// LostError says that the connection between two workers broke, for a reason that nobody told.
 type LostError = transport.LostError

@@ -86,19 +86,19 @@ func TestAConnectionThatBreaksOrSpeaksNonsenseNamesItsWorker(t *testing.T) {
 		call          func(*Communicator) error
 		want          string
 	}{
-		{"closed at once", "collectives", nil, 1000, reduce, "the connection to worker 1 broke"},
-		{"closed in the header", "collectives", good[:10], 1000, reduce, "the connection to worker 1 broke"},
-		{"closed in the data", "collectives", append(good[:tcp.HeaderSize:tcp.HeaderSize], make([]byte, 300_000)...), 1000, reduce, "the connection to worker 1 broke"},
+		{"closed at once", "collectives", nil, 1000, reduce, "and rank 1 of worker 1 broke in"},
+		{"closed in the header", "collectives", good[:10], 1000, reduce, "and rank 1 of worker 1 broke in"},
+		{"closed in the data", "collectives", append(good[:tcp.HeaderSize:tcp.HeaderSize], make([]byte, 300_000)...), 1000, reduce, "and rank 1 of worker 1 broke in"},
 		{"another protocol", "collectives", []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"), 1000, reduce, `"GET / HTTP`},
 		{"zeros", "collectives", make([]byte, 100), 1000, reduce, "the connection to worker 1 is not one of this job"},
-		{"exchange closed at once", "exchanges", nil, 0, recv, "the connection to worker 1 broke"},
+		{"exchange closed at once", "exchanges", nil, 0, recv, "and rank 1 of worker 1 broke in"},
 		{"exchange of another protocol", "exchanges", bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 10), 0, recv, `"GET / HTTP`},
 		{"message unknown", "exchanges", frames(tcp.Frame{Kind: tcp.FrameReceived, Number: 9}), 0, recv, "message 9, which was not sent"},
 		{"data unasked", "exchanges", frames(tcp.Frame{Kind: tcp.FrameData, Number: 9}), 0, recv, "message 9, which nobody asked for"},
 		{"wrong rank", "exchanges", frames(tcp.Frame{Kind: tcp.FrameOffer, Call: foreign}), 0, recv, "position 7"},
 		{"too much unasked", "exchanges", frames(tcp.Frame{Kind: tcp.FrameMessage, Call: greedy}), 0, recv, "unasked"},
-		{"closed in a message", "exchanges", frames(tcp.Frame{Kind: tcp.FrameMessage, Call: offer})[:tcp.FrameSize+2], 0, recv, "the connection to worker 1 broke"},
-		{"send that nobody takes", "exchanges", nil, 60, send, "the connection to worker 1 broke"},
+		{"closed in a message", "exchanges", frames(tcp.Frame{Kind: tcp.FrameMessage, Call: offer})[:tcp.FrameSize+2], 0, recv, "and rank 1 of worker 1 broke in"},
+		{"send that nobody takes", "exchanges", nil, 60, send, "and rank 1 of worker 1 broke in"},
 	} {
 		hide := func(c net.Conn) net.Conn { return opaque{c} }
 		for _, kind := range []struct {

@@ -84,7 +84,7 @@ func (o *Options) noticed(f faults.Fault, happened time.Time, after []line, wron
 		wrong = append(wrong, fmt.Sprintf("it was noticed after %.1f s, not within %s", took.Seconds(), o.Notice))
 	}
 	name := "because of worker " + workers + `\b`
-	if f.Kind == faults.Flip { // of two that differ, both are named
+	if f.Kind == faults.Flip || f.Link() { // of two that differ, and of a connection, both are named
 		name = "because of workers? .*\\b" + workers + `\b`
 	}
 	if !matches(after[first:first+1], name) {

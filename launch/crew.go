@@ -67,6 +67,9 @@ type exit struct {
 	Lost   string `json:",omitempty"` // why nobody knows how it ended
 }
 
+// hadToBeEnded is said of a worker that others blame, and that did not end by itself.
+const hadToBeEnded = "had to be ended"
+
 func (e exit) failed() bool { return e.Code != 0 || e.Signal != 0 || e.Lost != "" }
 
 // status is the exit status for the launcher to end with, as a shell would give it.

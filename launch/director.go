@@ -295,11 +295,23 @@ func (d *director) reason() string {
 	if culprit == nil {
 		return why
 	}
-	how := "worker " + itoa(culprit.Worker) + " on " + d.hosts[culprit.Worker] + " " + culprit.how()
+	how := d.ended(culprit) + " " + culprit.how()
 	if why != "" && !strings.Contains(why, culprit.how()) {
 		how += ": " + why
 	}
 	return how
+}
+
+// ended names the worker that is to blame, and all that are if they ended alike: of a connection that broke, either end may be.
+func (d *director) ended(culprit *exit) string {
+	name := func(worker int) string { return "worker " + itoa(worker) + " on " + d.hosts[worker] }
+	if len(d.blamed) == 2 {
+		one, two := d.exits[d.blamed[0]], d.exits[d.blamed[1]]
+		if one.failed() && two.failed() && one.how() == two.how() {
+			return name(one.Worker) + " and " + name(two.Worker)
+		}
+	}
+	return name(culprit.Worker)
 }
 
 // culprit returns the end of the worker that is to blame, nil if that is not one of ours, or not known.
@@ -315,7 +327,7 @@ func (d *director) culprit() *exit {
 		case ended:
 			found = &exit{Worker: worker, Lost: "ended with status 0 before its time"}
 		default:
-			found = &exit{Worker: worker, Lost: "had to be ended"}
+			found = &exit{Worker: worker, Lost: hadToBeEnded}
 		}
 	}
 	if found == nil && d.blamed == nil {

@@ -65,8 +65,10 @@ func (g *generation) end(d *director) {
 	}
 	g.Failed, g.Reason, g.Error = true, d.reason(), alike(d.failure)
 	lost := map[int]bool{}
-	for _, w := range d.blamed {
-		lost[w] = true
+	if len(d.blamed) < len(g.Members) { // of two ends of a connection that broke one must go on
+		for _, w := range d.blamed {
+			lost[w] = true
+		}
 	}
 	for w, e := range d.exits {
 		lost[w] = lost[w] || e.Signal != 0 || e.Lost != "" // several may be killed at once

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -45,5 +46,27 @@ func TestAnElasticJobOfAnyProgramIsStartedAnew(t *testing.T) {
 	status, _, stderr = test(t, Options{Workers: 1, MinWorkers: 1, MaxRestarts: 2, Command: []string{"sh", "-c", `exit 1$EPL_GENERATION`}})
 	if status != 13 || !strings.Contains(stderr, "the job ends: the workers were started anew 2 times without a new checkpoint (--max_restarts)") {
 		t.Errorf("status %d: %s", status, stderr)
+	}
+}
+
+// Two workers are blamed for a connection between them that broke: neither can be said to be the one, and one of them goes on if there is nobody else.
+func TestBothEndsOfABrokenConnectionAreNamed(t *testing.T) {
+	var out strings.Builder
+	d := &director{display: newDisplay(Options{Stdout: &out, Stderr: &out}), hosts: map[int]string{0: "a", 1: "b", 2: "c"},
+		exits: map[int]exit{0: {Worker: 0, Code: 1}, 2: {Worker: 2, Code: 1}}, failure: "epl: the connection broke", blamed: []int{0, 2}}
+	if got, want := d.reason(), "worker 0 on a and worker 2 on c exited with status 1: the connection broke"; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+	for _, c := range []struct{ members, lost []int }{{[]int{5, 6, 7}, []int{5, 7}}, {[]int{5, 7}, []int{5}}} {
+		g := generation{Members: c.members}
+		d.blamed = []int{0, len(c.members) - 1}
+		if g.end(d); !slices.Equal(g.Lost, c.lost) {
+			t.Errorf("of seats %v, %v are lost, not %v", c.members, g.Lost, c.lost)
+		}
+	}
+	d.exits[2] = exit{Worker: 2, Signal: 9}
+	d.blamed = []int{0, 2}
+	if got, want := d.reason(), "worker 0 on a exited with status 1: the connection broke"; got != want {
+		t.Errorf("they ended in different ways: %q, not %q", got, want)
 	}
 }

@@ -360,7 +360,7 @@ func TestTheJobEndsWithTheStatusOfTheWorkerThatFailedFirst(t *testing.T) {
 		how     string
 	}{
 		{"a status", []string{"exit", "0", "3"}, 3, "exited with status 3"},
-		{"a signal", []string{"exit", "0", "-9"}, 137, "was killed by signal 9 (killed)"},
+		{"a signal", []string{"exit", "0", "-9"}, 137, "was killed by signal 9 (killed); it had not joined the job yet"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -82,8 +82,9 @@ func (s *Server) abandon(now time.Time) {
 		}
 	}
 	if len(silent) > 0 && len(silent) < len(s.seats) {
-		s.blame(silent, "epl: %s has not been heard of for %s (communication.timeout), when all others had finished; it may be stopped, or cut off",
-			s.names(silent), seconds(now.Sub(last)))
+		first := s.seats[silent[0]].known
+		s.blame(silent, "epl: %s has not been heard of for %s (communication.timeout), when all others had finished; it may be stopped, or cut off; it was %s",
+			s.names(silent), seconds(now.Sub(last)), Doing(first.Busy, first.Loaded+first.Step))
 	}
 }
 

@@ -86,7 +86,7 @@ func Join(ctx context.Context, j Options) (*Member, error) {
 	m.peers.asked = m.answerDirectly
 	m.group.Go(m.peers.accept)
 	m.link.send(&message{kind: msgJoin, Join: &joining{
-		Worker:  Worker{Index: j.Index, Host: j.Host, HostID: hostID(j.Host), Addr: m.peers.addr, PID: os.Getpid()},
+		Worker:  Worker{Index: j.Index, Host: j.Host, HostID: hostID(j.Host), Addr: m.peers.addr, PID: os.Getpid(), Ranks: j.Ranks},
 		Workers: j.Workers, Facts: j.Facts, Timeout: j.Timeout.Milliseconds(), Beat: j.Beat.Milliseconds(),
 	}})
 
@@ -400,7 +400,8 @@ func (m *Member) update(all []known) {
 		switch {
 		case i == m.index:
 		case k.Silent && !old.Silent:
-			reports = append(reports, fmt.Sprintf("epl: %s has not been heard of for %s; it may be stopped, or cut off", m.workers[i], seconds(seen)))
+			reports = append(reports, fmt.Sprintf("epl: %s has not been heard of for %s; it may be stopped, or cut off; it was %s",
+				m.workers[i], seconds(seen), Doing(k.Busy, k.Loaded+k.Step)))
 		case !k.Silent && old.Silent:
 			reports = append(reports, fmt.Sprintf("epl: %s is heard of again, after %s", m.workers[i], seconds(state.Seen.Sub(was.Seen))))
 		}

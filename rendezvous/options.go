@@ -14,6 +14,7 @@ type Options struct {
 	Workers  int           // how many must come
 	Index    int           // this worker's; -1: to be handed out
 	Host     string        // the machine's name, as the cluster names it
+	Ranks    string        // this worker's, for people: "rank 2", "ranks 4 to 7"; empty: not known
 	Facts    []Fact        // what must be equal on all workers before the first step
 	Timeout  time.Duration // for all workers to come; 0: 5 minutes
 	Beat     time.Duration // between two signs of life; 0: 1 second
@@ -32,6 +33,7 @@ type Worker struct {
 	HostID string // equal for workers that can share memory
 	Addr   string // where it listens for the others
 	PID    int
+	Ranks  string `json:",omitempty"` // for people; empty: not known
 }
 
 // State is what a worker was last known to do.
@@ -59,6 +61,7 @@ type WorkerStatus struct {
 	Joined  bool // false: it has not come yet, and the rest is empty
 	Host    string
 	PID     int
+	Ranks   string // for people: "rank 2", "ranks 4 to 7"; empty: not known
 	Step    int64
 	Samples int64
 	Busy    string    // what it is busy with; empty: nothing that takes long

@@ -137,7 +137,7 @@ func (s *Server) Status() []WorkerStatus {
 		all[i].Index = i
 		if e != nil {
 			all[i] = WorkerStatus{
-				Index: i, Joined: true, Host: e.worker.Host, PID: e.worker.PID, Step: e.known.Step, Samples: e.known.Samples,
+				Index: i, Joined: true, Host: e.worker.Host, PID: e.worker.PID, Ranks: e.worker.Ranks, Step: e.known.Step, Samples: e.known.Samples,
 				Busy: e.known.Busy, Since: e.since, Seen: e.seen, Silent: e.silent, Left: e.left,
 				Stepped: e.first, Batches: e.known.Batches, Checkpoints: e.known.Checkpoints,
 			}

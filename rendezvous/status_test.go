@@ -32,3 +32,11 @@ func TestAStatusTravelsWithoutTheClockOfItsMachine(t *testing.T) {
 		t.Errorf("%+v", is)
 	}
 }
+
+func TestAWorkerIsNamedWithItsRanksIfTheyAreOthersThanItsNumber(t *testing.T) {
+	for ranks, want := range map[string]string{"": "worker 2 (a, pid 7)", "rank 2": "worker 2 (a, pid 7)", "ranks 4 to 5": "worker 2 (a, pid 7, ranks 4 to 5)"} {
+		if got := (Worker{Index: 2, Host: "a", PID: 7, Ranks: ranks}).String(); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}

@@ -7,8 +7,25 @@ import (
 	"unicode/utf8"
 )
 
-// String names a worker, for people.
-func (w Worker) String() string { return fmt.Sprintf("worker %d (%s, pid %d)", w.Index, w.Host, w.PID) }
+// String names a worker, for people; and its ranks, if they are not the one with the worker's own number.
+func (w Worker) String() string {
+	ranks := ""
+	if w.Ranks != "" && w.Ranks != fmt.Sprint("rank ", w.Index) {
+		ranks = ", " + w.Ranks
+	}
+	return fmt.Sprintf("worker %d (%s, pid %d%s)", w.Index, w.Host, w.PID, ranks)
+}
+
+// Doing says what a worker did last, for people: "training, after step 7". Busy and step are those of its status, the steps before a checkpoint that it loaded included.
+func Doing(busy string, step int64) string {
+	if busy == "" {
+		busy = "training"
+	}
+	if step == 0 {
+		return busy + ", before the end of the first step"
+	}
+	return fmt.Sprintf("%s, after step %d", busy, step)
+}
 
 // theWorkers is "worker 2" or "workers 1, 2".
 func theWorkers(indices []int) string {

@@ -122,6 +122,9 @@ func Join(o Options) (*Job, error) {
 	if r.Host = workers[me].Host; r.Host == "" {
 		r.Host, _ = os.Hostname()
 	}
+	if !o.HandOut {
+		r.Ranks = theRanks(workers, me)
+	}
 	r.Timeout = o.Config.Communication.Timeout
 	r.Logf = log.New(os.Stderr, "", 0).Printf
 	r.Facts = append(facts(o), o.Facts...)
@@ -151,6 +154,19 @@ func Join(o Options) (*Job, error) {
 		j.endBefore, _ = strconv.ParseInt(text, 10, 64)
 	}
 	return j, nil
+}
+
+// theRanks are those of a worker, for people.
+func theRanks(workers []cluster.Worker, me int) string {
+	first := 0
+	for _, w := range workers[:me] {
+		first += len(w.Devices)
+	}
+	text := fmt.Sprint("rank ", first)
+	if n := len(workers[me].Devices); n > 1 {
+		text = fmt.Sprintf("ranks %d to %d", first, first+n-1)
+	}
+	return text
 }
 
 // Elastic tells whether a launcher starts the workers anew when some are lost. Then a worker joins although it is alone, so that the launcher knows how far it is.

@@ -70,7 +70,7 @@ func (j *Job) stay() {
 			}
 			for i, w := range j.member.Workers() {
 				if s := j.member.State(i); i != j.Worker && !s.Left && time.Since(s.Seen) >= j.timeout {
-					cancel(&silentError{w, j.member.Heard(), s.Seen})
+					cancel(&silentError{w, s, j.member.Heard()})
 					return
 				}
 			}
@@ -83,8 +83,9 @@ func (j *Job) stay() {
 
 // silentError says that a worker was not heard of while the others wanted to leave.
 type silentError struct {
-	worker    rendezvous.Worker
-	hub, seen time.Time
+	worker rendezvous.Worker
+	state  rendezvous.State
+	hub    time.Time
 }
 
 // Error implements error.
@@ -93,8 +94,8 @@ func (e *silentError) Error() string {
 		return fmt.Sprintf("epl: the rendezvous has not been heard of for %.0f s (communication.timeout), when this worker had finished; "+
 			"it may be stopped, or this machine cut off", time.Since(e.hub).Seconds())
 	}
-	return fmt.Sprintf("epl: %s has not been heard of for %.0f s (communication.timeout), when others had finished; it may be stopped, or cut off",
-		e.worker, time.Since(e.seen).Seconds())
+	return fmt.Sprintf("epl: %s has not been heard of for %.0f s (communication.timeout), when others had finished; it may be stopped, or cut off; it was %s",
+		e.worker, time.Since(e.state.Seen).Seconds(), rendezvous.Doing(e.state.Busy, e.state.Step))
 }
 
 // Culprits says who is to blame.

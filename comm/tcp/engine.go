@@ -3,7 +3,6 @@ package tcp
 import (
 	"context"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -195,7 +194,7 @@ func (e *engine) lost(k *transport.Call, member int, err error) error {
 		case <-look.C:
 		}
 	}
-	return &transport.LostError{Worker: worker, Reason: strings.TrimPrefix(err.Error(), "epl: ")}
+	return e.team.Lost(k, member, err)
 }
 
 // Fail implements transport.Engine.

@@ -76,6 +76,7 @@ type outcome struct {
 	status int
 	last   string        // the launcher's last words
 	named  time.Duration // until a worker, or the launcher, named the culprit
+	seen   time.Duration // until somebody said that it was gone, or silent
 	over   time.Duration // until the launcher had ended
 	output string
 	wrong  string // what is wrong with it; empty: nothing
@@ -142,6 +143,12 @@ func (o order) run(t *testing.T, moment time.Duration) outcome {
 // accusation is what is said of a culprit. The first one counts.
 var accusation = regexp.MustCompile(`(worker|rank) (\d+)(?: \([^)]*\))? (?:is gone|ended|has ended|stopped:|has not been heard|did not come|did not arrive|held up|does not answer)`)
 
+// silence is said of a worker that gives no sign of life any more, and what it was doing.
+var silence = regexp.MustCompile(`has not been heard of for \d+ s; it may be stopped, or cut off; it was \w+, (?:after step \d+|before the end of the first step)$`)
+
+// work is what the last words say of what a worker was doing.
+var work = regexp.MustCompile(`; it had rank \d+, and was \w+, (?:after step \d+|before the end of the first step)$|; it had not joined the job yet$| did not come within `)
+
 // judge looks whether the culprit was named, soon, and nobody else.
 func (r *outcome) judge(out, errs *timed, hit time.Time) {
 	lines, at := out.all()
@@ -155,7 +162,7 @@ func (r *outcome) judge(out, errs *timed, hit time.Time) {
 			r.wrong = fmt.Sprintf(format, args...)
 		}
 	}
-	r.named = r.over
+	r.named, r.seen = r.over, r.over
 	for i, line := range lines {
 		worker, text, found := strings.Cut(line, "] FAILED: ")
 		if !found || worker == fmt.Sprintf("[%d", r.Victim) {
@@ -173,9 +180,21 @@ func (r *outcome) judge(out, errs *timed, hit time.Time) {
 			}
 			r.named = min(r.named, saidAt[i].Sub(hit))
 		}
+		if silence.FindStringSubmatch(line) != nil && strings.Contains(line, fmt.Sprintf(" worker %d (", r.Victim)) {
+			r.seen = min(r.seen, saidAt[i].Sub(hit))
+		}
 	}
+	r.seen = min(r.seen, r.named)
 	if !strings.HasPrefix(r.last, fmt.Sprintf("epl-launch: worker %d on ", r.Victim)) {
 		complain("the last words are %q", r.last)
+	}
+	if r.Kind == "kill" || r.Kind == "stop" {
+		if !work.MatchString(r.last) {
+			complain("the last words do not say what the worker was doing: %q", r.last)
+		}
+		if r.seen > deathTime && r.Phase != "start" { // one that has not come yet may be slow
+			complain("nobody said within %s that it is gone, or silent, but after %s", deathTime, r.seen)
+		}
 	}
 	if want := map[string]int{"kill": 137, "stop": 1, "panic": 2}[r.Kind]; r.status != max(want, 1) {
 		complain("the status is %d", r.status)
@@ -210,8 +229,8 @@ func TestDrill(t *testing.T) {
 			verdict = "WRONG: " + r.wrong
 			t.Errorf("%+v: %s\n%s", r.order, r.wrong, r.output)
 		}
-		t.Logf("%3d %-4s in %-7s worker %d, %d stages, hosts %-8q named after %5.2f s, over after %5.2f s: %s",
-			i+1, r.Kind, r.Phase, r.Victim, r.Stages, r.Hosts, r.named.Seconds(), r.over.Seconds(), verdict)
+		t.Logf("%3d %-4s in %-7s worker %d, %d stages, hosts %-8q noticed after %4.2f s, named after %5.2f s, over after %5.2f s: %s",
+			i+1, r.Kind, r.Phase, r.Victim, r.Stages, r.Hosts, r.seen.Seconds(), r.named.Seconds(), r.over.Seconds(), verdict)
 	}
 	t.Logf("\n%s", table(done))
 }
@@ -219,11 +238,11 @@ func TestDrill(t *testing.T) {
 // table shows how many were named right in each phase, and how soon.
 func table(all []outcome) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-8s %-5s %12s %16s %12s %12s\n", "phase", "kind", "named right", "named (median)", "named (max)", "over (max)")
+	fmt.Fprintf(&b, "%-8s %-5s %12s %18s %14s %16s %12s %12s\n", "phase", "kind", "named right", "noticed (median)", "noticed (max)", "named (median)", "named (max)", "over (max)")
 	for _, kind := range []string{"kill", "stop"} {
 		for _, phase := range append(phases, "all") {
 			right, count := 0, 0
-			var named []time.Duration
+			var seen, named []time.Duration
 			var over time.Duration
 			for _, r := range all {
 				if r.Kind != kind || phase != "all" && r.Phase != phase {
@@ -232,14 +251,15 @@ func table(all []outcome) string {
 				if count++; r.wrong == "" {
 					right++
 				}
-				named, over = append(named, r.named), max(over, r.over)
+				seen, named, over = append(seen, r.seen), append(named, r.named), max(over, r.over)
 			}
 			if count == 0 {
 				continue
 			}
+			slices.Sort(seen)
 			slices.Sort(named)
-			fmt.Fprintf(&b, "%-8s %-5s %12s %14.2f s %10.2f s %10.2f s\n", phase, kind, fmt.Sprintf("%d of %d", right, count),
-				named[count/2].Seconds(), named[count-1].Seconds(), over.Seconds())
+			fmt.Fprintf(&b, "%-8s %-5s %12s %16.3f s %12.3f s %14.3f s %10.2f s %10.2f s\n", phase, kind, fmt.Sprintf("%d of %d", right, count),
+				seen[count/2].Seconds(), seen[count-1].Seconds(), named[count/2].Seconds(), named[count-1].Seconds(), over.Seconds())
 		}
 	}
 	return b.String()

@@ -22,7 +22,7 @@ func TestInjectedFaultsAreToldAndNamed(t *testing.T) {
 		words  string // a pattern: what the job says at its end
 	}{
 		{"kill:rank=2,step=3", 137, "fault on rank 2 (worker 2), step 3: the worker is killed", `worker 2 on .* was killed`},
-		{"cut:rank=1,to=3,step=2", 1, "fault on rank 1 (worker 1), step 2: the connection is cut", `worker [13]`},
+		{"cut:rank=1,to=3,step=2", 1, "fault on rank 1 (worker 1), step 2: the connection is cut", `epl-launch: worker 1 on \S+ and worker 3 on \S+ exited with status 1: the connection between rank 1 of worker 1 \(.*\) and rank 3 of worker 3 \(.*\) broke in `},
 		{"corrupt:rank=0,to=2,step=2", 1, "fault on rank 0 (worker 0), step 2: a bit of what it sends is changed", `damaged`},
 		{"delay:rank=0,to=1,time=5ms; slow:rank=3,factor=2", 0, "fault on rank 0 (worker 0), step 1: what it sends is delayed", ``},
 		{"kill:rank=2,step=3,generation=2", 0, "", ``},

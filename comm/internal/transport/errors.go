@@ -26,19 +26,44 @@ func (e *EndedError) Error() string {
 // Culprits returns the worker that is to blame.
 func (e *EndedError) Culprits() []int { return []int{e.Worker} }
 
-// LostError says that the connection to a worker broke, for a reason that nobody told.
+// LostError says that the connection between two workers broke, for a reason that nobody told: both are alive, as far as is known.
 type LostError struct {
-	Worker int
-	Reason string
+	Header            // the call
+	Ranks   [2][]int  // that it was for, of one worker each; the first are this worker's
+	Workers [2]int    // theirs
+	Names   [2]string // of the workers
+	Reason  string
 }
 
 // Error implements error.
 func (e *LostError) Error() string {
-	return fmt.Sprintf("epl: the connection to worker %d broke: %s; see what happened to that worker", e.Worker, e.Reason)
+	first, second := 0, 1 // in the same order at both ends
+	if e.Workers[0] > e.Workers[1] {
+		first, second = 1, 0
+	}
+	return fmt.Sprintf("epl: the connection between %s of %s and %s of %s broke in %s: %s; both workers were there a second later: see the network between their machines",
+		TheRanks(e.Ranks[first]), e.Names[first], TheRanks(e.Ranks[second]), e.Names[second], e.Header, e.Reason)
 }
 
-// Culprits returns the worker at the other end, which is more likely to be to blame than the one that noticed.
-func (e *LostError) Culprits() []int { return []int{e.Worker} }
+// Culprits returns both workers: which end is to blame, or whether it is the network, cannot be told from either.
+func (e *LostError) Culprits() []int {
+	return []int{min(e.Workers[0], e.Workers[1]), max(e.Workers[0], e.Workers[1])}
+}
+
+// Lost is the error of a call in which the connection to a member broke.
+func (t *Team) Lost(k *Call, member int, cause error) error {
+	e := &LostError{Header: k.Header, Reason: strings.TrimPrefix(cause.Error(), "epl: ")}
+	for i, m := range []int{t.Me, member} {
+		e.Workers[i], e.Ranks[i] = t.Members[m].Worker, t.ranksOf([]int{m})
+		if e.Names[i] = t.World.Mesh.Health(e.Workers[i]).Name; e.Names[i] == "" {
+			e.Names[i] = fmt.Sprint("worker ", e.Workers[i])
+		}
+	}
+	if k.Op.PointToPoint() {
+		e.Ranks = [2][]int{{t.Ranks[k.Pos]}, {t.Ranks[k.PeerPos]}}
+	}
+	return e
+}
 
 // ErrClosed is why calls fail after [World.Close].
 var ErrClosed = errors.New("epl: the world of communicators is closed; make calls before Close, or make a new world")
