@@ -14,8 +14,7 @@ import (
 type flags struct {
 	steps, batch   int
 	explain, plain bool
-	backend        string
-	bar            bool // not a flag: show a progress bar
+	backend, dir   string
 }
 
 // parseFlags reads the command line. What -help prints goes to help.
@@ -23,8 +22,9 @@ func parseFlags(args []string, help io.Writer) (flags, error) {
 	var f flags
 	set := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	set.SetOutput(io.Discard) // an error is one line, which the caller prints
-	set.IntVar(&f.steps, "steps", 500, "train for this many `steps`")
-	set.IntVar(&f.batch, "batch", 10, fmt.Sprintf("`samples` of a batch, from 1 to %d", samples))
+	set.IntVar(&f.steps, "steps", 1000, "train up to this `step`")
+	set.IntVar(&f.batch, "batch", 30, fmt.Sprintf("`samples` of a batch, from 1 to %d", samples))
+	set.StringVar(&f.dir, "dir", "", "save checkpoints to this `folder`, and go on from the newest")
 	set.BoolVar(&f.explain, "explain", false, "print how EPL understood the program")
 	set.StringVar(&f.backend, "backend", "", "GoMLX `backend` that runs the program (default $GOMLX_BACKEND, else cpu)")
 	set.BoolVar(&f.plain, "plain", false, "train without EPL, on the backend itself")
@@ -42,6 +42,8 @@ func parseFlags(args []string, help io.Writer) (flags, error) {
 		return f, fmt.Errorf("quickstart: -steps is %d; train for at least 1 step", f.steps)
 	case f.batch < 1 || f.batch > samples:
 		return f, fmt.Errorf("quickstart: -batch is %d; a batch has from 1 to %d samples", f.batch, samples)
+	case f.plain && f.dir != "":
+		return f, fmt.Errorf("quickstart: -dir is for EPL's checkpoints, but with -plain there is no EPL; choose one")
 	case f.plain && f.explain:
 		return f, fmt.Errorf("quickstart: -explain prints what EPL understood, but with -plain there is no EPL; choose one")
 	}

@@ -1,4 +1,5 @@
-package main
+// Package momentum is an optimizer of one's own: gradient descent with momentum, which GoMLX does not have.
+package momentum
 
 import (
 	"path"
@@ -12,34 +13,34 @@ import (
 	"github.com/gomlx/gomlx/support/exceptions"
 )
 
-// Momentum is gradient descent with momentum, which GoMLX does not have:
+// Optimizer is gradient descent with momentum:
 //
 //	velocity = momentum·velocity + gradient
 //	variable = variable - rate·velocity
 //
 // It shows what an optimizer of your own needs in order to run on EPL: UpdateGraphWithGradients, so that EPL can have
 // the gradients first, and state in variables that are not trainable.
-type Momentum struct {
+type Optimizer struct {
 	Rate, Momentum float64
 }
 
 var (
-	_ optimizer.Interface         = Momentum{}
-	_ train.OptimizeWithGradients = Momentum{}
+	_ optimizer.Interface         = Optimizer{}
+	_ train.OptimizeWithGradients = Optimizer{}
 )
 
 // velocities is the scope of the optimizer's own variables.
 const velocities = "momentum"
 
 // UpdateGraph implements optimizer.Interface.
-func (m Momentum) UpdateGraph(scope *model.Scope, g *Graph, loss *Node) {
+func (m Optimizer) UpdateGraph(scope *model.Scope, g *Graph, loss *Node) {
 	m.UpdateGraphWithGradients(scope, scope.BuildTrainableVariablesGradientsGraph(loss), loss.DType())
 }
 
 // UpdateGraphWithGradients implements train.OptimizeWithGradients.
-func (m Momentum) UpdateGraphWithGradients(scope *model.Scope, gradients []*Node, lossDType dtypes.DType) {
+func (m Optimizer) UpdateGraphWithGradients(scope *model.Scope, gradients []*Node, lossDType dtypes.DType) {
 	if len(gradients) == 0 {
-		exceptions.Panicf("quickstart: there is no trainable variable")
+		exceptions.Panicf("momentum: there is no trainable variable")
 	}
 	g := gradients[0].Graph()
 	optimizer.IncrementGlobalStep(g, lossDType)
@@ -50,7 +51,7 @@ func (m Momentum) UpdateGraphWithGradients(scope *model.Scope, gradients []*Node
 		}
 	}
 	if len(variables) != len(gradients) {
-		exceptions.Panicf("quickstart: %d gradients for %d trainable variables", len(gradients), len(variables))
+		exceptions.Panicf("momentum: %d gradients for %d trainable variables", len(gradients), len(variables))
 	}
 	for i, v := range variables {
 		velocity := scope.Store().Scope(path.Join("/", velocities, v.Scope())).WithInitializer(initializer.Zero).
@@ -62,6 +63,6 @@ func (m Momentum) UpdateGraphWithGradients(scope *model.Scope, gradients []*Node
 }
 
 // Clear implements optimizer.Interface.
-func (m Momentum) Clear(scope *model.Scope) error {
+func (m Optimizer) Clear(scope *model.Scope) error {
 	return scope.Store().Scope("/" + velocities).DeleteVariablesInScope()
 }
