@@ -12,7 +12,6 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/gomlx/core/tensors"
-	"github.com/gomlx/gomlx/ml/train"
 
 	"github.com/easyparallel/epl"
 )
@@ -36,8 +35,6 @@ func newPlain(t *testing.T) compute.Backend {
 	t.Cleanup(backend.Finalize)
 	return backend
 }
-
-func asItIs(ds train.Dataset) train.Dataset { return ds }
 
 // trained trains on EPL.
 func trained(t *testing.T, f flags, opts ...epl.Option) *training {
