@@ -92,6 +92,7 @@ type Job struct {
 	life     context.Context // ends with the reason when the job fails
 	steps    atomic.Int64
 	samples  atomic.Int64
+	waited   atomic.Int64 // nanoseconds, for the data of others
 	stop     chan struct{}
 	stopped  sync.WaitGroup
 	leave    func() error // once
@@ -341,6 +342,12 @@ func (j *Job) Busy(what string) (over func()) {
 func (j *Job) Stepped(samples int64) {
 	j.member.Progress(j.steps.Add(1), j.samples.Add(samples))
 }
+
+// WaitForData counts how long this worker has waited for the data of others.
+func (j *Job) WaitForData(d time.Duration) { j.waited.Add(int64(d)) }
+
+// WaitedForData is how long that was, since the start.
+func (j *Job) WaitedForData() time.Duration { return time.Duration(j.waited.Load()) }
 
 // Consumed says how many batches of the data complete steps have consumed, those of earlier runs included.
 func (j *Job) Consumed(batches int64) { j.member.Consumed(batches) }

@@ -75,6 +75,7 @@ type run struct {
 	last    func() error      // waits for the last segment, where variables are copied while the device computes; nil: there is nothing to wait for
 	leaving []leaving
 	meter   *meter
+	busy    time.Duration // it has computed so long
 }
 
 func newRun(s *step, local int) *run {

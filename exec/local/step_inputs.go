@@ -3,6 +3,7 @@ package local
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/gomlx/ml/train"
@@ -159,12 +160,15 @@ func (s *step) takeBatches(buffers, away []*Buffer) error {
 			}
 		}
 	}
-	all, err := gather(job.Leaders, s.program.Name, int64(len(s.batches)), loose, int64(len(away)))
+	between, computed, rank := s.own()
+	all, err := gather(job.Leaders, s.program.Name, int64(len(s.batches)), loose, int64(len(away)), between, computed, rank)
 	if err != nil {
 		return err
 	}
 	reads := false
+	paces := make([]pace, len(all))
 	for w, a := range all {
+		paces[w] = pace{time.Duration(a[3]), time.Duration(a[4]), int(a[5])}
 		s.deal.present = append(s.deal.present, int(a[0]))
 		loose = max(loose, a[1])
 		reads = reads || a[2] > 0
@@ -173,6 +177,7 @@ func (s *step) takeBatches(buffers, away []*Buffer) error {
 				"give every worker the same dataset, in the same order, or set io.slicing", all[0][0], w, a[0])
 		}
 	}
+	s.compare(paces)
 	if !job.Sliced {
 		s.deal.present = s.deal.present[:1]
 	}

@@ -44,6 +44,7 @@ type stepper struct {
 
 	verdict *verdict // of the step before; nil: devices check nothing by themselves
 
+	pacing     pacing       // what this worker is busy with
 	left       *left        // by the last step; nil: nobody looks
 	replicated []replicated // what several devices hold; nil: it was not asked for yet
 
@@ -270,6 +271,7 @@ func (x *stepper) Execute(inputs []compute.Buffer, donate []bool, dev compute.De
 	}
 	if trains(x.program) {
 		s.feed.consumed()
+		x.paced(s.runs)
 	}
 	if x.opts.Stepped != nil {
 		instances := 0

@@ -43,6 +43,7 @@ func (r *run) did(e trace.Event) {
 
 // ran notes a task, until now.
 func (r *run) ran(task trace.Task, name string, start time.Time) {
+	r.busy += time.Since(start)
 	task.Replica = r.replica
 	r.did(trace.Event{Kind: trace.Run, Name: name, Task: task, Start: start})
 }

@@ -3,6 +3,7 @@ package local
 import (
 	"encoding/json"
 	"hash/fnv"
+	"time"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
@@ -48,7 +49,9 @@ func NextStep(j *worker.Job, t Turn) (*Feed, error) {
 		mine[turnPresent], mine[turnWaited], mine[turnSamples] = 1, int64(t.Waited), t.Next.samples()
 		mine[turnShapes], mine[turnBytes] = int64(h.Sum64()), int64(len(text))
 	}
+	start := time.Now()
 	all, err := gather(j.Dealing, "env.Dataset", mine...)
+	j.WaitForData(time.Since(start))
 	if err != nil {
 		return nil, err
 	}

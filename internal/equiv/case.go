@@ -33,16 +33,23 @@ type Case struct {
 type Settings struct {
 	MaxSplits, Communicators     int
 	SparseAsDense, WithinMachine bool
+	CheckEvery                   int    `json:",omitempty"`
+	NaN                          string `json:",omitempty"` // "": the default
 }
 
 // Params are the settings as a configuration has them.
 func (s Settings) Params() map[string]any {
-	return map[string]any{
+	params := map[string]any{
 		"communication.max_splits":               s.MaxSplits,
 		"communication.num_communicators":        s.Communicators,
 		"communication.sparse_as_dense":          s.SparseAsDense,
 		"cluster.device_place_prefer_intra_node": s.WithinMachine,
+		"reliability.check_every":                s.CheckEvery,
 	}
+	if s.NaN != "" {
+		params["reliability.nan"] = s.NaN
+	}
+	return params
 }
 
 // String writes the case as [ParseCase] reads it.

@@ -29,6 +29,17 @@ func randomSetting(r *rand.Rand) Settings {
 	return Settings{MaxSplits: 1 + r.Intn(6), Communicators: 1 + r.Intn(3), SparseAsDense: r.Intn(2) == 0, WithinMachine: r.Intn(2) == 0}
 }
 
+// reliable draws what looks for silent errors. It is drawn last, so that seeds keep their cases.
+func (s Settings) reliable(r *rand.Rand) Settings {
+	s.CheckEvery, s.NaN = r.Intn(3), []string{"", "", "skip", "stop"}[r.Intn(4)]
+	return s
+}
+
+func (c Case) reliable(r *rand.Rand) Case {
+	c.Settings = c.Settings.reliable(r)
+	return c
+}
+
 func (c Case) inStages(p pipelinePlan) Case {
 	c.Stages, c.Replicas, c.Micro, c.Strategy, c.PerDevice = p.stages, p.replicas, p.micro, p.strategy, p.perDevice
 	return c
@@ -56,28 +67,28 @@ func drawPipeline(seed uint64) Case {
 	for m.Name == "reordered" && p.perDevice > 0 || m.Name == "only-sent" && p.stages > 4 {
 		p = plans[r.Intn(len(plans))]
 	}
-	return Case{Kind: "pipeline", Seed: seed, Model: m.Name, Settings: randomSetting(r), Passes: randomPasses(r)}.inStages(p)
+	return Case{Kind: "pipeline", Seed: seed, Model: m.Name, Settings: randomSetting(r), Passes: randomPasses(r)}.inStages(p).reliable(r)
 }
 
 func drawStages(seed uint64) Case {
 	plans := allPlans()
 	r := rand.New(rand.NewSource(int64(seed)))
 	p := plans[r.Intn(len(plans))]
-	return Case{Kind: "stages", Seed: seed, Settings: randomSetting(r), Passes: randomPasses(r)}.inStages(p)
+	return Case{Kind: "stages", Seed: seed, Settings: randomSetting(r), Passes: randomPasses(r)}.inStages(p).reliable(r)
 }
 
 func drawSplit(seed uint64) Case {
 	r := rand.New(rand.NewSource(int64(seed)))
 	m := PartedModels()[r.Intn(len(PartedModels()))]
 	p := randomSplit(r, m)
-	return Case{Kind: "split", Seed: seed, Model: m.Name, Settings: randomSetting(r), Passes: randomPasses(r), Pins: 1 + r.Uint64()>>12}.inParts(p)
+	return Case{Kind: "split", Seed: seed, Model: m.Name, Settings: randomSetting(r), Passes: randomPasses(r), Pins: 1 + r.Uint64()>>12}.inParts(p).reliable(r)
 }
 
 func drawParts(seed uint64) Case {
 	r := rand.New(rand.NewSource(int64(seed)))
 	m, _ := randomParts(seed)
 	p := randomSplit(r, m)
-	return Case{Kind: "parts", Seed: seed, Settings: randomSetting(r), Passes: randomPasses(r), Pins: 1 + r.Uint64()>>12}.inParts(p)
+	return Case{Kind: "parts", Seed: seed, Settings: randomSetting(r), Passes: randomPasses(r), Pins: 1 + r.Uint64()>>12}.inParts(p).reliable(r)
 }
 
 // name is that of a test.
