@@ -36,6 +36,7 @@ type Env struct {
 	memory  *memory          // for copies of variables; nil: there are none
 	faults  *faults.Injector // nil: none
 	plans   bool             // only a plan is made: see EnvPlanOut
+	watcher *watcher         // tells a dashboard; nil: there is none
 }
 
 // Backend is what to hand to GoMLX in place of another backend.
@@ -260,6 +261,7 @@ func (e *Env) release() (err error) {
 		err = e.job.Leave() // others may read variables until then
 	}
 	e.memory.close()
+	e.watcher.end()
 	e.left()
 	return err
 }

@@ -61,6 +61,7 @@ var mayImport = map[string][]string{
 	// What a training tells of itself.
 	"metrics":            {},
 	"metrics/prometheus": {"metrics"},
+	"dashboard":          {"internal/version"},
 
 	// Variables as pieces, and files of them. They know no plan, and nobody's devices.
 	"state":      {},
@@ -87,7 +88,7 @@ var mayImport = map[string][]string{
 
 	// How workers find each other and stay in step.
 	"rendezvous": {"wire", "internal/version"},
-	"launch":     {"cluster", "rendezvous", "wire", "internal/cores", "internal/hostmem", "internal/version", "internal/words"},
+	"launch":     {"cluster", "dashboard", "rendezvous", "wire", "internal/cores", "internal/hostmem", "internal/version", "internal/words"},
 	"serve":      {"wire", "internal/checked"},
 	"drill":      {"checkpoint", "faults", "launch", "internal/words"},
 	"doctor":     {"cluster", "config", "cpu/isa", "launch", "pjrt/find", "internal/cores", "internal/version", "internal/words"},
@@ -125,7 +126,7 @@ var mayImport = map[string][]string{
 	// Computes a program again, to find out what went wrong.
 	"exec/replay": {"ir", "emit", "passes"},
 	"compile":     {"exec/replay", "config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "simulate", "explain", "faults", "trace", "exec", "worker", "internal/words"},
-	"":            {"config", "cluster", "cost", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "internal/hostmem", "internal/version", "compile", "simulate", "state", "checkpoint", "recovery", "faults", "metrics", "worker"},
+	"":            {"config", "cluster", "cost", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "internal/hostmem", "internal/version", "compile", "simulate", "state", "checkpoint", "recovery", "faults", "metrics", "dashboard", "worker"},
 
 	"xla": {"exec", "exec/xla", "pjrt"}, // registers GPUs
 

@@ -55,6 +55,7 @@ type options struct {
 	strategy     *record.Strategy
 	passes       string
 	plan         string
+	dashboard    *string // its address; nil: there is none
 }
 
 // WithLocalDevices sets the number of devices in this worker. The default is the launcher's, else 1.
@@ -290,14 +291,31 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	if planOut != "" && gpus {
 		target.Attention = func(*ir.Op) bool { return true } // by cuDNN
 	}
+	var watched *watcher
+	if planOut == "" {
+		if watched, err = newWatcher(&o, cl.WorkerIndex() == 0); err != nil {
+			if j != nil {
+				j.Fail(err)
+				_ = j.Leave()
+			}
+			return nil, err
+		}
+	}
 	eng := compile.New(compile.Options{Config: cfg, Target: target, Simulate: simulated, Changes: changes, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
-		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, TF32: gpus, Job: j, Faults: injector}, runner)
+		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, TF32: gpus, Job: j, Faults: injector, Observer: watched.observer()}, runner)
 	backend := record.NewBackend(eng, record.Options{Over: devices[0].Description(),
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: plan.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP), NaN: cfg.Reliability.NaN})
 	runner.Owner, runner.Advise = backend, eng.Advise
 	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, runner: runner, job: j, faults: injector, left: left, memory: kept, plans: planOut != ""}
 	eng.Differ = env.distrust
+	if watched != nil {
+		watched.env, watched.stats, watched.peak, runner.Waits = env, runner.Watch(), known, watched.waits
+		if known == nil && gpus { // by its name; plans are decided without
+			watched.peak, _ = costs(cl, "", gpuProfile(devices[0].DeviceDescription(0), runner.Memory()))
+		}
+		env.watcher = watched
+	}
 	env.leave = sync.OnceValue(env.release)
 	backend.Owner = env
 	return env, nil

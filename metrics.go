@@ -20,6 +20,7 @@ type Metrics struct {
 	sinks      []metrics.Sink
 	every      int
 	histograms int
+	tokens     int
 
 	last     time.Time // when the last record was made, and at which step
 	lastStep int64
@@ -31,6 +32,7 @@ type Metrics struct {
 //
 //	epl/step seconds             a step, the mean since the last record
 //	epl/samples per second       of all workers, by [Env.GlobalBatch]
+//	epl/tokens per second        the same, if [Metrics.Tokens] says what a sample has
 //	epl/memory bytes, device 0   the most that lived on a device of this worker, since the last record
 //	epl/sent bytes, device 0     what it sent in a step, through the host
 //
@@ -57,10 +59,26 @@ func (m *Metrics) Histograms(steps int) *Metrics {
 	return m
 }
 
+// Tokens says how many tokens a sample has: "epl/tokens per second" is among the values then, and on the dashboard.
+func (m *Metrics) Tokens(perSample int) *Metrics {
+	m.tokens = perSample
+	return m
+}
+
 // OnStep is what the loop is to call after each step. All workers give it to their loops.
 func (m *Metrics) OnStep(loop *train.Loop, values []*tensors.Tensor) error {
 	if m.every < 1 || m.histograms < 0 {
 		return errors.Errorf("epl: Metrics: Every(%d), Histograms(%d): write a number of steps", m.every, m.histograms)
+	}
+	if m.tokens < 0 {
+		return errors.Errorf("epl: Metrics: Tokens(%d): write how many tokens a sample has", m.tokens)
+	}
+	if w := m.env.watcher; w != nil && w.names == nil {
+		names := []string{}
+		for _, x := range loop.Trainer.TrainMetrics() {
+			names = append(names, x.Name())
+		}
+		w.named(names, m.tokens)
 	}
 	if !m.env.IsMain() || len(m.sinks) == 0 {
 		return nil
@@ -102,6 +120,9 @@ func (m *Metrics) record(loop *train.Loop, step int64, values []*tensors.Tensor)
 	if steps := step - m.lastStep; m.told && steps > 0 {
 		seconds := r.Time.Sub(m.last).Seconds() / float64(steps)
 		r.Values["epl/step seconds"], r.Values["epl/samples per second"] = seconds, float64(m.env.GlobalBatch())/seconds
+		if m.tokens > 0 {
+			r.Values["epl/tokens per second"] = r.Values["epl/samples per second"] * float64(m.tokens)
+		}
 	}
 	m.last, m.lastStep = r.Time, step
 	err := m.each(func(s metrics.Sink) error { return s.Write(r) })

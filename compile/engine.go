@@ -70,6 +70,8 @@ type Options struct {
 	Job *worker.Job
 	// Faults happen in steps, for drills; nil: none do.
 	Faults *faults.Injector
+	// Observer follows training steps; nil: nobody does.
+	Observer Observer
 
 	own int64 // what a device says that it has of memory; 0: it says nothing
 }
@@ -183,18 +185,22 @@ func (e *Engine) Compile(p *ir.Program) (compute.Executable, error) {
 		defer e.opts.Job.Busy("compiling")()
 	}
 	c.trained = e.trained()
-	exec, err := e.compile(c)
+	w := &watch{}
+	exec, err := e.compile(c, w)
 	e.mu.Lock()
 	e.programs[c.Number-1] = c
 	e.mu.Unlock()
 	if err == nil && !p.IsTraining() {
 		exec = e.follow(exec, c)
 	}
+	if err == nil {
+		exec = e.observed(exec, c, w)
+	}
 	return exec, err
 }
 
 // compile makes c's program run. Whatever comes of it, what it looked like on the way is dumped.
-func (e *Engine) compile(c *Compiled) (x compute.Executable, err error) {
+func (e *Engine) compile(c *Compiled, w *watch) (x compute.Executable, err error) {
 	d, err := newDump(e.opts, c)
 	if err != nil {
 		return nil, err
@@ -258,7 +264,8 @@ func (e *Engine) compile(c *Compiled) (x compute.Executable, err error) {
 	}
 	o := e.forward(&c.Result)
 	if o.NoFeed = e.noFeed(c); c.Recorded.IsTraining() {
-		o.Forward, o.Alone, o.NoFeed, o.Trace, o.Traced = false, false, "", e.trace.begin, e.trace.end
+		o.Forward, o.Alone, o.NoFeed = false, false, ""
+		o.Trace, o.Traced = e.traced(w)
 		if e.opts.Config.Communication.FP16 {
 			o.FP16Scale = float64(e.opts.Config.Communication.FP16Scale)
 		}

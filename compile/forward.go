@@ -66,7 +66,7 @@ func (x *forward) plan() error {
 	if c.variables() == x.layout {
 		return nil
 	}
-	exec, err := x.e.compile(c)
+	exec, err := x.e.compile(c, &watch{})
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (x *forward) alone(inputs []compute.Buffer, donate []bool, device compute.D
 	if x.apart == nil {
 		c := newCompiled(x.c.source, x.c.Number, x.e.opts.Config)
 		c.trained, c.apart = x.e.trained(), true
-		exec, err := x.e.compile(c)
+		exec, err := x.e.compile(c, &watch{})
 		if err != nil {
 			x.mu.Unlock()
 			return nil, err

@@ -30,7 +30,13 @@ func (d *dataset) Iter() iter.Seq2[train.Batch, error] {
 	return func(yield func(train.Batch, error) bool) {
 		followed := !d.sliced() && d.track.follows()
 		if !d.deals() && !followed {
-			d.Dataset.Iter()(yield)
+			over := d.data.Waiting()
+			d.Dataset.Iter()(func(b train.Batch, err error) bool {
+				over()
+				goesOn := yield(b, err)
+				over = d.data.Waiting()
+				return goesOn
+			})
 			return
 		}
 		it := &iteration{dataset: d}
@@ -42,7 +48,9 @@ func (d *dataset) Iter() iter.Seq2[train.Batch, error] {
 		}
 		defer it.close()
 		for {
+			over := d.data.Waiting()
 			feed, err := it.next()
+			over()
 			if err != nil {
 				if job := d.data.Job; job != nil {
 					job.World.Abort(err) // no worker waits for one that has no data
@@ -176,6 +184,7 @@ func (it *iteration) more(n int, fits func(train.Batch) bool) (all []train.Batch
 		}
 		all, it.ahead = append(all, batch), it.ahead[1:]
 	}
+	defer it.data.Waiting()()
 	rest, err := it.queue.take(n-len(all), fits)
 	return append(all, rest...), err
 }

@@ -38,7 +38,7 @@ var (
 		"id":    func(v *ir.Value) string { return strings.TrimPrefix(v.String(), "%") },
 		"shape": func(v *ir.Value) string { return ir.ShapeText(v.Shape) },
 		"class": colourClass,
-	}).Parse(pageHTML + planHTML))
+	}).Parse(pageHTML + planHTML + glanceHTML))
 )
 
 // colours is how many colours TaskGraphs have; further ones get them again, paler.

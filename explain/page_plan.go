@@ -58,6 +58,7 @@ type deviceView struct {
 	Works   []workView
 	More    int // works that are not shown
 	Memory  *memoryBar
+	peak    int64
 }
 
 // workView is a TaskGraph on a device.
@@ -304,7 +305,7 @@ func (c *Program) devices() []deviceView {
 			x.Peak = x.On(slices.Index(c.Schedule.Groups[place], device))
 		}
 		b := bar(x, c.limit(rank), most)
-		d.Memory = &b
+		d.Memory, d.peak = &b, x.Peak.Total()
 	}
 	return all
 }

@@ -112,6 +112,8 @@ type Step struct {
 	Workers int
 	// Predicted: nothing ran; it was simulated.
 	Predicted bool
+	// Coarse: kernels and memory are not asked for, which take time to collect.
+	Coarse bool
 
 	// compared is what it shows two of, side by side; nil: it is one.
 	compared *Comparison

@@ -36,6 +36,8 @@ type Runner struct {
 	Advise func(error) error
 	// Slow is how long a device, by its index, is to take for a segment of a step, at least: for drills. Nil: none is slowed down.
 	Slow func(device int, s *ir.Segment) time.Duration
+	// Waits counts for how long training has waited for batches, in nanoseconds; nil: nobody does.
+	Waits *atomic.Int64
 	// Spare: devices have memory for variables that somebody reads, besides their new values.
 	Spare   bool
 	devices []compute.Backend // of this worker
@@ -172,6 +174,15 @@ func (d *Runner) Closed() error {
 		return errors.New("epl: this Env is closed, and its devices are gone: call env.Close when all is done, and copy out what you need before")
 	}
 	return nil
+}
+
+// Waiting notes that training waits for batches, until the returned function is called.
+func (d *Runner) Waiting() (over func()) {
+	if d.Waits == nil {
+		return func() {}
+	}
+	start := time.Now()
+	return func() { d.Waits.Add(int64(time.Since(start))) }
 }
 
 func (d *Runner) check(device compute.DeviceNum) error {

@@ -25,7 +25,7 @@ func (r *run) execute(segment int, ins []compute.Buffer, donate []bool, others [
 	x := r.device.segments[segment]
 	defer r.runner.drag(r.local, r.schedule.Segments[segment].On(r.at().At(ir.Model)), time.Now())
 	w, ok := x.(emit.Watched)
-	if r.trace == nil || !ok {
+	if r.trace == nil || r.trace.Coarse || !ok {
 		return r.runner.execute(x, ins, donate, others)
 	}
 	r.runner.settle(donate, others)
@@ -79,7 +79,7 @@ func (r *run) arrive(h *held) error {
 
 // remember notes what lives on the device from now on.
 func (r *run) remember(live schedule.Bytes) {
-	if r.trace == nil {
+	if r.trace == nil || r.trace.Coarse {
 		return
 	}
 	bytes := map[string]int64{}
