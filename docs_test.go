@@ -12,6 +12,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/easyparallel/epl/internal/version"
 )
 
 // What the documents show is checked, so that it cannot rot:
@@ -314,5 +318,29 @@ func TestContinuousIntegrationRunsTheTestCommandOfTheREADME(t *testing.T) {
 	}
 	if !regexp.MustCompile(`(?m)\b` + regexp.QuoteMeta(commands[1]) + `$`).Match(script) {
 		t.Errorf(".ci/run does not call %q", commands[1])
+	}
+	workflow, err := os.ReadFile(".github/workflows/ci.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parsed struct {
+		Jobs map[string]struct{ Steps []struct{ Run string } }
+	}
+	if err := yaml.Unmarshal(workflow, &parsed); err != nil {
+		t.Fatal(err)
+	}
+	if steps := parsed.Jobs["check"].Steps; len(steps) == 0 || steps[len(steps)-1].Run != ".ci/run" {
+		t.Errorf("the workflow does not end with .ci/run: %+v", parsed)
+	}
+}
+
+func TestTheChangelogHasWhatThisTreeIs(t *testing.T) {
+	text := documents(t)["CHANGELOG.md"]
+	want := "## [" + version.Version + "]"
+	if strings.HasSuffix(version.Version, "-dev") {
+		want = "## [Unreleased]"
+	}
+	if !strings.Contains(text, want) {
+		t.Errorf("CHANGELOG.md has no %q", want)
 	}
 }
