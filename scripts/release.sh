@@ -21,12 +21,12 @@ trap 'chmod -R u+w "$dir"; rm -rf "$dir"' EXIT
 module=$(go list -m)
 at=$dir/proxy/$module/@v
 mkdir -p "$at"
-git archive --format=zip --prefix="$module@v$version/" -o "$at/v$version.zip" HEAD
+git ls-files '*/go.mod' | sed 's,^\(.*\)/go.mod$,:!\1,' | xargs git archive --format=zip --prefix="$module@v$version/" -o "$at/v$version.zip" HEAD . # modules of their own are not in it
 cp go.mod "$at/v$version.mod"
 printf '{"Version":"v%s","Time":"%s"}\n' "$version" "$(git log -1 --format=%cI | sed 's/+00:00$/Z/')" >"$at/v$version.info"
 echo "v$version" >"$at/list"
 for command in epl epl-launch; do
-	(cd "$dir" && GOBIN=$dir/bin GOFLAGS=-modcacherw GOMODCACHE=$dir/cache GONOSUMDB=$module GONOSUMCHECK=1 GOFLAGS=-modcacherw \
+	(cd "$dir" && GOBIN=$dir/bin GOMODCACHE=$dir/cache GONOSUMDB=$module GOFLAGS=-modcacherw \
 		GOPROXY="file://$dir/proxy,file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" go install "$module/cmd/$command@v$version")
 done
 got=$("$dir/bin/epl" --version)
