@@ -120,6 +120,7 @@ var mayImport = map[string][]string{
 	"exec/xla":         {"ir", "emit", "exec", "hlo", "pjrt", "internal/words"},
 	"exec/xla/xlatest": {"ir", "emit", "exec", "exec/xla", "pjrt", "pjrt/pjrttest"}, // for tests
 	"data":             {"checkpoint", "exec/local"},
+	"data/source":      {"data"},
 
 	// Who puts the pipeline together, and the face of it.
 	"explain": {"config", "cluster", "cost", "ir", "plan", "passes", "emit", "schedule", "simulate", "internal/words"}, // data in, text out
@@ -140,7 +141,7 @@ var mayImport = map[string][]string{
 	"cmd/...":             {"", "checkpoint", "checkpoint/convert", "state", "config", "cluster", "cost", "cost/calibrate", "doctor", "drill", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage", "internal/words"},
 	"internal/usage":      {"internal/near"}, // of commands
 	"internal/procmem":    {},
-	"examples/...":        {"", "xla", "internal/equiv", "internal/procmem", "checkpoint/convert", "data", "hf", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},
+	"examples/...":        {"", "xla", "internal/equiv", "internal/procmem", "checkpoint/convert", "cost", "data", "data/source", "hf", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},
 	"bench/...":           {"", "bench/meeting", "cluster", "comm", "config", "cost", "cost/calibrate", "cpu", "emit", "ir", "passes", "pjrt", "plan", "rendezvous", "simulate", "trace", "wire", "xla", "internal/equiv", "internal/procmem", "launch"},
 }
 

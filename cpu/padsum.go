@@ -29,10 +29,10 @@ func (b *builder) padSums(ops []*ir.Op) (last map[*ir.Op]*padSum, within map[*ir
 		here[op] = true
 	}
 	part := func(v *ir.Value) *ir.Op {
-		if op := b.part(v); here[op] {
-			return op
+		if !here[v.Op] {
+			return nil // of another segment, which may have left its inputs out
 		}
-		return nil
+		return b.part(v)
 	}
 	for _, op := range ops {
 		if op.Type() != ir.OpAdd || !op.Inputs[0].Shape.Equal(op.Outputs[0].Shape) || !op.Inputs[1].Shape.Equal(op.Outputs[0].Shape) ||

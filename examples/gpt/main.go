@@ -1,0 +1,82 @@
+// Command gpt trains a GPT, evaluates it, saves and resumes, and writes text. It reads and writes the files of GPT-2 on the Hugging Face Hub.
+//
+//	go run ./examples/gpt                                             a small GPT on Shakespeare: a minute on a CPU
+//	go run ./examples/gpt -output_dir out -prompt "ROMEO:"            with checkpoints; the same command continues
+//	go run ./examples/gpt -devices 4 -split 2 -zero v2                the same training, parallel
+//	go run ./examples/gpt -model_dir openai-community/gpt2 -steps 0 -prompt "Hello, my name is"
+//
+// docs/gpt.md is the guide. It is a GoMLX program for one device. Lines that it would not have without EPL are marked "+ epl".
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	_ "github.com/easyparallel/epl/xla" // + epl: -backend xla:cuda runs it on GPUs
+)
+
+func main() {
+	f, err := parseFlags(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		_, err = run(f, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// result is what a run ends with.
+type result struct {
+	loss  float64 // of the last training step; NaN: there was none
+	valid float64 // the mean loss on text that was not trained with
+	text  string  // that was written after the prompt
+}
+
+func run(f flags, out io.Writer) (r result, err error) {
+	network, tokenizer, err := f.network()
+	if err != nil {
+		return r, err
+	}
+	c, err := f.corpus(tokenizer)
+	if err != nil {
+		return r, err
+	}
+	env, err := f.init() // + epl
+	if err != nil {
+		return r, err
+	}
+	defer env.Close()  // + epl
+	if !env.IsMain() { // + epl
+		out = io.Discard
+	}
+	fmt.Fprintf(out, "%s of %.1f million parameters; %d tokens to train with, %d to evaluate\n", network.style(), float64(network.parameters())/1e6, len(c.train), len(c.valid))
+	t, err := newTraining(env, network, tokenizer, f)
+	if err != nil {
+		return r, err
+	}
+	if r.loss, r.valid, err = t.fit(c, out); err != nil {
+		return r, err
+	}
+	if f.export != "" && env.IsMain() { // + epl
+		if err := network.export(t.store, tokenizer, f.export); err != nil {
+			return r, err
+		}
+	}
+	if f.tokens > 0 {
+		if r.text, err = t.write(f.prompt, f.tokens); err != nil {
+			return r, err
+		}
+		fmt.Fprintf(out, "\n%s%s\n", f.prompt, r.text)
+	}
+	if f.explain {
+		err = env.Explain(out)
+	}
+	return r, err
+}
