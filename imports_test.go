@@ -138,7 +138,7 @@ var mayImport = map[string][]string{
 	"internal/equiv/fuzz": {"internal/equiv"},                                                                           // a command
 	"internal/rootcause":  {},                                                                                           // only tests
 	"internal/elastic":    {},                                                                                           // only tests
-	"cmd/...":             {"", "checkpoint", "checkpoint/convert", "state", "config", "cluster", "cost", "cost/calibrate", "doctor", "drill", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage", "internal/words"},
+	"cmd/...":             {"", "checkpoint", "checkpoint/convert", "state", "config", "cluster", "cost", "cost/calibrate", "dashboard", "doctor", "drill", "ir", "passes", "plan", "simulate", "trace", "launch", "internal/version", "internal/usage", "internal/words"},
 	"internal/usage":      {"internal/near"}, // of commands
 	"internal/procmem":    {},
 	"examples/...":        {"", "xla", "internal/equiv", "internal/procmem", "checkpoint/convert", "cost", "data", "data/source", "hf", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},

@@ -35,6 +35,7 @@ type spec struct {
 	Meet    string       // where the workers meet; empty: where this crew turned out to serve
 	Environ []string     // more variables for the workers
 	Updates bool         // report the progress bar of worker 0
+	Events  bool         // report events of workers, for a dashboard
 	Debug   bool
 }
 
@@ -50,6 +51,7 @@ func (s spec) seat(i int) int {
 type report struct {
 	Line   *line                     `json:",omitempty"`
 	Exit   *exit                     `json:",omitempty"`
+	Event  *event                    `json:",omitempty"`
 	Note   string                    `json:",omitempty"` // for the user
 	Failed string                    `json:",omitempty"` // the workers stop, as the rendezvous has told them
 	Blamed []int                     `json:",omitempty"` // with Failed: who is to blame; none: that is not known

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/easyparallel/epl/dashboard"
 	"github.com/easyparallel/epl/rendezvous"
 )
 
@@ -58,6 +59,8 @@ func (d *director) take(r report) {
 	switch {
 	case r.Line != nil:
 		d.display.line(*r.Line)
+	case r.Event != nil:
+		d.display.told(*r.Event)
 	case r.Note != "":
 		d.display.note("%s", r.Note)
 	default:
@@ -107,6 +110,7 @@ func (d *director) run(ctx context.Context, signals <-chan os.Signal) (known []r
 			d.end(syscall.SIGKILL)
 		case <-ticker.C:
 			d.display.setStatus(d.line())
+			d.states(d.status(), false)
 			if d.done != nil && d.died.IsZero() && !d.ending {
 				d.retire(d.done(d.status()))
 			}
@@ -117,6 +121,7 @@ func (d *director) run(ctx context.Context, signals <-chan os.Signal) (known []r
 	if r, far := d.hub.(*remote); far {
 		known = r.status() // the last that its agent has said
 	}
+	d.states(known, true)
 	return known, nil
 }
 
@@ -281,7 +286,7 @@ func (d *director) conclude(known []rendezvous.WorkerStatus) int {
 	}
 	culprit := d.culprit()
 	if culprit == nil {
-		d.display.note("the job failed: %s", d.reason())
+		d.display.say(dashboard.Failure, "the job failed: %s", d.reason())
 		return 1
 	}
 	d.display.last(culprit.Worker, d.reason()+doing(culprit, known))

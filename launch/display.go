@@ -13,6 +13,8 @@ import (
 
 	"github.com/pkg/errors"
 	"golang.org/x/term"
+
+	"github.com/easyparallel/epl/dashboard"
 )
 
 // lastLines is how many lines of the worker that failed are shown at the end.
@@ -37,8 +39,10 @@ type display struct {
 	mu        sync.Mutex
 	logs      logs
 	echoes    echoes
-	announced bool   // that the job stops
-	job       string // what is said to stop then
+	dashboard *dashboard.Server // nil: there is none
+	heard     map[int]bool      // workers that told it of a step
+	announced bool              // that the job stops
+	job       string            // what is said to stop then
 	tails     map[int][]string
 	shown     int         // lines, to who reads standard error
 	at        map[int]int // shown, when a worker's last line was
@@ -133,6 +137,8 @@ func (d *display) begin(generation, workers int) {
 		return
 	}
 	d.echoes, d.announced, d.tails, d.at = newEchoes(), false, map[int][]string{}, map[int]int{}
+	d.heard = nil
+	d.dashboard.Put(dashboard.Event{Generation: generation})
 	for w := range workers {
 		d.logs.write(w, fmt.Sprintf("epl-launch: %s begins here, %s", d.job, time.Now().Format(time.DateTime)))
 	}
@@ -173,7 +179,7 @@ func (d *display) announce(blamed []int) {
 	if len(blamed) > 0 {
 		because = " because of " + workersText(blamed)
 	}
-	d.sayf("%s stops%s; errors of others that only repeat the reason are not shown", d.job, because)
+	d.says(dashboard.Failure, "%s stops%s; errors of others that only repeat the reason are not shown", d.job, because)
 }
 
 // line shows a line of a worker.
@@ -187,6 +193,9 @@ func (d *display) line(l line) {
 		return
 	}
 	d.logs.write(l.Worker, text)
+	if d.dashboard != nil {
+		d.dashboard.Put(dashboard.Event{Worker: l.Worker, Log: text})
+	}
 	if d.echoes.is(l, text, d.tails) {
 		return
 	}
@@ -256,10 +265,21 @@ func (d *display) note(format string, args ...any) {
 	d.sayf(format, args...)
 }
 
-func (d *display) sayf(format string, args ...any) {
+// say is note, and tells the dashboard what kind of notice it is.
+func (d *display) say(kind, format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.says(kind, format, args...)
+}
+
+func (d *display) sayf(format string, args ...any) { d.says(dashboard.Note, format, args...) }
+
+func (d *display) says(kind, format string, args ...any) {
 	const name = "epl-launch: "
 	d.clear()
-	for i, text := range cleanLines(name + fmt.Sprintf(format, args...)) {
+	said := fmt.Sprintf(format, args...)
+	d.notice(kind, strings.Join(cleanLines(said), "\n"))
+	for i, text := range cleanLines(name + said) {
 		start := 0
 		if i > 0 {
 			start = 2
@@ -291,7 +311,7 @@ func (d *display) last(worker int, how string) {
 	how += d.logs.where(worker)
 	switch {
 	case len(tail) == 0:
-		d.sayf("%s; it printed nothing", how)
+		d.says(dashboard.Failure, "%s; it printed nothing", how)
 		return
 	case d.shown-d.at[worker] > inView:
 		d.sayf("the last lines of worker %d:", worker)
@@ -299,7 +319,7 @@ func (d *display) last(worker int, how string) {
 			d.put(d.err, prefix(worker, d.err.colour)+text+"\n")
 		}
 	}
-	d.sayf("%s", how)
+	d.says(dashboard.Failure, "%s", how)
 }
 
 // clear takes the live rows away, and leaves the cursor where they began.

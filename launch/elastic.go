@@ -12,6 +12,7 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/dashboard"
 	"github.com/easyparallel/epl/internal/hostmem"
 	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/rendezvous"
@@ -65,7 +66,7 @@ func (o *Options) checkElastic() error {
 func runElastic(ctx context.Context, o Options) (status int, err error) {
 	o.Workers = max(o.Workers, 1)
 	e := &elastic{Options: o, cleanup: func() {}, came: make(chan struct{}, 1)}
-	defer e.close()
+	defer func() { e.close(status, err) }()
 	if e.job, err = newJob(&e.Options); err != nil {
 		return badInput, err
 	}
@@ -98,6 +99,9 @@ func runElastic(ctx context.Context, o Options) (status int, err error) {
 func (e *elastic) prepare(ctx context.Context, rank int, address string) (err error) {
 	e.display = newDisplay(e.Options)
 	e.display.unused(e.Options)
+	if err := e.display.show(e.Options, rank); err != nil {
+		return err
+	}
 	if n := len(e.out); rank == 0 {
 		if err := e.display.openLogs(e.Options, 0, n, n); err != nil {
 			return err
@@ -132,9 +136,10 @@ func (e *elastic) prepare(ctx context.Context, rank int, address string) (err er
 	return err
 }
 
-func (e *elastic) close() {
+func (e *elastic) close(status int, err error) {
 	if e.display != nil {
 		e.display.close()
+		e.display.over(status, err)
 	}
 	e.cleanup()
 	e.guard.dismiss()
@@ -266,11 +271,11 @@ func (e *elastic) goOn(g *generation) bool {
 			e.out[seat] = g.Died.Add(e.RestartDelay)
 		}
 		if loop := loops(e.past); loop != "" {
-			e.display.note("the job ends: %s", loop)
+			e.display.say(dashboard.Failure, "the job ends: %s", loop)
 			return false
 		}
 		if e.failures > e.MaxRestarts {
-			e.display.note("the job ends: the workers were started anew %d times without a new checkpoint (--max_restarts)", e.MaxRestarts)
+			e.display.say(dashboard.Failure, "the job ends: the workers were started anew %d times without a new checkpoint (--max_restarts)", e.MaxRestarts)
 			return false
 		}
 		why += fmt.Sprintf("; restart %d of %d without a new checkpoint", e.failures, e.MaxRestarts)
@@ -283,6 +288,6 @@ func (e *elastic) goOn(g *generation) bool {
 	} else if e.saved > 0 {
 		from = fmt.Sprintf("the checkpoint of step %d", e.saved)
 	}
-	e.display.note("%s; the next one has %d, and goes on from %s", why, max(len(e.members()), e.MinWorkers), from)
+	e.display.say(dashboard.Restart, "%s; the next one has %d, and goes on from %s", why, max(len(e.members()), e.MinWorkers), from)
 	return true
 }

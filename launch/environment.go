@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/dashboard"
 	"github.com/easyparallel/epl/internal/hostmem"
 	"github.com/easyparallel/epl/rendezvous"
 )
@@ -76,7 +77,7 @@ func (s spec) environ(base []string, worker int, url, mark string, slots []strin
 	all := slices.DeleteFunc(slices.Clone(base), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
 		_, replaced := vars[name]
-		return replaced || name == cluster.EnvWorkerHosts || name == cluster.EnvGeneration || name == cluster.EnvGenerationEnd || name == hostmem.Env || name == cluster.EnvDevicesPerWorker && s.Devices > 0
+		return replaced || name == cluster.EnvWorkerHosts || name == cluster.EnvGeneration || name == cluster.EnvGenerationEnd || name == hostmem.Env || name == dashboard.Env || name == cluster.EnvDevicesPerWorker && s.Devices > 0
 	})
 	for _, name := range sortedKeys(vars) {
 		all = append(all, name+"="+vars[name])

@@ -160,6 +160,9 @@ func (l *local) startWorker(worker int, slots []string, s share) error {
 	}
 	p := &process{worker: worker, cmd: exec.Command(l.command[0], l.command[1:]...)}
 	p.cmd.Dir, p.cmd.Env = l.spec.Directory, environ
+	if l.spec.Events {
+		p.events = func(r io.Reader) { l.readEvents(worker, r) }
+	}
 	if err := p.start(func(stream int, r io.Reader) { l.read(worker, stream, r) }); err != nil {
 		return err
 	}

@@ -70,6 +70,10 @@ type Options struct {
 	LogDir string
 	// TaskLabel names this run. Empty: the time.
 	TaskLabel string
+	// Dashboard serves a page about the job, at DashboardAddress: HOST:PORT. Empty: a port of this machine, for this machine. Where others reach it, a
+	// token is needed, which is part of the URL that is said.
+	Dashboard        bool
+	DashboardAddress string
 	// Debug says what is done.
 	Debug bool
 	// Image is the container image that generated manifests name.

@@ -15,7 +15,8 @@ import (
 type process struct {
 	worker  int
 	cmd     *exec.Cmd
-	outputs []*os.File // our ends of its pipes
+	outputs []*os.File      // our ends of its pipes
+	events  func(io.Reader) // reads what it tells a dashboard; nil: nobody does
 	readers sync.WaitGroup
 
 	mu   sync.Mutex
@@ -39,13 +40,28 @@ func (p *process) start(read func(stream int, r io.Reader)) error {
 		p.outputs, theirs = append(p.outputs, ours), append(theirs, write)
 	}
 	p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1]
+	if p.events != nil {
+		ours, write, variable, err := eventsPipe()
+		if err != nil {
+			p.closeOutputs()
+			return errors.Errorf("epl: cannot start worker %d: %v", p.worker, err)
+		}
+		p.outputs, theirs, p.cmd.ExtraFiles = append(p.outputs, ours), append(theirs, write), []*os.File{write}
+		p.cmd.Env = append(p.cmd.Env, variable)
+	}
 	p.cmd.SysProcAttr = withParent(&syscall.SysProcAttr{Setpgid: true})
 	if err := p.cmd.Start(); err != nil {
 		p.closeOutputs()
 		return errors.Errorf("epl: cannot start worker %d: %v", p.worker, err)
 	}
 	for i, output := range p.outputs {
-		p.readers.Go(func() { read(i+1, output) })
+		p.readers.Go(func() {
+			if i+1 == eventsFile {
+				p.events(output)
+			} else {
+				read(i+1, output)
+			}
+		})
 	}
 	return nil
 }

@@ -43,6 +43,7 @@ func Run(ctx context.Context, o Options) (status int, err error) {
 	defer func() {
 		if d.display != nil {
 			d.display.close()
+			d.display.over(status, err)
 		}
 		if leave != nil {
 			leave()
@@ -55,6 +56,9 @@ func Run(ctx context.Context, o Options) (status int, err error) {
 		}
 		d.display = newDisplay(o)
 		d.display.unused(o)
+		if err := d.display.show(o, crews[0].First); err != nil {
+			return err
+		}
 		for _, p := range crews {
 			if err := d.display.openLogs(o, p.First, p.Count, p.Workers); err != nil {
 				return err
@@ -108,7 +112,7 @@ func newJob(o *Options) (spec, error) {
 	if err != nil {
 		return spec{}, errors.Errorf("epl: cannot find the working directory: %v", err)
 	}
-	job := spec{Command: o.Command, Directory: directory, Devices: o.DevicesPerWorker, NoPin: o.NoPin, Debug: o.Debug, Updates: isTerminal(o.Stderr)}
+	job := spec{Command: o.Command, Directory: directory, Devices: o.DevicesPerWorker, NoPin: o.NoPin, Debug: o.Debug, Updates: isTerminal(o.Stderr), Events: o.Dashboard}
 	if value, set := o.lookup(cluster.EnvDevicesPerWorker); set && job.Devices == 0 {
 		job.Devices, _ = strconv.Atoi(strings.TrimSpace(value)) // a list of numbers, or nonsense, is the workers' business
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/easyparallel/epl/dashboard"
 	"github.com/easyparallel/epl/internal/usage"
 	"github.com/easyparallel/epl/internal/version"
 	"github.com/easyparallel/epl/launch"
@@ -70,6 +71,7 @@ a signal ended it).`,
   epl-launch --hosts a,b:2 ./train                                 by ssh: one worker on a, two on b
   srun epl-launch ./train                                          as one worker of an allocation
   epl-launch -n 2:4 --max_restarts 5 ./train                       started anew from its checkpoint when a worker is lost
+  epl-launch -n 2 --dashboard ./train                              shown in a browser while it runs
   epl-launch --generate slurm -n 8 ./train                         a script for sbatch`,
 		Version:       version.Version,
 		SilenceErrors: true,
@@ -83,6 +85,9 @@ a signal ended it).`,
 			case guard:
 				launch.Guard(stdin)
 				return nil
+			}
+			if args, err = dashboardAddress(cmd.Flags(), &o, args); err != nil {
+				return err
 			}
 			changed := cmd.Flags().Changed
 			if changed("num_workers") && o.Workers == 0 {
@@ -137,6 +142,8 @@ a signal ended it).`,
 	flags.StringVar(&o.TLSCA, "tls_ca", "", "the authority that signed the certificates of all workers, a PEM file")
 	flags.StringVar(&o.LogDir, "log_dir", "", "directory for logs: DIR/LABEL/worker-N.log")
 	flags.StringVar(&o.TaskLabel, "task_label", "", "name of this run (default: the time)")
+	flags.Var((*dashboardFlag)(&o), "dashboard", "show the job in a browser, at `HOST:PORT`; here is a port of this machine that others do not reach, elsewhere the URL has a token")
+	flags.Lookup("dashboard").NoOptDefVal = here
 	flags.BoolVar(&o.Debug, "debug", false, "say what is done")
 	flags.StringVar(&generate, "generate", "", "write a script for sbatch (slurm) or manifests (k8s) to standard output")
 	flags.StringVar(&o.Image, "image", launch.DefaultImage, "container image that the manifests name")
@@ -184,6 +191,43 @@ func (w *workerCount) String() string {
 
 // Type implements pflag.Value.
 func (w *workerCount) Type() string { return "workers" }
+
+// here stands for a port of this machine.
+const here = "here"
+
+// dashboardFlag is the flag for the dashboard: its address, which may be left out.
+type dashboardFlag launch.Options
+
+// Set implements pflag.Value.
+func (d *dashboardFlag) Set(text string) error {
+	d.Dashboard, d.DashboardAddress = true, ""
+	if text == here {
+		return nil
+	}
+	d.DashboardAddress = text
+	if err := dashboard.CheckAddress(text); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "epl: "))
+	}
+	return nil
+}
+
+// String implements pflag.Value.
+func (d *dashboardFlag) String() string { return d.DashboardAddress }
+
+// Type implements pflag.Value.
+func (d *dashboardFlag) Type() string { return "address" }
+
+// dashboardAddress takes an address that follows --dashboard as a word of its own, with the flags after it: no command has the form HOST:PORT.
+func dashboardAddress(flags *pflag.FlagSet, o *launch.Options, args []string) (command []string, err error) {
+	if !o.Dashboard || o.DashboardAddress != "" || len(args) == 0 || !strings.Contains(args[0], ":") || dashboard.CheckAddress(args[0]) != nil {
+		return args, nil
+	}
+	o.DashboardAddress = args[0]
+	if err := flags.Parse(args[1:]); err != nil {
+		return nil, err
+	}
+	return flags.Args(), nil
+}
 
 // self is this program, even if its file has been replaced meanwhile.
 func self() []string {

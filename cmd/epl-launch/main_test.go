@@ -47,6 +47,27 @@ func TestTheFlagsEndWhereTheCommandBegins(t *testing.T) {
 	}
 }
 
+// The address of the dashboard may be left out, or be a word of its own, with more flags after it. Its URL is said once, with a token where others reach it.
+func TestTheDashboardHasAnAddressOrNone(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string // of the URL
+	}{
+		{[]string{"--dashboard", "-n", "2", "echo", "--dashboard", ":1"}, "http://"},
+		{[]string{"--dashboard", "127.0.0.1:0", "-n", "2", "echo", "--dashboard", ":1"}, "http://127.0.0.1:"},
+		{[]string{"-n", "2", "--dashboard=localhost:0", "echo", "--dashboard", ":1"}, "http://"},
+		{[]string{"-n2", "--dashboard", ":0", "--", "echo", "--dashboard", ":1"}, "/?token="},
+	} {
+		status, stdout, stderr := execute(c.args...)
+		if status != 0 || strings.Count(stdout, "] --dashboard :1\n") != 2 || strings.Count(stderr, "epl-launch: dashboard: http://") != 1 || !strings.Contains(stderr, c.want) {
+			t.Errorf("%q: status %d, %q, %q", c.args, status, stdout, stderr)
+		}
+		if strings.Contains(stderr, "token") != strings.Contains(c.want, "token") {
+			t.Errorf("%q: %s", c.args, stderr)
+		}
+	}
+}
+
 func TestTheStatusIsTheWorkers(t *testing.T) {
 	if status, _, stderr := execute("sh", "-c", "exit 7"); status != 7 || !strings.Contains(stderr, "worker 0 on ") {
 		t.Errorf("status %d, %q", status, stderr)
@@ -94,6 +115,9 @@ func TestBadFlagsEndWithStatus2AndASentence(t *testing.T) {
 		{[]string{"--num_workers", "1:2", "--max_restarts", "-1", "echo"}, "epl: --max_restarts -1: expected"},
 		{[]string{"--num_workers", "1:2", "--machine_list", "a,b", "--rdzv", "tcp://a:1", "echo"}, "epl: --rdzv is not for elastic jobs"},
 		{[]string{"--num_workers", "1:2", "--machine_list", "a,b", "--machine_rank", "1", "echo"}, "epl: the launchers of several machines need the same EPL_TOKEN"},
+		{[]string{"--dashboard=8080", "echo"}, `epl: invalid argument "8080" for "--dashboard" flag: the dashboard cannot listen at "8080": write HOST:PORT`},
+		{[]string{"--dashboard", "127.0.0.1:0", "--num_workers", "0", "echo"}, "epl: --num_workers 0: expected"},
+		{[]string{"--dashboard", "127.0.0.1:0", "--no_such_flag", "echo"}, "epl: unknown flag: --no_such_flag"},
 		{[]string{"--gpu_per_worker", "0", "echo"}, "epl: --gpu_per_worker 0: expected"},
 		{[]string{"--gpu_per_worker", "1", "--devices_per_worker", "1", "echo"}, "epl: --gpu_per_worker and --devices_per_worker are two names"},
 		{[]string{"--no_such_flag", "echo"}, "epl: unknown flag: --no_such_flag; \"epl-launch --help\" lists the flags"},
@@ -124,7 +148,7 @@ func TestGeneratedFilesGoToStandardOutput(t *testing.T) {
 func TestTheHelpListsTheFlagsButNotTheHelperForms(t *testing.T) {
 	status, stdout, _ := execute("--help")
 	if status != 0 || !strings.Contains(stdout, "-n, --num_workers") || !strings.Contains(stdout, "Exit codes: 0 fine; 2 wrong usage") ||
-		!strings.Contains(stdout, "Examples:\n  epl-launch -n 2 ") || strings.Contains(stdout, "--guard") {
+		!strings.Contains(stdout, "Examples:\n  epl-launch -n 2 ") || !strings.Contains(stdout, "--dashboard HOST:PORT[=here]") || strings.Contains(stdout, "--guard") {
 		t.Errorf("status %d:\n%s", status, stdout)
 	}
 	if _, stdout, _ := execute("--version"); !strings.HasPrefix(stdout, "epl-launch ") {
