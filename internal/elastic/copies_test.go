@@ -3,7 +3,6 @@ package elastic
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,41 +51,16 @@ func held() (names []string) {
 
 // The kill loop, without a checkpoint on disk until the end: every step that was complete counts, but for the last one before a kill.
 func TestKillLoopWithCopiesInMemory(t *testing.T) {
-	const steps = 40
-	for name, j := range plans {
-		t.Run(name, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(*seed, 2))
-			j.work.Steps, j.work.Every, j.work.Dir = steps, 1000, t.TempDir()
-			if status, said := j.run(t); status != 0 {
-				t.Fatal(said)
-			}
-			want := weights(t, j.Dir, steps)
-			j.work.Copies, j.work.Pause, j.MinWorkers, j.MaxRestarts = true, pause, j.Workers, 1000
-			for left := *kills; left > 0; {
-				j.work.Dir = filepath.Join(t.TempDir(), "checkpoints")
-				k := &killer{random: random, workers: j.Workers, running: pids{}, left: min(left, 10)}
-				j.hear = k.hear
-				status, said := j.run(t)
-				if status != 0 {
-					t.Fatalf("status %d:\n%s", status, said)
-				}
-				killed := min(left, 10) - k.left
-				left -= killed
-				same(t, want, weights(t, j.Dir, steps), 0)
-				most, generations := repeated(t, said)
-				if most > 1 {
-					t.Errorf("%d complete steps were taken again", most)
-				}
-				t.Logf("%d killed, %d to go; %d generations, at most %d steps again", killed, left, generations, most)
-				if t.Failed() {
-					t.Fatal(said)
-				}
-			}
-			if names := held(); len(names) > 0 {
-				t.Errorf("the job is over, and there is memory left: %v", names)
-			}
-		})
-	}
+	killLoop(t, 2, func(w *work) { w.Copies = true }, func(t *testing.T, said string) string {
+		most, generations := repeated(t, said)
+		if most > 1 {
+			t.Errorf("%d complete steps were taken again", most)
+		}
+		if names := held(); len(names) > 0 {
+			t.Errorf("the job is over, and there is memory left: %v", names)
+		}
+		return fmt.Sprintf("; %d generations, at most %d steps again", generations, most)
+	})
 }
 
 // Workers are killed at a step that all have finished: the job goes on with the next one.

@@ -62,17 +62,19 @@ func (k *killer) hear(line string) {
 	})
 }
 
-func TestKillLoop(t *testing.T) {
+// killLoop kills workers under each plan, and checks after each job that its weights are those of an undisturbed one; check looks at what the job has said.
+func killLoop(t *testing.T, stream uint64, change func(*work), check func(t *testing.T, said string) (what string)) {
 	const steps = 40
 	for name, j := range plans {
 		t.Run(name, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(*seed, 0))
+			random := rand.New(rand.NewPCG(*seed, stream))
 			j.work.Steps, j.work.Every, j.work.Dir = steps, 1000, t.TempDir()
 			if status, said := j.run(t); status != 0 {
 				t.Fatal(said)
 			}
 			want := weights(t, j.Dir, steps)
-			j.work.Every, j.work.Pause, j.MinWorkers, j.MaxRestarts = 4, pause, j.Workers, 1000
+			change(&j.work)
+			j.work.Pause, j.MinWorkers, j.MaxRestarts = pause, j.Workers, 1000
 			for left := *kills; left > 0; {
 				j.work.Dir = filepath.Join(t.TempDir(), "checkpoints")
 				k := &killer{random: random, workers: j.Workers, running: pids{}, left: min(left, 10)}
@@ -84,13 +86,17 @@ func TestKillLoop(t *testing.T) {
 				killed := min(left, 10) - k.left
 				left -= killed
 				same(t, want, weights(t, j.Dir, steps), 0) // every step ran under the same plan
-				t.Logf("%d killed, %d to go", killed, left)
+				t.Logf("%d killed, %d to go%s", killed, left, check(t, said))
 				if t.Failed() {
 					t.Fatal(said)
 				}
 			}
 		})
 	}
+}
+
+func TestKillLoop(t *testing.T) {
+	killLoop(t, 0, func(w *work) { w.Every = 4 }, func(*testing.T, string) string { return "" })
 }
 
 // A launcher that is killed takes its workers along, and the job goes on when it is started again.
