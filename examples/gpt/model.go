@@ -73,7 +73,10 @@ func (m gpt) annotate(at *Node, stage int, build func()) {
 	name := fmt.Sprintf("stage_%d", stage)
 	switch {
 	case m.split > 0:
-		epl.With(at, epl.Split(m.split, name), build) // + epl
+		// Megatron's layout: heads, and columns before rows. EPL finds one by itself, which for wide networks communicates more.
+		split := epl.Split(m.split, name).Shard("attn/c_attn/weights", 2).Shard("attn/c_proj/weights", 0).
+			Shard("mlp/c_fc/weights", 1).Shard("mlp/c_proj/weights", 0) // + epl
+		epl.With(at, split, build) // + epl
 	case m.stages > 0:
 		epl.With(at, epl.Replicate(1, name), build) // + epl
 	default:
