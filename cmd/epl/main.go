@@ -12,6 +12,7 @@
 //	epl trace diff a.json trace.json        what was predicted of a step, beside what ran
 //	epl checkpoint list run1                the checkpoints of a folder; also show, verify, diff, export, import and prune
 //	epl doctor                              what this machine, or with --hosts a job, lacks, and what mends it
+//	epl new mytrainer                       a training program to start from
 //	epl drill -- ./train -dir {dir}         what happens when workers, connections and disks fail while a program trains
 //	epl version                             of EPL, Go and GoMLX
 //
@@ -65,6 +66,7 @@ func newRootCommand() *cobra.Command {
 		newDoctorAgentCommand(),
 		newDrillCommand(),
 		newGuardCommand(),
+		newNewCommand(),
 		newPlanCommand(),
 		newSimulateCommand(),
 		newTraceCommand(),
