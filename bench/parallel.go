@@ -54,7 +54,12 @@ func (p problem) onDevices(devices int, passes string) (side, error) {
 
 // dealt measures steps of batches that are dealt to devices.
 func (p problem) dealt(opt optimizer.Interface, options ...epl.Option) (side, error) {
-	env, err := epl.Init(nil, options...)
+	return p.dealtBy(nil, opt, options...)
+}
+
+// dealtBy is dealt with settings.
+func (p problem) dealtBy(s settings, opt optimizer.Interface, options ...epl.Option) (side, error) {
+	env, err := s.init(options...)
 	if err != nil {
 		return side{}, err
 	}

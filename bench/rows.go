@@ -57,7 +57,8 @@ func rows() []Row {
 	all = append(all, commRows()...)
 	all = append(all, scalingRows()...)
 	all = append(append(all, pipelineRows()...), splitRows()...)
-	return append(append(all, recomputeRows()...), engineRows()...)
+	all = append(append(all, recomputeRows()...), engineRows()...)
+	return append(all, reliabilityRows()...)
 }
 
 // problem is a model with data.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 	"unsafe"
 
@@ -416,5 +417,34 @@ func TestMathKernelsGiveTheBitsOfMath(t *testing.T) {
 				t.Errorf("%s, %s: %d of %d results are not those of math", op, l, wrong[l], numbers)
 			}
 		}
+	}
+}
+
+func TestWhatIsNoNumberIsNotFinite(t *testing.T) {
+	numbers := []float64{0, math.Copysign(0, -1), 1, -1, math.SmallestNonzeroFloat32, 65504, -65504, math.Inf(1), math.Inf(-1), math.NaN(), math.Copysign(math.NaN(), -1)}
+	for _, form := range []Form{0, ScalarA} {
+		check := func(d dtypes.DType, a any, of func(i int) float64) {
+			cols := len(numbers)
+			if form == ScalarA {
+				cols = 1
+			}
+			for first := range len(numbers) - cols + 1 {
+				got := make([]bool, cols)
+				Unary("IsFinite", d, form)(&Args{A: unsafe.Add(reflect.ValueOf(a).UnsafePointer(), first*d.Size()), D: at(got), Rows: 1, Cols: cols})
+				for i, x := range got {
+					if f := of(first + i); x != (!math.IsInf(f, 0) && !math.IsNaN(f)) {
+						t.Errorf("%s %v is finite: %v", d, f, x)
+					}
+				}
+			}
+		}
+		f32, f64, f16, b16 := make([]float32, len(numbers)), numbers, make([]float16.Float16, len(numbers)), make([]bfloat16.BFloat16, len(numbers))
+		for i, x := range numbers {
+			f32[i], f16[i], b16[i] = float32(x), float16.FromFloat32(float32(x)), bfloat16.FromFloat32(float32(x))
+		}
+		check(dtypes.Float32, f32, func(i int) float64 { return float64(f32[i]) })
+		check(dtypes.Float64, f64, func(i int) float64 { return f64[i] })
+		check(dtypes.Float16, f16, func(i int) float64 { return float64(f16[i].Float32()) })
+		check(dtypes.BFloat16, b16, func(i int) float64 { return float64(b16[i].Float32()) })
 	}
 }

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"math"
 	"math/bits"
 
 	"github.com/gomlx/compute/dtypes"
@@ -88,6 +87,10 @@ func fillTables() {
 	floats[float64](dtypes.Float64)
 	halves[bfloat16.BFloat16](dtypes.BFloat16)
 	halves[float16.Float16](dtypes.Float16)
+	unaries[key{"IsFinite", dtypes.Float32}] = isFinite[uint32](0x7f800000)
+	unaries[key{"IsFinite", dtypes.Float64}] = isFinite[uint64](0x7ff0000000000000)
+	unaries[key{"IsFinite", dtypes.BFloat16}] = isFinite[uint16](0x7f80)
+	unaries[key{"IsFinite", dtypes.Float16}] = isFinite[uint16](0x7c00)
 	integers[int8](dtypes.Int8)
 	integers[int16](dtypes.Int16)
 	integers[int32](dtypes.Int32)
@@ -131,7 +134,6 @@ func floats[T float](d dtypes.DType) {
 	}
 	unaries[key{"Neg", d}] = unary(func(x T) T { return -x })
 	unaries[key{"Abs", d}] = unary(abs[T])
-	unaries[key{"IsFinite", d}] = unary(func(x T) bool { return !math.IsInf(float64(x), 0) && x == x })
 	unaries[key{"IsNaN", d}] = unary(func(x T) bool { return x != x })
 }
 
@@ -158,8 +160,21 @@ func halves[T half](d dtypes.DType) {
 	unaries[key{"Sign", d}] = via(sign[float32])
 	unaries[key{"Neg", d}] = via(func(x float32) float32 { return -x })
 	unaries[key{"Abs", d}] = via(abs[float32])
-	unaries[key{"IsFinite", d}] = unary(func(x T) bool { f := x.Float32(); return !math.IsInf(float64(f), 0) && f == f })
 	unaries[key{"IsNaN", d}] = unary(func(x T) bool { f := x.Float32(); return f != f })
+}
+
+// isFinite looks at the exponent: all of its bits are set in what is no number. reliability.nan looks at every gradient, so that it is no function that is called for each.
+func isFinite[T uint16 | uint32 | uint64](exponent T) map[Form]Func {
+	kernels := unary(func(x T) bool { return x&exponent != exponent })
+	kernels[0] = func(x *Args) {
+		for r := range x.Rows {
+			d, a := row[bool](x.D, x.SD, r, x.Cols), row[T](x.A, x.SA, r, x.Cols)
+			for i, v := range a[:len(d)] {
+				d[i] = v&exponent != exponent
+			}
+		}
+	}
+	return kernels
 }
 
 func integers[T integer](d dtypes.DType) {

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
 
 	"github.com/easyparallel/epl"
@@ -103,5 +105,26 @@ func TestNothingIsSavedThatDiffers(t *testing.T) {
 	all, _, _, err := checkpoint.List(checkpoint.OS, dir)
 	if err != nil || len(all) == 0 || all[len(all)-1].Manifest.Step != 2 || saved != 2 {
 		t.Errorf("%d saves, checkpoints %v, %v", saved, all, err)
+	}
+}
+
+// Weights that are not trained are compared, too.
+func TestABitThatChangesInFrozenWeightsIsFound(t *testing.T) {
+	t.Setenv(epl.EnvFaults, "flip:rank=2,step=3,variable=/frozen/w")
+	m := stagedMLP()
+	build := m.Build(1)
+	m.Build = func(int) func(scope *model.Scope, inputs []*graph.Node) []*graph.Node {
+		return func(scope *model.Scope, inputs []*graph.Node) []*graph.Node {
+			frozen := scope.In("frozen").VariableWithValue("w", []float32{0.5, 1, 2}).SetTrainable(false)
+			out := build(scope, inputs)
+			return []*graph.Node{graph.Mul(out[0], graph.ReduceAllMean(frozen.NodeValue(out[0].Graph())))}
+		}
+	}
+	for _, params := range []map[string]any{{}, {"zero.level": "v2"}} {
+		params["reliability.check_every"] = 1
+		err := m.stopped(t, newCluster(t, 3, 1, params), 1, 2)
+		if want := `variable "/frozen/w" on rank 2 is not that of rank 0 and rank 1`; !strings.Contains(err.Error(), want) {
+			t.Errorf("%v lacks %q", err, want)
+		}
 	}
 }
