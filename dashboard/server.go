@@ -52,6 +52,7 @@ type Server struct {
 	token    string // "": none is needed
 	port     string
 	slots    chan struct{}
+	patience time.Duration // slow, but for tests
 	readers  sync.WaitGroup
 	leave    chan struct{} // closed when browsers are to be told no more
 	close    func()
@@ -71,7 +72,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	address := l.Addr().(*net.TCPAddr)
-	s := &Server{store: newStore(o.Title, o.Logs, secret()[:8]), listener: l, port: strconv.Itoa(address.Port), slots: make(chan struct{}, mostReaders), leave: make(chan struct{})}
+	s := &Server{store: newStore(o.Title, o.Logs, secret()[:8]), listener: l, port: strconv.Itoa(address.Port), slots: make(chan struct{}, mostReaders), patience: slow, leave: make(chan struct{})}
 	if !address.IP.IsLoopback() {
 		s.token = secret()
 	}
@@ -195,7 +196,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		}
 		if given := q.URL.Query().Get("token"); given != "" && q.URL.Path == "/" && s.is(given) {
 			// Off the address, which is in the history and on the screen.
-			http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+			http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode})
 			http.Redirect(w, q, "/", http.StatusSeeOther)
 			return
 		}
@@ -257,7 +258,7 @@ func (s *Server) events(w http.ResponseWriter, q *http.Request) {
 	w.Header().Set("X-Accel-Buffering", "no") // of proxies
 	to := http.NewResponseController(w)
 	tell := func(text []byte) bool {
-		_ = to.SetWriteDeadline(time.Now().Add(slow)) // if it cannot, nobody is slow: a test
+		_ = to.SetWriteDeadline(time.Now().Add(s.patience)) // if it cannot, nobody is slow: a test
 		if _, err := w.Write(text); err != nil {
 			return false
 		}

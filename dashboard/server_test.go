@@ -107,7 +107,7 @@ func TestOthersNeedTheToken(t *testing.T) {
 	}
 	status, _, h := get(t, client, at+"?token="+token)
 	cookie := h.Get("Set-Cookie")
-	if status != http.StatusSeeOther || h.Get("Location") != "/" || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Strict") {
+	if status != http.StatusSeeOther || h.Get("Location") != "/" || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Lax") {
 		t.Fatal(status, h)
 	}
 	pair, _, _ := strings.Cut(cookie, ";")
@@ -243,7 +243,43 @@ func TestTheEndIsToldAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// A browser that reads nothing is disconnected, and holds up nobody.
+// A browser that reads nothing is disconnected, holds up nobody, and is told all when it comes back.
+func TestASlowBrowserIsDisconnected(t *testing.T) {
+	s := started(t, Options{})
+	s.patience = 50 * time.Millisecond
+	conn, err := net.Dial("tcp", s.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.(*net.TCPConn).SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "GET /events HTTP/1.1\r\nHost: %s\r\n\r\n", s.listener.Addr())
+	readers := func() int {
+		s.store.mu.Lock()
+		defer s.store.mu.Unlock()
+		return s.store.readers
+	}
+	within := time.Now().Add(jobtest.Limit)
+	for readers() == 0 && time.Now().Before(within) {
+		time.Sleep(time.Millisecond)
+	}
+	for n := int64(1); readers() > 0; n++ {
+		for range mostAtOnce {
+			s.Put(Event{Log: strings.Repeat("x", mostLine)})
+		}
+		s.Put(numbered(n, 1))
+		s.store.flush()
+		if time.Now().After(within) {
+			t.Fatal("it is still there")
+		}
+	}
+	if u, _ := listenTo(t, s, s.store.epoch+"-1").next(); !u.Reset {
+		t.Error("it is not told all")
+	}
+}
+
 func TestTooManyBrowsersAreRefused(t *testing.T) {
 	s := started(t, Options{})
 	for range mostReaders {
@@ -257,7 +293,7 @@ func TestTooManyBrowsersAreRefused(t *testing.T) {
 // Memory is bounded: curves of a training of weeks, lines, notices, and what a mad program sends.
 func TestHistoryIsBounded(t *testing.T) {
 	s := newStore("train", true, "x")
-	const records = 300_000
+	const records = 100_000
 	for n := range int64(records) {
 		s.put(&Event{Step: &Step{Number: n, Time: n, Values: map[string]Number{"Loss": Number(n)}}})
 	}
@@ -276,11 +312,11 @@ func TestHistoryIsBounded(t *testing.T) {
 	if n != records || math.Abs(sum/records-(records-1)/2.0) > 1e-3*records {
 		t.Errorf("%d records with a mean of %g", n, sum/records)
 	}
-	values := map[string]Number{}
+	values, long := map[string]Number{}, strings.Repeat("x", 100_000)
 	for i := range 1000 {
-		values[strings.Repeat("x", 500)+fmt.Sprint(i)] = 1
-		s.put(&Event{Log: strings.Repeat("y", 1_000_000)})
-		s.put(&Event{Notice: &Notice{Text: strings.Repeat("z", 100_000)}})
+		values[long[:500]+fmt.Sprint(i)] = 1
+		s.put(&Event{Log: long})
+		s.put(&Event{Notice: &Notice{Text: long}})
 	}
 	s.put(&Event{Step: &Step{Number: records, Values: values}})
 	for i := range 1000 {
@@ -293,7 +329,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	if n := len(s.snapshot()); n > 4<<20 {
 		t.Errorf("all that is known is %d bytes", n)
 	}
-	for _, e := range []Event{{Worker: -1}, {Worker: 1 << 20}, {Workers: make([]Worker, 1<<20)}, {Step: &Step{Devices: []Device{{Rank: -1}}}}, {Plan: &Plan{Devices: make([]PlanDevice, 1<<20)}}} {
+	for _, e := range []Event{{Worker: -1}, {Worker: 1 << 20}, {Workers: make([]Worker, mostWorkers+1)}, {Step: &Step{Devices: []Device{{Rank: -1}}}}, {Plan: &Plan{Devices: make([]PlanDevice, mostRanks+1)}}} {
 		text, err := json.Marshal(e)
 		if err != nil {
 			t.Fatal(err)

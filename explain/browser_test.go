@@ -22,6 +22,19 @@ func TestThePageOfAPlanInABrowser(t *testing.T) {
 	if err := os.WriteFile(path, page.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	page.Reset()
+	if err := c.WritePlan(&page); err != nil {
+		t.Fatal(err)
+	}
+	glance := filepath.Join(t.TempDir(), "glance.html")
+	if err := os.WriteFile(glance, page.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []browser.View{browser.Phone, browser.Dark} { // what a dashboard links to
+		p := b.Open("file://"+glance, v)
+		p.Await(`document.querySelectorAll(".hosts .devices li").length == 8`)
+		p.Check("glance")
+	}
 	for _, v := range []browser.View{browser.Desktop, browser.Phone, browser.Dark} {
 		p := b.Open("file://"+path, v)
 		p.Await(`document.querySelectorAll(".hosts .devices li").length == 8`)

@@ -28,7 +28,9 @@ func (d *display) show(o Options, first int) error {
 		return nil
 	}
 	if first > 0 {
-		d.note("--dashboard: the launcher of the first worker shows the page")
+		if !o.allocated { // then each worker has a launcher
+			d.note("--dashboard: the launcher of the first worker shows the page")
+		}
 		return nil
 	}
 	s, err := dashboard.New(dashboard.Options{Address: o.DashboardAddress, Title: jobTitle(o.Command), Logs: true})
@@ -44,15 +46,11 @@ func (d *display) show(o Options, first int) error {
 
 // jobTitle names what is run.
 func jobTitle(command []string) string {
-	name := filepath.Base(command[0])
-	if name == "go" && len(command) > 2 && command[1] == "run" {
-		for _, arg := range command[2:] {
-			if !strings.HasPrefix(arg, "-") {
-				return filepath.Base(arg)
-			}
-		}
+	name := command[0]
+	if _, packages, _, ok := splitGoRun(command); ok {
+		name = packages[0]
 	}
-	return name
+	return filepath.Base(name)
 }
 
 // over says how the job ended, and ends the dashboard.

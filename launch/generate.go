@@ -20,6 +20,9 @@ func Generate(w io.Writer, kind string, o Options) error {
 	case "slurm":
 		return generateSlurm(w, o)
 	case "k8s":
+		if o.Dashboard {
+			return errors.New("epl: --dashboard is not for --generate k8s: workers run there without a launcher; let the program call epl.Init with epl.WithDashboard(\"\"), and reach it by kubectl port-forward")
+		}
 		return generateKubernetes(w, o, wire.NewToken())
 	}
 	return errors.Errorf("epl: --generate %q: expected slurm or k8s", kind)
@@ -124,6 +127,9 @@ func generateSlurm(w io.Writer, o Options) error {
 		if flag[1] != "" {
 			launcher = append(launcher, flag[0], flag[1])
 		}
+	}
+	if o.Dashboard { // the launcher of the first worker shows it
+		launcher = append(launcher, strings.TrimSuffix("--dashboard="+o.DashboardAddress, "="))
 	}
 	return slurmScript.Execute(w, struct {
 		Name                          string

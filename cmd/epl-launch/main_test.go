@@ -138,6 +138,12 @@ func TestGeneratedFilesGoToStandardOutput(t *testing.T) {
 	if status, stdout, stderr := execute("--generate", "slurm", "--num_workers", "4", "./train"); status != 0 || !strings.Contains(stdout, "#SBATCH --ntasks=4\n") {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
 	}
+	if _, stdout, _ := execute("--generate", "slurm", "--num_workers", "4", "--dashboard", ":8080", "./train"); !strings.Contains(stdout, " epl-launch --dashboard=:8080 ./train\n") {
+		t.Error(stdout)
+	}
+	if status, stdout, stderr := execute("--generate", "k8s", "--dashboard", "./train"); status != 2 || stdout != "" || !strings.Contains(stderr, "WithDashboard") {
+		t.Errorf("status %d, %q, %q", status, stdout, stderr)
+	}
 	_, first, _ := execute("--generate", "k8s", "--image", "mine:1", "./train")
 	_, second, _ := execute("--generate", "k8s", "--image", "mine:1", "./train")
 	if !strings.Contains(first, "image: mine:1\n") || first == second {

@@ -132,7 +132,19 @@ func (j job) shown(t *testing.T) (status int, said string, p *page) {
 
 // A launcher shows all workers of a job: the losses, the devices of each, their states and lines, the plan and the end.
 func TestADashboardShowsAllWorkers(t *testing.T) {
-	j := job{work: work{Steps: 12, Pause: 100 * time.Millisecond, Dir: t.TempDir(), Every: 100}, Options: launch.Options{Workers: 2, DevicesPerWorker: 2}}
+	for _, name := range []string{"data parallel", "pipeline"} {
+		t.Run(name, func(t *testing.T) {
+			j := plans[name]
+			j.Steps, j.Pause, j.Dir, j.Every, j.Workers, j.DevicesPerWorker = 12, 100*time.Millisecond, t.TempDir(), 100, 2, 2
+			if name == "pipeline" {
+				j.DevicesPerWorker = 1 // a stage each
+			}
+			j.showsAll(t)
+		})
+	}
+}
+
+func (j job) showsAll(t *testing.T) {
 	status, said, p := j.shown(t)
 	if status != 0 {
 		t.Fatal(said)
@@ -148,7 +160,7 @@ func TestADashboardShowsAllWorkers(t *testing.T) {
 		}
 	}
 	for w := range 2 {
-		if d := p.devices[w]; len(d) != 2 || !d[2*w] || !d[2*w+1] {
+		if d := p.devices[w]; len(d) != j.DevicesPerWorker || !d[j.DevicesPerWorker*w] || !d[j.DevicesPerWorker*(w+1)-1] {
 			t.Errorf("worker %d has told of devices %v", w, d)
 		}
 		if !p.states[w][dashboard.Running] || !p.states[w][dashboard.Finished] || p.states[w][dashboard.Failed] {
@@ -161,7 +173,7 @@ func TestADashboardShowsAllWorkers(t *testing.T) {
 	if !p.parts["part/exposed"] || !p.parts["epl/samples per second"] {
 		t.Errorf("there are %v", p.parts)
 	}
-	if p.plan == nil || len(p.plan.Devices) != 4 || p.plan.Devices[3].Worker != 1 || p.plan.Devices[3].Peak <= 0 {
+	if n := 2 * j.DevicesPerWorker; p.plan == nil || len(p.plan.Devices) != n || p.plan.Devices[n-1].Worker != 1 || p.plan.Devices[n-1].Peak <= 0 {
 		t.Errorf("the plan is %+v", p.plan)
 	}
 	if n := len(p.notices); n == 0 || p.notices[n-1].Kind != dashboard.End || p.notices[n-1].Text != "all workers ended well" {
