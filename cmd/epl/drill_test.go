@@ -28,10 +28,17 @@ func TestDrillsOfTheElasticExample(t *testing.T) {
 	}
 	trainer := filepath.Join(dir, "elastic")
 	t.Setenv("EPL_COMMUNICATION_TIMEOUT", "5s") // of the worker that is stopped
-	out, err := drill("--only", "kill rank 1,stop,cut,disk full", "--", trainer, "-dir", "{dir}", "-steps", "24", "-pause", "10ms")
-	if err != nil || !strings.Contains(out, "5 of 5 drills as they should be") || strings.Count(out, "restarted, went on  equal") != 4 {
+	out, err := drill("--only", "kill rank 1,stop,cut,flip,disk full", "--", trainer, "-dir", "{dir}", "-steps", "24", "-pause", "10ms")
+	if err != nil || !strings.Contains(out, "6 of 6 drills as they should be") || strings.Count(out, "restarted, went on  equal") != 5 {
 		t.Errorf("%v:\n%s", err, out)
 	}
+	// Steps are copied to memory before the wrong bit is found: the job must not go on from there.
+	t.Setenv("EPL_RECOVERY_COPIES", "1")
+	t.Setenv("EPL_RELIABILITY_CHECK_EVERY", "7")
+	if out, err := drill("--only", "flip", "--", trainer, "-dir", "{dir}", "-steps", "20", "-pause", "5ms"); err != nil || !strings.Contains(out, "restarted, went on  equal") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	t.Setenv("EPL_RECOVERY_COPIES", "0")
 	for args, want := range map[string]string{
 		"-- false": "the program fails although nothing goes wrong, with status 1",
 		"-- true":  "the program says nothing about its steps",
