@@ -14,6 +14,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/checkpoint"
+	"github.com/easyparallel/epl/internal/hostmem"
 	"github.com/easyparallel/epl/record"
 )
 
@@ -131,7 +132,7 @@ func (b *CheckpointBuilder) Done() (*Checkpoint, error) {
 		if len(b.env.savers) > 0 {
 			return nil, errors.Errorf("epl: checkpoints at %s are of a second store, and copies in memory (recovery.copies) are of one: close the first, or leave recovery.copies unset", b.at)
 		}
-		c.copies = &copier{c: c, job: b.env.job, memory: m, store: b.env.stores}
+		c.copies = &copier{c: c, job: b.env.job, memory: m, available: hostmem.Available, store: b.env.stores}
 	}
 	if err := c.load(b.excluded); err != nil {
 		return nil, err

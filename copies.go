@@ -53,6 +53,8 @@ type copier struct {
 	store  int64       // which of the program's it is
 	places []copyPlace // of each worker
 
+	available func() (bytes int64, ok bool) // of memory, on this machine
+
 	files   []*hostmem.File // of this worker: two
 	far     sync.Mutex      // of what is read from other launchers
 	old     []*hostmem.File // that the first complete step makes useless, on the first worker of the launcher
@@ -240,6 +242,16 @@ func (k *copier) arrange(all []savable) error {
 	return nil
 }
 
+// roomForCopies refuses copies of a size, which each of some workers makes two of, if the machine has too little memory: to run out of it later would end the workers without a word.
+func roomForCopies(size int64, workers int, available func() (bytes int64, ok bool)) error {
+	need := 2 * int64(workers) * size
+	if free, ok := available(); ok && free < need {
+		return errors.Errorf("epl: recovery.copies needs about %d MB of memory on this machine, for two copies of what its workers have (%d), and %d MB are available; "+
+			"leave recovery.copies unset, use more machines, or let a split or ZeRO share the state among them", need>>20, workers, free>>20)
+	}
+	return nil
+}
+
 // makeSlot makes the slot for the next copy. The other one stays as it is: the copy of the step before is in it.
 func (k *copier) makeSlot() error {
 	pieces := slices.Clone(k.mine)
@@ -257,10 +269,8 @@ func (k *copier) makeSlot() error {
 				sharing++
 			}
 		}
-		need := 2 * int64(sharing) * s.Size()
-		if free, ok := hostmem.Available(); ok && free < need {
-			return errors.Errorf("epl: recovery.copies needs about %d MB of memory on this machine, for two copies of what its workers have (%d), and %d MB are available; "+
-				"leave recovery.copies unset, use more machines, or let a split or ZeRO share the state among them", need>>20, sharing, free>>20)
+		if err := roomForCopies(s.Size(), sharing, k.available); err != nil {
+			return err
 		}
 	}
 	k.slots[k.next] = s

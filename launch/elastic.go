@@ -57,7 +57,8 @@ func (o *Options) checkElastic() error {
 	case o.MinWorkers == 0 && (o.MaxRestarts > 0 || o.RestartDelay > 0 || o.Spares > 0):
 		return errors.New("epl: --max_restarts, --restart_delay and --spares are of an elastic job; give --num_workers, as N or MIN:MAX")
 	case o.MinWorkers > 0 && o.Rendezvous != "":
-		return errors.New("epl: --rdzv is not for elastic jobs (--num_workers MIN:MAX, --max_restarts) yet; name the machines by --hosts or --machine_list")
+		return errors.New("epl: --rdzv is not for elastic jobs (--num_workers MIN:MAX, --max_restarts): at an etcd machines are numbered in the order in which they come, and one launcher, on a machine that " +
+			"all others know beforehand, has to look after the job and be called again when it is back; name the machines by --hosts or --machine_list")
 	}
 	return nil
 }

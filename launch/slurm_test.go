@@ -110,6 +110,70 @@ func TestWorkersOfARealSlurmMeet(t *testing.T) {
 			t.Errorf("status %d: %s\n%s", status, said, output)
 		}
 	})
+	t.Run("an elastic job that is queued again goes on", func(t *testing.T) {
+		trainer := filepath.Join(bin, "trainer")
+		if text, err := exec.Command("go", "build", "-o", trainer, "../examples/elastic").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		directory := t.TempDir()
+		program := func(dir string) []string {
+			return []string{trainer, "-dir", filepath.Join(directory, dir), "-steps", "60", "-pause", "50ms"}
+		}
+		status, calm, _ := test(t, Options{Workers: 2, Command: program("undisturbed")})
+		if status != 0 {
+			t.Fatal(calm)
+		}
+		var script bytes.Buffer
+		if err := Generate(&script, "slurm", Options{Workers: 2, MinWorkers: 2, MaxRestarts: 3, NumMachines: 1, Command: program("checkpoints"), TaskLabel: "again"}); err != nil {
+			t.Fatal(err)
+		}
+		file, out := filepath.Join(directory, "again.sh"), filepath.Join(directory, "out")
+		if err := os.WriteFile(file, script.Bytes(), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		status, said := slurmCommand(t, environ, "sbatch", "--parsable", "--output", out, file)
+		if status != 0 {
+			t.Fatal(said)
+		}
+		id := strings.TrimSpace(said)
+		output := func() string {
+			text, _ := os.ReadFile(out)
+			return string(text)
+		}
+		await := func(what string, there func() bool) {
+			t.Helper()
+			for end := time.Now().Add(time.Minute); !there(); time.Sleep(100 * time.Millisecond) {
+				if time.Now().After(end) {
+					_, job := slurmCommand(t, environ, "scontrol", "show", "job", id)
+					t.Fatalf("%s: it does not come to that\n%s\n%s", what, job, output())
+				}
+			}
+		}
+		is := func(state string) func() bool {
+			return func() bool {
+				_, job := slurmCommand(t, environ, "scontrol", "show", "job", id)
+				return strings.Contains(job, "JobState="+state)
+			}
+		}
+		await("it saves", func() bool { return strings.Contains(output(), "[0] step 20: ") })
+		if status, said := slurmCommand(t, environ, "scontrol", "requeue", id); status != 0 {
+			t.Fatal(said)
+		}
+		await("it is queued again", is("PENDING"))
+		if status, said := slurmCommand(t, environ, "scontrol", "update", "JobId="+id, "StartTime=now"); status != 0 { // else it waits for two minutes
+			t.Fatal(said)
+		}
+		await("it ends", is("COMPLETED"))
+		before, after, again := strings.Cut(output(), "DUE TO JOB REQUEUE")
+		if !again || strings.Contains(after, "[0] step 10: ") {
+			t.Errorf("it began anew:\n%s", output())
+		}
+		for line := range strings.Lines(calm) { // a step may be there twice: it was taken again
+			if strings.HasPrefix(line, "[0] step ") && !strings.Contains(before+after, line) {
+				t.Errorf("there is no %s in:\n%s", line, output())
+			}
+		}
+	})
 	t.Run("a shell in an allocation is no worker", func(t *testing.T) {
 		status, output := slurmCommand(t, environ, "salloc", "--quiet", "-n", "2", "epl-launch", "--num_workers", "2", os.Args[0], "join")
 		if status != 0 || sorted(output) != joined {

@@ -95,8 +95,8 @@ func TestCopiesAreLoadedByFewerWorkersAndByMore(t *testing.T) {
 	if status, said := plain.run(t); status != 0 {
 		t.Fatal(said)
 	}
-	j := job{work: work{Dir: t.TempDir(), Steps: steps, Every: 1000, Copies: true, Pause: 2 * pause},
-		Options: launch.Options{Workers: 3, MinWorkers: 2, MaxRestarts: 2, RestartDelay: time.Second}}
+	j := job{work: work{Dir: t.TempDir(), Steps: steps, Every: 1000, Copies: true, Pause: slowly * 2 * pause},
+		Options: launch.Options{Workers: 3, MinWorkers: 2, MaxRestarts: 2, RestartDelay: slowly * time.Second}}
 	j.hear = killAt(12, 1)
 	status, said := j.run(t)
 	if status != 0 || !strings.Contains(said, "of 2 workers, ended after step") {

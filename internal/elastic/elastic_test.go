@@ -22,8 +22,8 @@ func TestAJobGoesOnWithFewerWorkersAndTakesThemInAgain(t *testing.T) {
 	wantCurve, want := curve(t, said, steps), weights(t, undisturbed.Dir, steps)
 
 	// The first worker and another are killed: two go on. Steps take their time until all are back.
-	j := job{work: work{Dir: t.TempDir(), Steps: steps, Every: 5, Pause: 2 * pause, Wait: true},
-		Options: launch.Options{Workers: 4, MinWorkers: 2, MaxRestarts: 3, RestartDelay: time.Second}}
+	j := job{work: work{Dir: t.TempDir(), Steps: steps, Every: 5, Pause: slowly * 2 * pause, Wait: true},
+		Options: launch.Options{Workers: 4, MinWorkers: 2, MaxRestarts: 3, RestartDelay: slowly * time.Second}}
 	j.hear = killAt(12, 0, 2)
 	status, said = j.run(t)
 	if status != 0 {

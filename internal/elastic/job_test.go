@@ -64,11 +64,11 @@ func (j job) run(t *testing.T) (status int, said string) {
 	return status, out.text
 }
 
-// clean is this environment without what would change a job. Under the race detector, processes would sleep for a second when they end, and who is out for a second would be back by then.
+// clean is this environment without what would change a job.
 func clean() []string {
-	return append(slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "EPL_") || strings.HasPrefix(v, "GOMAXPROCS=") || strings.HasPrefix(v, "GORACE=")
-	}), "GORACE=atexit_sleep_ms=0")
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "EPL_") || strings.HasPrefix(v, "GOMAXPROCS=")
+	})
 }
 
 // weights are those of the newest checkpoint of a folder, which must be of that step.
