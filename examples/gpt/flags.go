@@ -16,7 +16,8 @@ import (
 type flags struct {
 	size, style                  string
 	layers, width, heads, length int
-	text, modelDir, outputDir    string
+	text, data, pack             string
+	modelDir, outputDir          string
 	export, prompt               string
 	tokens, topK                 int
 	temperature                  float64
@@ -60,7 +61,9 @@ func parseFlags(args []string, help io.Writer) (flags, error) {
 	set.IntVar(&f.width, "width", 0, "`width` of the network (default: of its size)")
 	set.IntVar(&f.heads, "heads", 0, "attention `heads` of a layer (default: of the size)")
 	set.IntVar(&f.length, "length", 0, "`tokens` of a sample (default: of the size, or of the network of -model_dir)")
-	set.StringVar(&f.text, "text", "", "`file` with a text to learn: nine tenths to train, the last to evaluate (default: Shakespeare)")
+	set.StringVar(&f.text, "text", "", "`file` with a text to learn: nine tenths to train, the last to evaluate; a .jsonl file has a text in \"text\" of each line (default: Shakespeare)")
+	set.StringVar(&f.pack, "pack", "", "write the text to a `folder` as tokens, train.tokens and valid.tokens, for -data, and end")
+	set.StringVar(&f.data, "data", "", "learn from train*.tokens of a `folder`, which need not fit into memory, and evaluate by valid*.tokens, in place of -text")
 	set.StringVar(&f.modelDir, "model_dir", "", "`folder` with config.json, model.safetensors and tokenizer.json of a GPT-2, or the name of a model that \"hf download\" has fetched (default: from scratch)")
 	set.StringVar(&f.outputDir, "output_dir", "", "`folder` for checkpoints; one that it has is continued")
 	set.StringVar(&f.export, "export", "", "write config.json, model.safetensors and tokenizer.json to a `folder`, as GPT-2 has them")
@@ -142,6 +145,8 @@ func (f flags) check(given map[string]bool) error {
 		return errors.New("gpt: -model_dir and -export are for the files of GPT-2, which have no place for -style llama")
 	case f.modelDir != "" && (given["size"] || given["layers"] || given["width"] || given["heads"]):
 		return errors.New("gpt: the network is that of -model_dir; leave out -size, -layers, -width and -heads")
+	case f.data != "" && (f.text != "" || f.pack != ""):
+		return errors.New("gpt: -data is in place of -text and -pack; choose one")
 	case f.layers < 1:
 		return fmt.Errorf("gpt: -layers is %d; a network has at least 1", f.layers)
 	case f.width < 1 || f.heads < 1 || f.width%f.heads != 0:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"io"
@@ -49,7 +50,7 @@ func shortText(t *testing.T) string {
 func learn(t *testing.T, line string) (result, string) {
 	t.Helper()
 	f := parse(t, tiny+line)
-	if f.text == "" {
+	if f.text == "" && f.data == "" {
 		f.text = shortText(t)
 	}
 	var out bytes.Buffer
@@ -196,6 +197,44 @@ func TestTrainingGoesOnFromACheckpoint(t *testing.T) {
 	}
 }
 
+// The same text in a file, as lines of JSON and as files of tokens. A text with one line is one text, with a token at its end.
+func TestATextMayBeLinesOrTokens(t *testing.T) {
+	text, dir := shortText(t), filepath.Join(t.TempDir(), "packed")
+	const steps = "-steps 2 -eval 2 "
+	want, _ := learn(t, steps+"-text "+text)
+	if _, out := learn(t, "-text "+text+" -pack "+dir); !strings.Contains(out, " tokens to train with") {
+		t.Error(out)
+	}
+	f := parse(t, tiny+steps+"-data "+dir)
+	if got, err := run(f, io.Discard); err != nil || got != want {
+		t.Errorf("from files of tokens %v, from text %v (%v)", got, want, err)
+	}
+	lines := filepath.Join(t.TempDir(), "x.jsonl")
+	var b strings.Builder
+	for _, part := range strings.SplitAfter(shakespeare[:12000], "\n\n") {
+		line, err := json.Marshal(map[string]string{"text": part})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Write(append(line, '\n'))
+	}
+	if err := os.WriteFile(lines, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got, out := learn(t, steps+"-text "+lines); math.IsNaN(got.loss) || !strings.Contains(out, " tokens to train with") {
+		t.Error(got, out)
+	}
+	if err := os.WriteFile(lines, []byte("{\"text\": \"a\"}\n{\"Words\": 1}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run(parse(t, tiny+"-text "+lines), io.Discard); err == nil || !strings.Contains(err.Error(), lines+`: byte 14: the line has no "text"`) {
+		t.Error(err)
+	}
+	if _, err := run(parse(t, tiny+"-data "+t.TempDir()), io.Discard); err == nil || !strings.Contains(err.Error(), "-pack makes them") {
+		t.Error(err)
+	}
+}
+
 // What is written depends on the seed alone, and on several devices it is the same.
 func TestWritingIsTheSameUnderEveryPlan(t *testing.T) {
 	dir := t.TempDir()
@@ -319,6 +358,7 @@ func TestWrongFlagsAreOneClearSentence(t *testing.T) {
 		"-stages 2 -auto_stages 2":       "choose one",
 		"-auto -split 2":                 "with -auto EPL chooses",
 		"-amp int8":                      "it can be float16 or bfloat16",
+		"-data x -text y":                "choose one",
 		"-split 2 -auto_stages 2":        "use -stages",
 		"-length 0":                      "at least 1 token",
 		"-micro_batches 0":               "at least 1",

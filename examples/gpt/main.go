@@ -44,10 +44,14 @@ func run(f flags, out io.Writer) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
+	if f.pack != "" {
+		return r, f.writeTokens(tokenizer, out)
+	}
 	c, err := f.corpus(tokenizer)
 	if err != nil {
 		return r, err
 	}
+	defer c.close()
 	env, err := f.init() // + epl
 	if err != nil {
 		return r, err
@@ -56,7 +60,7 @@ func run(f flags, out io.Writer) (r result, err error) {
 	if !env.IsMain() { // + epl
 		out = io.Discard
 	}
-	fmt.Fprintf(out, "%s of %.1f million parameters; %d tokens to train with, %d to evaluate\n", network.style(), float64(network.parameters())/1e6, len(c.train), len(c.valid))
+	fmt.Fprintf(out, "%s of %.1f million parameters; %d tokens to train with, %d to evaluate\n", network.style(), float64(network.parameters())/1e6, c.train.Len()*f.length, c.valid.Len()*f.length)
 	t, err := newTraining(env, network, tokenizer, f)
 	if err != nil {
 		return r, err

@@ -18,7 +18,6 @@ import (
 	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/data"
-	"github.com/easyparallel/epl/data/source"
 	"github.com/easyparallel/epl/hf"
 )
 
@@ -93,15 +92,15 @@ func (f flags) precision() dtypes.DType {
 
 // fit trains up to the last step, prints how it goes, and returns the loss of that step and that on text that was not trained with.
 func (t *training) fit(c corpus, out io.Writer) (last, valid float64, err error) {
-	own, err := t.env.Files([]string{c.name}) // + epl: with io.slicing, the worker's share
+	own, err := t.env.Files([]string{"all windows"}) // + epl: with io.slicing, the worker's share of them
 	if err != nil {
 		return 0, 0, err
 	}
-	batches, err := windows("train", c.train, t.f.length, data.IndexOptions{Batch: t.f.batch, Epochs: data.Endless, Shuffle: true, Seed: uint64(t.f.seed), Part: own.Part})
+	batches, err := data.FromIndex("train", c.train, data.IndexOptions{Batch: t.f.batch, Epochs: data.Endless, Shuffle: true, Seed: uint64(t.f.seed), Part: own.Part})
 	if err != nil {
 		return 0, 0, err
 	}
-	held, err := windows("valid", c.valid, t.f.length, data.IndexOptions{Batch: min(t.f.batch, (len(c.valid)-1)/t.f.length), DropLast: true})
+	held, err := data.FromIndex("valid", c.valid, data.IndexOptions{Batch: min(t.f.batch, c.valid.Len()), DropLast: true})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -155,15 +154,6 @@ func (t *training) fit(c corpus, out io.Writer) (last, valid float64, err error)
 		err = t.saver.Save() // + epl
 	}
 	return last, valid, err
-}
-
-// windows makes a dataset of a text.
-func windows(name string, ids []int32, length int, o data.IndexOptions) (train.Dataset, error) {
-	index, err := source.TokensOf(ids, length)
-	if err != nil {
-		return nil, err
-	}
-	return data.FromIndex(name, index, o)
 }
 
 // speed is how fast training was since a time: tokens per second, and the share of what the devices could compute (MFU).
