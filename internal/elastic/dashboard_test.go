@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -132,12 +134,24 @@ func (j job) shown(t *testing.T) (status int, said string, p *page) {
 
 // A launcher shows all workers of a job: the losses, the devices of each, their states and lines, the plan and the end.
 func TestADashboardShowsAllWorkers(t *testing.T) {
-	for _, name := range []string{"data parallel", "pipeline"} {
+	for _, name := range []string{"data parallel", "pipeline", "by ssh"} {
 		t.Run(name, func(t *testing.T) {
 			j := plans[name]
 			j.Steps, j.Pause, j.Dir, j.Every, j.Workers, j.DevicesPerWorker = 12, 100*time.Millisecond, t.TempDir(), 100, 2, 2
-			if name == "pipeline" {
+			switch name {
+			case "pipeline":
 				j.DevicesPerWorker = 1 // a stage each
+			case "by ssh":
+				ssh := filepath.Join(t.TempDir(), "ssh")
+				if err := os.WriteFile(ssh, []byte("#!/bin/sh\nshift\nexec sh -c \"$*\"\n"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				text, err := json.Marshal(j.work)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Setenv(workVariable, string(text)) // as on the other machines
+				j.Hosts, j.Port, j.SSH = "127.0.0.1,localhost", freePort(t), []string{ssh}
 			}
 			j.showsAll(t)
 		})
