@@ -26,6 +26,9 @@ func (e *Engine) checks(o *exec.StepOptions) {
 	if e.opts.Faults.Flips() {
 		o.Flip = e.opts.Faults.Flip
 	}
+	if e.opts.Faults.Spoils() {
+		o.Spoil = e.opts.Faults.Spoil
+	}
 }
 
 // CheckNow has what the last steps have left compared, if it was not and reliability.check_every is set: nobody is to save what is wrong. All workers call it at the same

@@ -81,7 +81,7 @@ func Run(ctx context.Context, o Options) (all []Result, err error) {
 	}
 	drills := o.drills(calm)
 	if len(drills) == 0 {
-		return nil, errors.Errorf("epl: no drill is called %s; there are kill, save, stop, cut, corrupt, delay, flip, slow, full and error, as far as the program saves and has several workers",
+		return nil, errors.Errorf("epl: no drill is called %s; there are kill, save, stop, cut, corrupt, delay, flip, nan, slow, full and error, as far as the program saves and has several workers",
 			strings.Join(o.Only, ", "))
 	}
 	for i, d := range drills {
@@ -169,6 +169,9 @@ func (o *Options) drills(calm run) (all []Drill) {
 	}
 	if o.Workers*max(o.Devices, 1) > 1 {
 		add("flip a bit", "bits differ that have to be equal", true, faults.Fault{Kind: faults.Flip, Rank: rank(last), Step: half})
+	}
+	if o.Workers*max(o.Devices, 1) > 1 {
+		add("nan in a gradient", "is not finite", true, faults.Fault{Kind: faults.NaN, Rank: rank(last), Step: half})
 	}
 	add("slow device", "", false, faults.Fault{Kind: faults.Slow, Rank: rank(last), Step: half, Factor: 20})
 	if save > 0 {

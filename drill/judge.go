@@ -83,6 +83,9 @@ func (o *Options) noticed(f faults.Fault, happened time.Time, after []line, wron
 	if took > o.Notice {
 		wrong = append(wrong, fmt.Sprintf("it was noticed after %.1f s, not within %s", took.Seconds(), o.Notice))
 	}
+	if f.Kind == faults.NaN { // all workers have the gradient, and nobody knows whose it was
+		workers = `\d+`
+	}
 	name := "because of worker " + workers + `\b`
 	if f.Kind == faults.Flip || f.Link() { // of two that differ, and of a connection, both are named
 		name = "because of workers? .*\\b" + workers + `\b`

@@ -110,7 +110,7 @@ func TestDrillsAreThoseThatMakeSense(t *testing.T) {
 	if only != "kill rank 4 kill:rank=4,step=5; kill rank 4 in a save kill:rank=4,save=2; disk full disk-full:rank=4,save=2" {
 		t.Errorf("some: %s", only)
 	}
-	if n := len(names(Options{Workers: 2}, run{steps: 8, saves: 3})); n != 12 {
+	if n := len(names(Options{Workers: 2}, run{steps: 8, saves: 3})); n != 13 {
 		t.Errorf("%d drills of two workers that save", n)
 	}
 	for _, d := range (&Options{Workers: 2}).drills(run{steps: 8, saves: 3}) {

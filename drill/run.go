@@ -45,6 +45,7 @@ const restarts = 3
 var settings = []struct{ kind, variable, value string }{
 	{faults.Stop, "EPL_COMMUNICATION_TIMEOUT", "10s"},
 	{faults.Flip, "EPL_RELIABILITY_CHECK_EVERY", "1"},
+	{faults.NaN, "EPL_RELIABILITY_NAN", "stop"},
 }
 
 // run runs the program once, with faults.

@@ -137,6 +137,8 @@ type StepOptions struct {
 	Check      func(step uint64, all []Copies) error
 	// Flip says after a step which variable of a rank is to change by a bit, for drills: "" stands for any. It is to be told what has changed. Nil: none does.
 	Flip func(rank int) (variable string, changed func(what string), flips bool)
+	// Spoil says in a step whether a gradient that a rank computes is not to be a number, for drills. It is to be told when that is so. Nil: none is.
+	Spoil func(rank int) (spoiled func(), spoils bool)
 	// Number is that of the training program, the same on all workers.
 	Number int
 	// Forward: the program has no gradients, and reads variables that others have. A step is one batch, and who asks for a result looks

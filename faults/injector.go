@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -96,15 +97,11 @@ func (i *Injector) Step() {
 func (i *Injector) begun(p *pending) bool { return int64(p.Step) <= i.steps.Load() }
 
 // Slows tells whether a device of this worker is to be slowed down at any time.
-func (i *Injector) Slows() bool {
-	if i != nil {
-		for _, p := range i.mine {
-			if p.Kind == Slow {
-				return true
-			}
-		}
-	}
-	return false
+func (i *Injector) Slows() bool { return i.has(Slow) }
+
+// has tells whether this worker has faults of a kind.
+func (i *Injector) has(kind string) bool {
+	return i != nil && slices.ContainsFunc(i.mine, func(p *pending) bool { return p.Kind == kind })
 }
 
 // Factor is how many times as long the device of a rank is to take now; 0: as long as it takes.
@@ -119,15 +116,19 @@ func (i *Injector) Factor(rank int) (x float64) {
 }
 
 // Flips tells whether a bit of a variable of this worker is to change at any time.
-func (i *Injector) Flips() bool {
-	if i != nil {
-		for _, p := range i.mine {
-			if p.Kind == Flip {
-				return true
-			}
+func (i *Injector) Flips() bool { return i.has(Flip) }
+
+// Spoils tells whether a gradient of this worker is not to be a number at any time.
+func (i *Injector) Spoils() bool { return i.has(NaN) }
+
+// Spoil tells in a step whether a gradient that a rank computes is not to be a number. spoiled is to be called then.
+func (i *Injector) Spoil(rank int) (spoiled func(), spoils bool) {
+	for _, p := range i.mine {
+		if p.Kind == NaN && p.Rank == rank && int64(p.Step) == i.steps.Load() && !p.fired.Load() {
+			return func() { i.fire(p, "a gradient is not a number") }, true
 		}
 	}
-	return false
+	return nil, false
 }
 
 // Flip tells after a step whether a bit of a variable is to change in the memory of a rank, and of which: "" stands for any. changed is to be called then.

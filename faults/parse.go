@@ -29,6 +29,7 @@ const Grammar = `faults are written as "KIND:KEY=VALUE,...; KIND:...":
   corrupt:rank=R,to=S          a bit of what it sends there changes on its way
   cut:rank=R,to=S              the connections between them break
   flip:rank=R,step=N           a bit of a variable changes in the memory of rank R after its N-th step; variable=PATH says of which
+  nan:rank=R,step=N            a gradient that rank R computes in its N-th step is not a number
   disk-full:rank=R             writing its next checkpoint fails: no space left on the device
   disk-error:rank=R            writing its next checkpoint fails: input/output error
 slow, delay, corrupt and cut begin with the step that step=N says, disk-full and disk-error with save=N (1 without it). Ranks are those of devices; steps and saves are
@@ -43,6 +44,7 @@ const (
 	Corrupt   = "corrupt"
 	Cut       = "cut"
 	Flip      = "flip"
+	NaN       = "nan"
 	DiskFull  = "disk-full"
 	DiskError = "disk-error"
 )
@@ -72,6 +74,7 @@ var kinds = []struct{ name, needs, may string }{
 	{Corrupt, "rank to", "step generation"},
 	{Cut, "rank to", "step generation"},
 	{Flip, "rank step", "variable generation"},
+	{NaN, "rank step", "generation"},
 	{DiskFull, "rank", "save generation"},
 	{DiskError, "rank", "save generation"},
 }

@@ -9,7 +9,7 @@ import (
 
 func TestFaultsAreRead(t *testing.T) {
 	got, err := Parse(" kill:rank=1,step=7; kill: rank=0 , save=2;delay:rank=0,to=1,time=50ms,step=3; corrupt:rank=2,to=0;; cut:rank=1,to=2,generation=all;" +
-		"disk-full:rank=0; disk-error:rank=1,save=4; slow:rank=1,factor=2.5,generation=3; stop:rank=2,step=1; flip:rank=1,step=7,variable=/dense/weights; ")
+		"disk-full:rank=0; disk-error:rank=1,save=4; slow:rank=1,factor=2.5,generation=3; stop:rank=2,step=1; flip:rank=1,step=7,variable=/dense/weights; nan:rank=0,step=3; ")
 	want := []Fault{
 		{Kind: Kill, Rank: 1, Step: 7, Generation: 1},
 		{Kind: Kill, Rank: 0, Save: 2, Generation: 1},
@@ -21,6 +21,7 @@ func TestFaultsAreRead(t *testing.T) {
 		{Kind: Slow, Rank: 1, Factor: 2.5, Step: 1, Generation: 3},
 		{Kind: Stop, Rank: 2, Step: 1, Generation: 1},
 		{Kind: Flip, Rank: 1, Step: 7, Variable: "/dense/weights", Generation: 1},
+		{Kind: NaN, Rank: 0, Step: 3, Generation: 1},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v\n%v, %v", want, got, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/ir"
+	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/state"
 )
 
@@ -292,4 +293,39 @@ func (b *Buffer) flip(device int, want *rows) error {
 	old := *at
 	*at = wrong
 	return old.Finalize()
+}
+
+// spoil lets a gradient among what a segment has computed be no number, on a device that is to have such a fault.
+func (r *run) spoil(gives []schedule.Slot, outs []compute.Buffer) error {
+	if r.opts.Spoil == nil {
+		return nil
+	}
+	spoiled, spoils := r.opts.Spoil(r.id)
+	if !spoils {
+		return nil
+	}
+	for i, at := range gives {
+		isGradient := slices.ContainsFunc(r.schedule.Buckets, func(b schedule.Bucket) bool {
+			return slices.ContainsFunc(b.Merges, func(m *ir.Op) bool { return m.Phase == ir.Backward && m.Inputs[0] == at.Value })
+		})
+		shape := at.Value.LocalShape(r.at())
+		if !isGradient || !shape.DType.IsFloat() || shape.Size() == 0 {
+			continue
+		}
+		flat, err := toHost(outs[i], shape)
+		if err != nil {
+			return err
+		}
+		end := dtypes.UnsafeByteSliceFromAny(flat)[:shape.DType.Size()]
+		end[len(end)-2], end[len(end)-1] = 0xff, 0x7f // the exponent, in every type
+		b, err := r.device.backend.BufferFromFlatData(0, flat, shape)
+		if err != nil {
+			return err
+		}
+		old := outs[i]
+		outs[i] = b
+		spoiled()
+		return old.Finalize()
+	}
+	return nil
 }

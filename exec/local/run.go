@@ -284,6 +284,9 @@ func (r *run) segment(in schedule.Instr) error {
 			r.forget(at)
 		}
 	}
+	if err := r.spoil(gives, outs); err != nil {
+		return err
+	}
 	for i, at := range gives {
 		if err := r.keep(at, outs[i]); err != nil {
 			return err

@@ -200,3 +200,42 @@ func TestClippingDoesNotHideAStepThatIsNotFinite(t *testing.T) {
 		}
 	}
 }
+
+// A device computes a gradient that is no number, as a fault of a drill does: nobody uses the step, and all is finite when it is computed again.
+func TestAFaultInAGradientIsSkippedAndStops(t *testing.T) {
+	for _, c := range []struct {
+		load   workload
+		params map[string]any
+	}{
+		{replicated(stagedMLP(), 2, 2), nil},
+		{replicated(stagedMLP(), 2, 1), map[string]any{"zero.level": "v1"}},
+		{replicated(stagedMLP(), 2, 1), map[string]any{"zero.level": "v2"}},
+		{replicated(stagedMLP(), 2, 1), map[string]any{"amp.level": "O1", "amp.loss_scale": 128}},
+		{inStages(stagedMLP(), pipelinePlan{stages: 2, replicas: 1, micro: 2}), nil},
+	} {
+		t.Run(fmt.Sprint(c.load.name, " ", c.params), func(t *testing.T) {
+			t.Setenv(epl.EnvFaults, "nan:rank=1,step=3")
+			env := c.load.make(t, with(c.params, map[string]any{"reliability.nan": "skip", "reliability.check_every": 1}))
+			if _, _, err := c.load.model.averaged(env, c.load.stages, adam(), 5); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := env.SkippedSteps(); err != nil || n != 1 {
+				t.Errorf("%d steps were skipped, %v", n, err)
+			}
+			err := c.load.model.stopped(t, c.load.make(t, with(c.params, map[string]any{"reliability.nan": "stop"})), c.load.stages, 2)
+			if !strings.Contains(err.Error(), "step 3 is not finite") || !strings.Contains(err.Error(), "a device has computed something wrong") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What each device of a split computes for itself is not reduced: if one of them computes something wrong, it alone skips the step, and who compares notices.
+func TestAFaultInWhatDevicesOfASplitComputeAlikeIsFound(t *testing.T) {
+	t.Setenv(epl.EnvFaults, "nan:rank=1,step=3")
+	load := inParts(PartedModels()[0], splitPlan{parts: []int{2}, replicas: 1, micro: 1})
+	err := load.model.stopped(t, load.make(t, map[string]any{"reliability.nan": "skip", "reliability.check_every": 1}), load.stages, 2)
+	if !strings.Contains(err.Error(), "after step 3, bits differ") {
+		t.Error(err)
+	}
+}
