@@ -10,6 +10,7 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 
+	"github.com/easyparallel/epl/cpu"
 	"github.com/easyparallel/epl/ir"
 )
 
@@ -83,6 +84,21 @@ func TestPartsAmongZerosAreAddedWhereTheyLie(t *testing.T) {
 					t.Fatalf("%s: output %d: %v\n%s", name, i, err, p)
 				}
 			}
+		}
+	}
+}
+
+// An input of a segment knows the op that computes it elsewhere, and a lowered one without its inputs: that is no part of a sum here.
+func TestAPartOfAnotherSegmentIsAnInput(t *testing.T) {
+	p := ir.NewProgram("parts")
+	whole := shapes.Make(dtypes.Float32, 4)
+	x := p.NewOp(&ir.Parameter{Name: "x", Shape: whole}, nil, whole).Outputs[0]
+	y := p.NewOp(&ir.Pad{AxesConfig: []compute.PadAxis{{Start: 1, End: 1}}}, nil, whole).Outputs[0]
+	sum := p.NewOp(&ir.Add{}, []*ir.Value{x, y}, whole)
+	s := &ir.Segment{Name: "sum", Inputs: []*ir.Value{x, y}, Ops: []*ir.Op{sum}, Outputs: sum.Outputs}
+	for name, b := range engines(t) {
+		if l, err := b.(*cpu.Backend).Plan(s); err != nil || l.Ops != 1 {
+			t.Errorf("%s: %+v, %v", name, l, err)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func main() {
 	}
 	trainer := train.NewTrainer(env.Backend(), model.NewStore(), line, loss.MeanSquaredError,
 		epl.Optimizer(optimizer.Adam().LearningRate(0.1).Done()), nil, nil)
-	metrics, err := train.NewLoop(trainer).RunSteps(env.Dataset(points.BatchSize(2, true).Infinite(true)), 300)
+	metrics, err := train.NewLoop(trainer).RunSteps(env.Dataset(points.BatchSize(2, true).Infinite(true)), 500)
 	if err != nil {
 		log.Fatal(err)
 	}
