@@ -250,11 +250,12 @@ func TestADashboardOfAnyProgram(t *testing.T) {
 	}
 }
 
-// The page of a real job in a browser, from its first step to its end.
+// The page of a real job in a browser, from its first step to its end, which comes when all has been seen.
 func TestADashboardOfAJobInABrowser(t *testing.T) {
 	b := browser.Start(t)
-	url, done := make(chan string, 1), make(chan string, 1)
-	j := job{work: work{Steps: 30, Pause: 100 * time.Millisecond, Dir: t.TempDir(), Every: 100}, Options: launch.Options{Workers: 2, DevicesPerWorker: 2, Dashboard: true, DashboardAddress: "127.0.0.1:0"}}
+	url, done, signals := make(chan string, 1), make(chan string, 1), make(chan os.Signal, 1)
+	j := job{work: work{Steps: 5000, Pause: 100 * time.Millisecond, Dir: t.TempDir(), Every: 10_000},
+		Options: launch.Options{Workers: 2, DevicesPerWorker: 2, Dashboard: true, DashboardAddress: "127.0.0.1:0", Signals: signals}}
 	j.hear = func(line string) {
 		if at, is := strings.CutPrefix(line, "epl-launch: dashboard: "); is {
 			url <- at
@@ -267,7 +268,8 @@ func TestADashboardOfAJobInABrowser(t *testing.T) {
 	p := b.Open(<-url, browser.Desktop)
 	p.Await(`document.querySelectorAll(".device").length == 4 && document.querySelector("#values .chart") && document.querySelector("#timeline canvas") && document.querySelectorAll("#plan .cell").length == 4`)
 	p.Await(`document.querySelectorAll(".state.running").length == 2 && document.querySelector("#lines").textContent.includes("loss")`)
-	p.Await(`document.querySelector("#status").textContent.includes("the job has ended")`)
+	signals <- syscall.SIGTERM
+	p.Await(`document.querySelector("#status").textContent.includes("the job has ended") && document.querySelector("#notices").textContent.includes("status 143")`)
 	p.Check("dashboard-job")
 	<-done
 }
