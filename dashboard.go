@@ -153,7 +153,7 @@ func (w *watcher) Done(s compile.Observed) {
 	}
 	results, number := s.Read()
 	end := time.Now()
-	r := &dashboard.Step{Number: cmp.Or(number, w.steps), Time: end.UnixMilli(), Devices: w.devices(s, end)}
+	r := &dashboard.Step{Number: cmp.Or(number, w.steps), Time: dashboard.At(end), Devices: w.devices(s, end)}
 	if n := w.steps - w.at; !w.told.IsZero() {
 		r.Seconds = end.Sub(w.told).Seconds() / float64(n)
 		w.adapt(r.Seconds)

@@ -15,6 +15,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pkg/errors"
 )
@@ -163,6 +164,9 @@ const (
 	Restart = "restart"
 	End     = "end" // of the job
 )
+
+// At is a time as events have it, by the wall clock: to be shown, not to be waited for.
+func At(t time.Time) int64 { return t.UnixMilli() }
 
 // Number is a float64 that may be not finite, which JSON has no number for: "NaN", "Infinity", "-Infinity".
 type Number float64

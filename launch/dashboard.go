@@ -69,7 +69,7 @@ func (d *display) over(status int, err error) {
 	case status != 0:
 		text = fmt.Sprintf("the job ended with status %d", status)
 	}
-	s.Put(dashboard.Event{Notice: &dashboard.Notice{Time: time.Now().UnixMilli(), Kind: dashboard.End, Text: text}})
+	s.Put(dashboard.Event{Notice: &dashboard.Notice{Time: dashboard.At(time.Now()), Kind: dashboard.End, Text: text}})
 	s.Close()
 }
 
@@ -91,7 +91,7 @@ func (d *display) told(x event) {
 
 // notice is for the dashboard.
 func (d *display) notice(kind, text string) {
-	d.dashboard.Put(dashboard.Event{Notice: &dashboard.Notice{Time: time.Now().UnixMilli(), Kind: kind, Text: text}})
+	d.dashboard.Put(dashboard.Event{Notice: &dashboard.Notice{Time: dashboard.At(time.Now()), Kind: kind, Text: text}})
 }
 
 // states shows how the workers are; over: none of them runs any more.
@@ -140,9 +140,9 @@ func (d *director) state(w *dashboard.Worker, s rendezvous.WorkerStatus) {
 		w.State = dashboard.Finished
 	case !s.Joined:
 	case s.Silent:
-		w.State, w.Since = dashboard.Silent, s.Seen.UnixMilli()
+		w.State, w.Since = dashboard.Silent, dashboard.At(s.Seen)
 	case s.Busy != "":
-		w.State, w.Doing, w.Since = dashboard.Busy, s.Busy, s.Since.UnixMilli()
+		w.State, w.Doing, w.Since = dashboard.Busy, s.Busy, dashboard.At(s.Since)
 	default:
 		w.State = dashboard.Running
 	}
