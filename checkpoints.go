@@ -2,10 +2,13 @@ package epl
 
 import (
 	"log"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gomlx/gomlx/core/tensors"
@@ -28,6 +31,7 @@ type CheckpointBuilder struct {
 	best      []checkpoint.Best
 	steps     int
 	every     time.Duration
+	signals   []os.Signal
 	excluded  []string
 	fromStart bool // of the data
 	ownBatch  bool
@@ -77,6 +81,21 @@ func (b *CheckpointBuilder) Every(d time.Duration) *CheckpointBuilder {
 	return b
 }
 
+// OnSignal lets [Checkpoint.OnStep] save when any worker has got one of these signals, and then end training by an error that is [ErrInterrupted]: on the workers that have
+// got it, which are all if epl-launch passes it on. Without arguments they are SIGTERM and SIGUSR1, which schedulers send before they end a job. Until [Checkpoint.Close] they do
+// nothing else.
+//
+//	if _, err := loop.RunToGlobalStep(env.Dataset(ds), steps); errors.Is(err, epl.ErrInterrupted) {
+//		return nil // the same command goes on from here
+//	}
+func (b *CheckpointBuilder) OnSignal(signals ...os.Signal) *CheckpointBuilder {
+	if len(signals) == 0 {
+		signals = []os.Signal{syscall.SIGTERM, syscall.SIGUSR1}
+	}
+	b.signals = append(b.signals, signals...)
+	return b
+}
+
 // ExcludeParams names hyperparameters that keep the values that the program has set, and do not get those of the checkpoint: by key, in all scopes, or by
 // path.
 func (b *CheckpointBuilder) ExcludeParams(names ...string) *CheckpointBuilder {
@@ -110,6 +129,8 @@ func (b *CheckpointBuilder) Done() (*Checkpoint, error) {
 		return nil, errors.Errorf("epl: checkpoints at %s have no folder: say Dir(…)", b.at)
 	case b.dir == "" && (b.steps > 0 || b.every > 0):
 		return nil, errors.Errorf("epl: checkpoints at %s have no folder to save to, but EverySteps(%d) or Every(%v): say Dir(…), or leave these out; copies in memory (recovery.copies) are made after every step", b.at, b.steps, b.every)
+	case b.dir == "" && len(b.signals) > 0:
+		return nil, errors.Errorf("epl: checkpoints at %s have no folder to save to, but OnSignal(…): say Dir(…)", b.at)
 	case b.keep == 0 || b.keep < -1:
 		return nil, errors.Errorf("epl: checkpoints at %s: Keep(%d) must be at least 1, or -1 to keep all", b.at, b.keep)
 	case b.steps < 0 || b.every < 0:
@@ -137,6 +158,10 @@ func (b *CheckpointBuilder) Done() (*Checkpoint, error) {
 	if err := c.load(b.excluded); err != nil {
 		return nil, err
 	}
+	if len(b.signals) > 0 {
+		c.signals = make(chan os.Signal, 8)
+		signal.Notify(c.signals, b.signals...)
+	}
 	b.env.stores++
 	b.env.savers = append(b.env.savers, c)
 	return c, nil
@@ -152,8 +177,12 @@ type Checkpoint struct {
 	steps int
 	every time.Duration
 	group saveGroup
-	step  int64 // that was loaded
-	end   int   // of training, as the launcher was told
+
+	signals     chan os.Signal // nil: they do nothing
+	interrupted bool           // one has come
+
+	step int64 // that was loaded
+	end  int   // of training, as the launcher was told
 
 	dataFromStart, batchFromConfig bool
 	batches                        int // of a step before the checkpoint that was loaded; 0: it is not kept
@@ -202,6 +231,9 @@ func (c *Checkpoint) OnStep(loop *train.Loop, metrics []*tensors.Tensor) error {
 			return err
 		}
 	}
+	if end, err := c.interrupt(loop, metrics); end || err != nil {
+		return err
+	}
 	due := c.steps > 0 && (loop.LoopStep+1)%c.steps == 0
 	if c.every > 0 && !due {
 		var err error
@@ -240,6 +272,9 @@ func (c *Checkpoint) Wait() error {
 // Close waits for what is being written, and returns why it could not be. Closing twice is harmless. Variables that were loaded and not used yet
 // are gone.
 func (c *Checkpoint) Close() error {
+	if c.signals != nil {
+		signal.Stop(c.signals)
+	}
 	c.wait()
 	if c.copies != nil {
 		c.copies.wait()

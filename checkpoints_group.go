@@ -47,6 +47,16 @@ func (g saveGroup) decide(yes bool) (bool, error) {
 	return text == "true", err
 }
 
+// largest gives all workers the largest of their numbers.
+func (g saveGroup) largest(n int64) (int64, error) {
+	all := []int64{n}
+	if g.job == nil {
+		return n, nil
+	}
+	err := g.job.LargestNow("checkpoints", all)
+	return all[0], err
+}
+
 // ends tells the launcher at which step training ends.
 func (c *Checkpoint) ends(loop *train.Loop) error {
 	if c.env.job == nil || c.end == loop.EndStep {

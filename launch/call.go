@@ -63,12 +63,18 @@ func (e *elastic) interrupts(ctx context.Context) (<-chan os.Signal, context.Con
 	signals := make(chan os.Signal, 4)
 	go func() {
 		defer cancel()
-		select {
-		case s := <-e.Signals:
-			cancel()
-			signals <- s
-		case <-ctx.Done():
-			signals <- syscall.SIGTERM
+		for {
+			select {
+			case s := <-e.Signals:
+				if s == syscall.SIGUSR1 {
+					continue // the first launcher passes it on
+				}
+				cancel()
+				signals <- s
+			case <-ctx.Done():
+				signals <- syscall.SIGTERM
+			}
+			return
 		}
 	}()
 	return signals, ctx
@@ -85,7 +91,7 @@ func (e *elastic) serve(conn *wire.Conn, signals <-chan os.Signal) (status int, 
 		select {
 		case s := <-signals:
 			stopped <- s
-			time.AfterFunc(killAfter, func() { _ = conn.Close() })
+			time.AfterFunc(e.grace(), func() { _ = conn.Close() })
 		case <-over:
 		}
 	}()
@@ -102,7 +108,7 @@ func (e *elastic) serve(conn *wire.Conn, signals <-chan os.Signal) (status int, 
 		}
 		mine := *s.Spec // which workers, but not what they run
 		mine.Command, mine.Directory, mine.Token, mine.TLS, mine.NoPin = e.job.Command, e.job.Directory, e.job.Token, e.job.TLS, e.NoPin
-		mine.Environ, mine.Memory = nil, e.job.Memory
+		mine.Environ, mine.Memory, mine.Grace = nil, e.job.Memory, e.grace()
 		if e.allocated {
 			mine.LocalWorkers, mine.LocalIndex, mine.ShareCores = e.job.LocalWorkers, e.job.LocalIndex, e.job.ShareCores
 		}

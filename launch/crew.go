@@ -3,6 +3,7 @@ package launch
 import (
 	"fmt"
 	"syscall"
+	"time"
 
 	"github.com/easyparallel/epl/internal/hostmem"
 	"github.com/easyparallel/epl/rendezvous"
@@ -37,6 +38,7 @@ type spec struct {
 	Updates bool         // report the progress bar of worker 0
 	Events  bool         // report events of workers, for a dashboard
 	Debug   bool
+	Grace   time.Duration // that workers have after a signal to this launcher
 }
 
 // seat is which of the machine's workers the crew's i-th is.

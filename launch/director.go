@@ -39,6 +39,7 @@ type director struct {
 	blamed  []int        // the workers whose fault that is, as the rendezvous says
 	ending  bool         // workers are being ended: how they end no longer matters
 	signal  syscall.Signal
+	grace   time.Duration // that workers have after it
 	term    <-chan time.Time
 	kill    <-chan time.Time
 	rates   map[int]*rate // by worker
@@ -49,8 +50,8 @@ type director struct {
 	died    time.Time // when the first failure was heard of
 }
 
-func newDirector() *director {
-	return &director{events: make(chan report), over: make(chan struct{})}
+func newDirector(o Options) *director {
+	return &director{grace: o.grace(), events: make(chan report), over: make(chan struct{})}
 }
 
 // take is what crews report to. Lines are shown at once, so that a terminal that stands still slows the workers down but
@@ -96,7 +97,11 @@ func (d *director) run(ctx context.Context, signals <-chan os.Signal) (known []r
 		case r := <-d.events:
 			d.happened(r)
 		case s := <-signals:
-			d.interrupt(s)
+			if s == syscall.SIGUSR1 {
+				d.passOn(syscall.SIGUSR1)
+			} else {
+				d.interrupt(s)
+			}
 		case <-unread:
 			if unread = nil; d.signal == 0 { // an interrupt at the terminal ends the reader too, and is no second one
 				d.interrupt(syscall.SIGPIPE)
@@ -248,7 +253,15 @@ func (d *director) interrupt(s os.Signal) {
 	}
 	d.display.note("%s: ending the workers; again to kill them", why)
 	d.end(pass)
-	d.term, d.kill = time.After(termAfter), time.After(killAfter)
+	d.term, d.kill = time.After(d.grace-(killAfter-termAfter)), time.After(d.grace)
+}
+
+// passOn sends a signal to the workers that is theirs to understand.
+func (d *director) passOn(s syscall.Signal) {
+	d.display.note("%s is passed on to the workers", s)
+	for _, c := range d.crews {
+		c.signal(s)
+	}
 }
 
 // end sends a signal to all workers that still run.

@@ -200,7 +200,7 @@ func (e *elastic) gather(ctx context.Context) (by syscall.Signal) {
 func (e *elastic) generation(ctx context.Context) (status int, again bool, err error) {
 	g := generation{Number: len(e.past) + 1}
 	g.Members = e.members()
-	d := newDirector()
+	d := newDirector(e.Options)
 	d.display = e.display
 	e.display.begin(g.Number, len(g.Members))
 	d.done = func(known []rendezvous.WorkerStatus) string { return e.watch(&g, known) }

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"path/filepath"
@@ -76,6 +77,8 @@ type Options struct {
 	DashboardAddress string
 	// Debug says what is done.
 	Debug bool
+	// Grace is how long workers may take to end after a signal, before they are killed. 0: 3 seconds.
+	Grace time.Duration
 	// Image is the container image that generated manifests name.
 	Image string
 
@@ -83,7 +86,7 @@ type Options struct {
 	Environ []string
 	// Stdout and Stderr take the workers' output. nil: this process's own.
 	Stdout, Stderr io.Writer
-	// Signals brings SIGINT, SIGTERM and the like: the first ends the workers, the second kills them.
+	// Signals brings SIGINT, SIGTERM and the like: the first ends the workers, the second kills them. SIGUSR1 is passed on to them, and that is all.
 	Signals <-chan os.Signal
 	// Self is the command that calls [Agent] when given the argument "--agent", and [Guard] when given "--guard".
 	// Empty: this executable.
@@ -95,6 +98,9 @@ type Options struct {
 	// allocated says that a scheduler has described the job.
 	allocated bool
 }
+
+// grace is how long workers may take to end.
+func (o *Options) grace() time.Duration { return cmp.Or(o.Grace, killAfter) }
 
 // check refuses what makes no sense whatever the machine, and fills in defaults.
 func (o *Options) check() error {
@@ -132,6 +138,9 @@ func (o *Options) check() error {
 	}
 	if o.DevicesPerWorker > cluster.MaxDevicesPerWorker {
 		return errors.Errorf("epl: --gpu_per_worker %d: a worker has at most %d devices; use more workers", o.DevicesPerWorker, cluster.MaxDevicesPerWorker)
+	}
+	if o.Grace != 0 && o.Grace < killAfter {
+		return errors.Errorf("epl: --grace %v: expected at least %v", o.Grace, killAfter)
 	}
 	if o.Port < 0 || o.Port > 65535 {
 		return errors.Errorf("epl: --port %d: expected a number from 1 to 65535", o.Port)

@@ -260,10 +260,10 @@ func (a agent) obey(orders <-chan order, exits <-chan exit, signals <-chan os.Si
 	defer tick.Stop()
 	left := 0
 	var deadline <-chan time.Time
-	end := func() {
+	end := func(grace time.Duration) {
 		if orders = nil; deadline == nil {
 			a.signal(syscall.SIGTERM)
-			deadline = time.After(killAfter - termAfter)
+			deadline = time.After(grace)
 		}
 	}
 	for orders != nil || left > 0 {
@@ -271,7 +271,7 @@ func (a agent) obey(orders <-chan order, exits <-chan exit, signals <-chan os.Si
 		case o, more := <-orders:
 			switch {
 			case !more:
-				end()
+				end(killAfter - termAfter)
 			case o.Start:
 				if err := a.start(); err != nil {
 					a.say(report{Note: err.Error()})
@@ -290,7 +290,7 @@ func (a agent) obey(orders <-chan order, exits <-chan exit, signals <-chan os.Si
 		case <-exits:
 			left--
 		case <-signals:
-			end()
+			end(max(a.spec.Grace, killAfter) - termAfter)
 		case <-deadline:
 			a.kill()
 		case <-tick.C:

@@ -38,7 +38,7 @@ func Run(ctx context.Context, o Options) (status int, err error) {
 	if o.MinWorkers > 0 {
 		return runElastic(ctx, o)
 	}
-	d := newDirector()
+	d := newDirector(o)
 	var leave func()
 	defer func() {
 		if d.display != nil {
@@ -112,7 +112,7 @@ func newJob(o *Options) (spec, error) {
 	if err != nil {
 		return spec{}, errors.Errorf("epl: cannot find the working directory: %v", err)
 	}
-	job := spec{Command: o.Command, Directory: directory, Devices: o.DevicesPerWorker, NoPin: o.NoPin, Debug: o.Debug, Updates: isTerminal(o.Stderr), Events: o.Dashboard}
+	job := spec{Command: o.Command, Directory: directory, Devices: o.DevicesPerWorker, NoPin: o.NoPin, Debug: o.Debug, Updates: isTerminal(o.Stderr), Events: o.Dashboard, Grace: o.grace()}
 	if value, set := o.lookup(cluster.EnvDevicesPerWorker); set && job.Devices == 0 {
 		job.Devices, _ = strconv.Atoi(strings.TrimSpace(value)) // a list of numbers, or nonsense, is the workers' business
 	}

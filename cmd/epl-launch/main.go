@@ -29,12 +29,12 @@ import (
 )
 
 func main() {
-	// Those that end other programs end the job here. SIGPIPE does not: every connection that somebody closes raises it, and
+	// Those that end other programs end the job here, but for SIGUSR1, which the workers get. SIGPIPE does not: every connection that somebody closes raises it, and
 	// whether nobody reads standard output any more is known from writes to it. It is caught all the same, because by
 	// default a write to a closed standard output would end this process and leave the workers to the guard; and not
 	// ignored, because the workers would inherit that.
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, signals))
 }
@@ -144,6 +144,7 @@ a signal ended it).`,
 	flags.StringVar(&o.TaskLabel, "task_label", "", "name of this run (default: the time)")
 	flags.Var((*dashboardFlag)(&o), "dashboard", "show the job in a browser, at `HOST:PORT`; here is a port of this machine that others do not reach, elsewhere the URL has a token")
 	flags.Lookup("dashboard").NoOptDefVal = here
+	flags.DurationVar(&o.Grace, "grace", 0, "how long workers may take to end after a signal, for example to save a checkpoint (default 3s)")
 	flags.BoolVar(&o.Debug, "debug", false, "say what is done")
 	flags.StringVar(&generate, "generate", "", "write a script for sbatch (slurm) or manifests (k8s) to standard output")
 	flags.StringVar(&o.Image, "image", launch.DefaultImage, "container image that the manifests name")

@@ -49,6 +49,7 @@ type work struct {
 	Split  int  // devices that each layer is split over; 0: layers are replicated
 	Broken int  // a batch, from 1, that makes the second worker fail; 0: none
 	Again  bool // the loop runs for so many steps at every start, which is wrong
+	Signal bool // saves on signals, and ends well
 	Wait   bool // until a checkpoint is on disk, so that it is there when workers are killed some steps later
 }
 
@@ -123,6 +124,9 @@ func (w *work) run() error {
 	if w.Dir != "" {
 		saving.Dir(w.Dir).Keep(2).EverySteps(w.Every)
 	}
+	if w.Signal {
+		saving.OnSignal()
+	}
 	saver, err := saving.Done()
 	if err != nil {
 		return err
@@ -157,6 +161,10 @@ func (w *work) run() error {
 		_, err = loop.RunSteps(env.Dataset(numbered{}), w.Steps)
 	} else {
 		_, err = loop.RunToGlobalStep(env.Dataset(numbered{}), w.Steps)
+	}
+	if errors.Is(err, epl.ErrInterrupted) {
+		fmt.Println("interrupted")
+		return nil
 	}
 	if err != nil || w.Dir == "" {
 		return err
