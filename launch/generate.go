@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"text/template"
+	"time"
 
 	"github.com/pkg/errors"
 
@@ -86,6 +87,7 @@ var slurmScript = template.Must(template.New("sbatch").Funcs(template.FuncMap{"j
 {{- if .Elastic}}
 #SBATCH --requeue
 #SBATCH --open-mode=append
+#SBATCH --signal=B:USR1@{{.Warning}}
 {{- end}}
 
 # Who knows the token may join the job, so it is made here, and travels by environment only.
@@ -99,14 +101,32 @@ export EPL_TOKEN
 EPL_RDZV="first://$(hostname):$((20000 + SLURM_JOB_ID % 5000 * 2))"
 export EPL_RDZV
 
+# {{.Warning}} seconds before the time limit Slurm sends USR1. Workers whose checkpoints are saved on signals (OnSignal) save and end, and the job is queued again.
+again=
+trap 'again=1; kill -USR1 "$launchers"' USR1
+
 # One launcher for each worker: it finds its place in the variables of Slurm.
-exec srun --export=ALL --kill-on-bad-exit=0 --no-kill {{join .Launcher}}
+srun --export=ALL --kill-on-bad-exit=0 --no-kill {{join .Launcher}} &
+launchers=$!
+wait "$launchers"
+status=$?
+while kill -0 "$launchers" 2>/dev/null; do # the signal came first
+	wait "$launchers"
+	status=$?
+done
+if [ -n "$again" ]; then
+	scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$status"
 {{- else}}
 
 # One launcher for each worker: it finds its place in the variables of Slurm.
 exec srun --export=ALL --kill-on-bad-exit=1 {{join .Launcher}}
 {{- end}}
 `))
+
+// slurmWarning is how long before the time limit an elastic job is told, unless Grace is longer.
+const slurmWarning = 2 * time.Minute
 
 // generateSlurm writes a script for sbatch.
 func generateSlurm(w io.Writer, o Options) error {
@@ -136,7 +156,8 @@ func generateSlurm(w io.Writer, o Options) error {
 		Workers, Nodes, PerNode, GPUs int
 		Launcher                      []string
 		Elastic                       bool
-	}{jobName(o), max(o.Workers, 1) + o.Spares, nodes, perNode, gpus, append(launcher, o.Command...), o.MinWorkers > 0})
+		Warning                       int
+	}{jobName(o), max(o.Workers, 1) + o.Spares, nodes, perNode, gpus, append(launcher, o.Command...), o.MinWorkers > 0, int(max(o.Grace, slurmWarning).Seconds())})
 }
 
 // elasticFlags are what each launcher of an elastic job is told.

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"iter"
@@ -45,8 +46,8 @@ func run(dir string, steps int, pause time.Duration) error {
 	defer env.Close()
 	fmt.Println("process", os.Getpid())
 	store := model.NewStore()
-	store.SetParam(model.ParamInitialSeed, int64(1))                            // every run begins with the same weights
-	saver, err := env.Checkpoints(store).Dir(dir).Keep(2).EverySteps(10).Done() // loads the newest
+	store.SetParam(model.ParamInitialSeed, int64(1))                                       // every run begins with the same weights
+	saver, err := env.Checkpoints(store).Dir(dir).Keep(2).EverySteps(10).OnSignal().Done() // loads the newest
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,10 @@ func run(dir string, steps int, pause time.Duration) error {
 		return nil
 	})
 	loop.OnStep("checkpoints", 100, saver.OnStep)
-	if _, err := loop.RunToGlobalStep(env.Dataset(numbers{}), steps); err != nil { // not RunSteps
+	if _, err := loop.RunToGlobalStep(env.Dataset(numbers{}), steps); errors.Is(err, epl.ErrInterrupted) { // not RunSteps
+		log.Print(epl.ErrInterrupted)
+		return nil
+	} else if err != nil {
 		return err
 	}
 	return saver.Save()
