@@ -12,7 +12,8 @@ import (
 	"github.com/easyparallel/epl/wire"
 )
 
-// Generate writes what starts the job elsewhere: kind "slurm" is a script for sbatch, "k8s" are manifests for kubectl.
+// Generate writes what starts the job elsewhere: kind "slurm" is a script for sbatch, "k8s" are manifests for kubectl, and "jobset" are those with a JobSet
+// instead of a Job.
 func Generate(w io.Writer, kind string, o Options) error {
 	if err := o.check(); err != nil {
 		return err
@@ -20,13 +21,13 @@ func Generate(w io.Writer, kind string, o Options) error {
 	switch kind {
 	case "slurm":
 		return generateSlurm(w, o)
-	case "k8s":
+	case "k8s", "jobset":
 		if o.Dashboard {
-			return errors.New("epl: --dashboard is not for --generate k8s: workers run there without a launcher; let the program call epl.Init with epl.WithDashboard(\"\"), and reach it by kubectl port-forward")
+			return errors.New("epl: --dashboard is not for --generate " + kind + ": workers run there without a launcher; let the program call epl.Init with epl.WithDashboard(\"\"), and reach it by kubectl port-forward")
 		}
-		return generateKubernetes(w, o, wire.NewToken())
+		return generateKubernetes(w, kind, o, wire.NewToken())
 	}
-	return errors.Errorf("epl: --generate %q: expected slurm or k8s", kind)
+	return errors.Errorf("epl: --generate %q: expected slurm, k8s or jobset", kind)
 }
 
 // jobName is what the scheduler calls the job: the label, or after the command. Kubernetes wants a name that DNS takes.
@@ -138,7 +139,7 @@ func generateSlurm(w io.Writer, o Options) error {
 	if o.GPUs {
 		gpus = o.DevicesPerWorker
 	}
-	launcher := append([]string{"epl-launch"}, o.elasticFlags()...)
+	launcher := append([]string{"epl-launch"}, o.launcherFlags()...)
 	if o.DevicesPerWorker > 0 {
 		launcher = append(launcher, "--devices_per_worker", itoa(o.DevicesPerWorker))
 	}
@@ -160,8 +161,8 @@ func generateSlurm(w io.Writer, o Options) error {
 	}{jobName(o), max(o.Workers, 1) + o.Spares, nodes, perNode, gpus, append(launcher, o.Command...), o.MinWorkers > 0, int(max(o.Grace, slurmWarning).Seconds())})
 }
 
-// elasticFlags are what each launcher of an elastic job is told.
-func (o Options) elasticFlags() (flags []string) {
+// launcherFlags are what each launcher is told.
+func (o Options) launcherFlags() (flags []string) {
 	if o.MinWorkers > 0 {
 		flags = []string{"--num_workers", fmt.Sprintf("%d:%d", o.MinWorkers, max(o.Workers, 1)), "--max_restarts", itoa(o.MaxRestarts)}
 	}
@@ -170,6 +171,9 @@ func (o Options) elasticFlags() (flags []string) {
 	}
 	if o.RestartDelay > 0 {
 		flags = append(flags, "--restart_delay", o.RestartDelay.String())
+	}
+	if o.Grace > 0 {
+		flags = append(flags, "--grace", o.Grace.String())
 	}
 	return flags
 }

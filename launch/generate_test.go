@@ -59,12 +59,12 @@ func TestTheScriptForSlurm(t *testing.T) {
 func TestTheManifestsForKubernetes(t *testing.T) {
 	for name, o := range map[string]Options{
 		"k8s.yaml":         {Workers: 2, Image: "registry.example/train:1", Command: []string{"/app/train", "--steps=10"}},
-		"k8s-elastic.yaml": {Workers: 2, MinWorkers: 1, MaxRestarts: 3, Command: []string{"./train"}},
+		"k8s-elastic.yaml": {Workers: 2, MinWorkers: 1, MaxRestarts: 3, Grace: time.Minute, Queue: "research", Command: []string{"./train"}},
 		"k8s-gpu.yaml":     {Workers: 2, DevicesPerWorker: 4, GPUs: true, TaskLabel: "bert_large", TLSCert: "w.crt", TLSKey: "w.key", TLSCA: "ca.crt", Command: []string{"./train"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			if err := generateKubernetes(&b, checked(t, o), "TOKEN"); err != nil {
+			if err := generateKubernetes(&b, "k8s", checked(t, o), "TOKEN"); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, name, b.String())
@@ -99,6 +99,29 @@ func TestTheManifestsForKubernetes(t *testing.T) {
 	}
 }
 
+func TestAJobSetHasTheSamePodsUnderOtherNames(t *testing.T) {
+	var b bytes.Buffer
+	o := checked(t, Options{Workers: 2, Queue: "research", Command: []string{"./train"}})
+	if err := generateKubernetes(&b, "jobset", o, "TOKEN"); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "k8s-jobset.yaml", b.String())
+	var set jobSet
+	if err := yaml.UnmarshalStrict([]byte(strings.Split(b.String(), "---\n")[1]), &set); err != nil {
+		t.Fatal(err)
+	}
+	job := set.Spec.ReplicatedJobs[0].Template.Spec
+	want := indexedJob("train", "train", o)
+	for _, v := range job.Template.Spec.Containers[0].Env {
+		if v.Name == "EPL_RDZV" && v.Value != "first://train-workers-0-0.train:29870" {
+			t.Errorf("they meet at %s", v.Value)
+		}
+	}
+	if *set.Spec.Suspend != true || job.Suspend != nil || set.Labels[queueLabel] != "research" || *job.Completions != *want.Spec.Completions || job.Template.Spec.Subdomain != set.Spec.Network.Subdomain {
+		t.Errorf("the set is\n%s", b.String())
+	}
+}
+
 func TestTheManifestsForKubernetesCarryThePlan(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "my plan.json")
 	const plan = "{\n  \"version\": 1\n}\n"
@@ -107,7 +130,7 @@ func TestTheManifestsForKubernetesCarryThePlan(t *testing.T) {
 	}
 	var b bytes.Buffer
 	o := checked(t, Options{Workers: 2, Plan: file, Command: []string{"./train"}})
-	if err := generateKubernetes(&b, o, "TOKEN"); err != nil {
+	if err := generateKubernetes(&b, "k8s", o, "TOKEN"); err != nil {
 		t.Fatal(err)
 	}
 	documents := strings.Split(b.String(), "---\n")
@@ -120,14 +143,14 @@ func TestTheManifestsForKubernetesCarryThePlan(t *testing.T) {
 	}
 	pod := job.Spec.Template.Spec
 	env := pod.Containers[0].Env[len(pod.Containers[0].Env)-1]
-	mount := pod.Containers[0].VolumeMounts[0]
-	if env.Name != "EPL_PLAN_FILE" || carried.Data[strings.TrimPrefix(env.Value, mount.MountPath+"/")] != plan || pod.Volumes[0].ConfigMap.Name != carried.Name {
+	mount := pod.Containers[0].VolumeMounts[1]
+	if env.Name != "EPL_PLAN_FILE" || carried.Data[strings.TrimPrefix(env.Value, mount.MountPath+"/")] != plan || pod.Volumes[1].ConfigMap.Name != carried.Name {
 		t.Errorf("the plan does not reach the pods:\n%s", b.String())
 	}
 	if err := os.Truncate(file, 2<<20); err != nil {
 		t.Fatal(err)
 	}
-	if err := generateKubernetes(&b, o, "TOKEN"); err == nil || !strings.Contains(err.Error(), "a ConfigMap of Kubernetes at most 1048576") {
+	if err := generateKubernetes(&b, "k8s", o, "TOKEN"); err == nil || !strings.Contains(err.Error(), "a ConfigMap of Kubernetes at most 1048576") {
 		t.Errorf("a plan that is too large gives %v", err)
 	}
 }

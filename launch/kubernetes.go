@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pkg/errors"
 	batchv1 "k8s.io/api/batch/v1"
@@ -31,14 +32,23 @@ const (
 	planKey    = "plan.json"
 )
 
+// queueLabel names the LocalQueue of Kueue.
+const queueLabel = "kueue.x-k8s.io/queue-name"
+
+// graceOfPods is how much longer than its workers a pod may take to end.
+const graceOfPods = 5 * time.Second
+
 // generateKubernetes writes the manifests of a job: a Secret with its token, a headless Service that gives each pod a name,
-// an Indexed Job with a pod for each worker, and a ConfigMap with the plan if there is one.
-func generateKubernetes(w io.Writer, o Options, token string) error {
+// an Indexed Job with a pod for each worker, and a ConfigMap with the plan if there is one. A JobSet has a Service of its own.
+func generateKubernetes(w io.Writer, kind string, o Options, token string) error {
 	if o.NumMachines != 0 {
 		return errors.New("epl: --num_machines: Kubernetes places the pods itself, one for each worker; leave it out")
 	}
 	name := jobName(o)
-	objects := []any{tokenSecret(name, token), service(name, o), indexedJob(name, o)}
+	objects := []any{tokenSecret(name, token), service(name, o), indexedJob(name, name, o)}
+	if kind == "jobset" {
+		objects = []any{tokenSecret(name, token), newJobSet(name, o)}
+	}
 	if o.Plan != "" {
 		plan, err := planMap(name, o.Plan)
 		if err != nil {
@@ -109,11 +119,12 @@ func service(name string, o Options) *corev1.Service {
 	}
 }
 
-func indexedJob(name string, o Options) *batchv1.Job {
+// indexedJob is the Job with a pod for each worker. pods is what their names begin with.
+func indexedJob(name, pods string, o Options) *batchv1.Job {
 	workers := int32(max(o.Workers, 1) + o.Spares)
 	var hosts []string
 	for i := range workers {
-		hosts = append(hosts, fmt.Sprintf("%s-%d.%s", name, i, name))
+		hosts = append(hosts, fmt.Sprintf("%s-%d.%s", pods, i, name))
 	}
 	env := []corev1.EnvVar{
 		{Name: cluster.EnvNumWorkers, Value: fmt.Sprint(workers)},
@@ -122,19 +133,30 @@ func indexedJob(name string, o Options) *batchv1.Job {
 		{Name: rendezvous.EnvToken, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
 			LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: "token"}}},
 	}
-	container := corev1.Container{Name: "worker", Image: o.Image, Command: slices.Concat([]string{"epl-launch"}, o.elasticFlags(), o.Command)}
+	container := corev1.Container{Name: "worker", Image: o.Image, Command: slices.Concat([]string{"epl-launch"}, o.launcherFlags(), o.Command)}
 	if container.Image == "" {
 		container.Image = DefaultImage
 	}
-	pod := corev1.PodSpec{Subdomain: name, RestartPolicy: corev1.RestartPolicyNever}
-	var restarts int32    // a worker alone cannot join again
-	if o.MinWorkers > 0 { // but a launcher can
-		restarts, pod.RestartPolicy = int32(o.MaxRestarts)*workers, corev1.RestartPolicyOnFailure
+	pod := corev1.PodSpec{Subdomain: name, RestartPolicy: corev1.RestartPolicyNever, TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{MatchLabels: meta(name).Labels}}}}
+	var restarts int32                                                          // a worker alone cannot join again
+	policy := &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{ // what is started wrongly would be so again
+		Action: batchv1.PodFailurePolicyActionFailJob, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
+			ContainerName: &container.Name, Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{badInput}}}}}
+	if o.MinWorkers > 0 { // but a launcher can; pods that Kubernetes takes away are not failures
+		restarts = int32(o.MaxRestarts) * workers
+		policy.Rules = append(policy.Rules, batchv1.PodFailurePolicyRule{Action: batchv1.PodFailurePolicyActionIgnore,
+			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}})
+	}
+	if o.Grace > 0 {
+		seconds := int64((o.Grace + graceOfPods).Seconds())
+		pod.TerminationGracePeriodSeconds = &seconds
 	}
 	mount := func(name, folder string, source corev1.VolumeSource) {
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: source})
-		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: folder, ReadOnly: true})
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: folder, ReadOnly: source.EmptyDir == nil})
 	}
+	mount("shm", "/dev/shm", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}) // else it has 64 MiB
 	if o.DevicesPerWorker > 0 {
 		env = append(env, corev1.EnvVar{Name: cluster.EnvDevicesPerWorker, Value: itoa(o.DevicesPerWorker)})
 		if o.GPUs {
@@ -155,13 +177,60 @@ func indexedJob(name string, o Options) *batchv1.Job {
 	container.Env = env
 	pod.Containers = []corev1.Container{container}
 	indexed := batchv1.IndexedCompletion
-	return &batchv1.Job{
+	job := &batchv1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
 		ObjectMeta: meta(name),
 		Spec: batchv1.JobSpec{
 			CompletionMode: &indexed, Completions: &workers, Parallelism: &workers,
-			BackoffLimit: &restarts,
-			Template:     corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: meta(name).Labels}, Spec: pod},
+			BackoffLimit: &restarts, PodFailurePolicy: policy,
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: meta(name).Labels}, Spec: pod},
 		},
 	}
+	job.Spec.Suspend = o.queued(&job.ObjectMeta)
+	return job
+}
+
+// queued labels an object for Kueue, which starts it when there is room, and returns whether it is suspended until then.
+func (o Options) queued(m *metav1.ObjectMeta) *bool {
+	if o.Queue == "" {
+		return nil
+	}
+	m.Labels[queueLabel] = o.Queue
+	suspended := true
+	return &suspended
+}
+
+// jobSet is what a JobSet has that we need: its API is of a project of its own (jobset.sigs.k8s.io), whose pods are called SET-JOB-0-INDEX.
+type jobSet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              jobSetSpec `json:"spec"`
+}
+
+type jobSetSpec struct {
+	Network struct {
+		EnableDNSHostnames       bool   `json:"enableDNSHostnames"`
+		Subdomain                string `json:"subdomain"`
+		PublishNotReadyAddresses bool   `json:"publishNotReadyAddresses"`
+	} `json:"network"`
+	ReplicatedJobs []replicatedJob `json:"replicatedJobs"`
+	Suspend        *bool           `json:"suspend,omitempty"`
+}
+
+type replicatedJob struct {
+	Name     string                  `json:"name"`
+	Replicas int                     `json:"replicas"`
+	Template batchv1.JobTemplateSpec `json:"template"`
+}
+
+func newJobSet(name string, o Options) *jobSet {
+	const group = "workers"
+	plain := o
+	plain.Queue = "" // the set waits, not its job
+	job := indexedJob(name, fmt.Sprintf("%s-%s-0", name, group), plain)
+	set := &jobSet{TypeMeta: metav1.TypeMeta{APIVersion: "jobset.x-k8s.io/v1alpha2", Kind: "JobSet"}, ObjectMeta: meta(name)}
+	set.Spec.Network.EnableDNSHostnames, set.Spec.Network.Subdomain, set.Spec.Network.PublishNotReadyAddresses = true, name, true
+	set.Spec.ReplicatedJobs = []replicatedJob{{group, 1, batchv1.JobTemplateSpec{Spec: job.Spec}}}
+	set.Spec.Suspend = o.queued(&set.ObjectMeta)
+	return set
 }

@@ -81,6 +81,8 @@ type Options struct {
 	Grace time.Duration
 	// Image is the container image that generated manifests name.
 	Image string
+	// Queue is the LocalQueue of Kueue that generated manifests wait in. Empty: they begin at once.
+	Queue string
 
 	// Environ is the environment of the launcher, NAME=value. nil: os.Environ().
 	Environ []string

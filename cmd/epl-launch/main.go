@@ -108,6 +108,11 @@ a signal ended it).`,
 			}
 			o.Command, o.GPUs, o.SSH, o.Self = args, changed("gpu_per_worker"), strings.Fields(ssh), self()
 			o.Stdout, o.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			for _, flag := range []string{"image", "queue"} {
+				if manifests := generate == "k8s" || generate == "jobset"; changed(flag) && !manifests {
+					return usage.Errorf("epl: --%s is for manifests: add --generate k8s or jobset, or leave it out", flag)
+				}
+			}
 			if changed("generate") {
 				return launch.Generate(o.Stdout, generate, o)
 			}
@@ -146,8 +151,9 @@ a signal ended it).`,
 	flags.Lookup("dashboard").NoOptDefVal = here
 	flags.DurationVar(&o.Grace, "grace", 0, "how long workers may take to end after a signal, for example to save a checkpoint (default 3s)")
 	flags.BoolVar(&o.Debug, "debug", false, "say what is done")
-	flags.StringVar(&generate, "generate", "", "write a script for sbatch (slurm) or manifests (k8s) to standard output")
+	flags.StringVar(&generate, "generate", "", "write a script for sbatch (slurm) or manifests (k8s, jobset) to standard output")
 	flags.StringVar(&o.Image, "image", launch.DefaultImage, "container image that the manifests name")
+	flags.StringVar(&o.Queue, "queue", "", "LocalQueue of Kueue that the manifests wait in")
 	flags.BoolVar(&agent, "agent", false, "run workers for epl-launch on another machine")
 	flags.BoolVar(&guard, "guard", false, "end the workers of a launcher that was killed")
 	for _, hidden := range []string{"agent", "guard"} {

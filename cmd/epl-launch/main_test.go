@@ -124,7 +124,9 @@ func TestBadFlagsEndWithStatus2AndASentence(t *testing.T) {
 		{[]string{"--num_worker", "2", "echo"}, "epl: unknown flag: --num_worker (did you mean --num_workers?)"},
 		{[]string{"--devices-per-workers=2", "echo"}, "epl: unknown flag: --devices-per-workers (did you mean --devices_per_worker?)"},
 		{[]string{"-n", "0", "echo"}, "epl: --num_workers 0: expected a number of at least 1"},
-		{[]string{"--generate", "lsf", "echo"}, `epl: --generate "lsf": expected slurm or k8s`},
+		{[]string{"--generate", "lsf", "echo"}, `epl: --generate "lsf": expected slurm, k8s or jobset`},
+		{[]string{"--queue", "research", "echo"}, "epl: --queue is for manifests: add --generate k8s or jobset"},
+		{[]string{"--grace", "1s", "echo"}, "epl: --grace 1s: expected at least 3s"},
 		{[]string{"--generate", "k8s"}, "epl: there is no command to run"},
 		{[]string{"no-such-command"}, `epl: the command "no-such-command" was not found`},
 	} {
