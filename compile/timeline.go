@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/pkg/errors"
 
@@ -23,6 +24,7 @@ type timeline struct {
 	mu    sync.Mutex
 	steps int           // so far
 	done  []*trace.Step // that are in the file
+	wrote time.Duration // how long that took the last time
 }
 
 // ofWorker returns the name of another worker's file: trace.json becomes trace.worker1.json.
@@ -42,13 +44,14 @@ func (t *timeline) begin(program string) *trace.Step {
 	if has, _ := t.which.Has(t.steps); t.file == "" || !has {
 		return nil
 	}
-	return &trace.Step{Program: program, Number: t.steps}
+	return &trace.Step{Program: program, Number: t.steps, Overhead: t.wrote}
 }
 
 // end writes a step that was collected.
 func (t *timeline) end(s *trace.Step) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer func(start time.Time) { t.wrote = time.Since(start) }(time.Now())
 	if _, replaces := t.which.Has(s.Number); replaces {
 		t.done = nil
 	}

@@ -40,7 +40,8 @@ type fileStep struct {
 	Program   string    `json:"program"`
 	Step      int       `json:"step"`
 	Predicted bool      `json:"predicted,omitempty"`
-	Begin     float64   `json:"begin,omitempty"` // microseconds
+	Begin     float64   `json:"begin,omitempty"`    // microseconds
+	Overhead  float64   `json:"overhead,omitempty"` // microseconds
 	Pipeline  *Pipeline `json:"pipeline,omitempty"`
 }
 
@@ -125,7 +126,7 @@ func Write(w io.Writer, steps ...*Step) error {
 	}
 	number := 0 // of an asynchronous event
 	for _, s := range steps {
-		head := fileStep{Program: s.Program, Step: s.Number, Predicted: s.Predicted}
+		head := fileStep{Program: s.Program, Step: s.Number, Predicted: s.Predicted, Overhead: micros(s.Overhead)}
 		if s.Pipeline != (Pipeline{}) {
 			head.Pipeline = &s.Pipeline
 		}

@@ -10,5 +10,5 @@
 //
 // What comes out is a timeline: a file that Chrome's tracing page and Perfetto show ([Write]), which [Read]
 // reads back and [Join] joins with those of other workers; a Gantt chart as SVG, as a page or in letters; and a [Report]
-// in numbers: the bubble of the pipeline, and communication by kind.
+// in numbers: the bubble of the pipeline, and communication by kind. A [Profile] adds up several steps, and says what to change.
 package trace

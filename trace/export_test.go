@@ -5,3 +5,6 @@ func (s *Step) Note(e Event) { s.events = append(s.events, e) }
 
 // NoteMemory adds a state of memory at a time that a test chose.
 func (s *Step) NoteMemory(m Memory) { s.memory = append(s.memory, m) }
+
+// Change changes one of the events.
+func (s *Step) Change(i int, f func(*Event)) { f(&s.events[i]) }

@@ -128,7 +128,10 @@ func (o *otherData) read() (steps []*Step, err error) {
 		heads = []fileStep{o.fileStep}
 	}
 	for i, h := range heads {
-		s := &Step{Program: h.Program, Number: h.Step, Predicted: h.Predicted, Workers: o.Workers}
+		s := &Step{Program: h.Program, Number: h.Step, Predicted: h.Predicted, Workers: o.Workers, Overhead: fromMicros(h.Overhead)}
+		if h.Overhead < 0 || h.Overhead > longest {
+			return nil, notOurs("its step %d took %g µs to write", h.Step, h.Overhead)
+		}
 		if p := h.Pipeline; p != nil {
 			if min(p.Stages, p.Groups, p.MicroBatches, p.Replicas) < 0 {
 				return nil, notOurs("its pipeline has counts below 0: %+v", *p)

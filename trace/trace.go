@@ -112,6 +112,8 @@ type Step struct {
 	Workers int
 	// Predicted: nothing ran; it was simulated.
 	Predicted bool
+	// Overhead is what it took to write the timeline of the step before, after that one had ended. It is no time of the program's.
+	Overhead time.Duration
 	// Coarse: kernels and memory are not asked for, which take time to collect.
 	Coarse bool
 

@@ -1,4 +1,4 @@
-// Command epl looks at what EPL would do: its configuration, plans and records. Only its drills train.
+// Command epl looks at what EPL would do: its configuration, plans and records. Only its drills and profiles train.
 //
 //	epl config                              every configuration key, its value and where the value came from
 //	epl config --changed                    only the keys that are not at their default
@@ -10,6 +10,7 @@
 //	epl simulate --cluster 2x8xV100-32 -- . how long a step would take there
 //	epl trace trace.json -o trace.html      what the devices did in a step, as a picture
 //	epl trace diff a.json trace.json        what was predicted of a step, beside what ran
+//	epl profile --steps 3:6 -- ./trainer    what slows a program down, and what to change
 //	epl checkpoint list run1                the checkpoints of a folder; also show, verify, diff, export, import and prune
 //	epl doctor                              what this machine, or with --hosts a job, lacks, and what mends it
 //	epl new mytrainer                       a training program to start from
@@ -47,7 +48,7 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "epl",
 		Short: "Look at what Easy Parallel Library would do with a training program",
-		Long: `Look at what Easy Parallel Library would do with a training program, and at what it did. Only "epl drill" trains.
+		Long: `Look at what Easy Parallel Library would do with a training program, and at what it did. Only "epl drill" and "epl profile" train.
 
 ` + usage.ExitCodes + ` "epl completion --help" says how a shell completes commands, flags and keys.`,
 		Example: `  epl plan --devices 8 -- go run ./examples/bert      what EPL would do on 8 devices, and the memory that takes
@@ -68,6 +69,7 @@ func newRootCommand() *cobra.Command {
 		newGuardCommand(),
 		newNewCommand(),
 		newPlanCommand(),
+		newProfileCommand(),
 		newSimulateCommand(),
 		newTraceCommand(),
 		newVersionCommand(),

@@ -227,8 +227,8 @@ func (x outFiles) write(stdout io.Writer, made map[string][]byte, text []byte) e
 	return err
 }
 
-// runUntil runs a program until it ends. One that goes on though a file is there is ended, with all that it started.
-func runUntil(program *exec.Cmd, file string) error {
+// runUntil runs a program until it ends. One that goes on though there is what it was run for is ended, with all that it started.
+func runUntil(program *exec.Cmd, there func() bool) error {
 	program.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	signal := func(s syscall.Signal) { _ = syscall.Kill(-program.Process.Pid, s) } // it may have ended by now
 	program.Cancel = func() error { signal(syscall.SIGKILL); return nil }
@@ -246,7 +246,7 @@ func runUntil(program *exec.Cmd, file string) error {
 		case err := <-ended:
 			return err
 		case now := <-tick.C:
-			if _, err := os.Stat(file); err != nil {
+			if !there() {
 				continue
 			}
 			switch {
@@ -276,7 +276,7 @@ func planOf(cmd *cobra.Command, args, variables []string, endings ...string) (ma
 	program := exec.CommandContext(ctx, args[0], args[1:]...)
 	program.Env = append(append(os.Environ(), variables...), "EPL_PLAN_OUT="+file)
 	program.Stdout, program.Stderr = &output, &output
-	failed := runUntil(program, file)
+	failed := runUntil(program, func() bool { _, err := os.Stat(file); return err == nil })
 	if _, err := os.Stat(file); err == nil {
 		made = map[string][]byte{}
 		for _, ending := range append(endings, "") {

@@ -26,6 +26,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "-stubborn" {
 		stubborn(os.Args[2])
 	}
+	if len(os.Args) > 2 && os.Args[1] == "-slow" {
+		slow(os.Args[2])
+		return
+	}
 	os.Exit(m.Run())
 }
 

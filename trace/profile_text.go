@@ -1,0 +1,159 @@
+package trace
+
+import (
+	"fmt"
+	"html/template"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/internal/words"
+)
+
+// mostOps is how many ops the text names. The others are added up.
+const mostOps = 20
+
+// WriteText writes the advice, and tables of where the time went.
+func (p *Profile) WriteText(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "%s\n\n%s\n\n%s", p.Advice(), p.title(), p.tables())
+	return errors.Wrap(err, "epl: the profile as text")
+}
+
+// title says what the tables are of.
+func (p *Profile) title() string {
+	which := fmt.Sprintf("step %d", p.First)
+	if p.Last > p.First {
+		which = fmt.Sprintf("steps %d to %d", p.First, p.Last)
+	}
+	text := fmt.Sprintf("%s, %s, on %s", plain(p.Program), which, words.Count(p.Devices, "device"))
+	if p.Workers > 1 {
+		text += fmt.Sprintf(" of %d workers", p.Workers)
+	}
+	if p.Pipeline.Stages > 0 {
+		text += ": " + plain(p.Pipeline.String())
+	}
+	text += ". Times are sums over devices and steps."
+	if p.Steps == 1 {
+		text += " One step says nothing of the time between steps."
+	}
+	return text
+}
+
+// tables are all of them.
+func (p *Profile) tables() string {
+	var b strings.Builder
+	rows := [][]string{{"part", "time", "share"}}
+	for _, part := range p.Parts {
+		rows = append(rows, []string{part.Name, duration(part.Time), percent(float64(part.Time) / float64(max(p.Total, 1)))})
+	}
+	align(&b, append(rows, []string{"all", duration(p.Total), percent(1)}))
+	if len(p.Stages) > 1 {
+		rows := [][]string{{"stage", "devices", "forward", "backward", "other", "work of a device"}}
+		for _, s := range p.Stages {
+			rows = append(rows, []string{strconv.Itoa(s.Stage), strconv.Itoa(s.Devices), duration(s.Forward), duration(s.Backward), duration(s.Other), duration(s.Work())})
+		}
+		b.WriteString("\n")
+		align(&b, rows)
+	}
+	if len(p.Traffic) > 0 {
+		rows := [][]string{{"communication", "calls", "bytes", "bytes a call", "time", "exposed", "GB/s"}}
+		for _, t := range p.Traffic {
+			rows = append(rows, []string{plain(t.Op), strconv.Itoa(t.Calls), bytesText(t.Bytes), bytesText(t.Bytes / int64(max(t.Calls, 1))),
+				duration(t.Time), duration(t.Exposed), digits(t.Rate())})
+		}
+		b.WriteString("\n")
+		align(&b, rows)
+	}
+	if len(p.Ops) == 0 {
+		b.WriteString("\nThe timeline has no times of single ops: these devices do not tell them.\n")
+		return b.String()
+	}
+	b.WriteString("\n")
+	p.opTable(&b, "kind of op", p.kinds(), func(o OpTime) string { return plain(o.Kind) })
+	b.WriteString("\n")
+	ops := p.Ops
+	if len(ops) > mostOps {
+		rest := OpTime{Name: fmt.Sprintf("%d others", len(ops)-mostOps+1)}
+		for _, o := range ops[mostOps-1:] {
+			rest.Calls, rest.Time, rest.Flops, rest.Bytes = rest.Calls+o.Calls, rest.Time+o.Time, rest.Flops+o.Flops, rest.Bytes+o.Bytes
+		}
+		ops = append(ops[:mostOps-1:mostOps-1], rest)
+	}
+	p.opTable(&b, "op", ops, func(o OpTime) string {
+		text := plain(o.Name)
+		if o.Task != "" {
+			text = o.Task + ": " + text
+			if p.Pipeline.Stages > 1 {
+				text = fmt.Sprintf("stage %d, %s", o.Stage, text)
+			}
+		}
+		return text
+	})
+	return b.String()
+}
+
+// opTable writes one line for each op. Shares are of what all ops take.
+func (p *Profile) opTable(b *strings.Builder, head string, ops []OpTime, name func(OpTime) string) {
+	var all time.Duration
+	for _, o := range p.Ops {
+		all += o.Time
+	}
+	rows := [][]string{{head, "calls", "time", "share", "GFLOP/s", "GB/s"}}
+	for _, o := range ops {
+		speed := "-"
+		if o.Flops > 0 {
+			speed = digits(float64(o.Flops) / float64(max(o.Time, 1)))
+		}
+		rows = append(rows, []string{name(o), strconv.Itoa(o.Calls), duration(o.Time), percent(float64(o.Time) / float64(max(all, 1))), speed,
+			digits(float64(o.Bytes) / float64(max(o.Time, 1)))})
+	}
+	align(b, rows)
+}
+
+var profileTemplate = template.Must(template.Must(pictureTemplate.Clone()).New("profile").Parse(`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{{.Program}} – EPL profile</title>
+<style>{{.CSS}}</style>
+</head>
+<body>
+<header>
+<h1>{{.Program}} <small>profile</small></h1>
+<p class="note">{{.Advice}}</p>
+</header>
+<main>
+<section aria-labelledby="h-time">
+<h2 id="h-time">Where the time went</h2>
+<p class="hint">{{.Title}}</p>
+<div class="scroll"><pre>{{.Tables}}</pre></div>
+</section>
+<section aria-labelledby="h-timeline">
+<h2 id="h-timeline">Timeline of {{.Which}}</h2>
+<div class="scroll">
+{{template "picture" .Picture}}
+</div>
+</section>
+</main>
+</body>
+</html>
+`))
+
+// WriteHTML writes a page with the advice, the tables, and the timeline of one of the steps, width pixels wide.
+func (p *Profile) WriteHTML(w io.Writer, step *Step, width int) error {
+	return errors.Wrap(profileTemplate.Execute(w, map[string]any{
+		"Program": plain(p.Program),
+		"Advice":  p.Advice(),
+		"Title":   p.title(),
+		"Tables":  p.tables(),
+		"Which":   step.which(),
+		"Picture": step.draw(step.Report(), width, true),
+		"CSS":     template.CSS(pageCSS),
+	}), "epl: the profile as a page")
+}
