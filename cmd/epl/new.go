@@ -68,14 +68,16 @@ type project struct {
 }
 
 var (
-	programName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,40}$`)
-	modulePath  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~-]*(/[A-Za-z0-9._~-]+)*$`)
+	// It is also the name of Kubernetes objects, which end with a letter or a digit.
+	programName = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,39}[a-z0-9])?$`)
+	// As Go has it, no element begins or ends with a dot.
+	modulePath = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._~-]*[A-Za-z0-9_~-])?(/[A-Za-z0-9_~-]([A-Za-z0-9._~-]*[A-Za-z0-9_~-])?)*$`)
 )
 
 func newProject(folder, module, clone string) (*project, error) {
 	p := &project{Name: filepath.Base(filepath.Clean(folder)), Module: module, Go: starterGo, Version: "v" + version.Version}
 	if !programName.MatchString(p.Name) {
-		return nil, usage.Errorf("epl: %q is no name for a program; use a folder of small letters, digits and -", p.Name)
+		return nil, usage.Errorf("epl: %q is no name for a program; use a folder of small letters, digits and -, with a letter first and no - at the end", p.Name)
 	}
 	if p.Module == "" {
 		p.Module = path.Join("example.com", p.Name)

@@ -63,6 +63,9 @@ func TestANewProgramNeedsANameAndEPL(t *testing.T) {
 		{2, []string{}, "accepts 1 arg(s), received 0"},
 		{2, []string{"My Trainer"}, `"My Trainer" is no name for a program`},
 		{2, []string{"--module", "a b", "x"}, `"a b" is no path of a module; one is github.com/me/x`},
+		{2, []string{"x-"}, `"x-" is no name for a program`},
+		{2, []string{"--module", "a/../b", "x"}, `"a/../b" is no path of a module`},
+		{2, []string{"--module", "a/b.", "x"}, `"a/b." is no path of a module`},
 		{1, []string{"--epl", "nowhere", "x"}, "--epl nowhere is no clone of EPL"},
 		{1, []string{"x"}, "which is not released; give the clone it was built from: epl new --epl PATH x"},
 	} {

@@ -230,6 +230,19 @@ func TestATextMayBeLinesOrTokens(t *testing.T) {
 	if _, err := run(parse(t, tiny+"-text "+lines), io.Discard); err == nil || !strings.Contains(err.Error(), lines+`: byte 14: the line has no "text"`) {
 		t.Error(err)
 	}
+	if err := os.WriteFile(lines, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := os.ReadFile(filepath.Join(dir, "train.tokens"))
+	if _, err := run(parse(t, tiny+"-text "+lines+" -pack "+dir), io.Discard); err == nil {
+		t.Error("a text without tokens was written")
+	}
+	if after, err := os.ReadFile(filepath.Join(dir, "train.tokens")); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("a text without tokens was written over another one (%v)", err)
+	}
+	if r, err := run(parse(t, tiny+steps+"-export "+lines), io.Discard); err == nil || !strings.Contains(err.Error(), "-export: mkdir") || r.valid != 0 {
+		t.Errorf("-export cannot be written, which was found after the training: %v (%v)", r, err)
+	}
 	if _, err := run(parse(t, tiny+"-data "+t.TempDir()), io.Discard); err == nil || !strings.Contains(err.Error(), "-pack makes them") {
 		t.Error(err)
 	}

@@ -61,6 +61,11 @@ func run(f flags, out io.Writer) (r result, err error) {
 		out = io.Discard
 	}
 	fmt.Fprintf(out, "%s of %.1f million parameters; %d tokens to train with, %d to evaluate\n", network.style(), float64(network.parameters())/1e6, c.train.Len()*f.length, c.valid.Len()*f.length)
+	if f.export != "" && env.IsMain() { // + epl
+		if err := os.MkdirAll(f.export, 0o755); err != nil { // before the training, which would be lost
+			return r, fmt.Errorf("gpt: -export: %w", err)
+		}
+	}
 	t, err := newTraining(env, network, tokenizer, f)
 	if err != nil {
 		return r, err

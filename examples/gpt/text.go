@@ -120,6 +120,9 @@ func (f flags) writeTokens(tokenizer *hf.BPE, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if min(len(train), len(valid)) == 0 { // what -pack has written before is worth more
+		return fmt.Errorf("gpt: -text has %d tokens to train with and %d to evaluate; use a longer text", len(train), len(valid))
+	}
 	if err := os.MkdirAll(f.pack, 0o755); err != nil {
 		return fmt.Errorf("gpt: -pack: %w", err)
 	}

@@ -135,7 +135,7 @@ func (t *training) run(f flags) error {
 	})
 	if t.saver != nil {
 		if step := t.saver.Step(); step > 0 && t.print {
-			fmt.Printf("the checkpoint in %s is of step %d of %d\n", f.dir, step, f.steps)
+			fmt.Printf("the checkpoint in %s is of step %d; training ends at step %d\n", f.dir, step, max(int(step), f.steps))
 		}
 		loop.OnStep("checkpoints", 100, t.saver.OnStep)
 	}
