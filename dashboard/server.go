@@ -96,8 +96,8 @@ func listen(address string) (net.Listener, error) {
 	}
 	var l net.Listener
 	var err error
-	for _, port := range []int{DefaultPort, 0} {
-		for _, host := range []string{"127.0.0.1", "::1"} {
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		for _, port := range []int{DefaultPort, 0} { // a port that is taken is not shared by the other host: localhost would be either
 			if l, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))); err == nil {
 				return l, nil
 			}

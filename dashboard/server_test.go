@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -382,5 +383,20 @@ func TestThePageOfThePlanRunsNothing(t *testing.T) {
 	}
 	if _, body, _ := get(t, &http.Client{}, s.URL()+"data.json"); strings.Contains(body, "<h1>") || strings.Contains(body, "u003ch1") {
 		t.Error("the page is streamed")
+	}
+}
+
+// Where the usual port is taken, another port of the same host is used: the same port of ::1 would be mistaken for it.
+func TestATakenPortIsNotUsedOfAnotherHost(t *testing.T) {
+	if taken, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(DefaultPort))); err == nil {
+		defer taken.Close()
+	} // else somebody else has it, which is as good
+	l, err := listen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if a := l.Addr().(*net.TCPAddr); a.Port == DefaultPort || a.IP.To4() == nil {
+		t.Errorf("it listens at %v", a)
 	}
 }

@@ -106,6 +106,9 @@ a signal ended it).`,
 			if (changed("gpu_per_worker") || changed("devices_per_worker")) && o.DevicesPerWorker == 0 {
 				return errors.New("epl: --gpu_per_worker 0: expected a number of at least 1; leave it out to let the program decide")
 			}
+			if changed("grace") && o.Grace == 0 {
+				return usage.Errorf("epl: --grace 0s: expected at least 3s")
+			}
 			o.Command, o.GPUs, o.SSH, o.Self = args, changed("gpu_per_worker"), strings.Fields(ssh), self()
 			o.Stdout, o.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			for _, flag := range []string{"image", "queue"} {

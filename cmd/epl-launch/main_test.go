@@ -127,6 +127,7 @@ func TestBadFlagsEndWithStatus2AndASentence(t *testing.T) {
 		{[]string{"--generate", "lsf", "echo"}, `epl: --generate "lsf": expected slurm, k8s or jobset`},
 		{[]string{"--queue", "research", "echo"}, "epl: --queue is for manifests: add --generate k8s or jobset"},
 		{[]string{"--grace", "1s", "echo"}, "epl: --grace 1s: expected at least 3s"},
+		{[]string{"--grace", "0", "echo"}, "epl: --grace 0s: expected at least 3s"},
 		{[]string{"--generate", "k8s"}, "epl: there is no command to run"},
 		{[]string{"no-such-command"}, `epl: the command "no-such-command" was not found`},
 	} {
