@@ -167,7 +167,7 @@ func (c *checks) differs(step uint64, differ []exec.Copies, hashes []int64) erro
 	if c.last > 0 {
 		text += fmt.Sprintf(". After step %d all were equal", c.last)
 	}
-	text += ". Memory, a processor or a device is damaged, or devices of different kinds compute differently. Nothing of this step is saved: go on from the newest checkpoint, " +
+	text += ". Memory, a processor or a device is damaged, or devices compute differently, as those of different kinds do, and GPUs that add in no fixed order (XLA_FLAGS=--xla_gpu_deterministic_ops=true forbids that). Nothing of this step is saved: go on from the newest checkpoint, " +
 		"without the machine if it happens again"
 	slices.Sort(workers)
 	err := &DifferError{text, workers}
