@@ -2,6 +2,10 @@ package trace_test
 
 import (
 	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -181,5 +185,28 @@ func TestAProfileOfAPipelineHasItsStagesAndSaysThatOpsAreNotKnown(t *testing.T) 
 func TestThereIsNoProfileOfNothing(t *testing.T) {
 	if _, err := trace.NewProfile([]*trace.Step{{Program: "train", Number: 3}}); err == nil || !strings.Contains(err.Error(), "has no steps") {
 		t.Error(err)
+	}
+}
+
+func TestPprofOpensAProfile(t *testing.T) {
+	p := profile(t, replicas([2]float64{8, 8}, 2, 1<<20, 4, 0))
+	file := filepath.Join(t.TempDir(), "x.pprof")
+	f, err := os.Create(file)
+	if err == nil {
+		err = p.WritePprof(f)
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("go", "tool", "pprof", "-top", "-cum", "-unit=ms", file).CombinedOutput()
+	text := regexp.MustCompile(` +`).ReplaceAllString(string(out), " ")
+	// Four steps of two devices: products for 6 ms of the 8, and 4 ms of communication.
+	for _, want := range []string{"Type: time\n", " 64ms 66.67% backward\n", " 48ms 50.00% product\n", "48ms 50.00% 50.00% 48ms 50.00% DotGeneral 64×64×64\n", "32ms 33.33% 83.33% 32ms 33.33% communication that nothing hides\n"} {
+		if err != nil || !strings.Contains(text, want) {
+			t.Errorf("%v: there is no %q in:\n%s", err, want, out)
+		}
 	}
 }

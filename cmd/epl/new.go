@@ -39,7 +39,12 @@ same on two devices, a Makefile, a Dockerfile and a manifest for Kubernetes. The
 		Example: `  epl new mytrainer
   epl new --module github.com/me/mytrainer mytrainer
   epl new --epl ../epl mytrainer                       with a clone of EPL`,
-		Args: cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("epl: which folder? One, for example: epl new mytrainer")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := newProject(args[0], module, clone)
 			if err != nil {

@@ -60,7 +60,7 @@ func TestANewProgramNeedsANameAndEPL(t *testing.T) {
 		args   []string
 		want   string
 	}{
-		{2, []string{}, "accepts 1 arg(s), received 0"},
+		{2, []string{}, "epl: which folder? One, for example: epl new mytrainer"},
 		{2, []string{"My Trainer"}, `"My Trainer" is no name for a program`},
 		{2, []string{"--module", "a b", "x"}, `"a b" is no path of a module; one is github.com/me/x`},
 		{2, []string{"x-"}, `"x-" is no name for a program`},

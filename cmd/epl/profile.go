@@ -32,7 +32,7 @@ first, in at most three sentences. Tables of where the time went follow: computa
 for other stages, and the time between steps; by stage, by kind of communication, and by op where the devices tell it, as CPUs do.
 
 The program is ended two seconds after the last of the steps, by SIGTERM. What it prints goes to standard error. -o writes a page with the
-same and a timeline, or the timeline of all steps as EPL_TRACE would, for Perfetto.
+same and a timeline, the same for "go tool pprof", or the timeline of all steps as EPL_TRACE would, for Perfetto.
 docs/profiling.md is the guide.
 
 ` + usage.ExitCodes,
@@ -52,9 +52,9 @@ docs/profiling.md is the guide.
 			}
 			if out != "" {
 				switch strings.ToLower(filepath.Ext(out)) {
-				case ".html", ".htm", ".json":
+				case ".html", ".htm", ".json", ".pprof":
 				default:
-					return usage.Errorf("epl: -o %s: a profile is .html, or .json for the timeline", out)
+					return usage.Errorf("epl: -o %s: a profile is .html, .pprof for go tool pprof, or .json for the timeline", out)
 				}
 				if err := checkPlace("-o", out); err != nil {
 					return err
@@ -66,7 +66,7 @@ docs/profiling.md is the guide.
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows the command is its own
 	flags.StringVar(&steps, "steps", "3:6", "the first and the last `step` to look at; the first ones of a program are slower than others")
-	flags.StringVarP(&out, "output", "o", "", "write a page into a `file`: .html, or .json for the timeline of all steps")
+	flags.StringVarP(&out, "output", "o", "", "write a page into a `file`: .html, .pprof for go tool pprof, or .json for the timeline of all steps")
 	return cmd
 }
 
@@ -130,11 +130,17 @@ func profileOf(cmd *cobra.Command, args []string, which trace.Range, out string)
 
 // writeProfile writes the page, or the timeline of all steps.
 func writeProfile(out string, profile *trace.Profile, workers [][]*trace.Step) error {
+	var b bytes.Buffer
+	if strings.ToLower(filepath.Ext(out)) == ".pprof" {
+		if err := profile.WritePprof(&b); err != nil {
+			return err
+		}
+		return errors.Wrap(os.WriteFile(out, b.Bytes(), 0o644), "epl: -o")
+	}
 	steps := joinSteps(workers)
 	if len(steps) == 0 {
 		return errors.New("epl: -o: the workers have no step in common, so that there is no timeline of it")
 	}
-	var b bytes.Buffer
 	var err error
 	if strings.ToLower(filepath.Ext(out)) == ".json" {
 		err = trace.Write(&b, steps...)
