@@ -3,6 +3,7 @@ package trace_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/easyparallel/epl/internal/browser"
@@ -29,5 +30,27 @@ func TestThePageOfATimelineInABrowser(t *testing.T) {
 			t.Errorf("%s: the button to zoom in changes nothing", v)
 		}
 		p.Check("trace")
+	}
+}
+
+func TestThePageOfAProfileInABrowser(t *testing.T) {
+	b := browser.Start(t)
+	path := filepath.Join(t.TempDir(), "profile.html")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	steps := replicas([2]float64{8, 8}, 40, 64, 9, 0)
+	if err := profile(t, steps).WriteHTML(f, steps[0], 1200); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []browser.View{browser.Desktop, browser.Phone, browser.Dark} {
+		p := b.Open("file://"+path, v)
+		p.Await(`document.querySelectorAll("svg.timeline rect").length > 4`)
+		if text := p.Text(); !strings.Contains(text, "many tiny messages") || !strings.Contains(text, "DotGeneral 64×64×64") {
+			t.Errorf("%s: the page says\n%s", v, text)
+		}
+		p.Check("profile")
 	}
 }
