@@ -136,7 +136,7 @@ func TestMistakesOfAProfileAreMessages(t *testing.T) {
 	}{
 		{"no program", nil, 2, "epl: which program? For example: epl profile -- go run ./examples/pipeline\n"},
 		{"no steps", []string{"--steps", "soon", "--", "true"}, 2, `epl: --steps "soon" are no steps: write the first and the last one, as in 3:6, or one, as in 5` + "\n"},
-		{"another kind of page", []string{"-o", "out.png", "--", "true"}, 2, "epl: -o out.png: a profile is .html, or .json for the timeline\n"},
+		{"another kind of page", []string{"-o", "out.png", "--", "true"}, 2, "epl: -o out.png: a profile is .html, .pprof for go tool pprof, or .json for the timeline\n"},
 		{"no folder", []string{"-o", "none/out.html", "--", "true"}, 2, "epl: -o none/out.html: there is no folder none\n"},
 		{"no such program", []string{"--", "./none"}, 1, "epl: ./none did not train step 3: fork/exec ./none: no such file or directory\n"},
 		{"no training", []string{"--", os.Args[0], "-slow", "none"}, 1, "ended before it trained step 3: let it train more steps, or choose others by --steps"},
