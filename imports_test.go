@@ -25,23 +25,24 @@ const module = "github.com/easyparallel/epl"
 // ends in "/..." stands for all packages below it.
 var mayImport = map[string][]string{
 	// What everybody may import, and what imports nothing of ours.
-	"ir":               {},
-	"ir/analysis":      {"ir"},
-	"config":           {"internal/near"},
-	"cluster":          {"internal/words"},
-	"trace":            {"internal/words"},
-	"faults":           {"internal/words"},
-	"internal/version": {},
-	"internal/checked": {},
-	"internal/cores":   {},
-	"internal/hostmem": {},
-	"internal/gen":     {},
-	"internal/near":    {},
-	"internal/words":   {},
-	"internal/chrome":  {}, // checks timelines, in tests
-	"internal/jobtest": {}, // helpers of tests
-	"internal/browser": {}, // opens pages, in tests
-	"internal/doctest": {}, // reads documents, in tests
+	"ir":                {},
+	"ir/analysis":       {"ir"},
+	"config":            {"internal/near"},
+	"cluster":           {"internal/words"},
+	"trace":             {"internal/words"},
+	"faults":            {"internal/words"},
+	"internal/version":  {},
+	"internal/checked":  {},
+	"internal/tfrecord": {},
+	"internal/cores":    {},
+	"internal/hostmem":  {},
+	"internal/gen":      {},
+	"internal/near":     {},
+	"internal/words":    {},
+	"internal/chrome":   {}, // checks timelines, in tests
+	"internal/jobtest":  {}, // helpers of tests
+	"internal/browser":  {}, // opens pages, in tests
+	"internal/doctest":  {}, // reads documents, in tests
 
 	// The comparison of GoMLX's own tests on EPL with those on its plain backend.
 	"internal/gomlxtests": {},
@@ -60,7 +61,7 @@ var mayImport = map[string][]string{
 	"wire": {},
 
 	// What a training tells of itself.
-	"metrics":            {},
+	"metrics":            {"internal/tfrecord"},
 	"metrics/prometheus": {"metrics"},
 	"dashboard":          {"internal/version"},
 
@@ -121,7 +122,7 @@ var mayImport = map[string][]string{
 	"exec/xla":         {"ir", "emit", "exec", "hlo", "pjrt", "internal/words"},
 	"exec/xla/xlatest": {"ir", "emit", "exec", "exec/xla", "pjrt", "pjrt/pjrttest"}, // for tests
 	"data":             {"checkpoint", "exec/local"},
-	"data/source":      {"data"},
+	"data/source":      {"data", "internal/tfrecord"},
 
 	// Who puts the pipeline together, and the face of it.
 	"explain": {"config", "cluster", "cost", "ir", "plan", "passes", "emit", "schedule", "simulate", "internal/words"}, // data in, text out

@@ -11,7 +11,7 @@ import (
 // The program of the README, in a module of its own: nothing that it needs is internal.
 func TestAModuleOfItsOwnBuildsAndRunsOnEPL(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it links a program")
+		t.Skip("it links a program; not with -short")
 	}
 	here, err := os.Getwd()
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/easyparallel/epl/internal/tfrecord"
 )
 
 var at = time.Date(2026, 1, 2, 15, 4, 5, 600_000_000, time.UTC)
@@ -92,7 +94,7 @@ func records(t *testing.T, folder string) (all []map[protowire.Number][]any) {
 	for len(b) > 0 {
 		n := binary.LittleEndian.Uint64(b)
 		data := b[12 : 12+n]
-		if binary.LittleEndian.Uint32(b[8:]) != masked(b[:8]) || binary.LittleEndian.Uint32(b[12+n:]) != masked(data) {
+		if binary.LittleEndian.Uint32(b[8:]) != tfrecord.Sum(b[:8]) || binary.LittleEndian.Uint32(b[12+n:]) != tfrecord.Sum(data) {
 			t.Fatal("a checksum is wrong")
 		}
 		all, b = append(all, fields(t, data)), b[16+n:]

@@ -1,9 +1,7 @@
 package metrics
 
 import (
-	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,6 +9,8 @@ import (
 
 	"github.com/pkg/errors"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/easyparallel/epl/internal/tfrecord"
 )
 
 // TensorBoard writes event files into a folder, as tensorboard --logdir reads them: scalars, and histograms of variables. Every start of a program makes a file of its own; of steps that are
@@ -87,21 +87,9 @@ func event(step int64, at time.Time) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, eventStep, protowire.VarintType), uint64(step))
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// masked is the checksum of a record file.
-func masked(b []byte) uint32 {
-	c := crc32.Checksum(b, castagnoli)
-	return (c>>15 | c<<17) + 0xa282ead8
-}
-
-// record writes a record: its length, the checksum of that, the data, and their checksum.
+// record writes a record.
 func (s *events) record(data []byte) error {
-	b := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
-	b = binary.LittleEndian.AppendUint32(b, masked(b))
-	b = append(b, data...)
-	b = binary.LittleEndian.AppendUint32(b, masked(data))
-	_, err := s.file.Write(b)
+	_, err := s.file.Write(tfrecord.Append(nil, data))
 	return errors.Wrap(err, "epl: metrics")
 }
 

@@ -11,7 +11,7 @@ import (
 // What "epl new" writes is a module of its own, whose tests hold.
 func TestANewProgramLearns(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it links a program")
+		t.Skip("it links a program; not with -short")
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {

@@ -2,7 +2,6 @@ package source
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 	"io"
 	"math"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/easyparallel/epl/data"
+	"github.com/easyparallel/epl/internal/tfrecord"
 )
 
 // TFRecords are the records of TFRecord files, uncompressed. A record is, little endian: 8 bytes with its length, a masked CRC-32C of them, the data, and a masked CRC-32C of these.
@@ -34,12 +34,6 @@ func OpenTFRecords(files []string, parse func(record Record) (data.Sample, error
 	return t, nil
 }
 
-// masked is how the format stores a checksum.
-func masked(b []byte) uint32 {
-	c := crc32.Checksum(b, castagnoli)
-	return (c>>15 | c<<17) + 0xa282ead8
-}
-
 func scanTFRecords(f *os.File, size int64) (starts []int64, err error) {
 	var head [beforeData]byte
 	at := int64(0)
@@ -50,7 +44,7 @@ func scanTFRecords(f *os.File, size int64) (starts []int64, err error) {
 			}
 			return nil, errors.WithMessagef(err, "byte %d", at)
 		}
-		if binary.LittleEndian.Uint32(head[8:]) != masked(head[:8]) {
+		if binary.LittleEndian.Uint32(head[8:]) != tfrecord.Sum(head[:8]) {
 			return nil, errors.Errorf("byte %d: the length of a record is damaged, or this is no TFRecord file; compressed ones cannot be read", at)
 		}
 		length := binary.LittleEndian.Uint64(head[:])
@@ -66,20 +60,14 @@ func scanTFRecords(f *os.File, size int64) (starts []int64, err error) {
 // tfData verifies a record.
 func tfData(file string, at int64, raw []byte) (from, to int, err error) {
 	from, to = beforeData, len(raw)-afterData
-	if binary.LittleEndian.Uint32(raw[to:]) != masked(raw[from:to]) {
+	if binary.LittleEndian.Uint32(raw[to:]) != tfrecord.Sum(raw[from:to]) {
 		return 0, 0, errors.Errorf("epl: %s: byte %d: a record is damaged: its checksum is another one", file, at)
 	}
 	return from, to, nil
 }
 
 // AppendTFRecord adds a record to the bytes of a TFRecord file.
-func AppendTFRecord(to, record []byte) []byte {
-	from := len(to)
-	to = binary.LittleEndian.AppendUint64(to, uint64(len(record)))
-	to = binary.LittleEndian.AppendUint32(to, masked(to[from:]))
-	to = append(to, record...)
-	return binary.LittleEndian.AppendUint32(to, masked(record))
-}
+func AppendTFRecord(to, record []byte) []byte { return tfrecord.Append(to, record) }
 
 // Feature is a value of a tf.train.Example: one of the three.
 type Feature struct {
