@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package epl is the Easy Parallel Library: it turns a GoMLX training program written for one device into a
 // distributed one, by a few annotations.
 //

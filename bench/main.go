@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command bench measures EPL against its peers and prints a table of ratios.
 //
 //	go run ./bench                 # all rows

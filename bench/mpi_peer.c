@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 //go:build ignore
 
 // A process of the benchmark's fleet that communicates by MPI: see comm_fleet.go for the orders it gets.

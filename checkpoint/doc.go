@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package checkpoint writes and reads sharded checkpoints: the variables of a model as pieces, each written by a worker that has it.
 //
 // What goes in are pieces (package state) and their bytes. What comes out is a folder that any plan, number of workers and devices can load

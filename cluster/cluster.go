@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package cluster says which devices a job has, and which of them each TaskGraph runs on.
 //
 // In goes a description of the workers, from code ([New]) or from the variables that the launcher sets

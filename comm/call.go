@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 package comm
 
 // Call describes one operation of one rank: what [Communicator.Do] does and [Communicator.Start] queues.

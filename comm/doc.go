@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package comm moves data between the ranks of a job: all-reduce, reduce-scatter, all-gather, all-to-all, broadcast,
 // send and recv, barrier.
 //

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 package comm
 
 // lane is a queue of calls of one rank that run one after the other: the collectives of a communicator, or its sends to

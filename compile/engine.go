@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package compile connects the recorder, which GoMLX talks to, with plan and the runner.
 //
 // What goes in is a recorded program. What comes out is an executable of the runner, and a [Compiled], for explain. In between compile has

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package config holds the typed configuration of EPL: its keys, where their values come from, and what is allowed.
 //
 // In go a map of keys "category.attribute" given by code and the process's environment; out comes a [Config] whose

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 package config
 
 // Origin is one of the places that a value may come from. Its names are those that listings show.

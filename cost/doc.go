@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package cost estimates what the ops of a program cost: floating-point operations, bytes moved, bytes kept for
 // backward, and time on devices and links.
 //

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package cpu is EPL's engine for CPU devices: it compiles a segment of a program into fused, vectorised steps.
 //
 // What goes in is a segment of the IR. Reshapes, transposes, broadcasts and slices become views: strides instead of

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package dashboard shows a training while it runs: one page in a browser, which is brought up to date by server-sent events.
 //
 // What goes in is a stream of [Event]s: what workers tell of their steps, plan and devices, and what a launcher knows of its workers and what they print. What comes

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package data deals the batches of a dataset to the steps of a job.
 //
 // [New] wraps a GoMLX dataset: it reads ahead in the background, a step at most, and yields one batch per step, which

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package _default lets GoMLX programs run on EPL without another change:
 //
 //	import _ "github.com/easyparallel/epl/default"

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package doctor checks whether a machine, and the machines of a job, have what EPL needs.
 //
 // What goes in: a [System], which is this machine ([Here]) or one of a test. What comes out: [Finding]s, each with one sentence and, where something

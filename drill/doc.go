@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package drill runs a training program again and again while something goes wrong on purpose, and looks at what comes of it.
 //
 // What goes in is a command that trains, and how many workers it has. It runs undisturbed at first, twice: how many steps and saves it has is known then, and whether two

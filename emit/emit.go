@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package emit turns recorded programs, or segments cut out of them, into executables of an inner backend.
 //
 // What goes in is verified IR; what comes out computes the same values, op by op: nothing is rearranged here.

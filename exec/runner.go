@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package exec says what runs a plan: a [Runner], for the devices of one worker.
 //
 // What goes in is a program as passes left it, with its schedule if it has one, and the devices. What comes out are executables for GoMLX,

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package explain presents what became of a program: as text, as a page, as pictures.
 //
 // What goes in is data: the program as recorded and as it runs, the plan, the schedule, the account. What comes out is

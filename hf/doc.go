@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package hf reads and writes the files of models of the Hugging Face Hub: weights (*.safetensors) and tokenizers (tokenizer.json, vocab.txt).
 //
 // What goes in is the folder of a model, and a list that says which variable of a store is which tensor: [Weights]. What comes out is a store with

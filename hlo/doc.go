@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package hlo writes programs for XLA: StableHLO modules, as MLIR text.
 //
 // What goes in is a segment of a verified program, with the shapes that one device has ([exec/lower] makes it), and [Options]. What

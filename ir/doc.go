@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package ir is the intermediate representation: a training, evaluation or other program of GoMLX as plain data.
 //
 // It is the only language between the packages of EPL. [record] makes a [Program] while GoMLX builds its graph; the

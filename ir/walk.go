@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 package ir
 
 // Captures calls visit for every value that the functions of op, or functions within those, take from the functions

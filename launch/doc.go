@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package launch starts the workers of a job, looks after them, and ends them. The command epl-launch is its face.
 //
 // In go [Options]: a command, how many workers run it, and on which machines. [Run] starts them, here or by ssh, each with

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package metrics writes down what a training tells of itself, for people and programs that watch it: as JSON lines, as event files of TensorBoard, or, by package
 // metrics/prometheus, to Prometheus. Anything else is a [Sink] of a few lines. [github.com/easyparallel/epl.Env.Metrics] fills sinks from a training loop.
 package metrics

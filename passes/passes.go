@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package passes rewrites programs, and applies the decisions of a plan to them.
 //
 // What goes in is a verified program as recorded, and [Options]: what the plan says, with the [Choices] for single ops and variables.

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 package passes
 
 // Switch is something that the engine for CPUs does where the inner backend is "cpu", and can be told not to. Switches are

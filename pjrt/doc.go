@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package pjrt is EPL's binding of the PJRT C API, by which XLA compiles and runs programs on GPUs. It needs no cgo.
 //
 // What goes in: a plugin (a shared library; [Find] looks for it), programs as StableHLO text or bytecode, and bytes of the

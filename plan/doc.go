@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package plan decides how a program runs, and has passes and schedule apply what it decided.
 //
 // What goes in is a program as recorded, a cluster, which may be only described, and a configuration. What comes out of [Decide] is

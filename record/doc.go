@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package record is a compute.Backend that writes programs down instead of compiling them.
 //
 // GoMLX builds its graph against [Backend] as against any other backend. Every op goes into an [ir.Program]; its

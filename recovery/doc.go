@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package recovery keeps copies of the variables of a job in memory that outlives its workers, so that those that are started after a failure go on from the last
 // step and not from a checkpoint.
 //

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package rendezvous is how the workers of a job find each other, agree on what they are about to do, and learn at once
 // when one of them stops.
 //

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package schedule turns an SPMD program into instruction lists: what the devices of each group do in one step.
 //
 // What goes in is the program after all passes, and the ranks of the replicas. What comes out is a [Program], as data: segments cut

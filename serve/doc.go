@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package serve lets workers read each other's variables, without the owner having to take part: it offers what can be
 // read, and goes on.
 //

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package shard makes a program SPMD: it assigns placements along the model axis of each stage's mesh.
 //
 // What goes in is a verified program with stages and device groups, after the passes local-view and places; a

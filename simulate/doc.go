@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package simulate plays the lists of a schedule in time: what a step takes on a cluster that need not exist.
 //
 // What goes in are the lists that devices would run ([schedule.Program]) and what the cluster can do ([cost.Cluster]). What comes out is a

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package state describes the variables of a model as pieces, whatever the plan: which part of which variable is where, and who writes it.
 //
 // What goes in is, for each variable, its shape and which ranks hold which part of it: that is what a plan has made of it, by split (even or

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package trace records what the devices do in a step, and shows it.
 //
 // What goes in are events: while a step runs, its devices tell a [Step] what took them how long, and which [Task] of the

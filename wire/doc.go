@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package wire makes connections that only the workers of one job can make, and cuts what travels on them into frames.
 //
 // # What goes in and what comes out

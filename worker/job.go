@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package worker is the control plane of one worker: it joins the other workers of its job, makes their world, and keeps them in step.
 //
 // What goes in is the cluster, and the facts that must be equal on all workers. What comes out is a [Job]: the world that programs

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package xla lets programs run on GPUs: import it for its side effect, and choose the backend "xla:cuda" by epl.WithInner or GOMLX_BACKEND.
 //
 //	import _ "github.com/easyparallel/epl/xla"

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command checkpoint measures what saving a checkpoint costs a step, and what loading it takes of time, disk and memory on each worker.
 //
 //	go run ./bench/checkpoint                       # 1 GB of state on one device

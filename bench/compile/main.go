@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command compile measures how long XLA compiles modules, also for more GPUs than there are: NCCL is mocked, so that one GPU compiles what many would run.
 //
 //	go test ./examples/internal/bertlarge -run Many -args -dump FOLDER    # writes the step of BERT-large on 64 GPUs

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command control measures the control plane of a job, on this machine: how long workers take to meet, to agree and to ask each other, what a member costs while nothing
 // happens, how soon a worker that is gone is noticed, and what strangers cost.
 //

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command dashboard prints what the dashboard costs: how much longer a training step of a small network takes with it, and with a browser that looks at it, than without. The
 // three train in one process, in turns of some steps, so that whatever else the machine does is the same for all:
 //

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command figures compares what EPL predicts with figures that were published of the original, Whale: the paper at USENIX ATC 2022, and the abstract of
 // its first version ("v1").
 //

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command kernels compares what the CPU engine takes for programs of one device with what the profile of this machine predicts:
 //
 //	epl calibrate

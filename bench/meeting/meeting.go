@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package meeting lets the workers that a benchmark starts on this machine find each other.
 package meeting
 

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command memory trains models under a limit of memory, plainly and with each technique that saves memory, and prints what
 // EPL predicted, what it metered, what the process really took, and how long a step takes.
 //

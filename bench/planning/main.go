@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command planning measures what a plan costs to make. Nothing is trained, there are no weights, and the clusters are only described.
 //
 //	go run ./bench/planning

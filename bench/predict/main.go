@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command predict compares what EPL predicts of training steps on this machine with what they take: several models, each run in several ways, on virtual devices and
 // on workers.
 //

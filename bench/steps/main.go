@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command steps prints how long a training step of a small transformer takes in one of several modes, in milliseconds: the
 // quantile of 10 % of the steps, and their median. Built from two commits and run in turn, it compares them:
 //

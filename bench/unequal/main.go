@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command unequal measures what unequal devices gain if work is dealt by their speed: they train with equal shares, and with what cluster.description or cluster.measure
 // makes of the same devices: as model replicas, which take whole micro-batches, and together as one, which divide each of them (Replicate), or the layers (Split).
 // Weights are compared with those of one device.

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package convert makes other formats of checkpoints, and checkpoints of other formats: one safetensors file, and GoMLX's own.
 //
 // What goes in is a checkpoint or a file. What comes out is the other. It may assume that one variable at a time fits into memory, and for GoMLX's format

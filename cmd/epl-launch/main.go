@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command epl-launch starts the workers of a job, on this machine or on several, and looks after them until they end.
 //
 //	epl-launch -n 2 --gpu_per_worker 2 go run ./examples/quickstart    two workers here

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command epl looks at what EPL would do: its configuration, plans and records. Only its drills and profiles train.
 //
 //	epl config                              every configuration key, its value and where the value came from

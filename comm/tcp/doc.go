@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package tcp lets workers communicate over connections, which the mesh of their world makes: [New] and [NewBetween] make the
 // [transport.Engine] of a team.
 //

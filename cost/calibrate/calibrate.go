@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package calibrate measures what the machine that it runs on can do, as a profile for package cost.
 //
 // What goes in is the engine that devices run programs on, and which transports to measure. What comes out is a [cost.Profile] of one core, with teams of

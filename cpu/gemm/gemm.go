@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package gemm multiplies matrices on a CPU: strided operands in, so that no transpose is ever executed, and batches of
 // them, as attention needs.
 //

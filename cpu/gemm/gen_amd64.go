@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 //go:build ignore
 
 // Writes kernels_amd64.s: the microkernels and the packing of products, for AVX-512 and for AVX2 with FMA.

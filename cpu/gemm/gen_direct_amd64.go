@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 //go:build ignore
 
 // Writes direct_amd64.s and direct_table_amd64.go: the microkernels of contractions, which read A in place.

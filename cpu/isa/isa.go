@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package isa tells which instructions the kernels of the CPU engine use: the best that the CPU has, unless the environment
 // chooses others.
 package isa

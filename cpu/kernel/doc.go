@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package kernel holds the loops that the CPU engine runs over blocks of memory: elementwise operations, conversions,
 // reductions of rows and columns, and copies.
 //

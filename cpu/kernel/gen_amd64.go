@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 //go:build ignore
 
 // Writes kernels_amd64.s, gen_kernels_amd64.go and gen_tables_amd64.go: the vector kernels for AVX-512 and AVX2.

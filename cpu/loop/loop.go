@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package loop compiles runs of simple float32 ops into one loop of machine code. What goes in is a [Program]: which op
 // reads which values. What comes out is a [Func], in which every element is loaded once, computed in registers and stored
 // once. A loop computes the bits that the kernels of package kernel give one after the other, which are its oracle.

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command auto trains a classifier that has no annotations: EPL chooses how it runs on the devices.
 //
 //	go run ./examples/auto                                                  on four devices of this machine

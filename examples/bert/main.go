@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command bert trains BERT to answer questions about a text, as a pipeline of stages on several devices.
 //
 //	go run ./examples/bert                                    a tiny BERT on the sample: minutes on a CPU

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command classification trains a classifier of very many classes: a residual network, data parallel, and a head whose
 // weights are split over the devices.
 //

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command elastic is a training program for a job that survives its workers: it is the same at every start, goes on from its newest
 // checkpoint, and ends at a global step.
 //

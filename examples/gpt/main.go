@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command gpt trains a GPT, evaluates it, saves and resumes, and writes text. It reads and writes the files of GPT-2 on the Hugging Face Hub.
 //
 //	go run ./examples/gpt                                             a small GPT on Shakespeare: a minute on a CPU

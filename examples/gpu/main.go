@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command gpu checks training on GPUs: the weights of small models must be, up to the rounding of sums, those of the CPU on one device; and those
 // of one device on several, as model replicas, as stages of a pipeline, as shards of a split, and with what saves memory.
 //

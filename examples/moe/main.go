@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command moe trains a translator with a mixture of experts: the experts are split over the devices, and everything else
 // is data parallel on the same devices.
 //

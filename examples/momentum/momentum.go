@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package momentum is an optimizer of one's own: gradient descent with momentum, which GoMLX does not have.
 package momentum
 

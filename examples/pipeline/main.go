@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command pipeline trains a small network in stages, each on a device of its own, and shows how EPL runs a step.
 //
 //	go run ./examples/pipeline                                    two stages on two devices, four micro-batches

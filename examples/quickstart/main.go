@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command quickstart is the first program to run and to read. It learns to read handwritten digits, says how many it reads right that it has not seen, and
 // goes on where it ended if it has a folder for checkpoints.
 //

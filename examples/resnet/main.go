@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command resnet trains a residual network on images, data parallel.
 //
 //	go run ./examples/resnet                      a small network on generated images: a minute on a CPU

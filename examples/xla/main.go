@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command xla runs EPL over GoMLX's own XLA backend, on a GPU or a CPU, and compares it with that by itself: the losses and weights of small models
 // must be the same, bit for bit, on one device. (examples/gpu checks EPL's own runner for GPUs, and plans for several devices.)
 //

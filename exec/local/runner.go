@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package local runs programs on devices that run one thing at a time, and communicate through the host, or run segments together and communicate
 // by themselves (emit.Grouper). It owns their buffers.
 //

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package lower makes of SPMD programs what one device runs.
 //
 // What goes in is a segment of an SPMD program, with logical shapes and placements, and the coordinates of a device on its mesh. What

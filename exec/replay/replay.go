@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package replay computes a recorded program again, op by op on the host, to find where numbers stop being finite.
 //
 // What goes in is a training program as it was recorded, and its inputs for one batch. What comes out is a [Finding]: the first op on the way to the loss or to a gradient

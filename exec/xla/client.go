@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package xla makes the GPUs of this machine devices that programs run on: through PJRT, without cgo.
 //
 // What goes in is a plugin ([Devices]), then segments of the IR. What comes out are devices, a compute.Backend each, that compile a

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package browser opens pages in headless Chromium, for tests of what people see: what a page shows, that nothing is wrong on its console, and that nothing
 // is cut off at the width of a phone. A test on a machine without Chromium skips, and says so; scripts/test-servers.sh installs it.
 package browser

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package checked finds out that bytes were changed on their way over a connection. TCP's own checksum has 16 bits, network
 // cards compute it, and what a switch or a card changes before or after passes it; a changed weight then spreads to all
 // workers, and shows up much later as a NaN.

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package chrome checks files in Chrome's trace event format as strictly as Perfetto reads them. Tests use it: what is wrong
 // in such a file is shown wrongly, or left out, and nobody says so.
 package chrome

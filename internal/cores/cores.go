@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package cores tells which cores a process and its machine have, and deals them to workers.
 //
 // A core is what the operating system calls a CPU: a hyperthread is one of its own, as it is for Go's GOMAXPROCS.

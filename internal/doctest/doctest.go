@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package doctest checks, for tests of commands, that what documents say of a command is understood by it.
 package doctest
 

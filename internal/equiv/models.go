@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package equiv is the central test of EPL: whatever is done to a program, it computes what plain GoMLX computes on
 // one device.
 //

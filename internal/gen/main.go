@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command gen writes what can be read off GoMLX's compute interfaces, so that nobody has to keep 120 operations in
 // step by hand:
 //

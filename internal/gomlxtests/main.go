@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command gomlxtests compares two runs of GoMLX's own tests, "go test -json" on its plain backend and on EPL, and prints what
 // passes on the former and fails on the latter. scripts/gomlx-tests.sh makes the runs.
 //

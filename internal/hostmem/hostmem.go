@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package hostmem is memory of a machine that a launcher holds for its workers: it outlives them, and is gone with the launcher, however that ends.
 //
 // A launcher makes a [Pool] of files that are nowhere but in memory, and hands it to its workers in a variable of their environment. Workers open it, and keep in it what

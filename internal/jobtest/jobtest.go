@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package jobtest has what the tests of wire, rendezvous, serve, worker and launch have in common, and those of whole jobs. It is for tests.
 package jobtest
 

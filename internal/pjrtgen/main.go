@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command pjrtgen writes pjrt/internal/capi from the header of the PJRT C API: a Go struct for every C struct, the enums,
 // and the position of every function in the plugin's table.
 //

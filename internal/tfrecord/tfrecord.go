@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package tfrecord is the framing of record files as TensorFlow has it, which datasets and TensorBoard's event files share. A record is, little endian: 8 bytes with its length, the [Sum] of
 // them, the data, and the [Sum] of these.
 package tfrecord

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package usage is what the commands have in common: exit codes, and what they say about a wrong command line.
 package usage
 

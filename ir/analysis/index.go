@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package analysis derives from a program what several packages ask of it, so that nobody derives it again: who reads a
 // value, the stage of an op, what runs once per step, what crosses regions, what is live,
 // which blocks repeat.

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package prometheus shows the metrics of a training to Prometheus.
 package prometheus
 

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package find looks for PJRT plugins in the file system. It loads none, so programs that only want to know where they are need no dynamic loader.
 package find
 

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package pjrttest is a PJRT plugin inside the process, made of Go functions: what uses package pjrt can be tested on a machine
 // without a GPU, a plugin or a C compiler. For package pjrt it is a plugin like any other: calls go through C's calling
 // convention and C's structs.

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package play is the player of lists that wait for each other.
 //
 // What goes in is the lists, and for every step of them which events it needs and which it tells.

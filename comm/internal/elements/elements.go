@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package elements is for tests: random slices of all element types, their reductions done one element after the other, and
 // what it takes to handle slices whose type is not known.
 package elements

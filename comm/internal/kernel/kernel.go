@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package kernel reduces the elements of several buffers into one: all element types and reductions, portable and by vector
 // instructions, with the same bits. It assumes that the buffers are as long as it is told.
 package kernel

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package transport is what the ways to move data have in common: what a transport gets, and what it has to promise.
 //
 // In goes a [Team], the ranks of a communicator by worker, and then one [Round] or [Call] after the other, whose arguments

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command bertlarge measures a training step of BERT-large on a GPU.
 //
 //	go run ./examples/gpu/bertlarge -backend xla:cuda

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command nccl trains over several processes whose GPUs communicate by NCCL, under many plans, and compares losses and weights with those of one
 // device on the same samples. One GPU is enough: NCCL takes its processes for those of different hosts.
 //

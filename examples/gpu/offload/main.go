@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command offload trains a model whose weights, gradients and optimizer state together are larger than a GPU: weights and state are in memory of
 // the host, and come to the GPU when they are needed. It prints what was predicted of the GPU's memory, and what the GPU had.
 //

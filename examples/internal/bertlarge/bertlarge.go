@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package bertlarge measures a training step of BERT-large: with EPL's mixed precision, where the model is written in float32, and beside it plain
 // GoMLX in float32 and in bfloat16, where the model casts by itself and the command has a backend of GoMLX for that.
 //

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package moe is the network of the example moe, which translates: words travel to experts on several devices.
 package moe
 

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package pictures has the images of the examples, from a folder or generated, as files for data.FromFiles.
 package pictures
 

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package residual has the residual networks of the examples ("Deep Residual Learning for Image Recognition", He et al.
 // 2015), in plain GoMLX.
 package residual

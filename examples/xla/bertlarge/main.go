@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command bertlarge measures a training step of BERT-large on GoMLX's own XLA backend: with EPL (-backend gomlx-xla:cuda -modes amp), and without
 // (-backend xla:cuda -modes bfloat16,float32).
 //

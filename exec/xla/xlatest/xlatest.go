@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package xlatest makes GPUs out of package pjrttest for tests: modules compute what GoMLX's pure-Go backend computes for the segments they
 // were made of. So everything but XLA itself is tested on a machine without a GPU.
 package xlatest

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Command fuzz compares random programs, under random plans, devices, settings and passes, with what one device gives, until it has run so many cases or so long. A case that
 // fails is made smaller, as long as it fails alike, and shown with the command that runs it again.
 //

@@ -1,3 +1,5 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
 // Package capi holds the structs, enums and function positions of the PJRT C API, as its header declares them. All but this
 // file is generated; a test compares the sizes and offsets of the structs with those that a C compiler gives them. It knows
 // nothing of plugins: package pjrt calls them, package pjrttest pretends to be one.
