@@ -141,7 +141,8 @@ type commWorker struct {
 	free  []func()
 }
 
-// buffers makes a and b have so many elements.
+// buffers makes a and b have so many elements. They are written: pages that nobody wrote are all the same one, which is
+// always in the cache.
 func (w *commWorker) buffers(n int) error {
 	if len(w.a) == n {
 		return nil
@@ -150,18 +151,29 @@ func (w *commWorker) buffers(n int) error {
 		free()
 	}
 	w.free = nil
-	if !w.arena {
-		w.a, w.b = make([]float32, n), make([]float32, n)
-		return nil
-	}
 	for _, p := range []*[]float32{&w.a, &w.b} {
-		flat, free, err := w.world.Alloc(dtypes.Float32, n)
-		if err != nil {
+		if err := w.allocate(p, n); err != nil {
 			return err
 		}
-		*p = flat.([]float32)
-		w.free = append(w.free, free)
+		for i := range *p {
+			(*p)[i] = 1
+		}
 	}
+	return nil
+}
+
+// allocate makes a buffer, in the arena if that is the path.
+func (w *commWorker) allocate(p *[]float32, n int) error {
+	if !w.arena {
+		*p = make([]float32, n)
+		return nil
+	}
+	flat, free, err := w.world.Alloc(dtypes.Float32, n)
+	if err != nil {
+		return err
+	}
+	*p = flat.([]float32)
+	w.free = append(w.free, free)
 	return nil
 }
 

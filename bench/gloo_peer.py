@@ -37,7 +37,7 @@ a = b = torch.zeros(0)
 for line in orders:
     op, count, repeats = line.split()
     if a.numel() != int(count) // 4:
-        a, b = torch.zeros(int(count) // 4), torch.zeros(int(count) // 4)
+        a, b = torch.ones(int(count) // 4), torch.ones(int(count) // 4)
     times = []
     try:
         for _ in range(int(repeats)):

@@ -14,6 +14,7 @@ import (
 	"github.com/gomlx/gomlx/ml/train/loss"
 
 	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/rendezvous"
 )
 
 //go:embed torch_ddp.py
@@ -102,8 +103,10 @@ func trainWorker(index int, path string) error {
 	}
 	train := func() (side, error) { return wideMLP(batch).onDevices(1, "all") }
 	if path == alonePath {
-		if err := os.Unsetenv(cluster.EnvWorkerIndex); err != nil {
-			return err
+		for _, name := range []string{cluster.EnvWorkerIndex, rendezvous.EnvURL, rendezvous.EnvToken} {
+			if err := os.Unsetenv(name); err != nil {
+				return err
+			}
 		}
 		train = func() (side, error) { return wideMLP(batch).onEPL("all") }
 	}
