@@ -291,14 +291,22 @@ func TestCommandsInDocumentsExist(t *testing.T) {
 	}
 }
 
+// firstColumn finds the first cells of tables.
+var firstColumn = regexp.MustCompile(`(?m)^\|([^|]*)\|`)
+
 func TestTheTourNamesEveryPackage(t *testing.T) {
-	tour := documents(t)["docs/architecture.md"]
+	named := map[string]bool{}
+	for _, row := range firstColumn.FindAllStringSubmatch(documents(t)["docs/architecture.md"], -1) {
+		for _, m := range codeSpan.FindAllStringSubmatch(row[1], -1) {
+			named[m[1]] = true
+		}
+	}
 	for _, p := range listPackages(t) {
 		name, isOurs := ours(p.ImportPath)
 		if name == "" {
 			name = "epl"
 		}
-		if isOurs && !strings.Contains(tour, "| `"+name+"`") {
+		if isOurs && !named[name] {
 			t.Errorf("the table of packages in docs/architecture.md lacks %s", name)
 		}
 	}
