@@ -83,6 +83,8 @@ func beWorker() error {
 		return trainWorker(index, path)
 	}
 	switch path {
+	case zeroPath:
+		return zeroWorker(index)
 	case splitPath:
 		return splitWorker(index)
 	case pipelinePath:

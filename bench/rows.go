@@ -57,7 +57,7 @@ func rows() []Row {
 	all = append(all, allReduceRows()...)
 	all = append(all, hiddenRow())
 	all = append(all, commRows()...)
-	all = append(all, scalingRows()...)
+	all = append(append(all, scalingRows()...), zeroRows()...)
 	all = append(append(all, pipelineRows()...), splitRows()...)
 	all = append(append(all, recomputeRows()...), engineRows()...)
 	return append(all, reliabilityRows()...)

@@ -114,17 +114,7 @@ func trainWorker(index int, path string) error {
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	return obey(index, func(_ string, _, repeats int) (times []time.Duration, err error) {
-		for range repeats {
-			d, err := s.once()
-			if err != nil {
-				return nil, err
-			}
-			times = append(times, d)
-		}
-		return times, nil
-	})
+	return obeying(index, s)
 }
 
 // torchTraining is processes of PyTorch with one thread each.
