@@ -28,7 +28,7 @@ import (
 // outputs makes what documents show between <!-- output: NAME --> and <!-- end -->, by name.
 func outputs(t *testing.T) map[string]string {
 	t.Helper()
-	made := map[string]string{"passes": passTable(), "pass order": orderTable(), "switches": switchTable(), "placements": placements()}
+	made := map[string]string{"passes": passTable(), "switches": switchTable(), "placements": placements()}
 	tour(t, made)
 	orders(t, made)
 	memoryTable(t, made)
@@ -36,10 +36,25 @@ func outputs(t *testing.T) map[string]string {
 	notFinite(t, made)
 	messages(t, made)
 	choices(t, made)
+	for name, members := range gathered {
+		var lines []string
+		for _, member := range members {
+			lines = append(lines, strings.Split(strings.TrimSpace(made["error "+member]), "\n")[1])
+			delete(made, "error "+member)
+		}
+		made["errors "+name] = fenced("text", strings.Join(lines, "\n"))
+	}
 	for name, text := range made {
 		made[name] = checkout.ReplaceAllString(text, "epl/$1")
 	}
 	return made
+}
+
+// gathered are the messages that docs/errors.md shows together, because each says what to do.
+var gathered = map[string][]string{
+	"of plans": {"nesting", "empty", "split", "interleaved", "stages per device", "annotated", "uneven stages", "too many stages", "global batch", "checkpoint", "accumulate"},
+	"of settings": {"key", "micro-batches", "passes", "nccl", "gomlx backend", "trace steps", "devices", "workers", "half a job", "torchrun",
+		"closed", "dataset"},
 }
 
 // checkout matches the folder that sources of this package show: it depends on where the repository was cloned to.
@@ -68,27 +83,6 @@ func passTable() string {
 			off = "is off unless it is asked for"
 		}
 		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s |\n", p.Name, p.Name, why, results, off)
-	}
-	return b.String()
-}
-
-// orderTable lists what passes declare of their order, as Markdown.
-func orderTable() string {
-	var b strings.Builder
-	b.WriteString("| pass | needs | leaves | ends | a second run |\n|---|---|---|---|---|\n")
-	list := func(facts []passes.Fact) string {
-		var names []string
-		for _, f := range facts {
-			names = append(names, string(f))
-		}
-		return strings.Join(names, ", ")
-	}
-	for _, p := range passes.Table {
-		again := "changes nothing"
-		if p.Once {
-			again = "is an error"
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", p.Name, list(p.Needs), list(p.Leaves), list(p.Ends), again)
 	}
 	return b.String()
 }
