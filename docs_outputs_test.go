@@ -35,7 +35,6 @@ func outputs(t *testing.T) map[string]string {
 	masks(t, made)
 	notFinite(t, made)
 	messages(t, made)
-	choices(t, made)
 	for name, members := range gathered {
 		var lines []string
 		for _, member := range members {

@@ -66,7 +66,7 @@ func TestTheTutorialShowsWhatEPLChooses(t *testing.T) {
 				}
 			}
 			if want, err := os.ReadFile(file); err != nil || !slices.Equal(ways(string(want)), ways(got)) {
-				t.Errorf("%s has other ways (%v); run go test -update here, and go test . -run Document -update for docs/auto.md\ngot:\n%s", file, err, got)
+				t.Errorf("%s has other ways (%v); run go test -update here, and see docs/auto.md\ngot:\n%s", file, err, got)
 			}
 		})
 	}
