@@ -61,6 +61,7 @@ func BenchmarkProducts(b *testing.B) {
 		shapes = append(shapes, layer(fmt.Sprintf("gpt%d/qkv", w), 512, w, 3*w)...)
 		shapes = append(shapes, layer(fmt.Sprintf("gpt%d/mlp", w), 512, w, 4*w)...)
 	}
+	shapes = append(shapes, layer("mlp32/square", 32, 4096, 4096)...)
 	shapes = append(shapes, layer("mlp64", 64, 1024, 4096)...)
 	shapes = append(shapes, layer("mlp256", 256, 1024, 4096)...)
 	shapes = append(shapes, layer("mlp256/square", 256, 4096, 4096)...)

@@ -5,7 +5,7 @@
 //
 // A product is cut into blocks of the result, which the threads of a pool share out. Whoever computes a block packs the
 // panels of A and B that it needs into the order in which the microkernel reads them, and so absorbs their strides; panels
-// that are used only a few times are read where they lie, if the microkernel can. Every
+// that are used only a few times are read where they lie, if the microkernel can; products of few rows are computed as their transposes where that saves more. Every
 // element of the result is added up along K in the same order, whatever the blocks and threads.
 package gemm
 
@@ -179,6 +179,10 @@ func cut(n, parts, i, unit int) (from, to int) {
 
 // block computes m×n elements of the result on one thread. done, if it is not nil, is told which of its rows are.
 func block[T element](p *Product, k *micro[T], from source[T], w *pool.Worker, a, b, c unsafe.Pointer, m, n int, done func(row, rows int)) {
+	if turns(p, k, from, m) {
+		turned(p, k, w, a, b, c, m, n, done)
+		return
+	}
 	size := int(unsafe.Sizeof(*new(T)))
 	steps := depthOf(p.K)
 	panels := (n + k.cols - 1) / k.cols

@@ -230,3 +230,38 @@ func TestIntegersWrapAround(t *testing.T) {
 		team.Close()
 	}
 }
+
+// TestTurnedProductsAreTheSame: a block that is computed as its transpose has the bits of one that is not.
+func TestTurnedProductsAreTheSame(t *testing.T) {
+	if micro32.turn == nil {
+		t.Skip("this CPU has no AVX-512: no product is computed as its transpose")
+	}
+	team := pool.New(2)
+	defer team.Close()
+	r := rand.New(rand.NewPCG(3, 4))
+	plain := micro32
+	plain.turn = nil
+	for _, m := range []int{4, 5, 12, 16, 31, 32, 33, 63, 64} {
+		for _, n := range []int{1, 13, 240, 260, 517} {
+			for _, k := range []int{1, 15, 256, 300, 1000} {
+				p := &Product{DType: dtypes.Float32, M: m, N: n, K: k, A: Matrix{k, 1}, B: Matrix{1, k}, CRow: n + 3}
+				if !turns(p, &micro32, newSource(p, &micro32), m) {
+					t.Fatalf("%+v is not turned", p)
+				}
+				a, b := numbers[float32](r, m*k), numbers[float32](r, n*k)
+				got, want := make([]float32, m*p.CRow), make([]float32, m*p.CRow)
+				for _, x := range []struct {
+					with *micro[float32]
+					c    []float32
+				}{{&micro32, got}, {&plain, want}} {
+					if err := run(p, x.with, team, ptr(a), ptr(b), ptr(x.c), nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if !slices.Equal(got, want) {
+					t.Fatalf("%+v: the transposed product differs", p)
+				}
+			}
+		}
+	}
+}

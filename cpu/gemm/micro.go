@@ -18,6 +18,8 @@ type micro[T element] struct {
 	// pack writes dst[s*width+i] = src[i*stride+s*step] for i < n and s < k. What it writes for i from n to width is read,
 	// but has no influence.
 	pack func(dst, src unsafe.Pointer, stride, step, n, width, k int)
+	// turn writes dst[s*width+i] = src[i*stride+s] for i < n and s < k, and nothing else; microkernels that are direct have it.
+	turn func(dst, src unsafe.Pointer, stride, n, width, k int)
 }
 
 // panel are rows of A or columns of B, for some steps along K: the distance of rows or columns, and that of steps.

@@ -53,8 +53,8 @@ func init() { isa.OnUse(use) }
 func use(l isa.Level) {
 	switch l {
 	case isa.AVX512:
-		micro32 = micro[float32]{rows: 12, cols: 32, direct: true, tile: tile512, pack: pack512}
-		micro64 = micro[float64]{rows: 12, cols: 16, direct: true, tile: tile512d, pack: pack512d}
+		micro32 = micro[float32]{rows: 12, cols: 32, direct: true, tile: tile512, pack: pack512, turn: turn512}
+		micro64 = micro[float64]{rows: 12, cols: 16, direct: true, tile: tile512d, pack: pack512d, turn: turn512d}
 	case isa.AVX2:
 		micro32 = micro[float32]{rows: 6, cols: 16, tile: tile256, pack: pack256}
 		micro64 = micro[float64]{rows: 6, cols: 8, tile: tile256d, pack: pack[float64]}
@@ -148,17 +148,33 @@ func pack256(dst, src unsafe.Pointer, stride, step, n, width, k int) {
 }
 
 // packRows packs elements whose steps are contiguous by transposing four rows at a time.
-func packRows[T element](dst, src unsafe.Pointer, stride, step, n, width, k int, transpose func(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int), lanes int) {
+func packRows[T element](dst, src unsafe.Pointer, stride, step, n, width, k int, transpose transposer, lanes int) {
 	if step != 1 || stride == 1 || k < lanes {
 		pack[T](dst, src, stride, step, n, width, k)
 		return
 	}
-	size := int(unsafe.Sizeof(*new(T)))
+	transposeRows[T](dst, src, stride, n, width, k, transpose, lanes)
 	d := unsafe.Slice((*T)(dst), width*k)
+	for i := n; i < width; i++ {
+		for j := range k {
+			d[j*width+i] = 0
+		}
+	}
+}
+
+// transposer transposes four rows of src, of as many registers as times says.
+type transposer func(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow int, times int)
+
+// transposeRows writes dst[s*width+i] = src[i*stride+s] for i < n and s < k.
+func transposeRows[T element](dst, src unsafe.Pointer, stride, n, width, k int, transpose transposer, lanes int) {
+	size := int(unsafe.Sizeof(*new(T)))
+	d := unsafe.Slice((*T)(dst), width*(k-1)+n)
 	whole := k / lanes * lanes
 	i := 0
 	for ; i+4 <= n; i += 4 {
-		transpose(unsafe.Add(dst, i*size), width*size, unsafe.Add(src, i*stride*size), stride*size, k/lanes)
+		if whole > 0 {
+			transpose(unsafe.Add(dst, i*size), width*size, unsafe.Add(src, i*stride*size), stride*size, k/lanes)
+		}
 		for r := i; r < i+4; r++ {
 			s := unsafe.Slice((*T)(unsafe.Add(src, r*stride*size)), k)
 			for j := whole; j < k; j++ {
@@ -171,9 +187,12 @@ func packRows[T element](dst, src unsafe.Pointer, stride, step, n, width, k int,
 			d[j*width+i] = v
 		}
 	}
-	for ; i < width; i++ {
-		for j := range k {
-			d[j*width+i] = 0
-		}
-	}
+}
+
+func turn512(dst, src unsafe.Pointer, stride, n, width, k int) {
+	transposeRows[float32](dst, src, stride, n, width, k, transpose4x16, 16)
+}
+
+func turn512d(dst, src unsafe.Pointer, stride, n, width, k int) {
+	transposeRows[float64](dst, src, stride, n, width, k, transpose4x8d, 8)
 }
