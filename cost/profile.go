@@ -159,6 +159,23 @@ func (p *Profile) Kernel(k *Kernel) time.Duration {
 	return p.Launch + seconds(max(s, memory))
 }
 
+// Roofline is the least time in which a device with so many cores computes so many flops and touches so many bytes: by the peak of its products in
+// float32, and by its memory, of which caches make small parts faster.
+func (p *Profile) Roofline(threads int, flops, bytes float64) time.Duration {
+	q, faster := p.On(threads)
+	peak := 0.0
+	for _, key := range []string{Dot + "/float32", Dot} {
+		for _, point := range q.Rates[key] {
+			peak = max(peak, point.PerSecond)
+		}
+	}
+	s := q.memory(bytes)
+	if peak > 0 {
+		s = max(s, flops/(peak*faster))
+	}
+	return seconds(s)
+}
+
 // Filled is the part of its tiles that a product fills.
 func (p *Profile) Filled(m, n int64) float64 {
 	part := 1.0

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestRatesAreInterpolated(t *testing.T) {
@@ -39,6 +40,25 @@ func TestRatesThatCannotBe(t *testing.T) {
 		var r Rate
 		if err := json.Unmarshal([]byte(text), &r); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, which does not say %q", text, err, want)
+		}
+	}
+}
+
+func TestTheRooflineIsThePeakOrTheMemory(t *testing.T) {
+	p := &Profile{Bandwidth: 1e9, Cores: 2, Rates: map[string]Rate{Dot + "/float32": {{1e3, 5e9}, {1e6, 2e10}}, Memory: {{1e3, 4e9}, {1e6, 1e9}}}}
+	for _, c := range []struct {
+		threads      int
+		flops, bytes float64
+		want         time.Duration
+	}{
+		{1, 2e6, 8, 100 * time.Microsecond}, // the peak, though a product of that size is slower
+		{2, 2e6, 8, 50 * time.Microsecond},
+		{1, 0, 1e6, time.Millisecond},
+		{1, 0, 1e3, 250 * time.Nanosecond}, // from a cache
+		{1, 1, 1e6, time.Millisecond},
+	} {
+		if got := p.Roofline(c.threads, c.flops, c.bytes); got != c.want {
+			t.Errorf("%g flops and %g bytes on %d cores take at least %v, not %v", c.flops, c.bytes, c.threads, got, c.want)
 		}
 	}
 }

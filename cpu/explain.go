@@ -3,7 +3,9 @@
 package cpu
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -149,8 +151,71 @@ func opNames(ops []*ir.Op) string {
 func (x *executable) ExecuteWatched(inputs []compute.Buffer, donate []bool, _ compute.DeviceNum, did func(s emit.Step, start, end time.Time)) ([]compute.Buffer, error) {
 	return x.execute(inputs, donate, hooks{did: func(number int, start time.Time) {
 		end := time.Now()
-		did(x.plan.together(number), start, end)
+		did(x.plan.described()[number], start, end)
 	}})
+}
+
+// described are the steps, each as one. A plan is run again and again.
+func (p *plan) described() []emit.Step {
+	p.once.Do(func() {
+		for number, tasks := range p.steps {
+			s := p.together(number)
+			s.Sites = p.sites(tasks)
+			p.watched = append(p.watched, s)
+		}
+	})
+	return p.watched
+}
+
+// sites divides a step among the places in the model that its ops come from, by their arithmetic: that of products, and one operation per element of others.
+func (p *plan) sites(tasks []*task) (all []emit.Site) {
+	sum := 0.0
+	for _, t := range tasks {
+		for _, op := range t.node.ops {
+			from := origin(op)
+			at := emit.Site{Line: string(from.Source), TaskGraph: from.TaskGraph.Title(), Scope: from.Scope}
+			i := slices.IndexFunc(all, func(s emit.Site) bool {
+				return s.Line == at.Line && s.TaskGraph == at.TaskGraph && s.Scope == at.Scope
+			})
+			if i < 0 {
+				i, all = len(all), append(all, at)
+			}
+			work := elements(op)
+			if op == t.node.ops[0] {
+				work = max(work, float64(p.step(t).Flops))
+			}
+			all[i].Share += work
+			sum += work
+		}
+	}
+	for i := range all {
+		all[i].Share /= sum
+	}
+	slices.SortStableFunc(all, func(a, b emit.Site) int { return cmp.Compare(b.Share, a.Share) })
+	return all
+}
+
+// origin is the op itself, or if it is the engine's own, such as a copy, the one whose result it works on.
+func origin(op *ir.Op) *ir.Op {
+	of := op
+	for of.TaskGraph == nil && of.Source == "" {
+		if len(of.Inputs) == 0 || of.Inputs[0] == nil {
+			return op
+		}
+		of = of.Inputs[0].Op
+	}
+	return of
+}
+
+// elements is the size of the largest tensor that an op reads or writes.
+func elements(op *ir.Op) float64 {
+	most := 1
+	for _, v := range slices.Concat(op.Inputs, op.Outputs) {
+		if v != nil && plain(v) {
+			most = max(most, v.Shape.Size())
+		}
+	}
+	return float64(most)
 }
 
 // together describes the tasks of a step as one.

@@ -4,6 +4,8 @@ package cpu_test
 
 import (
 	"flag"
+	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"strings"
@@ -123,6 +125,10 @@ func TestAWatchedSegmentTellsItsSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for i, op := range p.Main.Ops {
+		op.Source = ir.Source(fmt.Sprintf("model.go:%d", i))
+	}
+	lines := map[string]bool{}
 	var flops, bytes int64
 	var last time.Time
 	_, err = exec.(emit.Watched).ExecuteWatched(ins, nil, 0, func(s emit.Step, start, end time.Time) {
@@ -130,6 +136,14 @@ func TestAWatchedSegmentTellsItsSteps(t *testing.T) {
 			t.Errorf("%s is from %v to %v, after %v", s, start, end, last)
 		}
 		last = end
+		share := 0.0
+		for _, at := range s.Sites {
+			share += at.Share
+			lines[at.Line] = true
+		}
+		if math.Abs(share-1) > 1e-9 {
+			t.Errorf("the places of %s have %g of it: %v", s, share, s.Sites)
+		}
 		flops += s.Flops
 		bytes += s.Read + s.Written
 	})
@@ -138,6 +152,9 @@ func TestAWatchedSegmentTellsItsSteps(t *testing.T) {
 	}
 	if _, want := l.Sum(""); flops != want.Flops || bytes != want.Read+want.Written || flops == 0 {
 		t.Errorf("steps told of %d operations and %d bytes, the plan has %+v", flops, bytes, want)
+	}
+	if len(lines) < 4 || lines[""] {
+		t.Errorf("steps told of the lines %v", lines)
 	}
 }
 

@@ -4,6 +4,7 @@ package cpu
 
 import (
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/easyparallel/epl/cpu/gemm"
@@ -25,6 +26,8 @@ type plan struct {
 	outputs []int             // the tensors that the segment returns
 	arena   int               // bytes of intermediate tensors
 	lives   []emit.Life       // of intermediate tensors
+	once    sync.Once
+	watched []emit.Step // what steps tell of themselves, once they were asked
 }
 
 // task is a node, ready to run.

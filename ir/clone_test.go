@@ -39,6 +39,7 @@ func TestChangingACloneDoesNotChangeTheOriginal(t *testing.T) {
 		"attributes":                func(p *ir.Program) { op(p, 11).Attrs = &ir.ReduceMax{} },
 		"a shape":                   func(p *ir.Program) { val(p, 11).Shape = shapes.Make(dtypes.Int8) },
 		"phase, origin and source":  func(p *ir.Program) { op(p, 4).Phase, op(p, 4).Origin, op(p, 4).Source = ir.Apply, ir.VJP, "x" },
+		"a scope":                   func(p *ir.Program) { op(p, 4).Scope = "/x" },
 		"the TaskGraph of an op":    func(p *ir.Program) { op(p, 4).TaskGraph = p.TaskGraphs[1] },
 		"a twin":                    func(p *ir.Program) { op(p, 5).Twin[0] = val(p, 3) },
 		"a TaskGraph":               func(p *ir.Program) { p.TaskGraphs[0].Devices = 9 },

@@ -37,14 +37,14 @@
 //
 //	program "train"
 //	taskgraph 0 "stage_0" replicate(1) "model.go:12"
-//	variable "/w" %1 trainable update %5 taskgraph 0
+//	variable "/layer/w" %1 trainable update %5 taskgraph 0
 //	input %0
 //	gradient %1 = %4
 //	outputs update %1 result
 //	main {
 //	  %0 = Parameter() {Name: "arg0", Shape: float32[8]} -> float32[8] : forward
-//	  %1 = Parameter() {Name: "/w", Shape: float32[8]} -> float32[8] : forward taskgraph 0
-//	  %2 = Mul(%0, %1) -> float32[8] : forward taskgraph 0 "model.go:13"
+//	  %1 = Parameter() {Name: "/layer/w", Shape: float32[8]} -> float32[8] : forward taskgraph 0
+//	  %2 = Mul(%0, %1) -> float32[8] : forward taskgraph 0 in "/layer" "model.go:13"
 //	  %3 = ReduceSum(%2) {Axes: [0]} -> float32[] : forward taskgraph 0 "model.go:14"
 //	  %4 = Identity(%0) -> float32[8] : backward taskgraph 0 by vjp "model.go:13"
 //	  %5 = Sub(%1, %4) -> float32[8] : apply taskgraph 0 by variable

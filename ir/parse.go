@@ -602,6 +602,11 @@ func (r *reader) opTail(op *Op) (err error) {
 			return err
 		}
 	}
+	if r.accept("in") {
+		if op.Scope, err = r.quoted(); err != nil {
+			return err
+		}
+	}
 	op.Source, err = r.source()
 	return err
 }

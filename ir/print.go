@@ -36,7 +36,7 @@ type printer struct {
 	out      *strings.Builder
 	elide    bool // leave out long constants
 	outline  bool // leave out bodies of closures
-	bare     bool // leave out the lines of the user
+	bare     bool // leave out the lines and scopes of the user
 	indent   int
 	closures map[*Func]int
 }
@@ -226,6 +226,9 @@ func (w *printer) op(op *Op) {
 	}
 	if op.Of != nil {
 		w.printf(" of %s", op.Of)
+	}
+	if op.Scope != "" && !w.bare {
+		w.printf(" in %s", strconv.Quote(op.Scope))
 	}
 	w.source(op.Source)
 	w.printf("\n")

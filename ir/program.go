@@ -82,6 +82,8 @@ type Attribution struct {
 	Region int
 	Origin Origin // how TaskGraph and Phase were found
 	Source Source // the user's line
+	// Scope is the scope of the model that the op computes for, "/block_0/attention", as far as variables tell it; "" if they do not.
+	Scope string
 }
 
 // Value is one output of an op.

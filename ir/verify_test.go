@@ -35,7 +35,7 @@ main {
   %0 = Parameter() {Name: "arg0", Shape: float32[2,2]} -> float32[2,2] : forward
   %1 = Parameter() {Name: "/w", Shape: float32[2,2]} -> float32[2,2] : forward taskgraph 0
   %2 = Parameter() {Name: "/step", Shape: int64[]} -> int64[] : apply
-  %3 = DotGeneral(%0, %1) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[2,2] : forward taskgraph 0 "model.go:11"
+  %3 = DotGeneral(%0, %1) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[2,2] : forward taskgraph 0 in "/block/dense" "model.go:11"
   %4 = Erf(%3) -> float32[2,2] : forward taskgraph 0 "model.go:12"
   %5 = FusedGelu(%3) {Exact: true} -> float32[2,2] : forward taskgraph 0 twin %4 "model.go:12"
   %6 = FusedLayerNorm(%5, _, _) {Axes: [1], Epsilon: 0.001} -> float32[2,2] : forward taskgraph 0

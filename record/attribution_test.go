@@ -5,6 +5,7 @@ package record_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -306,6 +307,45 @@ func TestOpsKnowTheUsersLine(t *testing.T) {
 		if !strings.HasPrefix(string(tg.Source), "equiv/models.go:") {
 			t.Errorf("%s does not know its line: %q", tg.Title(), tg.Source)
 		}
+	}
+}
+
+// A scope is that of the variables that an op, its input or its forward op reads.
+func TestOpsKnowTheScopeOfTheModel(t *testing.T) {
+	type key struct {
+		op    ir.OpType
+		phase ir.Phase
+	}
+	found := map[key]map[string]int{}
+	count := func(p *ir.Program) {
+		for _, op := range p.Main.Ops {
+			k := key{op.Type(), op.Phase}
+			if found[k] == nil {
+				found[k] = map[string]int{}
+			}
+			found[k][op.Scope]++
+		}
+	}
+	count(recorded(t, equiv.Models()[3], optimizer.StochasticGradientDescent())) // skip
+	for _, want := range []struct {
+		key
+		scopes map[string]int
+	}{
+		{key{ir.OpDotGeneral, ir.Forward}, map[string]int{"/first/dense": 1, "/second/dense": 1, "/third/dense": 1}},
+		{key{ir.OpTanh, ir.Forward}, map[string]int{"/first/dense": 1, "/second/layer_normalization": 1}},
+		{key{ir.OpDotGeneral, ir.Backward}, map[string]int{"/first/dense": 2, "/second/dense": 2, "/third/dense": 2}},
+	} {
+		if got := found[want.key]; !maps.Equal(got, want.scopes) {
+			t.Errorf("%s in %s is in %v, want %v", want.op, want.phase, got, want.scopes)
+		}
+	}
+	for scope := range found[key{ir.OpSub, ir.Apply}] {
+		if !strings.HasPrefix(scope, "/first/") && !strings.HasPrefix(scope, "/second/") && !strings.HasPrefix(scope, "/third/") {
+			t.Errorf("an update is in scope %q", scope)
+		}
+	}
+	if len(found[key{ir.OpSub, ir.Apply}]) == 0 {
+		t.Error("there are no updates")
 	}
 }
 

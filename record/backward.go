@@ -3,6 +3,7 @@
 package record
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"strings"
@@ -124,6 +125,9 @@ func (b *Builder) betweenGradients(op *ir.Op) {
 	op.Origin = ir.FollowsInputs
 	var first *ir.Value
 	for _, in := range op.Inputs {
+		if in != nil && !in.Op.IsLeaf() {
+			op.Source = cmp.Or(op.Source, in.Op.Source)
+		}
 		if in != nil && !in.Op.IsLeaf() && in.Op.TaskGraph != nil && (first == nil || in.Op.TaskGraph.ID < first.Op.TaskGraph.ID) {
 			first = in
 		}

@@ -62,6 +62,7 @@ func (b *Builder) finish() error {
 	if err := b.checkPins(); err != nil {
 		return err
 	}
+	modelScopes(p)
 	return p.Verify()
 }
 

@@ -163,13 +163,12 @@ func (p *Profile) idle(share string) (cause, change string) {
 func (p *Profile) computation() string {
 	var work, longest Part
 	for _, part := range p.Parts {
-		switch part.Name {
-		case dataPart, commPart, stagesPart, idlePart, betweenPart:
-		default:
-			work.Time += part.Time
-			if part.Time > longest.Time {
-				longest = part
-			}
+		if slices.Contains(lossParts, part.Name) {
+			continue
+		}
+		work.Time += part.Time
+		if part.Time > longest.Time {
+			longest = part
 		}
 	}
 	text := fmt.Sprintf("The devices compute for %s of their time, and no loss stands out.", whole(float64(work.Time)/float64(max(p.Total, 1))))
@@ -188,23 +187,13 @@ func (p *Profile) computation() string {
 			break
 		}
 	}
-	text += fmt.Sprintf(" Ops of kind %s take %s of what ops take, most of all %s (%s of it).", plain(kind.Kind), share(kind.Time, all), plain(top.Name), share(top.Time, all))
+	text += fmt.Sprintf(" Ops of kind %s take %s of what ops take, most of all %s (%s of it)", plain(kind.Kind), share(kind.Time, all), plain(top.Name), share(top.Time, all))
+	if line := p.Lines()[0]; line.Line != "" {
+		text += fmt.Sprintf("; of lines, %s takes most (%s)", plain(line.Line), share(line.Time, all))
+	}
+	text += "."
 	if strings.Contains(top.Kind, "product") {
 		return text + " Smaller products, half precision (amp.level) where the device is faster at it, or more devices make the step shorter."
 	}
 	return text + " Fewer of them, or more devices, make the step shorter."
-}
-
-// kinds adds up the ops by kind, the longest first.
-func (p *Profile) kinds() (all []OpTime) {
-	for _, o := range p.Ops {
-		i := slices.IndexFunc(all, func(k OpTime) bool { return k.Kind == o.Kind })
-		if i < 0 {
-			i, all = len(all), append(all, OpTime{Kind: o.Kind})
-		}
-		k := &all[i]
-		k.Calls, k.Time, k.Flops, k.Bytes = k.Calls+o.Calls, k.Time+o.Time, k.Flops+o.Flops, k.Bytes+o.Bytes
-	}
-	slices.SortStableFunc(all, func(a, b OpTime) int { return cmp.Compare(b.Time, a.Time) })
-	return all
 }

@@ -53,6 +53,11 @@ func TestThePageOfAProfileInABrowser(t *testing.T) {
 		if text := p.Text(); !strings.Contains(text, "many tiny messages") || !strings.Contains(text, "DotGeneral 64×64×64") {
 			t.Errorf("%s: the page says\n%s", v, text)
 		}
+		// The flame graph leads to the op by the scopes and the line of the model.
+		labels := browser.Eval[string](p, `[...document.querySelectorAll("svg.flame text")].map(t => t.textContent).join(" ")`)
+		if want := "train communication that nothing hides backward body body dense mlp/model.go:12 DotGeneral 64×64×64"; !strings.HasPrefix(labels, want) {
+			t.Errorf("%s: the flame graph has %q", v, labels)
+		}
 		p.Check("profile")
 	}
 }

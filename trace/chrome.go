@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"io"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -76,6 +77,7 @@ type chromeArgs struct {
 	Rate  float64 `json:"GB/s,omitempty"`
 	Flops int64   `json:"flops,omitempty"`
 	Speed float64 `json:"GFLOP/s,omitempty"`
+	Sites []Site  `json:"sites,omitempty"`
 	Task  string  `json:"task,omitempty"`
 	// Of a task only.
 	Stage   *int   `json:"stage,omitempty"`
@@ -173,7 +175,11 @@ func (s *Step) chrome(zero time.Time, number *int) (out []chromeEvent) {
 				c.Name, args.What = e.Op, e.Name
 			}
 		}
-		if args != (chromeArgs{}) {
+		for _, s := range e.Sites {
+			s.Share = math.Round(s.Share*1e4) / 1e4
+			args.Sites = append(args.Sites, s)
+		}
+		if !reflect.ValueOf(args).IsZero() {
 			c.Args = args
 		}
 		out = append(out, c)

@@ -3,35 +3,25 @@
 package trace
 
 import (
-	"cmp"
 	"compress/gzip"
-	"fmt"
 	"io"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// WritePprof writes the profile for "go tool pprof", as profile.proto has it: a stack is an op, its kind, its task and its stage, or another part of the devices' time. So
-// "go tool pprof -http" draws flame graphs of training steps.
+// WritePprof writes the profile for "go tool pprof", as profile.proto has it: a stack is an op, its line, the scopes of the model around it, its TaskGraph,
+// task and stage, or another part of the devices' time. So "go tool pprof -http" draws flame graphs of training steps. The kind of an op is a tag.
 func (p *Profile) WritePprof(w io.Writer) error {
 	b := newPprof("time", "nanoseconds", "calls", "count", "flops", "count")
-	tasks := map[string]time.Duration{} // of kernels
-	for _, o := range p.Ops {
-		task := cmp.Or(o.Task, otherWork)
-		tasks[task] += o.Time
-		stack := []string{o.Name, o.Kind, task}
-		if p.Pipeline.Stages > 1 {
-			stack = append(stack, fmt.Sprintf("stage %d", o.Stage))
-		}
-		b.sample(slices.DeleteFunc(stack, func(s string) bool { return s == "" }), int64(o.Time), int64(o.Calls), o.Flops)
-	}
-	for _, part := range p.Parts { // of tasks, what is in no kernel
-		if rest := part.Time - tasks[part.Name]; rest > 0 {
-			b.sample([]string{part.Name}, int64(rest), 0, 0)
-		}
-	}
+	p.stacks(func(names []string, o OpTime) {
+		slices.Reverse(names)
+		b.sample(names, o.Kind, int64(o.Time), int64(math.Round(o.Calls)), int64(o.Flops))
+	})
 	z := gzip.NewWriter(w)
 	if _, err := z.Write(b.bytes(p.Total)); err != nil {
 		return err
@@ -56,8 +46,8 @@ func newPprof(types ...string) *pprof {
 	return b
 }
 
-// sample adds one, with its stack from the innermost name on. The fields of messages have these numbers in profile.proto.
-func (b *pprof) sample(stack []string, values ...int64) {
+// sample adds one of a kind, with its stack from the innermost name on. The fields of messages have these numbers in profile.proto.
+func (b *pprof) sample(stack []string, kind string, values ...int64) {
 	var locations, packed []byte
 	for _, name := range stack {
 		id, known := b.known[name]
@@ -65,15 +55,30 @@ func (b *pprof) sample(stack []string, values ...int64) {
 			id = uint64(len(b.known) + 1)
 			b.known[name] = id
 			text := b.string(name)
-			b.functions = message(b.functions, 4, message(numbers(nil, 1, id), 4, numbers(nil, 1, id)))
-			b.functions = message(b.functions, 5, numbers(nil, 1, id, 2, text, 3, text))
+			file, line := lineOf(name)
+			b.functions = message(b.functions, 4, message(numbers(nil, 1, id), 4, numbers(nil, 1, id, 2, line)))
+			b.functions = message(b.functions, 5, numbers(nil, 1, id, 2, text, 3, text, 4, b.string(file)))
 		}
 		locations = protowire.AppendVarint(locations, id)
 	}
 	for _, v := range values {
 		packed = protowire.AppendVarint(packed, uint64(v))
 	}
-	b.samples = message(b.samples, 2, message(message(nil, 1, locations), 2, packed))
+	sample := message(message(nil, 1, locations), 2, packed)
+	if kind != "" {
+		sample = message(sample, 3, numbers(nil, 1, b.string("kind"), 2, b.string(kind)))
+	}
+	b.samples = message(b.samples, 2, sample)
+}
+
+// lineOf takes a line of Go apart, "gpt/model.go:42"; other names have none.
+func lineOf(name string) (file string, line uint64) {
+	file, number, found := strings.Cut(name, ".go:")
+	line, err := strconv.ParseUint(number, 10, 32)
+	if !found || err != nil {
+		return "", 0
+	}
+	return file + ".go", line
 }
 
 func (b *pprof) string(text string) uint64 {

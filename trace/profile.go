@@ -21,31 +21,21 @@ type Profile struct {
 	// Total is the time of the steps and of what lies between them. The parts add up to it.
 	Total time.Duration
 	Parts []Part
-	// Ops are the kernels, the longest first. There are none if the devices could not tell.
+	// Ops are the kernels by task and stage, the longest first. There are none if the devices could not tell.
 	Ops []OpTime
 	// Stages are those of the pipeline, in order.
 	Stages []StageTime
 	// Traffic is what was communicated, by kind; the longest first.
 	Traffic []Traffic
 
-	work map[int]time.Duration // by device
+	samples []OpTime              // all that is known of kernels
+	work    map[int]time.Duration // by device
 }
 
 // Part is a part of the devices' time.
 type Part struct {
 	Name string
 	Time time.Duration
-}
-
-// OpTime is what a device computed again and again: a kernel of a task.
-type OpTime struct {
-	Kind, Name string // "product", and what it multiplies
-	Task       string // [Forward]; "": it is not known
-	Stage      int
-	Calls      int
-	Time       time.Duration
-	Flops      int64
-	Bytes      int64
 }
 
 // StageTime is the work on a stage, for each of its devices.
@@ -67,6 +57,9 @@ const (
 	otherWork   = "other work"
 )
 
+// lossParts are those in which a device computes nothing.
+var lossParts = []string{dataPart, commPart, stagesPart, idlePart, betweenPart}
+
 // parts are in the order of the table.
 var parts = []string{Instance, Forward, Backward, Weights, Accumulate, Apply, otherWork, dataPart, commPart, stagesPart, idlePart, betweenPart}
 
@@ -76,7 +69,7 @@ func NewProfile(workers ...[]*Step) (*Profile, error) {
 	p := &Profile{Workers: len(workers), work: map[int]time.Duration{}}
 	sums := map[string]time.Duration{}
 	traffic := map[string]*Traffic{}
-	ops := map[OpTime]*OpTime{}
+	samples := sampler{}
 	stages := map[int]*StageTime{}
 	on := map[[2]int]bool{} // stage and device
 	numbers := map[int]bool{}
@@ -124,7 +117,7 @@ func NewProfile(workers ...[]*Step) (*Profile, error) {
 						at.add(e)
 					}
 				}
-				kernels(ops, list)
+				samples.add(list)
 			}
 			for _, t := range s.Report().Traffic {
 				sum := traffic[t.Op]
@@ -151,12 +144,8 @@ func NewProfile(workers ...[]*Step) (*Profile, error) {
 		p.Traffic = append(p.Traffic, *t)
 	}
 	slices.SortFunc(p.Traffic, func(a, b Traffic) int { return cmp.Or(cmp.Compare(b.Time, a.Time), cmp.Compare(a.Op, b.Op)) })
-	for _, o := range ops {
-		p.Ops = append(p.Ops, *o)
-	}
-	slices.SortFunc(p.Ops, func(a, b OpTime) int {
-		return cmp.Or(cmp.Compare(b.Time, a.Time), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Task, b.Task), cmp.Compare(a.Stage, b.Stage))
-	})
+	p.samples = samples.sorted()
+	p.Ops = p.ops()
 	for _, s := range stages {
 		n := time.Duration(s.Devices)
 		s.Forward, s.Backward, s.Other = s.Forward/n, s.Backward/n, s.Other/n
@@ -206,32 +195,5 @@ func (s *StageTime) add(e Event) {
 		s.Backward += took
 	default:
 		s.Other += took
-	}
-}
-
-// kernels adds up those of a device in a step. Each belongs to the task in whose time it began.
-func kernels(ops map[OpTime]*OpTime, events []Event) {
-	var task Event
-	runs := slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return !e.computes() })
-	for _, e := range events {
-		if e.Kind != Kernel {
-			continue
-		}
-		for len(runs) > 0 && !runs[0].Start.After(e.Start) {
-			task, runs = runs[0], runs[1:]
-		}
-		key := OpTime{Kind: e.Op, Name: e.Name}
-		if e.Start.Before(task.End) {
-			key.Task, key.Stage = task.Task.Kind, task.Task.Stage
-		}
-		o := ops[key]
-		if o == nil {
-			o = &OpTime{Kind: key.Kind, Name: key.Name, Task: key.Task, Stage: key.Stage}
-			ops[key] = o
-		}
-		o.Calls++
-		o.Time += e.End.Sub(e.Start)
-		o.Flops += e.Flops
-		o.Bytes += e.Bytes
 	}
 }

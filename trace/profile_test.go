@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,8 +26,10 @@ func replicas(compute [2]float64, buckets int, bytes int64, reduce, gap float64)
 		end := joint + reduce
 		for d, busy := range compute {
 			s.Note(trace.Event{Device: d, Kind: trace.Run, Name: "run", Start: ms(at), End: ms(at + busy), Task: trace.Task{Kind: trace.Backward, Replica: d}})
-			s.Note(trace.Event{Device: d, Lane: 6, Kind: trace.Kernel, Op: "product", Name: "DotGeneral 64×64×64", Start: ms(at), End: ms(at + 0.75*busy), Flops: 1 << 19, Bytes: 1 << 14})
-			s.Note(trace.Event{Device: d, Lane: 6, Kind: trace.Kernel, Op: "group", Name: "Add Max", Start: ms(at + 0.75*busy), End: ms(at + busy), Bytes: 1 << 14})
+			s.Note(trace.Event{Device: d, Lane: 6, Kind: trace.Kernel, Op: "product", Name: "DotGeneral 64×64×64", Start: ms(at), End: ms(at + 0.75*busy), Flops: 1 << 19, Bytes: 1 << 14,
+				Sites: []trace.Site{{Line: "mlp/model.go:12", TaskGraph: "body", Scope: "/body/dense", Share: 1}}})
+			s.Note(trace.Event{Device: d, Lane: 6, Kind: trace.Kernel, Op: "group", Name: "Add Max", Start: ms(at + 0.75*busy), End: ms(at + busy), Bytes: 1 << 14,
+				Sites: []trace.Site{{Line: "mlp/model.go:12", TaskGraph: "body", Scope: "/body/dense", Share: 0.75}, {Line: "mlp/model.go:20", TaskGraph: "head", Scope: "/head", Share: 0.25}}})
 			s.Note(trace.Event{Device: d, Kind: trace.Wait, Op: "all-reduce", Name: "bucket 0", Start: ms(at + busy), End: ms(end)})
 			for b := range buckets {
 				each := (end - at - busy) / float64(buckets)
@@ -109,7 +112,7 @@ func TestAProfileNamesTheLargestCauseFirst(t *testing.T) {
 		"slow batches":     {fed, "The dataset is slow: devices spend ", "ahead of time"},
 		"short steps":      {replicas([2]float64{0.1, 0.1}, 2, 100, 0.01, 0.3), "The steps are short: ", "A larger batch"},
 		"two causes":       {replicas([2]float64{2, 2}, 40, 100, 4, 8), "The dataset is slow, ", "The next largest loss is communication that computation does not hide: 33%."},
-		"computation":      {replicas([2]float64{9, 9}, 2, 100, 0.1, 0.5), "The devices compute for 95% of their time, and no loss stands out. Ops of kind product take 75% of what ops take, most of all DotGeneral 64×64×64 (75% of it).", "amp.level"},
+		"computation":      {replicas([2]float64{9, 9}, 2, 100, 0.1, 0.5), "The devices compute for 95% of their time, and no loss stands out. Ops of kind product take 75% of what ops take, most of all DotGeneral 64×64×64 (75% of it); of lines, mlp/model.go:12 takes most (94%).", "amp.level"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			says := profile(t, test.steps).Advice()
@@ -158,6 +161,7 @@ func TestAProfileAddsUpWorkersWithClocksOfTheirOwn(t *testing.T) {
 		}
 	}
 	p := profile(t, workers[0], workers[1])
+	p.Against(func(flops, bytes float64) time.Duration { return time.Duration(max(flops, 10*bytes)) }) // 1 GFLOP/s and 0.1 GB/s
 	var text bytes.Buffer
 	if err := p.WriteText(&text); err != nil {
 		t.Fatal(err)
@@ -203,12 +207,27 @@ func TestPprofOpensAProfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("go", "tool", "pprof", "-top", "-cum", "-unit=ms", file).CombinedOutput()
-	text := regexp.MustCompile(` +`).ReplaceAllString(string(out), " ")
-	// Four steps of two devices: products for 6 ms of the 8, and 4 ms of communication.
-	for _, want := range []string{"Type: time\n", " 64ms 66.67% backward\n", " 48ms 50.00% product\n", "48ms 50.00% 50.00% 48ms 50.00% DotGeneral 64×64×64\n", "32ms 33.33% 83.33% 32ms 33.33% communication that nothing hides\n"} {
-		if err != nil || !strings.Contains(text, want) {
-			t.Errorf("%v: there is no %q in:\n%s", err, want, out)
+	pprof := func(flags ...string) string {
+		t.Helper()
+		out, err := exec.Command("go", slices.Concat([]string{"tool", "pprof", "-unit=ms"}, flags, []string{file})...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return regexp.MustCompile(` +`).ReplaceAllString(string(out), " ")
+	}
+	// Four steps of two devices: products for 6 ms of the 8, and 4 ms of communication. Of 2 ms of a group the head has a quarter.
+	for _, test := range []struct{ got, want string }{
+		{pprof("-top", "-cum"), "Type: time\n"},
+		{pprof("-top", "-cum"), " 64ms 66.67% backward\n"},
+		{pprof("-top", "-cum"), "48ms 50.00% 50.00% 48ms 50.00% DotGeneral 64×64×64\n"},
+		{pprof("-top", "-cum"), "32ms 33.33% 83.33% 32ms 33.33% communication that nothing hides\n"},
+		{pprof("-tags"), " 48ms (50.00%): product\n"},
+		{pprof("-traces"), " 4ms Add Max\n mlp/model.go:20\n head\n head\n backward\n"},
+		{pprof("-traces"), " 48ms DotGeneral 64×64×64\n mlp/model.go:12\n dense\n body\n body\n backward\n"},
+		{pprof("-top", "-cum", "-lines"), "mlp/model.go:12 mlp/model.go:12\n"},
+	} {
+		if !strings.Contains(test.got, test.want) {
+			t.Errorf("there is no %q in:\n%s", test.want, test.got)
 		}
 	}
 }

@@ -3,12 +3,13 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pkg/errors"
 
@@ -73,18 +74,14 @@ func (p *Profile) tables() string {
 		b.WriteString("\nThe timeline has no times of single ops: these devices do not tell them.\n")
 		return b.String()
 	}
-	b.WriteString("\n")
 	p.opTable(&b, "kind of op", p.kinds(), func(o OpTime) string { return plain(o.Kind) })
-	b.WriteString("\n")
-	ops := p.Ops
-	if len(ops) > mostOps {
-		rest := OpTime{Name: fmt.Sprintf("%d others", len(ops)-mostOps+1)}
-		for _, o := range ops[mostOps-1:] {
-			rest.Calls, rest.Time, rest.Flops, rest.Bytes = rest.Calls+o.Calls, rest.Time+o.Time, rest.Flops+o.Flops, rest.Bytes+o.Bytes
-		}
-		ops = append(ops[:mostOps-1:mostOps-1], rest)
+	if lines := p.Lines(); len(lines) > 1 || lines[0].Line != "" {
+		p.opTable(&b, "line of the model", lines, func(o OpTime) string { return plain(cmp.Or(o.Line, "not known")) })
 	}
-	p.opTable(&b, "op", ops, func(o OpTime) string {
+	if graphs := p.TaskGraphs(); len(graphs) > 1 {
+		p.opTable(&b, "TaskGraph", graphs, func(o OpTime) string { return plain(cmp.Or(o.TaskGraph, "not known")) })
+	}
+	p.opTable(&b, "op", p.Ops, func(o OpTime) string {
 		text := plain(o.Name)
 		if o.Task != "" {
 			text = o.Task + ": " + text
@@ -97,25 +94,46 @@ func (p *Profile) tables() string {
 	return b.String()
 }
 
-// opTable writes one line for each op. Shares are of what all ops take.
+// opTable writes one line for each op, of the longest. Shares are of what all ops take.
 func (p *Profile) opTable(b *strings.Builder, head string, ops []OpTime, name func(OpTime) string) {
-	var all time.Duration
-	for _, o := range p.Ops {
-		all += o.Time
-	}
-	rows := [][]string{{head, "calls", "time", "share", "GFLOP/s", "GB/s"}}
-	for _, o := range ops {
-		speed := "-"
-		if o.Flops > 0 {
-			speed = digits(float64(o.Flops) / float64(max(o.Time, 1)))
+	var all, rest OpTime
+	for i, o := range ops {
+		all.plus(o)
+		if i >= mostOps-1 {
+			rest.plus(o)
 		}
-		rows = append(rows, []string{name(o), strconv.Itoa(o.Calls), duration(o.Time), percent(float64(o.Time) / float64(max(all, 1))), speed,
-			digits(float64(o.Bytes) / float64(max(o.Time, 1)))})
 	}
+	row := func(name string, o OpTime) []string {
+		took := float64(max(o.Time, 1))
+		flops, speed, best := "-", "-", "-"
+		if o.Flops > 0 {
+			flops, speed = digits(o.Flops/1e9), digits(o.Flops/took)
+		}
+		if o.Best > 0 {
+			best = percent(float64(o.Best) / took)
+		}
+		return []string{name, duration(o.Time), percent(float64(o.Time) / float64(max(all.Time, 1))), strconv.FormatFloat(math.Round(o.Calls), 'f', -1, 64),
+			flops, speed, bytesText(int64(o.Bytes)), digits(o.Bytes / took), best}
+	}
+	rows := [][]string{{head, "time", "share", "kernels", "GFLOP", "GFLOP/s", "bytes", "GB/s", "of roofline"}}
+	for i, o := range ops {
+		if i == mostOps-1 && len(ops) > mostOps {
+			rows = append(rows, row(fmt.Sprintf("%d others", len(ops)-i), rest))
+			break
+		}
+		rows = append(rows, row(name(o), o))
+	}
+	if all.Best == 0 {
+		for i, r := range rows {
+			rows[i] = r[:len(r)-1]
+		}
+	}
+	b.WriteString("\n")
 	align(b, rows)
 }
 
-var profileTemplate = template.Must(template.Must(pictureTemplate.Clone()).New("profile").Parse(`<!doctype html>
+var profileTemplate = template.Must(template.Must(template.Must(pictureTemplate.Clone()).AddParseTree("flame", flameTemplate.Tree)).
+	Funcs(template.FuncMap{"flamecss": func() template.CSS { return template.CSS(flameCSS) }}).New("profile").Parse(`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -136,6 +154,13 @@ var profileTemplate = template.Must(template.Must(pictureTemplate.Clone()).New("
 <p class="hint">{{.Title}}</p>
 <div class="scroll"><pre>{{.Tables}}</pre></div>
 </section>
+<section aria-labelledby="h-flame">
+<h2 id="h-flame">Flame graph</h2>
+<p class="hint">What is below a box is part of it, and as wide as its share of the devices' time: tasks, scopes of the model, lines, ops. An op is in the scope of the variables that it reads, or that its inputs come from. Grey is lost.</p>
+<div class="scroll">
+{{template "flame" .Flame}}
+</div>
+</section>
 <section aria-labelledby="h-timeline">
 <h2 id="h-timeline">Timeline of {{.Which}}</h2>
 <div class="scroll">
@@ -154,6 +179,7 @@ func (p *Profile) WriteHTML(w io.Writer, step *Step, width int) error {
 		"Advice":  p.Advice(),
 		"Title":   p.title(),
 		"Tables":  p.tables(),
+		"Flame":   p.flame(width),
 		"Which":   step.which(),
 		"Picture": step.draw(step.Report(), width, true),
 		"CSS":     template.CSS(pageCSS),

@@ -202,7 +202,12 @@ func (c readEvent) event(start time.Time) (Event, error) {
 	if args.Flops < 0 {
 		return e, errors.Errorf("computes %d operations", args.Flops)
 	}
-	e.Op, e.Bytes, e.Flops, e.Flow = args.Op, args.Bytes, args.Flops, args.Flow
+	for _, s := range args.Sites {
+		if !(s.Share >= 0 && s.Share <= 1) {
+			return e, errors.Errorf("has a share of %g in %q", s.Share, s.Line)
+		}
+	}
+	e.Op, e.Bytes, e.Flops, e.Flow, e.Sites = args.Op, args.Bytes, args.Flops, args.Flow, args.Sites
 	if e.Lane > 0 && e.Op != "" {
 		e.Name = args.What
 	}

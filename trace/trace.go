@@ -93,9 +93,19 @@ type Event struct {
 	End   time.Time
 	Bytes int64 // that were communicated: the larger of what a device gives and gets; or that a kernel reads and writes
 	Flops int64 // of a kernel
-	Task  Task  // what it was part of; the zero Task: nothing that has a name in a pipeline
+	// Sites are the places in the model that a kernel comes from.
+	Sites []Site
+	Task  Task // what it was part of; the zero Task: nothing that has a name in a pipeline
 	// Flow is the same for the Launch of a send and the Receive of what it sends, and for nothing else in the step.
 	Flow string
+}
+
+// Site is a place in the model, and the share of a kernel that is its own.
+type Site struct {
+	Line      string  `json:"line,omitempty"`
+	TaskGraph string  `json:"taskGraph,omitempty"`
+	Scope     string  `json:"scope,omitempty"`
+	Share     float64 `json:"share"`
 }
 
 // Memory is what lived on a device from some time on: bytes by use.

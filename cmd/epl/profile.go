@@ -14,24 +14,27 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/pkg/errors"
 	"github.com/spf13/cobra"
 
 	epllib "github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/internal/usage"
 	"github.com/easyparallel/epl/trace"
 )
 
 // newProfileCommand makes "epl profile".
 func newProfileCommand() *cobra.Command {
-	var steps, out string
+	var steps, out, device string
 	cmd := &cobra.Command{
 		Use:   "profile [flags] -- COMMAND [ARG]...",
 		Short: "Say what slows a training program down, and what to change",
 		Long: `Run a program until it has trained some steps, and say what should be changed to make them faster: the largest loss of time comes
 first, in at most three sentences. Tables of where the time went follow: computation, data, communication that nothing hides, waiting
-for other stages, and the time between steps; by stage, by kind of communication, and by op where the devices tell it, as CPUs do.
+for other stages, and the time between steps; by stage and by kind of communication; where devices tell the times of ops, as CPUs do, also by line of the model, by TaskGraph and by op, with
+what they reach of the roofline if "epl calibrate" has measured the machine.
 
 The program is ended two seconds after the last of the steps, by SIGTERM. What it prints goes to standard error. -o writes a page with the
 same and a timeline, the same for "go tool pprof", or the timeline of all steps as EPL_TRACE would, for Perfetto.
@@ -62,18 +65,38 @@ docs/profiling.md is the guide.
 					return err
 				}
 			}
-			return profileOf(cmd, args, which, out)
+			roofline, err := deviceOf(device)
+			if err != nil {
+				return err
+			}
+			return profileOf(cmd, args, which, out, roofline)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows the command is its own
 	flags.StringVar(&steps, "steps", "3:6", "the first and the last `step` to look at; the first ones of a program are slower than others")
 	flags.StringVarP(&out, "output", "o", "", "write a page into a `file`: .html, .pprof for go tool pprof, or .json for the timeline of all steps")
+	flags.StringVar(&device, "device", "", "the `profile` of the devices with whose roofline ops are compared (default: this, if epl calibrate has measured it)")
 	return cmd
 }
 
+// deviceOf finds a profile of devices. Without a name it is that of this machine; nil: it has none.
+func deviceOf(name string) (*cost.Profile, error) {
+	if name != "" {
+		return cost.Find(name)
+	}
+	dir, err := cost.Folder()
+	if err != nil {
+		return nil, nil
+	}
+	if _, err := os.Stat(filepath.Join(dir, cost.This+".json")); err != nil {
+		return nil, nil
+	}
+	return cost.Find(cost.This)
+}
+
 // profileOf runs a program and prints the profile of its steps.
-func profileOf(cmd *cobra.Command, args []string, which trace.Range, out string) error {
+func profileOf(cmd *cobra.Command, args []string, which trace.Range, out string, device *cost.Profile) error {
 	dir, err := os.MkdirTemp("", "epl-profile-")
 	if err != nil {
 		return errors.Wrap(err, "epl: no room for the timeline")
@@ -111,6 +134,10 @@ func profileOf(cmd *cobra.Command, args []string, which trace.Range, out string)
 	profile, err := trace.NewProfile(workers...)
 	if err != nil {
 		return err
+	}
+	if device != nil {
+		threads := device.Threads(profile.Devices)
+		profile.Against(func(flops, bytes float64) time.Duration { return device.Roofline(threads, flops, bytes) })
 	}
 	if err := profile.WriteText(cmd.OutOrStdout()); err != nil {
 		return err

@@ -96,18 +96,22 @@ func (b slowBatches) Iter() iter.Seq2[train.Batch, error] {
 // A slow dataset is found in the program itself. The other causes have tests with timelines made by hand: those do not depend on the machine.
 func TestAProfileNamesASlowDatasetAndWritesItsPage(t *testing.T) {
 	clearEnvironment(t)
+	flat := `{"name": "flat", "source": "a test", "bandwidth": "1GB/s", "rates": {"dot/float32": 1e9}}`
+	if err := os.WriteFile(filepath.Join(os.Getenv("EPL_PROFILES"), "this.json"), []byte(flat), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	page, timeline := filepath.Join(t.TempDir(), "profile.html"), filepath.Join(t.TempDir(), "all.json")
 	status, stdout, stderr := epl(t, "profile", "-o", page, "--", os.Args[0], "-slow", "dataset")
 	if status != 0 || !strings.HasPrefix(stdout, "The dataset is slow, ") {
 		t.Fatalf("status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
 	}
-	for _, want := range []string{"steps 3 to 6, on 2 devices", "\nforward ", "\nbetween steps ", "\nall-reduce ", "\nproduct ", "\nbackward: DotGeneral "} {
+	for _, want := range []string{"steps 3 to 6, on 2 devices", "\nforward ", "\nbetween steps ", "\nall-reduce ", "\nproduct ", "\nbackward: DotGeneral ", "\nline of the model ", "\nepl/profile_test.go:", "of roofline\n"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
 	}
 	text, err := os.ReadFile(page)
-	for _, want := range []string{"<!doctype html>", "The dataset is slow, ", "<svg ", "device 1"} {
+	for _, want := range []string{"<!doctype html>", "The dataset is slow, ", "<svg ", "device 1", "Flame graph", "<title>between steps"} {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%v, or no %q in the page", err, want)
 		}
@@ -140,6 +144,7 @@ func TestMistakesOfAProfileAreMessages(t *testing.T) {
 		{"no steps", []string{"--steps", "soon", "--", "true"}, 2, `epl: --steps "soon" are no steps: write the first and the last one, as in 3:6, or one, as in 5` + "\n"},
 		{"another kind of page", []string{"-o", "out.png", "--", "true"}, 2, "epl: -o out.png: a profile is .html, .pprof for go tool pprof, or .json for the timeline\n"},
 		{"no folder", []string{"-o", "none/out.html", "--", "true"}, 2, "epl: -o none/out.html: there is no folder none\n"},
+		{"no such device", []string{"--device", "Z80", "--", "true"}, 1, `epl: there is no profile "Z80"`},
 		{"no such program", []string{"--", "./none"}, 1, "epl: ./none did not train step 3: fork/exec ./none: no such file or directory\n"},
 		{"no training", []string{"--", os.Args[0], "-slow", "none"}, 1, "ended before it trained step 3: let it train more steps, or choose others by --steps"},
 	} {

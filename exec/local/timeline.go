@@ -33,8 +33,17 @@ func (r *run) execute(segment int, ins []compute.Buffer, donate []bool, others [
 	r.runner.settle(donate, others)
 	return w.ExecuteWatched(ins, donate, 0, func(s emit.Step, start, end time.Time) {
 		r.trace.Add(trace.Event{Device: r.id, Lane: r.kernelLane(), Kind: trace.Kernel, Op: s.Kind, Name: s.String(), Start: start, End: end,
-			Bytes: s.Read + s.Written, Flops: s.Flops})
+			Bytes: s.Read + s.Written, Flops: s.Flops, Sites: sitesOf(s)})
 	})
+}
+
+// sitesOf are the places in the model that a step comes from.
+func sitesOf(s emit.Step) []trace.Site {
+	sites := make([]trace.Site, len(s.Sites))
+	for i, x := range s.Sites {
+		sites[i] = trace.Site(x)
+	}
+	return sites
 }
 
 // did notes what the device itself did, until now.
