@@ -35,25 +35,36 @@ func outputs(t *testing.T) map[string]string {
 	masks(t, made)
 	notFinite(t, made)
 	messages(t, made)
-	for name, members := range gathered {
-		var lines []string
-		for _, member := range members {
-			lines = append(lines, strings.Split(strings.TrimSpace(made["error "+member]), "\n")[1])
-			delete(made, "error "+member)
-		}
-		made["errors "+name] = fenced("text", strings.Join(lines, "\n"))
+	var said strings.Builder
+	for _, name := range gathered {
+		said.WriteString(strings.Split(made["error "+name], "\n")[1] + "\n")
+		delete(made, "error "+name)
 	}
+	checkMessages(t, said.String())
 	for name, text := range made {
 		made[name] = checkout.ReplaceAllString(text, "epl/$1")
 	}
 	return made
 }
 
-// gathered are the messages that docs/errors.md shows together, because each says what to do.
-var gathered = map[string][]string{
-	"of plans": {"nesting", "empty", "split", "interleaved", "stages per device", "annotated", "uneven stages", "too many stages", "global batch", "checkpoint", "accumulate"},
-	"of settings": {"key", "micro-batches", "passes", "nccl", "gomlx backend", "trace steps", "devices", "workers", "half a job", "torchrun",
-		"closed", "dataset"},
+// gathered are the messages that say what to do: docs/errors.md points at testdata/messages.txt.
+var gathered = []string{
+	"nesting", "empty", "split", "interleaved", "stages per device", "annotated", "uneven stages", "too many stages", "global batch", "checkpoint", "accumulate",
+	"key", "micro-batches", "passes", "nccl", "gomlx backend", "trace steps", "devices", "workers", "half a job", "torchrun", "closed", "dataset",
+}
+
+// checkMessages compares them with the file; -update rewrites it.
+func checkMessages(t *testing.T, said string) {
+	t.Helper()
+	const file = "testdata/messages.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(said), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(file); err != nil || string(want) != said {
+		t.Errorf("%s is not what the code says (%v); run: go test -run Documents -update .\ngot:\n%s", file, err, said)
+	}
 }
 
 // checkout matches the folder that sources of this package show: it depends on where the repository was cloned to.
@@ -81,7 +92,7 @@ func passTable() string {
 		case p.Asked:
 			off = "is off unless it is asked for"
 		}
-		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s |\n", p.Name, p.Name, why, results, off)
+		fmt.Fprintf(&b, "| [%s](../passes/testdata/%s.txt) | %s | %s | %s |\n", p.Name, p.Name, why, results, off)
 	}
 	return b.String()
 }

@@ -47,7 +47,7 @@ func keyTables(cfg *Config) string {
 	for _, e := range cfg.Entries() {
 		if c, _, _ := strings.Cut(e.Key, "."); c != category {
 			category = c
-			fmt.Fprintf(&b, "\n### %s\n\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n", category)
+			fmt.Fprintf(&b, "\n### %s\n\n| key | default | values | meaning |\n|---|---|---|---|\n", category)
 		}
 		name := "`" + e.Key + "`"
 		if !e.Original {
@@ -57,7 +57,7 @@ func keyTables(cfg *Config) string {
 		if def == "" {
 			def = `""`
 		}
-		fmt.Fprintf(&b, "| %s | %s | `%s` | %s | %s |\n", name, e.Type, def, e.Allowed, e.Doc)
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", name, def, strings.TrimPrefix(e.Allowed, "an "), e.Doc)
 	}
 	b.WriteString("\n")
 	return b.String()
