@@ -39,6 +39,12 @@ type Backend struct {
 	mu    sync.Mutex // one segment at a time
 	arena []byte
 	free  freeList
+
+	// recent are the plans that were made last.
+	recent struct {
+		sync.Mutex
+		plans []*plan
+	}
 }
 
 // Option changes a device.
@@ -81,6 +87,9 @@ func (b *Backend) Finalize() {
 	}
 	b.team.Close()
 	b.arena, b.free = nil, freeList{}
+	b.recent.Lock()
+	b.recent.plans = nil
+	b.recent.Unlock()
 	b.Backend.Finalize()
 }
 

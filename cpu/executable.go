@@ -25,7 +25,7 @@ func (b *Backend) Compile(s *ir.Segment, other func(*ir.Segment) (compute.Execut
 		}
 		return &opByOp{b, exec}, nil
 	}
-	p, err := newPlan(s, b.opts, other)
+	p, err := b.planOf(s, other)
 	if err != nil {
 		return nil, errors.WithMessagef(err, "epl: segment %q", s.Name)
 	}
@@ -258,7 +258,7 @@ func (x *executable) run(ins []*Buffer, donate []bool, arena unsafe.Pointer, h h
 		}
 		x.yield(step, given, outs, h)
 		if err := x.step(step, x.jobs[s], arena); err != nil {
-			return nil, errors.WithMessagef(err, "epl: segment %q: %s", p.segment.Name, step[0].node.ops[0])
+			return nil, errors.WithMessagef(err, "epl: segment %q: %s", p.segment.Name, p.own(step[0].node.ops[0]))
 		}
 		if h.did != nil {
 			h.did(s, start)

@@ -30,7 +30,7 @@ func (b *Backend) Plan(s *ir.Segment) (*emit.Listing, error) {
 		return &emit.Listing{Segment: s.Name, Ops: len(s.Ops), Level: isa.Current().String(), Over: noneOf(s.Outputs), Steps: []emit.Step{
 			{Kind: emit.Fallback, What: "all of it", Ops: len(s.Ops), Why: "its shapes are known only when it runs"}}}, nil
 	}
-	p, err := newPlan(s, b.opts, func(*ir.Segment) (compute.Executable, error) { return nil, nil })
+	p, err := b.planOf(s, func(*ir.Segment) (compute.Executable, error) { return nil, nil })
 	if err != nil {
 		return nil, errors.WithMessagef(err, "epl: segment %q", s.Name)
 	}
@@ -47,7 +47,7 @@ func noneOf(outputs []*ir.Value) []int {
 
 // listing describes the plan.
 func (p *plan) listing() *emit.Listing {
-	l := &emit.Listing{Segment: p.segment.Name, Ops: len(p.segment.Ops), Level: isa.Current().String(), Arena: int64(p.arena), Lives: p.lives, Over: noneOf(p.segment.Outputs)}
+	l := &emit.Listing{Segment: p.segment.Name, Ops: len(p.segment.Ops), Level: isa.Current().String(), Arena: int64(p.arena), Lives: p.ownLives(), Over: noneOf(p.segment.Outputs)}
 	for i, n := range p.outputs {
 		if t := &p.tensors[n]; t.place == isOutput && t.over >= 0 && p.tensors[t.over].place == isInput {
 			l.Over[i] = p.tensors[t.over].index

@@ -26,6 +26,7 @@ type plan struct {
 	outputs []int             // the tensors that the segment returns
 	arena   int               // bytes of intermediate tensors
 	lives   []emit.Life       // of intermediate tensors
+	first   *plan             // that of another segment, which computes the same; nil: it was made of its own
 	once    sync.Once
 	watched []emit.Step // what steps tell of themselves, once they were asked
 }
