@@ -171,28 +171,31 @@ func joinPadAxes(in *Operands, s []compute.DynamicPadAxis) []compute.DynamicPadA
 
 // arity says how many inputs and functions an op has.
 type arity struct {
-	nilOK   []bool // per fixed input: may it be absent?
+	inputs  int    // that are fixed
+	nilOK   []bool // per fixed input: may it be absent? Those after the last that may be are not in it.
 	hasList bool   // a list of inputs stands before fixed input listAt
 	listAt  int
 	funcs   int
 }
 
-func (a arity) required(n int) arity { return a.fixed(n, false) }
-func (a arity) optional(n int) arity { return a.fixed(n, true) }
+func (a arity) required(n int) arity {
+	a.inputs += n
+	return a
+}
+
+func (a arity) optional(n int) arity {
+	a.nilOK = append(append(a.nilOK, make([]bool, a.inputs-len(a.nilOK))...), slices.Repeat([]bool{true}, n)...)
+	a.inputs += n
+	return a
+}
+
 func (a arity) list() arity {
-	a.hasList, a.listAt = true, len(a.nilOK)
+	a.hasList, a.listAt = true, a.inputs
 	return a
 }
 
 func (a arity) functions(n int) arity {
 	a.funcs += n
-	return a
-}
-
-func (a arity) fixed(n int, nilOK bool) arity {
-	for range n {
-		a.nilOK = append(a.nilOK, nilOK)
-	}
 	return a
 }
 

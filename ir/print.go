@@ -43,6 +43,14 @@ type printer struct {
 
 func (w *printer) printf(format string, args ...any) { fmt.Fprintf(w.out, format, args...) }
 
+// text and number print what every op has, which formats would take most of the time for.
+func (w *printer) text(text string) { w.out.WriteString(text) }
+
+func (w *printer) number(before string, n int) {
+	w.out.WriteString(before)
+	w.out.WriteString(strconv.Itoa(n))
+}
+
 func (p *Program) write(out *strings.Builder, w printer) {
 	w.out, w.closures = out, map[*Func]int{}
 	w.printf("program %q\n", p.Name)
@@ -142,7 +150,7 @@ func (p *Program) write(out *strings.Builder, w printer) {
 
 func (w *printer) flag(word string, set bool) {
 	if set {
-		w.printf("%s", word)
+		w.text(word)
 	}
 }
 
@@ -169,16 +177,24 @@ func (w *printer) values(before string, vs []*Value) {
 		if i > 0 {
 			before = ", "
 		}
-		w.printf("%s%s", before, v)
+		w.text(before)
+		w.text(v.String())
 	}
 }
 
 func (w *printer) op(op *Op) {
-	w.printf("%s%%%d = %s(", strings.Repeat("  ", w.indent), op.ID, op.Type())
+	for range w.indent {
+		w.text("  ")
+	}
+	w.number("%", op.ID)
+	w.text(" = ")
+	w.text(string(op.Type()))
+	w.text("(")
 	w.values("", op.Inputs)
-	w.printf(")")
+	w.text(")")
 	if a := attrsText(op.Attrs, w.elide); a != "" {
-		w.printf(" %s", a)
+		w.text(" ")
+		w.text(a)
 	}
 	if len(op.Funcs) > 0 {
 		w.printf(" [")
@@ -190,12 +206,13 @@ func (w *printer) op(op *Op) {
 		}
 		w.printf("]")
 	}
-	w.printf(" ->")
+	w.text(" ->")
 	for i, v := range op.Outputs {
 		if i > 0 {
-			w.printf(",")
+			w.text(",")
 		}
-		w.printf(" %s", ShapeText(v.Shape))
+		w.text(" ")
+		w.text(ShapeText(v.Shape))
 		for axis, p := range v.placed {
 			if p.Placement != (Placement{}) {
 				w.printf(" on %s of %d", Axis(axis), p.Devices)
@@ -204,34 +221,37 @@ func (w *printer) op(op *Op) {
 			}
 		}
 	}
-	w.printf(" : %s", op.Phase)
+	w.text(" : ")
+	w.text(op.Phase.String())
 	w.flag(" varying", op.Varying)
 	w.flag(" pershard", op.PerShard)
 	if op.TaskGraph != nil {
-		w.printf(" taskgraph %d", op.TaskGraph.ID)
+		w.number(" taskgraph ", op.TaskGraph.ID)
 	}
 	if op.Place != 0 {
-		w.printf(" place %d", op.Place)
+		w.number(" place ", op.Place)
 	}
 	if op.Region != 0 {
-		w.printf(" region %d", op.Region)
+		w.number(" region ", op.Region)
 	}
 	w.flag(" keep", op.Keep)
 	if op.Origin != Recorded {
-		w.printf(" by %s", op.Origin)
+		w.text(" by ")
+		w.text(op.Origin.String())
 	}
 	if op.Twin != nil {
-		w.printf(" twin")
+		w.text(" twin")
 		w.values(" ", op.Twin)
 	}
 	if op.Of != nil {
-		w.printf(" of %s", op.Of)
+		w.text(" of ")
+		w.text(op.Of.String())
 	}
 	if op.Scope != "" && !w.bare {
 		w.printf(" in %s", strconv.Quote(op.Scope))
 	}
 	w.source(op.Source)
-	w.printf("\n")
+	w.text("\n")
 }
 
 // function prints a reference to a named function, or a closure: its body where it is first used.

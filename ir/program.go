@@ -5,6 +5,7 @@ package ir
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/gomlx/compute/shapes"
 )
@@ -319,9 +320,9 @@ func (v *Value) String() string {
 	case v == nil:
 		return "_"
 	case v.Index == 0:
-		return fmt.Sprintf("%%%d", v.Op.ID)
+		return "%" + strconv.Itoa(v.Op.ID)
 	}
-	return fmt.Sprintf("%%%d.%d", v.Op.ID, v.Index)
+	return "%" + strconv.Itoa(v.Op.ID) + "." + strconv.Itoa(v.Index)
 }
 
 // Bytes is how much memory the value takes on a device; 0 if a dimension is known only when the program runs.

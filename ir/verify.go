@@ -37,7 +37,7 @@ import (
 //  20. A placement is one of an axis that the mesh of the op's stage has. A value is sharded along a dim that it has, in units that
 //     every device gets one of at least; a Reshard leaves the shape as it is, unless it stacks, and within a stage changes one axis.
 func (p *Program) Verify() error {
-	v := verifier{p: p, ids: map[int]*Op{}, defined: map[*Value]bool{}, merged: map[*Value]*Op{}}
+	v := verifier{p: p, ids: make(map[int]*Op, p.nextID), defined: map[*Value]bool{}, merged: map[*Value]*Op{}}
 	for _, check := range []func() error{v.local, v.taskGraphs, v.stages, v.functions, v.parameters, v.variables, v.gradients, v.outputs, v.collections} {
 		if err := check(); err != nil {
 			return errors.WithMessagef(err, "epl: internal error: program %q is broken", p.Name)
@@ -85,7 +85,7 @@ func (v *verifier) functions() error {
 		if f.Parent != nil {
 			return errors.Errorf("function %q is listed in the program but is a closure", f.Name)
 		}
-		v.defined = map[*Value]bool{}
+		v.defined = make(map[*Value]bool, len(f.Ops))
 		if err := v.function(f); err != nil {
 			return errors.WithMessagef(err, "function %q", f.Name)
 		}
@@ -229,7 +229,7 @@ func leaf(op *Op) error {
 
 func (v *verifier) inputs(op *Op) error {
 	a := op.Attrs.arity()
-	n, fixed := len(op.Inputs), len(a.nilOK)
+	n, fixed := len(op.Inputs), a.inputs
 	if n < fixed || n > fixed && !a.hasList {
 		return errors.Errorf("it has %d inputs, its operation takes %d", n, fixed)
 	}
@@ -241,7 +241,7 @@ func (v *verifier) inputs(op *Op) error {
 					j = -1
 				}
 			}
-			if j < 0 || !a.nilOK[j] {
+			if j < 0 || j >= len(a.nilOK) || !a.nilOK[j] {
 				return errors.Errorf("input %d is missing", i)
 			}
 			continue

@@ -308,7 +308,7 @@ type Step struct {
 	OpsAfter  int
 }
 
-// Run applies the passes of the set, in the order of the table, and verifies the program after each. after, if not
+// Run applies the passes of the set, in the order of the table, and verifies the program after each that changed something, and at the end. after, if not
 // nil, is called after every pass that ran, unless it is a trial.
 func Run(p *ir.Program, on Set, o Options, after func(Pass, *ir.Program)) ([]Step, error) {
 	return run(Table, p, on, o, after)
@@ -316,6 +316,11 @@ func Run(p *ir.Program, on Set, o Options, after func(Pass, *ir.Program)) ([]Ste
 
 func run(table []Pass, p *ir.Program, on Set, o Options, after func(Pass, *ir.Program)) ([]Step, error) {
 	var steps []Step
+	var unverified string // the last pass, if it says that it changed nothing
+	verify := func(pass string) error {
+		unverified = ""
+		return errors.WithMessagef(p.Verify(), "after pass %q", pass)
+	}
 	for _, pass := range table {
 		if !on[pass.Name] || pass.XLA && !o.forXLA(p) {
 			continue
@@ -337,12 +342,17 @@ func run(table []Pass, p *ir.Program, on Set, o Options, after func(Pass, *ir.Pr
 		if o.Trial {
 			continue
 		}
-		if err := p.Verify(); err != nil {
-			return steps, errors.WithMessagef(err, "after pass %q", pass.Name)
+		if n == 0 && p.NumOps() == before {
+			unverified = pass.Name
+		} else if err := verify(pass.Name); err != nil {
+			return steps, err
 		}
 		if after != nil {
 			after(pass, p)
 		}
+	}
+	if unverified != "" {
+		return steps, verify(unverified)
 	}
 	return steps, nil
 }
