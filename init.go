@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gomlx/compute"
 	_ "github.com/gomlx/compute/gobackend" // the default inner backend
@@ -303,8 +304,14 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			return nil, err
 		}
 	}
+	switch {
+	case watched != nil:
+		runner.Waits = watched.waits
+	case traced != "":
+		runner.Waits = new(atomic.Int64)
+	}
 	eng := compile.New(compile.Options{Config: cfg, Target: target, Simulate: simulated, Changes: changes, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
-		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, TF32: gpus, Job: j, Faults: injector, Observer: watched.observer()}, runner)
+		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, TF32: gpus, Job: j, Faults: injector, Observer: watched.observer(), Waits: runner.Waits}, runner)
 	backend := record.NewBackend(eng, record.Options{Over: devices[0].Description(),
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,
 		HalfType: plan.HalfType(cfg.AMP), LossScale: lossScaleOf(cfg.AMP), NaN: cfg.Reliability.NaN})
@@ -312,7 +319,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	env = &Env{cfg: cfg, cluster: cl, backend: backend, engine: eng, runner: runner, job: j, faults: injector, left: left, memory: kept, plans: planOut != ""}
 	eng.Differ = env.distrust
 	if watched != nil {
-		watched.env, watched.stats, watched.peak, runner.Waits = env, runner.Watch(), known, watched.waits
+		watched.env, watched.stats, watched.peak = env, runner.Watch(), known
 		if known == nil && gpus { // by its name; plans are decided without
 			watched.peak, _ = costs(cl, "", gpuProfile(devices[0].DeviceDescription(0), runner.Memory()))
 		}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gomlx/compute"
 
@@ -58,6 +59,8 @@ type Options struct {
 	// Trace is a file for the timeline of training steps; "": none. TraceSteps are which.
 	Trace      string
 	TraceSteps trace.Range
+	// Waits is how long training has waited for batches, in nanoseconds; nil: nobody measures it.
+	Waits *atomic.Int64
 	// Pinned is the plan of training programs; nil: it is decided. PinnedFile is where it was read.
 	Pinned     *plan.Plan
 	PinnedFile string
@@ -98,7 +101,7 @@ func newCompiled(p *ir.Program, number int, cfg *config.Config) *Compiled {
 
 // New makes an engine whose programs the runner runs, on the devices of the cluster's local worker.
 func New(opts Options, runner exec.Runner) *Engine {
-	e := &Engine{Runner: runner, opts: opts, trace: timeline{file: opts.Trace, which: opts.TraceSteps}}
+	e := &Engine{Runner: runner, opts: opts, trace: timeline{file: opts.Trace, which: opts.TraceSteps, waits: opts.Waits}}
 	e.opts.Slicing, e.opts.Timeline, e.opts.Planner = opts.Config.IO.Slicing, opts.Trace != "" || opts.Simulate, runner.Planner()
 	if opts.Plan != "" && opts.Hardware.Processors() {
 		e.opts.Planner = nil // this machine's engine knows nothing of them

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pkg/errors"
@@ -27,6 +28,9 @@ type timeline struct {
 	steps int           // so far
 	done  []*trace.Step // that are in the file
 	wrote time.Duration // how long that took the last time
+	// waits is how long training has waited for batches, in nanoseconds; nil: nobody measures it. waited is what it was after the last step that was collected.
+	waits  *atomic.Int64
+	waited int64
 }
 
 // ofWorker returns the name of another worker's file: trace.json becomes trace.worker1.json.
@@ -46,13 +50,20 @@ func (t *timeline) begin(program string) *trace.Step {
 	if has, _ := t.which.Has(t.steps); t.file == "" || !has {
 		return nil
 	}
-	return &trace.Step{Program: program, Number: t.steps, Overhead: t.wrote}
+	s := &trace.Step{Program: program, Number: t.steps, Overhead: t.wrote}
+	if t.waits != nil && len(t.done) > 0 {
+		s.Fetched = time.Duration(t.waits.Load() - t.waited)
+	}
+	return s
 }
 
 // end writes a step that was collected.
 func (t *timeline) end(s *trace.Step) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.waits != nil {
+		t.waited = t.waits.Load()
+	}
 	defer func(start time.Time) { t.wrote = time.Since(start) }(time.Now())
 	if _, replaces := t.which.Has(s.Number); replaces {
 		t.done = nil

@@ -31,7 +31,7 @@ func (p *Profile) Advice() string {
 		says  func(share string) (cause, change string)
 	}
 	losses := []loss{
-		{p.share(dataPart, betweenPart), "the time between steps and for data", p.slowData},
+		{p.share(dataPart, fetchPart, betweenPart), "the time between steps and for data", p.slowData},
 		{p.share(commPart), "communication that computation does not hide", p.communication},
 		{p.share(stagesPart), "waiting for other stages", p.stages},
 		{p.share(idlePart), "idle time within steps", p.idle},
@@ -68,16 +68,20 @@ func whole(share float64) string { return fmt.Sprintf("%.0f%%", 100*share) }
 
 // slowData is about devices that wait for the program around the steps.
 func (p *Profile) slowData(share string) (cause, change string) {
-	if p.share(dataPart) > p.share(betweenPart) {
-		return fmt.Sprintf("The dataset is slow: devices spend %s of their time waiting for batches or taking them.", share),
-			"Make batches ahead of time, in goroutines of the dataset, and keep them small in bytes."
+	const ahead = "Make batches ahead of time, in goroutines of the dataset, and keep them small in bytes."
+	if p.share(dataPart, fetchPart) > p.share(betweenPart) {
+		return fmt.Sprintf("The dataset is slow: devices spend %s of their time waiting for batches or taking them.", share), ahead
 	}
 	if gap := p.part(betweenPart) / time.Duration(p.Devices*p.Steps); gap < short {
 		return fmt.Sprintf("The steps are short: what any program does between two of them takes %s, and that is %s of the devices' time.", duration(gap), share),
 			"A larger batch makes it a smaller part."
 	}
+	if p.fetches {
+		return fmt.Sprintf("A hook is slow, or something else that the program does between steps, and it is not the dataset: devices have nothing to do for %s of their time.", share),
+			"Let what runs after every step, such as logging, evaluation and saving, do less, or less often."
+	}
 	return fmt.Sprintf("The dataset is slow, or something else that the program does between steps: devices have nothing to do for %s of their time.", share),
-		"Make batches ahead of time, in goroutines of the dataset, and let hooks that run after every step do less, or less often."
+		"Make batches ahead of time, in goroutines of the dataset, and let hooks that run after every step do less, or less often; with env.Dataset, EPL tells the two apart."
 }
 
 // communication is about devices that wait for collective communication.

@@ -45,6 +45,7 @@ type fileStep struct {
 	Predicted bool      `json:"predicted,omitempty"`
 	Begin     float64   `json:"begin,omitempty"`    // microseconds
 	Overhead  float64   `json:"overhead,omitempty"` // microseconds
+	Fetched   float64   `json:"fetched,omitempty"`  // microseconds
 	Pipeline  *Pipeline `json:"pipeline,omitempty"`
 }
 
@@ -130,7 +131,7 @@ func Write(w io.Writer, steps ...*Step) error {
 	}
 	number := 0 // of an asynchronous event
 	for _, s := range steps {
-		head := fileStep{Program: s.Program, Step: s.Number, Predicted: s.Predicted, Overhead: micros(s.Overhead)}
+		head := fileStep{Program: s.Program, Step: s.Number, Predicted: s.Predicted, Overhead: micros(s.Overhead), Fetched: micros(s.Fetched)}
 		if s.Pipeline != (Pipeline{}) {
 			head.Pipeline = &s.Pipeline
 		}

@@ -28,6 +28,7 @@ type Profile struct {
 	// Traffic is what was communicated, by kind; the longest first.
 	Traffic []Traffic
 
+	fetches bool                  // it is known what of the time between steps is the dataset's
 	samples []OpTime              // all that is known of kernels
 	work    map[int]time.Duration // by device
 }
@@ -53,15 +54,16 @@ const (
 	commPart    = "communication that nothing hides"
 	stagesPart  = "waiting for other stages"
 	idlePart    = "idle within steps"
+	fetchPart   = "waiting for the dataset" // between steps, as far as that is known
 	betweenPart = "between steps"
 	otherWork   = "other work"
 )
 
 // lossParts are those in which a device computes nothing.
-var lossParts = []string{dataPart, commPart, stagesPart, idlePart, betweenPart}
+var lossParts = []string{dataPart, commPart, stagesPart, idlePart, fetchPart, betweenPart}
 
 // parts are in the order of the table.
-var parts = []string{Instance, Forward, Backward, Weights, Accumulate, Apply, otherWork, dataPart, commPart, stagesPart, idlePart, betweenPart}
+var parts = []string{Instance, Forward, Backward, Weights, Accumulate, Apply, otherWork, dataPart, commPart, stagesPart, idlePart, fetchPart, betweenPart}
 
 // NewProfile adds up the steps of a job's workers: for each of them its own, in order. Clocks of different machines are not
 // compared.
@@ -90,17 +92,20 @@ func NewProfile(workers ...[]*Step) (*Profile, error) {
 			for _, e := range events {
 				byDevice[e.Device] = append(byDevice[e.Device], e)
 			}
-			gap := time.Duration(0)
+			var gap, fetched time.Duration
 			if before != nil && before.Program == s.Program && before.Number+1 == s.Number {
 				_, ended := bounds(before.Events())
 				gap = max(s.begin().Sub(ended)-s.Overhead, 0)
+				fetched = min(s.Fetched, gap)
+				p.fetches = p.fetches || s.Fetched > 0
 			}
 			before = s
 			begin, end := bounds(events)
 			span := end.Sub(begin)
 			for device, list := range byDevice {
 				devices[device] = true
-				sums[betweenPart] += gap
+				sums[fetchPart] += fetched
+				sums[betweenPart] += gap - fetched
 				p.Total += span + gap
 				p.split(sums, s.Pipeline, device, list, span)
 				for _, e := range list {

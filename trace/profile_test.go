@@ -96,23 +96,32 @@ func TestAProfileNamesTheLargestCauseFirst(t *testing.T) {
 			s.Note(trace.Event{Device: d, Kind: trace.Data, Name: "input 0", Start: ms(float64(10*i) + 2), End: end, Bytes: 64})
 		}
 	}
+	fetched := func(each, gap float64) []*trace.Step { // how much of the time between steps was the dataset's
+		steps := replicas([2]float64{2, 2}, 2, 1<<20, 1, gap)
+		for _, s := range steps[1:] {
+			s.Fetched = ms(each).Sub(ms(0))
+		}
+		return steps
+	}
 	instant := pipelined(4, [2]float64{1, 1})
 	for name, test := range map[string]struct {
 		steps      []*trace.Step
 		first, has string
 	}{
-		"tiny all-reduces": {replicas([2]float64{2, 2}, 40, 100, 6, 0.5), "Communication is exposed, by many tiny messages: 40 of kind all-reduce in a step, 100 B each on average, for which devices wait 72% ", " smaller communication.max_splits"},
-		"large gradients":  {replicas([2]float64{2, 2}, 4, 64<<20, 6, 0.5), "Communication is exposed: devices wait for it for 72% of their time, mostly for all-reduce of 256 MiB in a step.", "A larger batch"},
-		"few small ones":   {replicas([2]float64{2, 2}, 2, 100, 6, 0.5), "Communication is exposed: ", "A larger batch"},
-		"a slow device":    {replicas([2]float64{9, 2}, 40, 100, 0.1, 0), "The devices are unbalanced: device 0 computes 1.6 times as long ", "smaller share"},
-		"offloading":       {offloaded, "Offloading is exposed: ", "Offload less"},
-		"unbalanced":       {pipelined(4, [2]float64{1, 6}), "The stages are unbalanced: stage 1 computes 1.7 times as long ", "Move layers from stage 1 to stage 0,"},
-		"a bubble":         {instant, "The pipeline has a bubble: its stages are balanced, and devices wait for each other for 50% of their time, with 4 micro-batches on 2 stages.", "pipeline.num_micro_batch"},
-		"a slow dataset":   {replicas([2]float64{2, 2}, 2, 1<<20, 1, 12), "The dataset is slow, or something else that the program does between steps: devices have nothing to do for 75% ", "ahead of time"},
-		"slow batches":     {fed, "The dataset is slow: devices spend ", "ahead of time"},
-		"short steps":      {replicas([2]float64{0.1, 0.1}, 2, 100, 0.01, 0.3), "The steps are short: ", "A larger batch"},
-		"two causes":       {replicas([2]float64{2, 2}, 40, 100, 4, 8), "The dataset is slow, ", "The next largest loss is communication that computation does not hide: 33%."},
-		"computation":      {replicas([2]float64{9, 9}, 2, 100, 0.1, 0.5), "The devices compute for 95% of their time, and no loss stands out. Ops of kind product take 75% of what ops take, most of all DotGeneral 64×64×64 (75% of it); of lines, mlp/model.go:12 takes most (94%).", "amp.level"},
+		"tiny all-reduces":             {replicas([2]float64{2, 2}, 40, 100, 6, 0.5), "Communication is exposed, by many tiny messages: 40 of kind all-reduce in a step, 100 B each on average, for which devices wait 72% ", " smaller communication.max_splits"},
+		"large gradients":              {replicas([2]float64{2, 2}, 4, 64<<20, 6, 0.5), "Communication is exposed: devices wait for it for 72% of their time, mostly for all-reduce of 256 MiB in a step.", "A larger batch"},
+		"few small ones":               {replicas([2]float64{2, 2}, 2, 100, 6, 0.5), "Communication is exposed: ", "A larger batch"},
+		"a slow device":                {replicas([2]float64{9, 2}, 40, 100, 0.1, 0), "The devices are unbalanced: device 0 computes 1.6 times as long ", "smaller share"},
+		"offloading":                   {offloaded, "Offloading is exposed: ", "Offload less"},
+		"unbalanced":                   {pipelined(4, [2]float64{1, 6}), "The stages are unbalanced: stage 1 computes 1.7 times as long ", "Move layers from stage 1 to stage 0,"},
+		"a bubble":                     {instant, "The pipeline has a bubble: its stages are balanced, and devices wait for each other for 50% of their time, with 4 micro-batches on 2 stages.", "pipeline.num_micro_batch"},
+		"a slow dataset":               {replicas([2]float64{2, 2}, 2, 1<<20, 1, 12), "The dataset is slow, or something else that the program does between steps: devices have nothing to do for 75% ", "ahead of time"},
+		"a slow dataset that is known": {fetched(11, 12), "The dataset is slow: devices spend 75% ", "ahead of time"},
+		"a slow hook":                  {fetched(1, 12), "A hook is slow, or something else that the program does between steps, and it is not the dataset: devices have nothing to do for 75% ", "less often"},
+		"slow batches":                 {fed, "The dataset is slow: devices spend ", "ahead of time"},
+		"short steps":                  {replicas([2]float64{0.1, 0.1}, 2, 100, 0.01, 0.3), "The steps are short: ", "A larger batch"},
+		"two causes":                   {replicas([2]float64{2, 2}, 40, 100, 4, 8), "The dataset is slow, ", "The next largest loss is communication that computation does not hide: 33%."},
+		"computation":                  {replicas([2]float64{9, 9}, 2, 100, 0.1, 0.5), "The devices compute for 95% of their time, and no loss stands out. Ops of kind product take 75% of what ops take, most of all DotGeneral 64×64×64 (75% of it); of lines, mlp/model.go:12 takes most (94%).", "amp.level"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			says := profile(t, test.steps).Advice()
@@ -150,7 +159,7 @@ func TestAProfileAddsUpWorkersWithClocksOfTheirOwn(t *testing.T) {
 	var workers [2][]*trace.Step
 	for w := range workers {
 		for _, s := range replicas([2]float64{2, 2}, 2, 1<<20, 1, 12) {
-			own := &trace.Step{Program: s.Program, Number: s.Number, Pipeline: s.Pipeline}
+			own := &trace.Step{Program: s.Program, Number: s.Number, Pipeline: s.Pipeline, Fetched: 11 * time.Millisecond}
 			for _, e := range s.Events() {
 				if e.Device == w {
 					e.Start, e.End = e.Start.Add(time.Duration(w)*time.Hour), e.End.Add(time.Duration(w)*time.Hour)

@@ -130,9 +130,12 @@ func (o *otherData) read() (steps []*Step, err error) {
 		heads = []fileStep{o.fileStep}
 	}
 	for i, h := range heads {
-		s := &Step{Program: h.Program, Number: h.Step, Predicted: h.Predicted, Workers: o.Workers, Overhead: fromMicros(h.Overhead)}
+		s := &Step{Program: h.Program, Number: h.Step, Predicted: h.Predicted, Workers: o.Workers, Overhead: fromMicros(h.Overhead), Fetched: fromMicros(h.Fetched)}
 		if h.Overhead < 0 || h.Overhead > longest {
 			return nil, notOurs("its step %d took %g µs to write", h.Step, h.Overhead)
+		}
+		if h.Fetched < 0 || h.Fetched > longest {
+			return nil, notOurs("its step %d waited %g µs for the dataset", h.Step, h.Fetched)
 		}
 		if p := h.Pipeline; p != nil {
 			if min(p.Stages, p.Groups, p.MicroBatches, p.Replicas) < 0 {

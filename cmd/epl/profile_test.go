@@ -24,19 +24,22 @@ import (
 	epllib "github.com/easyparallel/epl"
 )
 
-// slow trains with something that makes it slow on purpose: its dataset, many small all-reduces, or unbalanced stages. "short" and
+// slow trains with something that makes it slow on purpose: its dataset, a hook, many small all-reduces, or unbalanced stages. "short" and
 // "broken" end after 4 steps, and "none" trains nothing.
 func slow(how string) {
-	settings, last, wide, pause := map[string]any{}, 1<<30, 4, time.Duration(0)
+	settings, last, wide, devices := map[string]any{}, 1<<30, 4, 2
+	var pause, hook time.Duration
 	switch how {
 	case "none":
 		return
 	case "dataset":
 		pause = 100 * time.Millisecond
+	case "hook":
+		hook = 100 * time.Millisecond
 	case "short", "broken":
 		last = 4
 	case "all-reduces":
-		settings["communication.max_splits"] = 1000
+		settings["communication.max_splits"], devices = 1000, 4
 	case "stages":
 		wide, settings["pipeline.num_micro_batch"] = 512, 4
 	}
@@ -44,7 +47,7 @@ func slow(how string) {
 	if err != nil {
 		panic(err)
 	}
-	env, err := epllib.Init(cfg, epllib.WithLocalDevices(2))
+	env, err := epllib.Init(cfg, epllib.WithLocalDevices(devices))
 	if err != nil {
 		panic(err)
 	}
@@ -66,7 +69,14 @@ func slow(how string) {
 	}
 	trainer := train.NewTrainer(env.Backend(), model.NewStore(), build, loss.MeanSquaredError,
 		epllib.Optimizer(optimizer.StochasticGradientDescent().Done()), nil, nil)
-	if _, err := train.NewLoop(trainer).RunSteps(env.Dataset(slowBatches{pause, wide}), last); err != nil {
+	loop := train.NewLoop(trainer)
+	if hook > 0 {
+		loop.OnStep("slow", 0, func(*train.Loop, []*tensors.Tensor) error {
+			time.Sleep(hook)
+			return nil
+		})
+	}
+	if _, err := loop.RunSteps(env.Dataset(slowBatches{pause, wide}), last); err != nil {
 		panic(err)
 	}
 	if how == "broken" {
@@ -93,7 +103,34 @@ func (b slowBatches) Iter() iter.Seq2[train.Batch, error] {
 	}
 }
 
-// A slow dataset is found in the program itself. The other causes have tests with timelines made by hand: those do not depend on the machine.
+// Each program is slow on purpose, by far more than anything else that happens on a machine; where threads have to meet that is not certain, and one of three
+// profiles is enough. Tests of package trace have timelines made by hand.
+func TestAProfileNamesWhyAProgramIsSlow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short leaves out tests that run programs")
+	}
+	for _, test := range []struct{ how, says string }{
+		{"hook", "A hook is slow, or something else that the program does between steps, and it is not the dataset: "},
+		{"all-reduces", "Communication is exposed, by many tiny messages: 41 of kind all-reduce in a step, "},
+		{"stages", "The stages are unbalanced: stage 1 computes "},
+	} {
+		t.Run(test.how, func(t *testing.T) {
+			clearEnvironment(t)
+			for try := range 3 {
+				status, stdout, stderr := epl(t, "profile", "--steps", "3:12", "--", os.Args[0], "-slow", test.how)
+				switch {
+				case status != 0:
+					t.Fatalf("status %d, stderr %q", status, stderr)
+				case strings.HasPrefix(stdout, test.says):
+					return
+				case try == 2:
+					t.Errorf("it says\n%s", stdout)
+				}
+			}
+		})
+	}
+}
+
 func TestAProfileNamesASlowDatasetAndWritesItsPage(t *testing.T) {
 	clearEnvironment(t)
 	flat := `{"name": "flat", "source": "a test", "bandwidth": "1GB/s", "rates": {"dot/float32": 1e9}}`
@@ -102,16 +139,16 @@ func TestAProfileNamesASlowDatasetAndWritesItsPage(t *testing.T) {
 	}
 	page, timeline := filepath.Join(t.TempDir(), "profile.html"), filepath.Join(t.TempDir(), "all.json")
 	status, stdout, stderr := epl(t, "profile", "-o", page, "--", os.Args[0], "-slow", "dataset")
-	if status != 0 || !strings.HasPrefix(stdout, "The dataset is slow, ") {
+	if status != 0 || !strings.HasPrefix(stdout, "The dataset is slow: devices ") {
 		t.Fatalf("status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
 	}
-	for _, want := range []string{"steps 3 to 6, on 2 devices", "\nforward ", "\nbetween steps ", "\nall-reduce ", "\nproduct ", "\nbackward: DotGeneral ", "\nline of the model ", "\nepl/profile_test.go:", "of roofline\n"} {
+	for _, want := range []string{"steps 3 to 6, on 2 devices", "\nforward ", "\nwaiting for the dataset ", "\nall-reduce ", "\nproduct ", "\nbackward: DotGeneral ", "\nline of the model ", "\nepl/profile_test.go:", "of roofline\n"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
 	}
 	text, err := os.ReadFile(page)
-	for _, want := range []string{"<!doctype html>", "The dataset is slow, ", "<svg ", "device 1", "Flame graph", "<title>between steps"} {
+	for _, want := range []string{"<!doctype html>", "The dataset is slow: ", "<svg ", "device 1", "Flame graph", "<title>waiting for the dataset"} {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%v, or no %q in the page", err, want)
 		}
