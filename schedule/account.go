@@ -125,12 +125,21 @@ func (s *Program) Profiles(l *Ledger, plans []*emit.Listing) []*Profile {
 
 // Arena is the memory of intermediate tensors of a place: as much as the segment needs that needs most.
 func (s *Program) Arena(profiles []*Profile, place int) (most Bytes) {
-	for i, x := range s.Segments {
-		if a := profiles[i].Arena(); x.Place == place && a.Total() > most.Total() {
-			most = a
-		}
+	if p := s.Largest(profiles, place); p != nil {
+		return p.Arena()
 	}
 	return most
+}
+
+// Largest is the segment of a place that needs most memory for intermediate tensors; nil: none needs any.
+func (s *Program) Largest(profiles []*Profile, place int) (largest *Profile) {
+	most := int64(0)
+	for i, x := range s.Segments {
+		if n := profiles[i].Arena().Total(); x.Place == place && n > most {
+			most, largest = n, profiles[i]
+		}
+	}
+	return largest
 }
 
 // count plays the lists through.

@@ -15,7 +15,8 @@ type Need struct {
 	Peak Bytes // when it is most
 	Most Bytes // the most of each use
 	// Op is the one that runs when it is most; nil: none does.
-	Op *ir.Op
+	Op   *ir.Op
+	step int // when it is most
 }
 
 // lives are what steps make, and what dies after each; ops are what runs in them, nil where none does.
@@ -34,7 +35,7 @@ func (x lives) play(look func(op *ir.Op, live Bytes)) (n Need) {
 	for i, op := range x.ops {
 		live = live.Plus(x.made[i])
 		if live.Total() > n.Peak.Total() {
-			n.Peak, n.Op = live, op
+			n.Peak, n.Op, n.step = live, op, i
 		}
 		n.Most.raise(live)
 		if look != nil {
@@ -52,13 +53,22 @@ type Profile struct {
 	inputs, outputs []edge
 	planned         *emit.Listing // nil: ops run one by one, each with memory of its own
 	arena           Need          // of a device that plans memory: what intermediate tensors take of it
+	crowd           []Held        // the tensors in the arena when most live
 
 	mu    sync.Mutex
 	needs map[string]Need // by the inputs that it may keep
 }
 
+// Held is a value that takes memory, and what for.
+type Held struct {
+	Value *ir.Value // nil: it is no tensor's
+	Use   Use
+	Bytes int64
+}
+
 // edge is what there is to know of an input or output of a segment.
 type edge struct {
+	value *ir.Value // of an output
 	use   Use
 	bytes int64
 	// Of an input: the op that reads it last, and whether it is also an output.
@@ -77,7 +87,7 @@ func (l *Ledger) Profile(s *ir.Segment, f *emit.Listing) *Profile {
 	}
 	for _, v := range s.Outputs {
 		leaves[v] = true
-		p.outputs = append(p.outputs, edge{use: l.Use(s.Origin(v)), bytes: v.Bytes()})
+		p.outputs = append(p.outputs, edge{value: v, use: l.Use(s.Origin(v)), bytes: v.Bytes()})
 	}
 	for i, op := range s.Ops {
 		for _, v := range op.Outputs {
@@ -96,19 +106,20 @@ func (l *Ledger) Profile(s *ir.Segment, f *emit.Listing) *Profile {
 		p.inputs = append(p.inputs, x)
 	}
 	if f != nil {
-		p.arena = l.arena(s, f)
+		p.arena, p.crowd = l.arena(s, f)
 	}
 	return p
 }
 
-// arena is what the tensors in the arena of a segment are for when most live.
-func (l *Ledger) arena(s *ir.Segment, f *emit.Listing) Need {
+// arena is what the tensors in the arena of a segment are for when most live, and which they are.
+func (l *Ledger) arena(s *ir.Segment, f *emit.Listing) (n Need, crowd []Held) {
 	steps := 0
 	for _, x := range f.Lives {
 		steps = max(steps, x.To+1)
 	}
 	all := newLives(steps)
-	for _, x := range f.Lives {
+	uses := make([]Use, len(f.Lives))
+	for i, x := range f.Lives {
 		use := ForTemporaries
 		if x.Value != nil {
 			use = l.within(s.Origin(x.Value), false)
@@ -116,12 +127,34 @@ func (l *Ledger) arena(s *ir.Segment, f *emit.Listing) Need {
 				all.ops[x.From] = x.Value.Op
 			}
 		}
+		uses[i] = use
 		all.made[x.From][use] += x.Bytes
 		all.gone[x.To][use] += x.Bytes
 	}
-	n := all.play(nil)
+	n = all.play(nil)
+	for i, x := range f.Lives {
+		if x.From <= n.step && n.step <= x.To {
+			crowd = append(crowd, Held{x.Value, uses[i], x.Bytes})
+		}
+	}
 	n.Peak[ForTemporaries] += f.Arena - n.Peak.Total() // gaps
-	return n
+	return n, crowd
+}
+
+// InArena are the tensors in the arena of the segment when most live.
+func (p *Profile) InArena() []Held { return p.crowd }
+
+// Beyond are the outputs that take memory beside the arena if the segment is given some of its inputs to keep; none if the device plans nothing.
+func (p *Profile) Beyond(keeps func(input int) bool) (all []Held) {
+	if p.planned == nil {
+		return nil
+	}
+	for i, x := range p.outputs {
+		if over := p.planned.Over[i]; over < 0 || !keeps(over) {
+			all = append(all, Held{x.value, x.use, x.bytes})
+		}
+	}
+	return all
 }
 
 // Inputs is how many inputs the segment has.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/easyparallel/epl/internal/browser"
+	"github.com/easyparallel/epl/trace"
 )
 
 // The page of a timeline, as a person sees it: on a screen, on a phone, and in the dark.
@@ -44,6 +45,10 @@ func TestThePageOfAProfileInABrowser(t *testing.T) {
 	}
 	defer f.Close()
 	steps := replicas([2]float64{8, 8}, 40, 64, 9, 0)
+	steps[0].SetPeak(trace.Peak{Device: 1, Bytes: 3 << 20, Held: []trace.Held{{Use: "activations", What: "Add", Line: "mlp/model.go:12", Tensors: 2, Bytes: 2 << 20}}})
+	for i, n := range []int64{0, 2, 1, 0} {
+		steps[0].NoteMemory(trace.Memory{Device: 1, At: ms(float64(2 * i)), Bytes: map[string]int64{"weights": 1 << 20, "activations": n << 20}})
+	}
 	if err := profile(t, steps).WriteHTML(f, steps[0], 1200); err != nil {
 		t.Fatal(err)
 	}
@@ -57,6 +62,9 @@ func TestThePageOfAProfileInABrowser(t *testing.T) {
 		labels := browser.Eval[string](p, `[...document.querySelectorAll("svg.flame text")].map(t => t.textContent).join(" ")`)
 		if want := "train communication that nothing hides backward body body dense mlp/model.go:12 DotGeneral 64×64×64"; !strings.HasPrefix(labels, want) {
 			t.Errorf("%s: the flame graph has %q", v, labels)
+		}
+		if n := browser.Eval[int](p, `document.querySelectorAll("svg.memory path").length`); n != 2 {
+			t.Errorf("%s: the memory has %d areas", v, n)
 		}
 		p.Check("profile")
 	}

@@ -25,7 +25,14 @@ import (
 type file struct {
 	Events []chromeEvent `json:"traceEvents"`
 	Unit   string        `json:"displayTimeUnit"`
-	Other  *otherData    `json:"otherData"`
+	Peaks  []filePeak    `json:"peaks,omitempty"`
+	Other  *otherData    `json:"otherData"` // the last, which is looked for at the end of the file
+}
+
+// filePeak is a peak of memory in a step.
+type filePeak struct {
+	Step int `json:"step"`
+	Peak
 }
 
 // otherData is what the format leaves to those who write it. Start is on the clock of the worker's machine, in
@@ -139,6 +146,9 @@ func Write(w io.Writer, steps ...*Step) error {
 		if len(steps) > 1 {
 			head.Begin = micros(s.begin().Sub(zero))
 			out.Other.Steps = append(out.Other.Steps, head)
+		}
+		for _, p := range s.Peaks() {
+			out.Peaks = append(out.Peaks, filePeak{s.Number, p})
 		}
 		out.Events = append(out.Events, s.chrome(zero, &number)...)
 	}

@@ -42,6 +42,7 @@ func Join(steps ...*Step) (*Step, error) {
 			joined.events = append(joined.events, e)
 		}
 		joined.memory = append(joined.memory, s.Memory()...)
+		joined.peaks = append(joined.peaks, s.Peaks()...)
 	}
 	return joined, nil
 }

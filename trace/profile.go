@@ -25,6 +25,8 @@ type Profile struct {
 	Ops []OpTime
 	// Stages are those of the pipeline, in order.
 	Stages []StageTime
+	// Peak is what lives on the device that needs most memory, when most does.
+	Peak Peak
 	// Traffic is what was communicated, by kind; the longest first.
 	Traffic []Traffic
 
@@ -88,6 +90,9 @@ func NewProfile(workers ...[]*Step) (*Profile, error) {
 			}
 			numbers[s.Number] = true
 			p.First, p.Last = min(p.First, s.Number), max(p.Last, s.Number)
+			if most, ok := highest(append(s.Peaks(), p.Peak)); ok {
+				p.Peak = most
+			}
 			byDevice := map[int][]Event{}
 			for _, e := range events {
 				byDevice[e.Device] = append(byDevice[e.Device], e)

@@ -159,6 +159,7 @@ func TestAProfileAddsUpWorkersWithClocksOfTheirOwn(t *testing.T) {
 	var workers [2][]*trace.Step
 	for w := range workers {
 		for _, s := range replicas([2]float64{2, 2}, 2, 1<<20, 1, 12) {
+			peak := []trace.Held{{Use: "activations", What: "Add", Line: "mlp/model.go:12", Tensors: 2, Bytes: 3 << 20}, {Use: "weights", What: "/body/dense/w", Scope: "/body/dense", Tensors: 1, Bytes: 1 << 20}}
 			own := &trace.Step{Program: s.Program, Number: s.Number, Pipeline: s.Pipeline, Fetched: 11 * time.Millisecond}
 			for _, e := range s.Events() {
 				if e.Device == w {
@@ -166,6 +167,7 @@ func TestAProfileAddsUpWorkersWithClocksOfTheirOwn(t *testing.T) {
 					own.Note(e)
 				}
 			}
+			own.SetPeak(trace.Peak{Device: w, Bytes: int64(4+w) << 20, Held: peak})
 			workers[w] = append(workers[w], own)
 		}
 	}

@@ -70,6 +70,10 @@ func (p *Profile) tables() string {
 		b.WriteString("\n")
 		align(&b, rows)
 	}
+	if p.Peak.Bytes > 0 {
+		b.WriteString("\n")
+		p.Peak.table(&b)
+	}
 	if len(p.Ops) == 0 {
 		b.WriteString("\nThe timeline has no times of single ops: these devices do not tell them.\n")
 		return b.String()
@@ -132,8 +136,19 @@ func (p *Profile) opTable(b *strings.Builder, head string, ops []OpTime, name fu
 	align(b, rows)
 }
 
-var profileTemplate = template.Must(template.Must(template.Must(pictureTemplate.Clone()).AddParseTree("flame", flameTemplate.Tree)).
-	Funcs(template.FuncMap{"flamecss": func() template.CSS { return template.CSS(flameCSS) }}).New("profile").Parse(`<!doctype html>
+// profileFigures are the templates of the figures on the page.
+func profileFigures() *template.Template {
+	all := template.Must(pictureTemplate.Clone()).Funcs(template.FuncMap{
+		"flamecss":  func() template.CSS { return template.CSS(flameCSS) },
+		"memorycss": func() template.CSS { return template.CSS(memoryCSS) },
+	})
+	for _, t := range []*template.Template{flameTemplate, memoryTemplate} {
+		template.Must(all.AddParseTree(t.Name(), t.Tree))
+	}
+	return all
+}
+
+var profileTemplate = template.Must(profileFigures().New("profile").Parse(`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -167,6 +182,15 @@ var profileTemplate = template.Must(template.Must(template.Must(pictureTemplate.
 {{template "picture" .Picture}}
 </div>
 </section>
+{{- with .Memory}}
+<section aria-labelledby="h-memory">
+<h2 id="h-memory">Memory of device {{$.Device}} in {{$.Which}}</h2>
+<p class="hint">What lives on the device that needs most, over the step, by what it is for. The table above says where it comes from when most of it is taken.</p>
+<div class="scroll">
+{{template "memory" .}}
+</div>
+</section>
+{{- end}}
 </main>
 </body>
 </html>
@@ -180,6 +204,8 @@ func (p *Profile) WriteHTML(w io.Writer, step *Step, width int) error {
 		"Title":   p.title(),
 		"Tables":  p.tables(),
 		"Flame":   p.flame(width),
+		"Device":  p.Peak.Device,
+		"Memory":  step.curve(p.Peak.Device, width),
 		"Which":   step.which(),
 		"Picture": step.draw(step.Report(), width, true),
 		"CSS":     template.CSS(pageCSS),

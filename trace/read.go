@@ -36,6 +36,7 @@ func Read(r io.Reader) (*Step, error) {
 func ReadAll(r io.Reader) ([]*Step, error) {
 	var f struct {
 		Events []readEvent `json:"traceEvents"`
+		Peaks  []filePeak  `json:"peaks"`
 		Other  *otherData  `json:"otherData"`
 	}
 	dec := json.NewDecoder(r)
@@ -63,6 +64,13 @@ func ReadAll(r io.Reader) ([]*Step, error) {
 	steps, err := f.Other.read()
 	if err != nil {
 		return nil, err
+	}
+	for _, p := range f.Peaks {
+		i := slices.IndexFunc(steps, func(s *Step) bool { return s.Number == p.Step })
+		if i < 0 || p.Device < 0 || p.Bytes < 0 || slices.ContainsFunc(p.Held, func(x Held) bool { return x.Bytes < 0 || x.Tensors < 0 }) {
+			return nil, notOurs("it has a peak of %d bytes on device %d in step %d", p.Bytes, p.Device, p.Step)
+		}
+		steps[i].SetPeak(p.Peak)
 	}
 	begins := f.Other.Steps
 	stepAt := func(ts float64) *Step {

@@ -63,12 +63,18 @@ func TestAKernelHasItsSpeed(t *testing.T) {
 
 func TestMemoryAndFlowsAreReadAsTheyWereWritten(t *testing.T) {
 	s := small()
+	s.Fetched = 5 * time.Millisecond
+	s.SetPeak(trace.Peak{Device: 1, Bytes: 1})
+	s.SetPeak(trace.Peak{Device: 1, Bytes: 9, Held: []trace.Held{{Use: "weights", What: "/w", Tensors: 1, Bytes: 2}, {Use: "activations", Line: "model.go:1", Tensors: 2, Bytes: 7}}})
 	got, err := trace.Read(strings.NewReader(written(t, s)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(got.Memory()) != 4 || fmt.Sprint(got.Memory()[3].Bytes) != fmt.Sprint(s.Memory()[3].Bytes) || !got.Memory()[3].At.Equal(s.Memory()[3].At) {
 		t.Errorf("memory %v is read as %v", s.Memory(), got.Memory())
+	}
+	if want := "[{1 9 [{activations  model.go:1  2 7} {weights /w   1 2}]}]"; fmt.Sprint(got.Peaks()) != want || got.Fetched != s.Fetched {
+		t.Errorf("peaks %v, and %v", got.Peaks(), got.Fetched)
 	}
 	if again := written(t, got); again != written(t, s) {
 		t.Errorf("written again it is\n%s", again)
@@ -175,6 +181,10 @@ func TestWhatIsNoTimelineIsRefusedWithTheReason(t *testing.T) {
 		{`{"traceEvents": [], "otherData": {"startUnixNano": "-1"}}`, `its startUnixNano is "-1"`},
 		{`{"traceEvents": [], "otherData": {"workers": -1}}`, "it is of -1 workers"},
 		{`{"traceEvents": [], "otherData": {"pipeline": {"stages": -2}}}`, "counts below 0"},
+		{`{"traceEvents": [], "otherData": {"step": 3, "fetched": -1}}`, "its step 3 waited -1 µs for the dataset"},
+		{`{"traceEvents": [], "otherData": {"step": 3}, "peaks": [{"step": 4, "bytes": 7}]}`, "it has a peak of 7 bytes on device 0 in step 4"},
+		{`{"traceEvents": [], "otherData": {"step": 3}, "peaks": [{"step": 3, "bytes": 7, "held": [{"bytes": -1}]}]}`, "it has a peak of 7 bytes"},
+		{event(`"args": {"sites": [{"line": "model.go:1", "share": 2}]}`), `has a share of 2 in "model.go:1"`},
 		{event(`"ph": "b"`), "begins without an id of its own"},
 		{event(`"ph": "b", "id2": {"local": "1"}`), "1 of its events do not end"},
 		{event(`"ph": "e", "id2": {"local": "1"}`), "ends without having begun"},

@@ -137,6 +137,7 @@ type Step struct {
 	mu       sync.Mutex
 	events   []Event
 	memory   []Memory
+	peaks    []Peak
 }
 
 // Add notes an event. It ends now, unless it says when it ended.

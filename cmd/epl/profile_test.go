@@ -142,7 +142,7 @@ func TestAProfileNamesASlowDatasetAndWritesItsPage(t *testing.T) {
 	if status != 0 || !strings.HasPrefix(stdout, "The dataset is slow: devices ") {
 		t.Fatalf("status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
 	}
-	for _, want := range []string{"steps 3 to 6, on 2 devices", "\nforward ", "\nwaiting for the dataset ", "\nall-reduce ", "\nproduct ", "\nbackward: DotGeneral ", "\nline of the model ", "\nepl/profile_test.go:", "of roofline\n"} {
+	for _, want := range []string{"steps 3 to 6, on 2 devices", "\nforward ", "\nwaiting for the dataset ", "\nall-reduce ", "\nproduct ", "\nbackward: DotGeneral ", "\nline of the model ", "\nmemory at the peak of device ", "\nepl/profile_test.go:", "of roofline\n"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
@@ -162,6 +162,18 @@ func TestAProfileNamesASlowDatasetAndWritesItsPage(t *testing.T) {
 	steps, err := readSteps(timeline)
 	if err != nil || len(steps) != 2 || steps[1].Number != 4 || steps[1].Overhead <= 0 {
 		t.Errorf("the timeline has %d steps, %v", len(steps), err)
+	}
+	for _, peak := range steps[1].Peaks() { // all that lives is somebody's, but for gaps between tensors
+		known := int64(0)
+		for _, h := range peak.Held {
+			known += h.Bytes
+		}
+		if known > peak.Bytes || known < peak.Bytes*9/10 {
+			t.Errorf("of %d bytes on device %d it is known where %d come from: %v", peak.Bytes, peak.Device, known, peak.Held)
+		}
+	}
+	if n := len(steps[1].Peaks()); n != 2 {
+		t.Errorf("there are peaks of %d devices", n)
 	}
 	status, stdout, stderr = epl(t, "profile", "--", os.Args[0], "-slow", "broken")
 	if status != 1 || !strings.Contains(stdout, "steps 3 to 4") || !strings.Contains(stderr, "out of luck\n") || !strings.Contains(stderr, "ends with step 4, since") {

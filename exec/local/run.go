@@ -78,6 +78,7 @@ type run struct {
 	leaving []leaving
 	meter   *meter
 	busy    time.Duration // it has computed so long
+	most    int64         // bytes that have lived, if a timeline is made
 }
 
 func newRun(s *step, local int) *run {
@@ -132,7 +133,7 @@ func (r *run) list() (err error) {
 		if err := r.do(at); err != nil {
 			return err
 		}
-		r.remember(r.meter.books.Live)
+		r.remember(r.meter.books.Live, nil)
 	}
 	for _, h := range r.values { // what a step leaves behind is all there
 		if err := r.arrive(h); err != nil {
@@ -261,8 +262,9 @@ func (r *run) segment(in schedule.Instr) error {
 			others[i] = h.readers
 		}
 	}
-	need := r.profiles[in.Segment].Need(func(i int) bool { return donate[i] && !r.runner.leaves(others[i]) })
-	r.remember(r.meter.books.Live.Plus(need.Peak))
+	keeps := func(i int) bool { return donate[i] && !r.runner.leaves(others[i]) }
+	need := r.profiles[in.Segment].Need(keeps)
+	r.remember(r.meter.books.Live.Plus(need.Peak), r.profiles[in.Segment].Beyond(keeps))
 	if err := r.meter.during(need); err != nil {
 		return err
 	}

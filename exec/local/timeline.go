@@ -88,18 +88,6 @@ func (r *run) arrive(h *held) error {
 	return err
 }
 
-// remember notes what lives on the device from now on.
-func (r *run) remember(live schedule.Bytes) {
-	if r.trace == nil || r.trace.Coarse {
-		return
-	}
-	bytes := map[string]int64{}
-	for _, u := range schedule.Uses() {
-		bytes[u.String()] = live[u]
-	}
-	r.trace.AddMemory(trace.Memory{Device: r.id, Bytes: bytes})
-}
-
 // flow names a value on its way, by its transfer, or what else tags it.
 func (r *run) flow(tag, micro, from, to int) string {
 	return fmt.Sprintf("%d/%d/%d/%d/%d", r.replica, tag, micro, from, to)
