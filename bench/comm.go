@@ -39,11 +39,10 @@ func commComparisons() []commComparison {
 	tcp := []func(int) (*fleet, error){mpi("btl=tcp,self")}
 	all := []string{"all-reduce", "reduce-scatter", "all-gather", "all-to-all"}
 	return []commComparison{
-		{all[:1], "shared-memory", sharedMemory, "Open MPI, best of 5 settings", best, []float64{0.9, 1.2, 0.9, 1.4}},
+		{all[:1], "shared-memory", sharedMemory, "Open MPI, best of 5 settings", best, []float64{1.3, 1.3, 1.3, 1.3}},
 		{all[:1], "shared-arena", sharedArena, "Open MPI", byDefault, []float64{2, 3, 2, 3}},
 		{all[1:2], "shared-memory", sharedMemory, "Open MPI, best of 5 settings", best, []float64{1, 1.4, 1.3, 2}},
-		{all[2:], "shared-memory", sharedMemory, "Open MPI", byDefault, []float64{1, 0.8, 0.75, 0.85}},
-		{[]string{"broadcast", "send-recv"}, "shared-memory", sharedMemory, "Open MPI", byDefault, []float64{1, 0.6, 0.8, 0.9}},
+		{append(all[2:], "broadcast", "send-recv"), "shared-memory", sharedMemory, "Open MPI, best of 3 settings", best[:3], []float64{1, 1, 1, 1}},
 		{all[:1], "tcp", overTCP, "Open MPI, TCP", tcp, []float64{1.5, 1.2, 1, 1.3}},
 		{all[1:], "tcp", overTCP, "Open MPI, TCP", tcp, nil},
 		{all[:1], "tcp", overTCP, "Gloo", []func(int) (*fleet, error){gloo}, []float64{10, 4, 1.5, 1.1}},

@@ -16,10 +16,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/gomlx/compute/dtypes"
 	"golang.org/x/sys/unix"
@@ -211,7 +213,8 @@ func init() {
 		}
 		in, out := make([]float32, 1<<18), make([]float32, 3<<18)
 		return survive(w, func(c *Communicator) error {
-			return cmp.Or(c.AllReduce(flat, Sum), c.AllGather(in, out, nil))
+			return cmp.Or(c.AllReduce(flat, Sum), c.AllGather(in, out, nil), c.AllToAll(out, slices.Clone(out), nil, nil),
+				c.AllReduce(in, Sum), c.Broadcast(in, 2))
 		})
 	}
 	processJobs["killed while it sends"] = func(w *World) error {
@@ -324,17 +327,99 @@ func alloc[T any](t *testing.T, w *World, n int) []T {
 }
 
 func TestWithoutTheKernelsLeaveEverythingGoesThroughSegments(t *testing.T) {
-	var asked atomic.Int64
-	replace(t, &shm.ReadOther, func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error) {
-		asked.Add(1)
-		return 0, unix.EPERM
+	for name, call := range map[string]*shm.Crossing{"reading": &shm.ReadOther, "writing": &shm.WriteOther} {
+		t.Run(name, func(t *testing.T) {
+			var asked atomic.Int64
+			replace(t, call, func(uint64, unsafe.Pointer, uint64, int) (int, unix.Errno) {
+				asked.Add(1)
+				return 0, unix.EPERM
+			})
+			cs := ends(t, sharing(t, 3, one, Options{Timeout: time.Minute}).All(), 0)
+			mustAll(t, cs, everySize)
+			mustAll(t, cs, manyTags)
+			// Every member tries every other once for each segment: that of collectives, and those of the pairs.
+			if n := asked.Load(); n != 6+6 {
+				t.Errorf("the kernel was asked %d times", n)
+			}
+		})
+	}
+}
+
+// large is from where a crossing is not a trial of the kernel.
+const large = 4096
+
+func TestASenderThatWaitsHelpsTheReceiver(t *testing.T) {
+	helped := make(chan struct{})
+	read, write := shm.ReadOther, shm.WriteOther
+	replace(t, &shm.ReadOther, func(pid uint64, here unsafe.Pointer, there uint64, n int) (int, unix.Errno) {
+		if n >= large {
+			<-helped
+		}
+		return read(pid, here, there, n)
 	})
-	cs := ends(t, sharing(t, 3, one, Options{Timeout: time.Minute}).All(), 0)
-	mustAll(t, cs, everySize)
-	mustAll(t, cs, manyTags)
-	// Every member tries every other once for each segment: that of collectives, and those of the pairs.
-	if n := asked.Load(); n != 6+6 {
-		t.Errorf("the kernel was asked %d times", n)
+	var once sync.Once
+	replace(t, &shm.WriteOther, func(pid uint64, here unsafe.Pointer, there uint64, n int) (int, unix.Errno) {
+		if n >= large {
+			defer once.Do(func() { close(helped) })
+		}
+		return write(pid, here, there, n)
+	})
+	in := inputs(elements.All[0], elements.SeedOf(1), 2, 1_000_001)
+	for _, op := range []Op{Send, Broadcast} {
+		t.Run(op.String(), func(t *testing.T) {
+			helped, once = make(chan struct{}), sync.Once{}
+			got := elements.Clone(in[1])
+			mustAll(t, ends(t, sharing(t, 2, one, Options{Timeout: time.Minute}).All(), 0), func(c *Communicator) error {
+				switch {
+				case op == Broadcast:
+					return c.Broadcast([]any{in[0], got}[c.pos], 0)
+				case c.pos == 0:
+					return c.Send(in[0], 1, 0)
+				}
+				return c.Recv(got, 0, 0)
+			})
+			if !elements.SameBits(got, in[0]) {
+				t.Error("the data are others")
+			}
+		})
+	}
+}
+
+func TestMemoryThatIsNoLongerLentEndsTheCallOnAllRanks(t *testing.T) {
+	calls := map[string]func(c *Communicator, in, out []float32) error{
+		"all-reduce": func(c *Communicator, in, _ []float32) error { return c.AllReduce(in, Sum) },
+		"all-gather": func(c *Communicator, in, out []float32) error { return c.AllGather(in, out, nil) },
+		"broadcast":  func(c *Communicator, in, _ []float32) error { return c.Broadcast(in, 0) },
+		"send": func(c *Communicator, in, out []float32) error {
+			if c.pos == 0 {
+				return c.Send(in, 1, 0)
+			}
+			return c.Recv(out[:len(in)], 0, 0)
+		},
+	}
+	read := shm.ReadOther
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			failed := make(chan struct{})
+			var once sync.Once
+			write := shm.WriteOther
+			replace(t, &shm.WriteOther, func(pid uint64, here unsafe.Pointer, there uint64, n int) (int, unix.Errno) {
+				if n < large {
+					return write(pid, here, there, n)
+				}
+				once.Do(func() { close(failed) })
+				return 0, unix.EFAULT
+			})
+			replace(t, &shm.ReadOther, func(pid uint64, here unsafe.Pointer, there uint64, n int) (int, unix.Errno) {
+				if n >= large && name != "all-reduce" { // which reads first
+					<-failed
+				}
+				return read(pid, here, there, n)
+			})
+			cs := ends(t, sharing(t, 2, one, Options{Timeout: time.Minute}).All(), 0)
+			wantErrors(t, onAll(cs, func(c *Communicator) error { return call(c, make([]float32, 1<<20), make([]float32, 2<<20)) }),
+				"can no longer be written", "bad address")
+		})
 	}
 }
 

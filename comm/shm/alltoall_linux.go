@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"cmp"
 	"unsafe"
 
 	"github.com/easyparallel/epl/comm/internal/transport"
@@ -74,23 +73,44 @@ func (a *area) allToAll(k *transport.Call, r *transport.Round) error {
 		return err
 	}
 	a.pass()
-	if way == mapped || way == lent && most*size >= lentBytes {
+	switch {
+	case way == mapped:
 		return a.touch(k, func() error {
 			a.keep(r)
-			return a.others(func(m int) (err error) {
+			return a.others(func(m int) error {
 				a.unpack(r, m, 0, a.weight(gives, m, a.me), func(c *transport.Call, giver, to, n, _ int) {
-					from := 0
-					for pos := range c.Pos {
-						from += int(gives[giver*ranks+pos])
-					}
-					err = cmp.Or(err, a.fetchAll(append(a.dst[:0], c.Out.At(to)), way, giver, from*size, n*size))
+					from := before(gives, giver, c.Pos, ranks)
+					transport.Move(c.Out.At(to), unsafe.Add(a.mapped[giver], from*size), n*size)
 				})
-				return err
+				return nil
 			})
+		})
+	case way == lent && most*size >= lentBytes:
+		p := &parcels{a, r, func(from, to int, f func(stretch)) {
+			for _, dst := range a.team.Members[to].Positions {
+				for _, src := range a.team.Members[from].Positions {
+					f(stretch{src, before(gives, src, dst, ranks) * size, dst, before(takes, dst, src, ranks) * size, int(gives[src*ranks+dst]) * size})
+				}
+			}
+		}}
+		return a.touch(k, func() error {
+			a.keep(r)
+			if most*size < helpBytes {
+				return p.take()
+			}
+			return p.carry()
 		})
 	}
 	per = perSlot(size, n)
 	return a.steps(k, r, false, stepsFor(most, per), fill, look)
+}
+
+// before returns the elements that a position gives to those before another, or takes from them.
+func before(counts []int64, pos, other, ranks int) (n int) {
+	for _, k := range counts[pos*ranks : pos*ranks+other] {
+		n += int(k)
+	}
+	return n
 }
 
 // weight returns the elements of the parcel from one member to another.

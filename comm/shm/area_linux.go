@@ -30,6 +30,7 @@ type area struct {
 	cards   [2][]*card          // by position
 	gives   [2][]int64          // of an all-to-all, by position of the giver and of the taker: elements
 	takes   [2][]int64          // by position of the taker and of the giver
+	claims  []claims            // by member that gives and member that takes, see parcels
 	views   views               // of others' shared heaps
 
 	step    uint64 // the next one
@@ -40,6 +41,7 @@ type area struct {
 	mapped   []unsafe.Pointer // by position: buffers in shared heaps
 	offsets  []int            // by position, see begin
 	partial  []byte           // see reduceRanks
+	borrowed []byte           // see reduceLent
 }
 
 // seat is how far a member has come, and what it tells about its steps. What it writes at different times is on
@@ -73,12 +75,14 @@ type areaLayout struct {
 	results      [2]int
 	cards        [2][]int // by position
 	gives, takes [2]int
+	claims       int
 }
 
 func (l *areaLayout) place(at *places, members, ranks int) {
 	for range members {
 		l.seats = append(l.seats, at.take(int(unsafe.Sizeof(seat{}))))
 	}
+	l.claims = at.take(int(unsafe.Sizeof(claims{})) * members * members)
 	for i := range 2 {
 		for range ranks {
 			l.cards[i] = append(l.cards[i], at.take(int(unsafe.Sizeof(card{}))))
@@ -108,6 +112,7 @@ func (e *engine) newArea(k *transport.Call) (*area, error) {
 	for _, at := range l.seats {
 		a.seats = append(a.seats, (*seat)(s.at(at)))
 	}
+	a.claims = unsafe.Slice((*claims)(s.at(l.claims)), n*n)
 	for i := range 2 {
 		for _, at := range l.cards[i] {
 			a.cards[i] = append(a.cards[i], (*card)(s.at(at)))

@@ -11,12 +11,12 @@ import (
 	"github.com/easyparallel/epl/comm/internal/transport"
 )
 
-// card tells the others where the buffer of a rank is: its In, or Buf.
+// card tells the others where the buffers of a rank are: its In and Out, or Buf.
 type card struct {
-	addr uint64 // in the worker's own memory
-	// If it is in the worker's shared heap, the piece of that, and where in it.
+	in, out uint64 // in the worker's own memory
+	// If In is in the worker's shared heap, the piece of that, and where in it.
 	piece, fd, size, offset uint64
-	_                       [24]byte
+	_                       [16]byte
 }
 
 // way is how members get at each other's own memory.
@@ -24,7 +24,7 @@ type way int
 
 const (
 	staged way = iota // not at all: everything goes through slots
-	lent              // the kernel lets them read it, see readMemory
+	lent              // the kernel lets them read and write it, see lend_linux.go
 	mapped            // all buffers are in shared heaps, which everyone maps
 )
 
@@ -43,7 +43,7 @@ func (a *area) show(k *transport.Call, r *transport.Round) (way, error) {
 	shared := true
 	for _, c := range r.Calls {
 		at := cards[c.Pos]
-		*at = card{addr: uint64(uintptr(c.In.Ptr))}
+		*at = card{in: uint64(uintptr(c.In.Ptr)), out: uint64(uintptr(c.Out.Ptr))}
 		if p, offset := Heap.find(c.In); p != nil {
 			at.piece, at.fd, at.size, at.offset = p.id, uint64(p.fd), uint64(len(p.memory)), uint64(offset)
 		} else if c.In.Len > 0 {
@@ -54,7 +54,7 @@ func (a *area) show(k *transport.Call, r *transport.Round) (way, error) {
 		return 0, err
 	}
 	way := staged
-	if a.readsAll {
+	if a.lends {
 		way = lent
 	}
 	if a.allShare() {
@@ -74,21 +74,6 @@ func (a *area) show(k *transport.Call, r *transport.Round) (way, error) {
 		}
 	}
 	return way, nil
-}
-
-// fetchAll copies bytes of another member's buffer, at a position of the group, to all of dst. The cards are those of the
-// step before.
-func (a *area) fetchAll(dst []unsafe.Pointer, way way, pos, from, n int) error {
-	if way == mapped {
-		transport.MoveToAll(dst, unsafe.Add(a.mapped[pos], from), n)
-		return nil
-	}
-	card, m := a.cards[(a.step-1)&1][pos], a.team.MemberOf[pos]
-	if err := readMemory(a.peers[m].pid, dst[0], card.addr+uint64(from), n); err != nil {
-		return errors.Errorf("epl: the memory of worker %d can no longer be read: %s; see its output", a.team.Members[m].Worker, err)
-	}
-	transport.MoveToAll(dst[1:], dst[0], n)
-	return nil
 }
 
 // views are pieces of others' shared heaps, mapped here, by their random names.

@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"cmp"
 	"unsafe"
 
 	"github.com/easyparallel/epl/comm/internal/transport"
@@ -14,8 +13,15 @@ const (
 	// smallBytes is up to where a collective is one step, in which every member computes all of its results by itself.
 	smallBytes = 16 << 10
 
-	// lentBytes is from where it pays to let others read memory, for what a member gives.
+	// lentBytes is from where it pays to lend memory, for what a member gives.
 	lentBytes = 64 << 10
+
+	// helpBytes is from where members that all give and take help each other. Of few chunks, one that is early would claim
+	// those that another is about to copy.
+	helpBytes = 512 << 10
+
+	// lentTerms is up to where it pays for the terms of a reduction.
+	lentTerms = 8 << 20
 )
 
 // do does a collective. k is the call whose clock counts.
@@ -164,98 +170,3 @@ func perSlot(size, members int) int { return max(1, slotBytes/members&^63/size) 
 
 // stepsFor returns how many steps elements need.
 func stepsFor(elements, per int) int { return max(1, (elements+per-1)/per) }
-
-func (a *area) allGather(k *transport.Call, r *transport.Round) error {
-	c := r.First()
-	size, counts := c.Out.Size, c.OutCounts
-	own := func() {
-		for _, c := range r.Calls {
-			if c.In.Len > 0 {
-				transport.MoveToAll(a.outs(r, a.offsets[c.Pos]), c.In.Ptr, int(c.In.Bytes()))
-			}
-		}
-	}
-	per := perSlot(size, 1)
-	small := c.Out.Len*size <= smallBytes
-	if !small {
-		way, err := a.arrive(k, r)
-		if err != nil {
-			return err
-		}
-		if way == mapped || way == lent && a.most(counts)*size >= lentBytes {
-			return a.touch(k, func() error {
-				own()
-				return a.others(func(m int) (err error) {
-					a.pieces(m, counts, 0, a.total(m, counts), func(pos, off, n, _ int) {
-						err = cmp.Or(err, a.fetchAll(a.outs(r, a.offsets[pos]+off), way, pos, off*size, n*size))
-					})
-					return err
-				})
-			})
-		}
-	}
-	return a.steps(k, r, small, stepsFor(a.most(counts), per), func(i int, slot unsafe.Pointer) {
-		a.pieces(a.me, counts, i*per, (i+1)*per, func(pos, off, n, at int) {
-			transport.Move(unsafe.Add(slot, at*size), a.callAt(r, pos).In.At(off), n*size)
-		})
-	}, func(i int, step uint64) error {
-		if i == 0 {
-			own()
-		}
-		return a.others(func(m int) error {
-			if err := a.await(k, m, filled, step+1); err != nil {
-				return err
-			}
-			a.pieces(m, counts, i*per, (i+1)*per, func(pos, off, n, at int) {
-				transport.MoveToAll(a.outs(r, a.offsets[pos]+off), unsafe.Add(a.slots[step&1][m], at*size), n*size)
-			})
-			return nil
-		})
-	})
-}
-
-func (a *area) broadcast(k *transport.Call, r *transport.Round) error {
-	c := r.First()
-	root, bytes := a.team.MemberOf[c.PeerPos], int(c.Bytes)
-	own := func(from, n int) {
-		transport.MoveToAll(a.outs(r, from/c.In.Size), unsafe.Add(a.callAt(r, c.PeerPos).In.Ptr, from), n)
-	}
-	small := bytes <= smallBytes
-	if !small {
-		way, err := a.arrive(k, r)
-		if err != nil {
-			return err
-		}
-		if way == mapped || way == lent && bytes >= lentBytes {
-			return a.touch(k, func() error {
-				if a.me == root {
-					own(0, bytes)
-					return nil
-				}
-				return a.fetchAll(a.outs(r, 0), way, c.PeerPos, 0, bytes)
-			})
-		}
-	}
-	const per = slotBytes
-	return a.steps(k, r, small, stepsFor(bytes, per), func(i int, slot unsafe.Pointer) {
-		if a.me == root {
-			transport.Move(slot, unsafe.Add(a.callAt(r, c.PeerPos).In.Ptr, i*per), min(per, bytes-i*per))
-		}
-	}, func(i int, step uint64) error {
-		if i == 0 && !small {
-			if err := a.awaitAll(k, filled, step+1); err != nil {
-				return err
-			}
-		}
-		n := min(per, bytes-i*per)
-		if a.me == root {
-			own(i*per, n)
-			return nil
-		}
-		if err := a.await(k, root, filled, step+1); err != nil {
-			return err
-		}
-		transport.MoveToAll(a.outs(r, i*per/c.Out.Size), a.slots[step&1][root], n)
-		return nil
-	})
-}

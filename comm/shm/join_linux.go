@@ -181,8 +181,8 @@ func (e *engine) talk(ctx context.Context, member int, purpose string, f func(ne
 // introduce tells the others who this member is, and returns when all have done so; nil if one of them declined.
 func (s *segment) introduce(k *transport.Call) (*segment, error) {
 	me := s.mine()
-	s.nonce = random()
-	me.pid, me.nonce, me.nonceAt = uint64(os.Getpid()), s.nonce, uint64(uintptr(unsafe.Pointer(&s.nonce)))
+	s.trials = make([]uint64, len(s.members))
+	me.pid, me.trialsAt = uint64(os.Getpid()), uint64(uintptr(unsafe.Pointer(&s.trials[0])))
 	at := func(state uint32) func(int) bool { return func(i int) bool { return s.peers[i].state.Load() >= state } }
 	become := func(state, others uint32) error {
 		me.state.Store(state)
@@ -196,14 +196,21 @@ func (s *segment) introduce(k *transport.Call) (*segment, error) {
 	if s.head.refused.Load() != 0 {
 		return nil, nil
 	}
-	state := uint32(readsOthers)
-	for i, p := range s.peers {
-		var read uint64
-		if i != s.me && (readMemory(p.pid, unsafe.Pointer(&read), p.nonceAt, 8) != nil || read != p.nonce) {
-			state = readsSome
+	state := uint32(reachesOthers)
+	for i := range s.peers {
+		if i != s.me && !s.reaches(i) {
+			state = reachesSome
 		}
 	}
-	err := become(state, readsSome)
-	s.readsAll = state == readsOthers && s.without(at(readsOthers)) == nil
+	err := become(state, reachesSome)
+	s.lends = state == reachesOthers && s.without(at(reachesOthers)) == nil
 	return s, err
+}
+
+// reaches tries whether this member can write another's own memory, and read it.
+func (s *segment) reaches(i int) bool {
+	p, tried, read := s.peers[i], random(), uint64(0)
+	at := p.trialsAt + 8*uint64(s.me)
+	return writeMemory(p.pid, unsafe.Pointer(&tried), at, 8) == nil &&
+		readMemory(p.pid, unsafe.Pointer(&read), at, 8) == nil && read == tried
 }

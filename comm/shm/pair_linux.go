@@ -16,7 +16,7 @@ import (
 // A send puts a message into the ring: what it sends, and the data if they are few; else where they are. Whoever receives
 // takes all messages out, hands them to the receives that wait for them and keeps the others: so sends need not come in
 // the order in which they are received. A receive that has its message takes the data, from the sender's own memory if the
-// kernel lets it, and writes a receipt. Whoever waits for one takes out all receipts that are there.
+// kernel lets it, with the sender's help if that has nothing else to do, and writes a receipt. Whoever waits for one takes out all receipts that are there.
 type pair struct {
 	*segment
 	member int // the other one
@@ -40,8 +40,22 @@ type shmDirection struct {
 	streaming, begin, filled, emptied atomicLine
 	blocks                            [2][StreamBytes]byte
 
-	// While a receiver reads the sender's memory, no send may end, see shmSeat.
+	// While a receiver reads the sender's memory, no send may end, see seat.
 	reading, gone atomicLine
+
+	joint jointCopy
+}
+
+// jointCopy is a message whose data both ends copy together, one message at a time. While the sender writes the receiver's
+// memory, the receive may not end.
+type jointCopy struct {
+	message atomic.Uint64 // 0: none
+	to      uint64        // in the receiver's memory
+	claims  claims
+	broken  atomic.Uint64 // the sender could not write
+	_       [32]byte
+
+	writing atomicLine
 }
 
 type atomicLine struct {
@@ -101,6 +115,7 @@ type shmInbox struct {
 	waiting map[transport.Stream]*shmArrival // receives that have no message
 	kept    map[transport.Stream]*shmArrival // messages that have no receive
 	answers sync.Mutex                       // held while a receipt is written
+	joining sync.Mutex                       // held while the sender may help
 }
 
 // shmArrival is a receive that waits for its message, or the other way round.

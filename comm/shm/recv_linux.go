@@ -8,7 +8,6 @@ import (
 	"unsafe"
 
 	"github.com/gomlx/compute/dtypes"
-	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/comm/internal/transport"
 )
@@ -122,7 +121,7 @@ func (p *pair) answer(id, verdict uint64) {
 
 // fetch gets the data of a message.
 func (p *pair) fetch(k *transport.Call, m *shmEnvelope) error {
-	if !p.readsAll {
+	if !p.lends {
 		p.answer(m.id, wanted)
 		return p.streamIn(k, m)
 	}
@@ -131,7 +130,7 @@ func (p *pair) fetch(k *transport.Call, m *shmEnvelope) error {
 	gone := i.gone.Load() != 0
 	var err error
 	if !gone {
-		err = readMemory(p.peers[1-p.me].pid, k.Out.Ptr, m.addr, int(m.bytes))
+		err = p.read(k, m)
 	}
 	i.reading.Add(^uint64(0))
 	p.ringAll()
@@ -139,11 +138,39 @@ func (p *pair) fetch(k *transport.Call, m *shmEnvelope) error {
 	case gone:
 		return p.engine.stopped(k, p.member)
 	case err != nil:
-		return p.engine.because(errors.Errorf("epl: the memory of worker %d can no longer be read in %s: %s; see its output",
-			p.engine.team.Members[p.member].Worker, k.Header, err))
+		return err
 	}
 	p.answer(m.id, received)
 	return nil
+}
+
+// read copies the data of a message from the sender's memory. A sender that waits for it copies some of them itself.
+// One that sleeps is not woken: its processor may have other work.
+func (p *pair) read(k *transport.Call, m *shmEnvelope) error {
+	i, pid, bytes := &p.in, p.peers[1-p.me].pid, int(m.bytes)
+	if bytes < 2*minChunk || !i.joining.TryLock() {
+		return p.unreachable(k, "read", readMemory(pid, k.Out.Ptr, m.addr, bytes))
+	}
+	defer i.joining.Unlock()
+	j := &i.joint
+	j.to = uint64(uintptr(k.Out.Ptr))
+	j.message.Store(m.id)
+	var err error
+	for from, n := j.claims.next(m.id, taker, bytes); n > 0 && err == nil; from, n = j.claims.next(m.id, taker, bytes) {
+		err = p.unreachable(k, "read", readMemory(pid, unsafe.Add(k.Out.Ptr, from), m.addr+uint64(from), n))
+	}
+	j.message.Store(0)
+	written := func() bool { return j.writing.Load() == 0 }
+	if err == nil {
+		err = p.wait(k, written, p.other)
+	}
+	switch {
+	case err != nil:
+		p.settle(written)
+	case j.broken.Load() != 0:
+		err = p.wait(k, func() bool { return false }, p.other) // until the sender has said why
+	}
+	return err
 }
 
 // streamIn takes the data of a message block by block.

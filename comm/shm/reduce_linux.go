@@ -56,6 +56,12 @@ func (a *area) allReduce(k *transport.Call, r *transport.Round) error {
 			return nil
 		})
 	}
+	if way == lent && a.lendsTerms(elements*size) {
+		return a.touch(k, func() error {
+			from, to := a.share(a.me, elements, size)
+			return a.reduceLent(c, from, to-from, c.Out.Part(from, to-from).Ptr, true)
+		})
+	}
 	per := perSlot(size, 1)
 	block := func(i int) (from, n int) { return i * per, min(per, elements-i*per) }
 	return a.steps(k, r, false, stepsFor(elements, per), func(i int, slot unsafe.Pointer) {
@@ -121,6 +127,9 @@ func (a *area) reduceScatter(k *transport.Call, r *transport.Round) error {
 				return nil
 			})
 		}
+		if way == lent && a.lendsTerms(c.In.Len*size) {
+			return a.touch(k, func() error { return a.reduceLent(c, a.offsets[c.Pos], counts[c.Pos], c.Out.Ptr, false) })
+		}
 	}
 	return a.steps(k, r, small, stepsFor(a.most(counts), per), func(i int, slot unsafe.Pointer) {
 		for m := range n {
@@ -146,6 +155,44 @@ func (a *area) reduceScatter(k *transport.Call, r *transport.Round) error {
 		})
 		return nil
 	})
+}
+
+// lendsTerms tells whether members borrow the terms of a reduction from each other: if they are neither few nor so many that
+// memory limits the speed, and need not be combined over the ranks of a worker first.
+func (a *area) lendsTerms(bytes int) bool {
+	return len(a.team.MemberOf) == len(a.seats) && lentBytes <= bytes && bytes <= lentTerms
+}
+
+// reduceLent reduces some elements of all members, borrows those of the others, and writes the results to one place, or to
+// the others' memory too.
+func (a *area) reduceLent(c *transport.Call, from, n int, to unsafe.Pointer, toAll bool) error {
+	members, size := len(a.seats), c.In.Size
+	per := max(1, min(n, maxChunk/members/size))
+	a.borrowed = transport.Grow(a.borrowed, members*per*size)
+	for at := 0; at < n; at += per {
+		count := min(per, n-at)
+		src := a.src[:members]
+		src[a.me] = c.In.At(from + at)
+		err := a.others(func(m int) error {
+			src[m] = unsafe.Pointer(&a.borrowed[m*per*size])
+			return a.read(m, src[m], a.cardOf(a.team.Members[m].Positions[0]).in+uint64((from+at)*size), count*size)
+		})
+		if err != nil {
+			return err
+		}
+		result := unsafe.Add(to, at*size)
+		kernel.Reduce(c.DType, c.Reduction, c.Scale, append(a.dst[:0], result), src, count, &a.scratch)
+		if !toAll {
+			continue
+		}
+		err = a.others(func(m int) error {
+			return a.write(m, result, a.cardOf(a.team.Members[m].Positions[0]).out+uint64((from+at)*size), count*size)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reduceRanks reduces some elements of all ranks' buffers, which are mapped, and writes them to all of these, or to one

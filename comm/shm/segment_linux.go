@@ -17,14 +17,14 @@ import (
 // segment is a piece of memory that some members share. It has no name in any file system: a member makes it, the others
 // open it through /proc while they join, and it is gone with the last of them, however they end.
 type segment struct {
-	engine   *engine
-	members  []int // who share it, of the team
-	me       int   // index among them
-	memory   []byte
-	head     *segmentHead
-	peers    []*segmentPeer // by index
-	nonce    uint64         // for others to try whether they can read it
-	readsAll bool           // all of them can, see readMemory
+	engine  *engine
+	members []int // who share it, of the team
+	me      int   // index among them
+	memory  []byte
+	head    *segmentHead
+	peers   []*segmentPeer // by index
+	trials  []uint64       // by index: where others try whether they can write this member's own memory, and read it
+	lends   bool           // all of them can, see lend
 }
 
 // segmentHead is where a segment begins.
@@ -37,25 +37,24 @@ type segmentHead struct {
 }
 
 // segmentVersion changes with the layout of segments.
-const segmentVersion = 1
+const segmentVersion = 2
 
 // segmentPeer is what a member tells the others of itself.
 type segmentPeer struct {
 	bell bell
 
-	state   atomic.Uint32
-	pid     uint64
-	nonce   uint64
-	nonceAt uint64 // its address in the member's own memory
-	_       [32]byte
+	state    atomic.Uint32
+	pid      uint64
+	trialsAt uint64 // their address in the member's own memory
+	_        [40]byte
 }
 
 // States of a peer.
 const (
-	absent      = iota
-	present     // what it tells is there
-	readsSome   // it cannot read the memory of all others
-	readsOthers // it can
+	absent        = iota
+	present       // what it tells is there
+	reachesSome   // it cannot read and write the memory of all others
+	reachesOthers // it can
 )
 
 // places lays a segment out: it hands out offsets, each on a cache line of its own.
@@ -94,9 +93,10 @@ func createMemory(name string, size int) (fd int, memory []byte, err error) {
 
 // What tests replace, to play machines that have no memory left or do not permit something.
 var (
-	Reserve   = unix.Fallocate
-	OpenOther = os.OpenFile
-	ReadOther = unix.ProcessVMReadv
+	Reserve    = unix.Fallocate
+	OpenOther  = os.OpenFile
+	ReadOther  = crossingBy(unix.SYS_PROCESS_VM_READV)
+	WriteOther = crossingBy(unix.SYS_PROCESS_VM_WRITEV)
 )
 
 // openMemory maps what another process has created.
@@ -110,26 +110,6 @@ func openMemory(pid, fd uint64, size int) ([]byte, error) {
 		return nil, errors.Errorf("%s is something else", f.Name())
 	}
 	return unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-}
-
-// readMemory copies from another process's memory. The kernel has to permit it, which is tried when a segment is joined.
-func readMemory(pid uint64, to unsafe.Pointer, from uint64, n int) error {
-	for n > 0 {
-		local := [...]unix.Iovec{{Base: (*byte)(to)}}
-		local[0].SetLen(n)
-		remote := [...]unix.RemoteIovec{{Base: uintptr(from), Len: n}}
-		got, err := ReadOther(int(pid), local[:], remote[:], 0)
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return err
-		case got <= 0:
-			return errors.New("nothing could be read")
-		default:
-			to, from, n = unsafe.Add(to, got), from+uint64(got), n-got
-		}
-	}
-	return nil
 }
 
 // random returns a number that is not 0.

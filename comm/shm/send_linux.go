@@ -25,8 +25,11 @@ func (p *pair) send(k *transport.Call) error {
 	o := &p.out
 	verdict := new(atomic.Uint64)
 	id, err := p.post(k, verdict)
-	if err == nil {
-		err = p.wait(k, func() bool { p.note(); return verdict.Load() != 0 }, p.other)
+	for helped := false; err == nil && verdict.Load() == 0; {
+		asked := func() bool { return !helped && o.joint.message.Load() == id }
+		if err = p.wait(k, func() bool { p.note(); return verdict.Load() != 0 || asked() }, p.other); err == nil && asked() {
+			err, helped = p.help(k, id), true
+		}
 	}
 	if err == nil && verdict.Load() == wanted {
 		err = p.streamOut(k, id)
@@ -95,6 +98,32 @@ func (p *pair) note() {
 func (p *pair) ringEveryone() {
 	p.mine().bell.ring()
 	p.ringAll()
+}
+
+// help writes data of a message into the receiver's memory, while the receiver reads them.
+func (p *pair) help(k *transport.Call, id uint64) (err error) {
+	j := &p.out.joint
+	j.writing.Add(1)
+	if to := j.to; j.message.Load() == id { // else it is over
+		for from, n := j.claims.next(id, giver, int(k.Bytes)); n > 0 && err == nil; from, n = j.claims.next(id, giver, int(k.Bytes)) {
+			err = writeMemory(p.peers[1-p.me].pid, unsafe.Add(k.In.Ptr, from), to+uint64(from), n)
+		}
+	}
+	if err != nil {
+		j.broken.Store(1)
+	}
+	j.writing.Add(^uint64(0))
+	p.ringAll()
+	return p.unreachable(k, "written", err)
+}
+
+// unreachable is the error when the kernel no longer lets this worker touch the other's memory.
+func (p *pair) unreachable(k *transport.Call, what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return p.engine.because(errors.Errorf("epl: the memory of worker %d can no longer be %s in %s: %s; see its output",
+		p.engine.team.Members[p.member].Worker, what, k.Header, err))
 }
 
 // streamOut gives the data of a message block by block.
