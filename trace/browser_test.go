@@ -3,6 +3,7 @@
 package trace_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,5 +68,62 @@ func TestThePageOfAProfileInABrowser(t *testing.T) {
 			t.Errorf("%s: the memory has %d areas", v, n)
 		}
 		p.Check("profile")
+	}
+}
+
+// cluster is a step of 8 workers with 8 devices each: 8 stages, of which each worker has a model replica.
+func cluster() *trace.Step {
+	const stages, replicas, micro = 8, 8, 16
+	one := &trace.Step{Pipeline: trace.Pipeline{Stages: stages}}
+	var devices []order
+	for d := range stages {
+		devices = append(devices, oneForwardOneBackward(stages, d, micro))
+	}
+	play(one, 1, 2, 0, devices...)
+	s := &trace.Step{Program: "train", Number: 3, Workers: replicas,
+		Pipeline: trace.Pipeline{Strategy: "PreferBackward", Stages: stages, Groups: stages, MicroBatches: micro, Replicas: replicas}}
+	for r := range replicas {
+		for _, e := range one.Events() {
+			e.Task.Replica, e.Flow, e.Device = r, fmt.Sprint(e.Flow, r), e.Device+r*stages
+			s.Note(e)
+		}
+		for d := range stages {
+			s.Note(trace.Event{Device: r*stages + d, Lane: 1, Kind: trace.Communicate, Op: "all-reduce", Name: "bucket 0", Start: ms(69), End: ms(72), Bytes: 1 << 24})
+		}
+	}
+	return s
+}
+
+// A large cluster stays readable: a row for each device, no two of which overlap, with labels as large as other text.
+func TestThePagesOfALargeClusterInABrowser(t *testing.T) {
+	b := browser.Start(t)
+	dir, step := t.TempDir(), cluster()
+	pages := map[string]func(f *os.File) error{
+		"trace-64":   func(f *os.File) error { return step.WriteHTML(f, 1200) },
+		"profile-64": func(f *os.File) error { return profile(t, []*trace.Step{step}).WriteHTML(f, step, 1200) },
+	}
+	for name, write := range pages {
+		path := filepath.Join(dir, name+".html")
+		f, err := os.Create(path)
+		if err == nil {
+			err = write(f)
+		}
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range []browser.View{browser.Desktop, browser.Phone, browser.Dark} {
+			p := b.Open("file://"+path, v)
+			p.Await(`document.querySelectorAll("svg.timeline text.row").length == 64`)
+			if closest := browser.Eval[float64](p, `(() => {
+				const tops = [...document.querySelectorAll("svg.timeline text.row")].map(e => e.getBoundingClientRect()).sort((a, b) => a.top - b.top);
+				return Math.min(...tops.slice(1).map((r, i) => r.top - tops[i].top - tops[i].height));
+			})()`); closest < 0 {
+				t.Errorf("%s, %s: labels of devices overlap by %g pixels", name, v, -closest)
+			}
+			p.Check(name)
+		}
 	}
 }

@@ -73,6 +73,9 @@ func (p px) String() string { return strconv.FormatFloat(math.Round(float64(p)*1
 const (
 	rowHeight    = 40
 	barHeight    = 24
+	lowRow       = 28 // of many devices
+	lowBar       = 16
+	manyDevices  = 16
 	thinHeight   = 4 // of a bar of communication
 	thinRows     = 2 // of them, below each other: what does not fit shares the last one
 	replicaSpace = 10
@@ -125,18 +128,22 @@ func (s *Step) draw(r *Report, width int, page bool) *picture {
 	for _, e := range events {
 		byDevice[e.Device] = append(byDevice[e.Device], e)
 	}
+	row, tall := px(rowHeight), px(barHeight)
+	if len(r.Devices) > manyDevices {
+		row, tall = lowRow, lowBar
+	}
 	y := px(4)
 	for i, d := range r.Devices {
 		if i > 0 && r.Devices[i-1].Replica != d.Replica && s.Pipeline.Stages > 1 {
 			y += replicaSpace
 		}
-		row := pictureRow{Label: d.label(s.Pipeline), Y: p.Top + y + barHeight*0.7, Base: y + rowHeight - 5}
+		line := pictureRow{Label: d.label(s.Pipeline), Y: p.Top + y + tall/2 + 4.8, Base: y + row - 5}
 		var until [thinRows]time.Time // by row of communication: when its last one ended
 		for _, e := range byDevice[d.Device] {
 			if e.Kind == Kernel {
 				continue // its task is shown
 			}
-			b := drawEvent(e, d, start, scale, y)
+			b := drawEvent(e, d, start, scale, y, tall)
 			if e.communicates() {
 				thin := 0
 				for thin < thinRows-1 && until[thin].After(e.Start) {
@@ -147,11 +154,11 @@ func (s *Step) draw(r *Report, width int, page bool) *picture {
 				}
 				b.Y += px(thin * thinHeight)
 			}
-			row.Events = append(row.Events, b)
+			line.Events = append(line.Events, b)
 		}
-		slices.SortStableFunc(row.Events, func(a, b bar) int { return cmp.Compare(a.layer, b.layer) })
-		p.Rows = append(p.Rows, row)
-		y += rowHeight
+		slices.SortStableFunc(line.Events, func(a, b bar) int { return cmp.Compare(a.layer, b.layer) })
+		p.Rows = append(p.Rows, line)
+		y += row
 	}
 	p.PlotHeight = y
 	p.Ticks = ticks(span, p.PlotWidth)
@@ -159,13 +166,13 @@ func (s *Step) draw(r *Report, width int, page bool) *picture {
 	return p
 }
 
-// drawEvent places an event in the row at y: tasks above waits, communication below both.
-func drawEvent(e Event, d DeviceReport, start time.Time, scale float64, y px) bar {
-	b := bar{Class: e.class(), Text: e.describe(start), Y: y, H: barHeight,
+// drawEvent places an event in the row at y, whose bars are so tall: tasks above waits, communication below both.
+func drawEvent(e Event, d DeviceReport, start time.Time, scale float64, y, tall px) bar {
+	b := bar{Class: e.class(), Text: e.describe(start), Y: y, H: tall,
 		X: px(float64(e.Start.Sub(start)) * scale), W: px(float64(e.End.Sub(e.Start)) * scale)}
 	switch {
 	case e.communicates():
-		b.Y, b.H, b.layer = y+barHeight+1, thinHeight, 1
+		b.Y, b.H, b.layer = y+tall+1, thinHeight, 1
 	case e.Kind == Run:
 		b.layer = 2
 		b.W = max(b.W, 0.5)
@@ -174,7 +181,7 @@ func drawEvent(e Event, d DeviceReport, start time.Time, scale float64, y px) ba
 		}
 		if e.Task.passes() && e.Task.Micro >= 0 {
 			b.Number = strconv.Itoa(e.Task.Micro)
-			b.NumberX, b.NumberY = b.X+b.W/2, y+barHeight*0.7
+			b.NumberX, b.NumberY = b.X+b.W/2, y+tall/2+4.8
 			b.NumberFits = float64(b.W) > float64(len(b.Number))*digitWidth+2
 		}
 	}
