@@ -18,7 +18,7 @@ func BenchmarkUnary(b *testing.B) {
 			a[i] = 0.3
 		}
 	}
-	for _, op := range []Op{"Neg", "Abs", "Sqrt", "Exp", "Expm1", "Log", "Log1p", "Logistic", "Rsqrt", "Erf", "Tanh"} {
+	for _, op := range []Op{"Neg", "Abs", "Sqrt", "Exp", "Expm1", "Log", "Log1p", "Logistic", "Rsqrt", "Erf", "Tanh", "Cos"} {
 		b.Run(string(op), func(b *testing.B) {
 			f := Unary(op, dtypes.Float32, 0)
 			x := Args{D: at(d), A: at(a), Rows: 1, Cols: n}

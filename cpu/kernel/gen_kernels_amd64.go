@@ -1398,6 +1398,12 @@ func ErfWideF16512(x *Args)
 func TanhWideF16512(x *Args)
 
 //go:noescape
+func SinWide512(x *Args)
+
+//go:noescape
+func CosWide512(x *Args)
+
+//go:noescape
 func AddSVV256(x *Args)
 
 //go:noescape
@@ -2126,6 +2132,12 @@ func ErfWideBF16256(x *Args)
 //go:noescape
 func TanhWideBF16256(x *Args)
 
+//go:noescape
+func SinWide256(x *Args)
+
+//go:noescape
+func CosWide256(x *Args)
+
 // vectorKernels are the kernels in assembly.
 func vectorKernels() []vectorKernel {
 	return []vectorKernel{
@@ -2592,6 +2604,8 @@ func vectorKernels() []vectorKernel {
 		{isa.AVX512, unary1, "Rsqrt", dtypes.Float16, 0, 8, RsqrtWideF16512},
 		{isa.AVX512, unary1, "Erf", dtypes.Float16, 0, 8, ErfWideF16512},
 		{isa.AVX512, unary1, "Tanh", dtypes.Float16, 0, 8, TanhWideF16512},
+		{isa.AVX512, unary1, "Sin", dtypes.Float32, 0, 8, SinWide512},
+		{isa.AVX512, unary1, "Cos", dtypes.Float32, 0, 8, CosWide512},
 		{isa.AVX2, binary2, "Add", dtypes.Float32, 0, 8, AddSVV256},
 		{isa.AVX2, binary2, "Add", dtypes.Float32, 1, 8, AddSSV256},
 		{isa.AVX2, binary2, "Add", dtypes.Float32, 2, 8, AddSVS256},
@@ -2835,5 +2849,7 @@ func vectorKernels() []vectorKernel {
 		{isa.AVX2, unary1, "Rsqrt", dtypes.BFloat16, 0, 4, RsqrtWideBF16256},
 		{isa.AVX2, unary1, "Erf", dtypes.BFloat16, 0, 4, ErfWideBF16256},
 		{isa.AVX2, unary1, "Tanh", dtypes.BFloat16, 0, 4, TanhWideBF16256},
+		{isa.AVX2, unary1, "Sin", dtypes.Float32, 0, 4, SinWide256},
+		{isa.AVX2, unary1, "Cos", dtypes.Float32, 0, 4, CosWide256},
 	}
 }

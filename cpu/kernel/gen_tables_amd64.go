@@ -67,6 +67,18 @@ var constants = [...][8]uint64{
 	eight(math.Float64bits(9.2500 - 1e-9)),
 	eight(math.Float64bits(16 / 9.2500)),
 	eight(math.Float64bits(-9.2500 / 16)),
+	eight(math.Float64bits(2 / math.Pi)),
+	eight(math.Float64bits(-0x1.921fb54442d18p+00)),
+	eight(math.Float64bits(-0x1.1a62633145c07p-54)),
+	eight(math.Float64bits(1.0 / 355687428096000)),
+	eight(math.Float64bits(-1.0 / 1307674368000)),
+	eight(math.Float64bits(-1.0 / 39916800)),
+	eight(math.Float64bits(-1.0 / 5040)),
+	eight(math.Float64bits(-1.0 / 6)),
+	eight(math.Float64bits(1.0 / 20922789888000)),
+	eight(math.Float64bits(-1.0 / 87178291200)),
+	eight(math.Float64bits(-1.0 / 3628800)),
+	eight(math.Float64bits(-1.0 / 720)),
 	eight(0x3ff),
 }
 

@@ -139,7 +139,7 @@ func unaryCase[T float](t *testing.T, op Op, d dtypes.DType) {
 
 func TestVectorKernelsOfOneOperandGiveTheBitsOfPortableOnes(t *testing.T) {
 	levels(t, func(t *testing.T) {
-		for _, op := range []Op{"Neg", "Abs", "Sqrt", "Round", "Floor", "Ceil", "Sign", "Exp", "Expm1", "Log", "Log1p", "Logistic", "Rsqrt", "Erf", "Tanh"} {
+		for _, op := range []Op{"Neg", "Abs", "Sqrt", "Round", "Floor", "Ceil", "Sign", "Exp", "Expm1", "Log", "Log1p", "Logistic", "Rsqrt", "Erf", "Tanh", "Sin", "Cos"} {
 			unaryCase[float32](t, op, dtypes.Float32)
 			unaryCase[float64](t, op, dtypes.Float64)
 		}
@@ -385,7 +385,7 @@ func TestMathKernelsGiveTheBitsOfMath(t *testing.T) {
 	const block = 1 << 12
 	a, d, want := make([]float32, block), make([]float32, block), make([]float32, block)
 	x := Args{A: at(a), D: at(d), Rows: 1, Cols: block}
-	for _, op := range []Op{"Exp", "Expm1", "Log", "Log1p", "Logistic", "Rsqrt", "Erf", "Tanh"} {
+	for _, op := range []Op{"Exp", "Expm1", "Log", "Log1p", "Logistic", "Rsqrt", "Erf", "Tanh", "Sin", "Cos"} {
 		kernels := map[isa.Level]Func{}
 		for l := isa.Portable + 1; l <= isa.Best(); l++ {
 			use(l)

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"math"
 	"unsafe"
 
 	"github.com/gomlx/compute/dtypes"
@@ -67,7 +68,11 @@ func use(l isa.Level) {
 		case unary1:
 			at := unaries[key{k.op, k.d}]
 			size := k.d.Size()
-			at[0] = k.ended(at[0], [4]int{size, size})
+			slow := at[0]
+			at[0] = k.ended(slow, [4]int{size, size})
+			if k.op == "Sin" || k.op == "Cos" {
+				at[0] = ifNear(at[0], slow)
+			}
 		case binary2:
 			at, form := binaries[key{k.op, k.d}], Form(k.form)
 			size, out := k.d.Size(), k.d.Size()
@@ -92,6 +97,25 @@ func use(l isa.Level) {
 			at := key{k.op, k.d}
 			columnReductions[at] = k.ended(columnReductions[at], [4]int{k.d.Size(), k.d.Size()})
 		}
+	}
+}
+
+// nearBy is up to which size numbers are taken to the first quadrant exactly by what Sin and Cos have for that.
+const nearBy = 1 << 20
+
+// ifNear is fast where all numbers are finite and at most nearBy, and slow elsewhere.
+func ifNear(fast, slow Func) Func {
+	limit := math.Float32bits(nearBy)
+	return func(x *Args) {
+		for r := range x.Rows {
+			for _, bits := range unsafe.Slice((*uint32)(unsafe.Add(x.A, r*x.SA)), x.Cols) {
+				if bits&(1<<31-1) > limit {
+					slow(x)
+					return
+				}
+			}
+		}
+		fast(x)
 	}
 }
 
