@@ -26,12 +26,17 @@ const (
 	alonePath = "train-alone" // without each other
 )
 
-// envBatch is the samples that a worker takes in a step.
-const envBatch = "EPL_BENCH_BATCH"
+// What a worker trains: a model of scalingModels, and the samples that it takes in a step.
+const (
+	envScaled = "EPL_BENCH_SCALED"
+	envBatch  = "EPL_BENCH_BATCH"
+)
 
-// scalingBatches are the samples of a step, of all workers together. In small steps what every worker has to do for all
-// variables, such as updating them, weighs more.
-var scalingBatches = []int{64, 256}
+// scalingModels are the models by name, of a batch.
+var scalingModels = map[string]func(batch int) problem{
+	"mlp-25M": wideMLP,
+	"gpt-256": func(batch int) problem { return gpt(256, batch) },
+}
 
 // wideMLP has 25M parameters.
 func wideMLP(batch int) problem {
@@ -43,15 +48,24 @@ func wideMLP(batch int) problem {
 // variables, and that its steps are smaller.
 func scalingRows() (rows []Row) {
 	const workers = 2
-	for _, batch := range scalingBatches {
-		name := fmt.Sprintf("scaling/mlp-25M/%d/", batch)
-		ours := func() (side, error) { return steps(ourTraining(workers, batch, trainPath)) }
-		alone := func() (side, error) { return steps(ourTraining(workers, batch, alonePath)) }
+	for _, x := range []struct {
+		model  string
+		batch  int // of all workers together: in small steps what every worker has to do for all variables weighs more
+		target float64
+	}{{"mlp-25M", 64, 0.92}, {"mlp-25M", 256, 1.05}, {"gpt-256", 8, 0.95}} {
+		batch := x.batch
+		name := fmt.Sprintf("scaling/%s/%d/", x.model, batch)
+		ours := func() (side, error) { return steps(ourTraining(workers, x.model, batch, trainPath)) }
+		alone := func() (side, error) { return steps(ourTraining(workers, x.model, batch, alonePath)) }
 		theirs := func() (side, error) { return steps(torchTraining(workers, batch)) }
-		single := func() (side, error) { return inARow(wideMLP(batch).onEPL("all")) }
+		single := func() (side, error) { return inARow(scalingModels[x.model](batch).onEPL("all")) }
 		rows = append(rows,
-			Row{Name: name + "EPL", Peer: "EPL, 1 process on all cores", Pairs: 15, Warm: 2, Target: 0.92, Ours: ours, Theirs: single},
-			Row{Name: name + "EPL-without-communication", Peer: "EPL, 1 process on all cores", Pairs: 15, Warm: 2, Ours: alone, Theirs: single},
+			Row{Name: name + "EPL", Peer: "EPL, 1 process on all cores", Pairs: 15, Warm: 2, Target: x.target, Ours: ours, Theirs: single},
+			Row{Name: name + "EPL-without-communication", Peer: "EPL, 1 process on all cores", Pairs: 15, Warm: 2, Ours: alone, Theirs: single})
+		if x.model != "mlp-25M" {
+			continue
+		}
+		rows = append(rows,
 			Row{Name: name + "PyTorch-DDP", Peer: "PyTorch, 1 process on all cores", Pairs: 15, Warm: 2, Ours: theirs,
 				Theirs: func() (side, error) { return inARow(torch("mlp", batch)) }},
 			Row{Name: name + "2-workers", Peer: "PyTorch DDP over Gloo", Pairs: 15, Warm: 2, Ours: ours, Theirs: theirs})
@@ -87,8 +101,8 @@ func inARow(s side, err error) (side, error) {
 
 // ourTraining is workers with one core each. The Go runtime gets two threads to run: one waits for other workers while the
 // other computes.
-func ourTraining(workers, batch int, path string) (*fleet, error) {
-	vars := []string{"GOMAXPROCS=2", envBatch + "=" + strconv.Itoa(batch/workers)}
+func ourTraining(workers int, model string, batch int, path string) (*fleet, error) {
+	vars := []string{"GOMAXPROCS=2", envScaled + "=" + model, envBatch + "=" + strconv.Itoa(batch/workers)}
 	if path == trainPath {
 		vars = append(vars, cluster.EnvNumWorkers+"="+strconv.Itoa(workers))
 	}
@@ -101,14 +115,15 @@ func trainWorker(index int, path string) error {
 	if err != nil {
 		return err
 	}
-	train := func() (side, error) { return wideMLP(batch).onDevices(1, "all") }
+	p := scalingModels[os.Getenv(envScaled)](batch)
+	train := func() (side, error) { return p.onDevices(1, "all") }
 	if path == alonePath {
 		for _, name := range []string{cluster.EnvWorkerIndex, rendezvous.EnvURL, rendezvous.EnvToken} {
 			if err := os.Unsetenv(name); err != nil {
 				return err
 			}
 		}
-		train = func() (side, error) { return wideMLP(batch).onEPL("all") }
+		train = func() (side, error) { return p.onEPL("all") }
 	}
 	s, err := train()
 	if err != nil {
