@@ -41,11 +41,8 @@ func (c *chooser) search() *Chosen {
 	for improved := true; improved; {
 		improved = false
 		for _, m := range moves {
-			for n := range c.all[m[0]].ways {
-				if len(c.known) >= budget {
-					break
-				}
-				if next := best.with(n, m...); c.price(next) < c.price(best)*(1-worth) {
+			for _, next := range c.tries(best, m, budget) {
+				if c.price(next) < c.price(best)*(1-worth) {
 					best, improved = next, true
 				}
 			}
@@ -57,6 +54,23 @@ func (c *chooser) search() *Chosen {
 		}
 	}
 	return c.explain(best, start, groups)
+}
+
+// tries are the states that a move leads to, estimated: those that the budget allows.
+func (c *chooser) tries(from state, move []int, budget int) (states []state) {
+	n := len(c.known)
+	for way := range c.all[move[0]].ways {
+		if n >= budget {
+			break
+		}
+		next := from.with(way, move...)
+		if _, known := c.known[string(next)]; !known {
+			n++
+		}
+		states = append(states, next)
+	}
+	c.lookAt(states)
+	return states
 }
 
 // with is the state with another way of some.
@@ -71,6 +85,11 @@ func (s state) with(way int, of ...int) state {
 // start finds the best seed, and the reference.
 func (c *chooser) start() (best state, name string) {
 	seeds := c.seeds()
+	states := make([]state, len(seeds))
+	for i, s := range seeds {
+		states[i] = s.state
+	}
+	c.lookAt(states)
 	for _, s := range seeds {
 		if slices.ContainsFunc(s.state[:c.variables], func(n uint8) bool { return n > 0 }) {
 			if t := c.estimate(s.state).time.Seconds(); c.reference == 0 || t < c.reference {

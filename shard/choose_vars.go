@@ -24,6 +24,7 @@ type chooser struct {
 	readers   [][]use // by value, in forward
 
 	known     map[string]estimate // by state
+	lanes     []*chooser          // that look at choices at the same time, each with memory of its own
 	reference float64             // how long a step takes, about: see price
 }
 

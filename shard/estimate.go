@@ -3,7 +3,10 @@
 package shard
 
 import (
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gomlx/compute/dtypes"
@@ -29,9 +32,46 @@ type estimate struct {
 
 // estimate looks at a choice, once.
 func (c *chooser) estimate(s state) estimate {
-	if e, known := c.known[string(s)]; known {
-		return e
+	e, known := c.known[string(s)]
+	if !known {
+		e = c.look(s)
+		c.known[string(s)] = e
 	}
+	return e
+}
+
+// lookAt looks at choices that are not known, each on a core of its own.
+func (c *chooser) lookAt(states []state) {
+	var todo []state
+	for _, s := range states {
+		if _, known := c.known[string(s)]; !known && !slices.ContainsFunc(todo, func(t state) bool { return slices.Equal(s, t) }) {
+			todo = append(todo, s)
+		}
+	}
+	found := make([]estimate, len(todo))
+	var next atomic.Int32
+	var all sync.WaitGroup
+	for lane := range min(len(todo), runtime.GOMAXPROCS(0)) {
+		if lane == len(c.lanes) {
+			own, x := *c, *c.problem
+			own.problem, x.memory = &x, arena{}
+			c.lanes = append(c.lanes, &own)
+		}
+		own := c.lanes[lane]
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(todo); i = int(next.Add(1)) - 1 {
+				found[i] = own.look(todo[i])
+			}
+		})
+	}
+	all.Wait()
+	for i, s := range todo {
+		c.known[string(s)] = found[i]
+	}
+}
+
+// look looks at a choice.
+func (c *chooser) look(s state) estimate {
 	vars, err := c.shard(c.choice(s))
 	if err != nil {
 		panic(err) // ways fit
@@ -54,7 +94,6 @@ func (c *chooser) estimate(s state) estimate {
 	if len(vars.offers) > 0 {
 		e.whole = min(e.whole, (whole+e.kept*float64(c.kept))/(all+float64(c.kept)))
 	}
-	c.known[string(s)] = e
 	return e
 }
 
