@@ -341,7 +341,9 @@ func (c *counter) do(at int, in Instr) {
 	case Merge:
 		c.merge(in)
 	case Wait:
-		c.add(c.s.Pending(c.ledger, in.Bucket).times(-1))
+		if c.s.merged(in) {
+			c.add(c.s.Pending(c.ledger, in.Bucket, c.traffic).times(-1))
+		}
 	case Send:
 		if t := c.s.Transfers[in.Transfer]; !t.Input {
 			at := c.s.slot(t.Value, in.Micro)
@@ -361,7 +363,7 @@ func (c *counter) do(at int, in Instr) {
 	}
 	switch in.Kind {
 	case Wait:
-		if in.Micro != Once || !c.s.Buckets[in.Bucket].Parts {
+		if c.s.merged(in) {
 			c.add(Bytes{ForCommunication: -c.s.mergeBuffers(in.Bucket, c.traffic, c.ledger.size)})
 		}
 	case Exchange:
@@ -371,6 +373,9 @@ func (c *counter) do(at int, in Instr) {
 		c.drop(at)
 	}
 }
+
+// merged tells whether a wait ends what a merge has begun. The other waits for parts are for terms of them.
+func (s *Program) merged(wait Instr) bool { return wait.Micro != Once || !s.Buckets[wait.Bucket].Parts }
 
 // awaits is the instruction at which the place waits for a value that is on its way: until then others may read what it gave.
 func (c *counter) awaits(at Slot) int {
@@ -415,6 +420,7 @@ func (c *counter) merge(in Instr) {
 		}
 	}
 	if !b.Parts {
-		c.add(c.s.Pending(c.ledger, in.Bucket).Plus(copies))
+		c.add(copies)
 	}
+	c.add(c.s.Pending(c.ledger, in.Bucket, c.traffic))
 }

@@ -20,12 +20,22 @@ type Traffic struct {
 // SmallBytes is how large a value may be that travels with others.
 const SmallBytes = 64 << 10
 
+// Lays tells whether a gradient of which each model replica gets a part is laid out by replica, and travels with others: a small one between
+// workers, and one that becomes float16. Others are reduced where they are.
+func (t Traffic) Lays(v *ir.Value) bool {
+	return t.Half && v.Shape.DType == dtypes.Float32 || t.Packed && v.Bytes() <= SmallBytes
+}
+
 // Pending is what a bucket's values take while they are merged, besides copies.
-func (s *Program) Pending(l *Ledger, bucket int) (n Bytes) {
+func (s *Program) Pending(l *Ledger, bucket int, t Traffic) (n Bytes) {
 	b := s.Buckets[bucket]
-	in, _ := b.Values()
-	for _, v := range in {
-		if (b.How.Adds() || b.How == ir.First) && !b.Parts {
+	in, out := b.Values()
+	for i, v := range in {
+		switch {
+		case b.Parts && t.Lays(v):
+		case b.Parts: // others read it, and this replica's part is on its way
+			n[ForCommunication] += l.size(v) + l.size(out[i])
+		case b.How.Adds() || b.How == ir.First:
 			n[l.Use(v)] += l.size(v)
 		}
 	}
@@ -42,8 +52,10 @@ func (s *Program) mergeBuffers(bucket int, t Traffic, size func(*ir.Value) int64
 	in, out := b.Values()
 	if b.Parts { // laid out by model replica, and what this one gets
 		n := int64(s.Local.Replicas)
-		for _, v := range out {
-			bytes += size(v) * (n + 1)
+		for i, v := range out {
+			if t.Lays(in[i]) {
+				bytes += size(v) * (n + 1)
+			}
 		}
 		if t.Half && in[0].Shape.DType == dtypes.Float32 { // half of that, and what it is made of when all know how large it is
 			bytes = bytes/2 + bytes/(n+1)*n

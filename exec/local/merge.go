@@ -142,7 +142,7 @@ func (r *run) startMerge(bucket int) error {
 		f()
 	}
 	r.sendParcels(c, m)
-	if err := r.meter.addAll(r.schedule.Pending(r.ledger, bucket), 1); err != nil {
+	if err := r.meter.addAll(r.schedule.Pending(r.ledger, bucket, r.traffic), 1); err != nil {
 		return err
 	}
 	if err := r.meter.add(schedule.ForCommunication, r.schedule.MergeBuffers(bucket, r.traffic)); err != nil {
@@ -159,7 +159,7 @@ func (r *run) startMerge(bucket int) error {
 // waitMerge waits for a bucket and keeps what came of it.
 func (r *run) waitMerge(bucket int) error {
 	m := r.pending[bucket]
-	_ = r.meter.addAll(r.schedule.Pending(r.ledger, bucket), -1)
+	_ = r.meter.addAll(r.schedule.Pending(r.ledger, bucket, r.traffic), -1)
 	for _, p := range m.parts {
 		for _, h := range p.calls {
 			if err := h.Wait(); err != nil {
