@@ -158,9 +158,10 @@ func (a *area) reduceScatter(k *transport.Call, r *transport.Round) error {
 }
 
 // lendsTerms tells whether members borrow the terms of a reduction from each other: if they are neither few nor so many that
-// memory limits the speed, and need not be combined over the ranks of a worker first.
+// memory limits the speed, and need not be combined over the ranks of a worker first. Four members on two processors were
+// slower so than through slots.
 func (a *area) lendsTerms(bytes int) bool {
-	return len(a.team.MemberOf) == len(a.seats) && lentBytes <= bytes && bytes <= lentTerms
+	return len(a.seats) == 2 && len(a.team.MemberOf) == 2 && lentBytes <= bytes && bytes <= lentTerms
 }
 
 // reduceLent reduces some elements of all members, borrows those of the others, and writes the results to one place, or to
