@@ -77,20 +77,20 @@ func fenced(language, text string) string {
 // passTable lists the passes as Markdown.
 func passTable() string {
 	var b strings.Builder
-	b.WriteString("| pass | why | results | can be switched off |\n|---|---|---|---|\n")
+	b.WriteString("| pass | why | bits | off |\n|---|---|---|---|\n")
 	for _, p := range passes.Table {
-		results, off, why := "within rounding", "yes", p.Why
+		results, off, why := "rounds", "yes", p.Why
 		if p.Exact {
-			results = "the same bits"
+			results = "same"
 		}
 		if p.XLA {
-			why = "for mixed precision on XLA: " + why
+			why = "(XLA) " + why
 		}
 		switch {
 		case p.Needed:
 			off = "no"
 		case p.Asked:
-			off = "is off unless it is asked for"
+			off = "by default"
 		}
 		fmt.Fprintf(&b, "| [%s](../passes/testdata/%s.txt) | %s | %s | %s |\n", p.Name, p.Name, why, results, off)
 	}
@@ -100,11 +100,11 @@ func passTable() string {
 // switchTable lists the switches of the engine for CPUs as Markdown.
 func switchTable() string {
 	var b strings.Builder
-	b.WriteString("| switch | what it is for | results |\n|---|---|---|\n")
+	b.WriteString("| switch | what it is for | bits |\n|---|---|---|\n")
 	for _, x := range passes.Switches {
-		results := "within rounding"
+		results := "rounds"
 		if x.Exact {
-			results = "the same bits"
+			results = "same"
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", x.Name, x.Why, results)
 	}
