@@ -203,6 +203,7 @@ type Checkpoint struct {
 
 	mu     sync.Mutex
 	unused map[string]bool // variables of the checkpoint that no program has asked for
+	told   bool            // a message has named them
 
 	// The last save that was begun: running is closed when it is over on this worker, on the first one when it is over everywhere. What follows
 	// may be looked at then.
@@ -227,6 +228,7 @@ func (c *Checkpoint) OnStep(loop *train.Loop, metrics []*tensors.Tensor) error {
 	if err := c.ends(loop); err != nil {
 		return err
 	}
+	c.tellUnused()
 	if c.copies != nil && !c.env.plans {
 		if err := c.copies.begin(int64(loop.LoopStep) + 1); err != nil {
 			c.env.job.Trouble(err)

@@ -4,6 +4,7 @@ package epl
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/checkpoint"
+	"github.com/easyparallel/epl/internal/words"
 	"github.com/easyparallel/epl/state"
 )
 
@@ -249,6 +251,24 @@ func (c *Checkpoint) take(path string) (*tensors.Tensor, error) {
 	}
 	delete(c.unused, path)
 	return tensors.FromBuffer(c.env.runner.From(shape, func(r state.Region, to []byte) error { return c.read(path, r, to) }, true))
+}
+
+// tellUnused says once, after a training step, which variables of the checkpoint it has not used: a model with fewer layers than the one that was saved would
+// go on without a word. Those of metrics get new names in every run, and the state of random numbers is there also for programs that draw none.
+func (c *Checkpoint) tellUnused() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.told || !c.env.IsMain() {
+		return
+	}
+	c.told = true
+	paths := slices.DeleteFunc(slices.Sorted(maps.Keys(c.unused)), func(path string) bool {
+		return strings.HasPrefix(path, "/metrics/") || strings.HasSuffix(path, "/"+model.RNGStateVariableName)
+	})
+	if len(paths) > 0 {
+		warn("the checkpoint of step %d in %s has %s that this training step does not use, such as %q: is it another model, or another optimizer? Later checkpoints keep them",
+			c.step, c.dir, words.Count(len(paths), "variable"), paths[0])
+	}
 }
 
 // loader gives a store the variables that it asks for. It implements model.Loader.

@@ -491,3 +491,25 @@ func TestWrongCheckpointSettingsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestVariablesOfACheckpointThatTrainingDoesNotUseAreNamedOnce(t *testing.T) {
+	dir := t.TempDir()
+	r := savedPlans["one device"].start(t, dir, nil)
+	r.train(t, 1)
+	if err := r.saver.Save(); err != nil {
+		t.Fatal(err)
+	}
+	same := savedPlans["one device"].start(t, dir, nil)
+	if said := logged(func() { same.train(t, 3) }); said != "" {
+		t.Errorf("the same model: %s", said)
+	}
+	same.store.RootScope().In("layer_7").VariableWithValue("weights", []float32{1, 2})
+	if err := same.saver.Save(); err != nil {
+		t.Fatal(err)
+	}
+	fewer := savedPlans["one device"].start(t, dir, nil)
+	said := logged(func() { fewer.train(t, 6) })
+	if strings.Count(said, "does not use") != 1 || !strings.Contains(said, `has 1 variable that this training step does not use, such as "/layer_7/weights"`) {
+		t.Errorf("a layer less: %q", said)
+	}
+}
