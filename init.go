@@ -24,6 +24,7 @@ import (
 	"github.com/easyparallel/epl/cpu/isa"
 	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/exec/local"
+	"github.com/easyparallel/epl/internal/hostmem"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/plan"
@@ -310,7 +311,11 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	case traced != "":
 		runner.Waits = new(atomic.Int64)
 	}
-	eng := compile.New(compile.Options{Config: cfg, Target: target, Simulate: simulated, Changes: changes, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
+	host := int64(0)
+	if !gpus && planOut == "" { // a plan may be for other machines
+		host = hostmem.Total()
+	}
+	eng := compile.New(compile.Options{Config: cfg, Host: host, Target: target, Simulate: simulated, Changes: changes, Dump: os.Getenv(EnvDump), Trace: traced, TraceSteps: steps,
 		Plan: planOut, Pinned: pinned.plan, PinnedFile: pinned.file, TF32: gpus, Job: j, Faults: injector, Observer: watched.observer(), Waits: runner.Waits}, runner)
 	backend := record.NewBackend(eng, record.Options{Over: devices[0].Description(),
 		Default: o.strategy, AutoParallel: cfg.Auto.AutoParallel, ClipAfterReduction: cfg.Communication.ClipAfterAllreduce,

@@ -127,6 +127,13 @@ func (c *Compiled) together(x compute.Executable) {
 // fits refuses a training program whose devices have too little memory, with the account and what would help.
 func (o Options) fits(c *Compiled) error {
 	f, by := o.fullest(c, c.Counted())
+	if f.Has == 0 && o.Host > 0 { // nobody says what a device has: more than the machine it cannot be
+		if cfg, err := o.Config.With([]string{fmt.Sprintf("cluster.device_memory=%d", o.Host)}); err == nil {
+			o.Config = cfg
+			f, _ = o.fullest(c, c.Counted())
+			by = "the memory of this machine"
+		}
+	}
 	if !f.Over() || !c.Recorded.IsTraining() {
 		return nil
 	}

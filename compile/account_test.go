@@ -53,6 +53,26 @@ func TestABackendThatRunsOutOfMemoryGetsTheAccount(t *testing.T) {
 	}
 }
 
+func TestAStepThatNeedsMoreThanTheMachineHasIsRefused(t *testing.T) {
+	cfg, err := config.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := ir.NewProgram("train")
+	program.Gradients = []ir.Gradient{{}}
+	c := newCompiled(program, 1, cfg)
+	c.Account = &schedule.Account{Places: []schedule.PlaceAccount{{Peak: schedule.Bytes{schedule.ForActivations: 3 << 20}, Text: "run instance.0"}}}
+	for host, refused := range map[int64]bool{0: false, 4 << 20: false, 2 << 20: true} {
+		err := Options{Config: cfg, Host: host}.fits(c)
+		if (err != nil) != refused {
+			t.Errorf("a machine of %d bytes: %v", host, err)
+		}
+		if refused && !strings.Contains(err.Error(), "device 0 needs 3.0 MiB and has 2.0 MiB (the memory of this machine)") {
+			t.Error(err)
+		}
+	}
+}
+
 func TestAFileOfAPlanThatCannotBeWrittenIsNamed(t *testing.T) {
 	folder := t.TempDir()
 	file, other := filepath.Join(folder, "plan.txt.svg"), filepath.Join(folder, "plan.txt.json")

@@ -78,6 +78,9 @@ type Options struct {
 	// Observer follows training steps; nil: nobody does.
 	Observer Observer
 
+	// Host is the memory of this machine, where devices are its cores; 0: they are not, or it is not known.
+	Host int64
+
 	own int64 // what a device says that it has of memory; 0: it says nothing
 }
 

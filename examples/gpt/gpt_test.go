@@ -406,3 +406,15 @@ func TestWrongFlagsAreOneClearSentence(t *testing.T) {
 		}
 	}
 }
+
+func TestAMessageBeginsWithItsCause(t *testing.T) {
+	err := errors.New("Loop.RunSteps(1): failed: epl: 1 device is missing")
+	if got, want := message(err), "epl: 1 device is missing\n(Loop.RunSteps(1): failed)"; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+	for _, plain := range []string{"epl: 1 device is missing", "gpt: -steps is -1"} {
+		if got := message(errors.New(plain)); got != plain {
+			t.Errorf("%q became %q", plain, got)
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	_ "github.com/easyparallel/epl/xla" // + epl: -backend xla:cuda runs it on GPUs
 )
@@ -29,9 +30,17 @@ func main() {
 		_, err = run(f, os.Stdout)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintln(os.Stderr, message(err))
 		os.Exit(1)
 	}
+}
+
+// message is an error with its cause first: GoMLX says in front of what EPL refuses where in its own work that was.
+func message(err error) string {
+	if way, cause, found := strings.Cut(err.Error(), "epl: "); found && way != "" {
+		return "epl: " + cause + "\n(" + strings.TrimSuffix(way, ": ") + ")"
+	}
+	return err.Error()
 }
 
 // result is what a run ends with.

@@ -77,6 +77,16 @@ func (f *File) Reserve(size int64) error {
 	return unix.Fallocate(int(f.Fd()), 0, 0, size)
 }
 
+// Total is the memory of the machine, or of the container; 0 if that is not known.
+func Total() int64 {
+	bytes, _ := field("/proc/meminfo", "MemTotal:")
+	bytes *= 1 << 10 // it is in kB
+	if limit, limited := field("/sys/fs/cgroup/memory.max", ""); limited && (bytes == 0 || limit < bytes) {
+		return limit
+	}
+	return bytes
+}
+
 // Available is how many bytes the machine, or the container, can still give; ok is false if that is not known.
 func Available() (bytes int64, ok bool) {
 	bytes, ok = field("/proc/meminfo", "MemAvailable:")

@@ -33,5 +33,8 @@ func (f *File) Size() (int64, error) { return 0, errNone }
 // Reserve says that there is none.
 func (f *File) Reserve(size int64) error { return errNone }
 
+// Total says that it is not known.
+func Total() int64 { return 0 }
+
 // Available says that it is not known.
 func Available() (bytes int64, ok bool) { return 0, false }
