@@ -9,25 +9,41 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
-// gatherAhead moves what gathers a variable in front of the segment before the one that needs it, so that one runs while the
-// other is on its way.
+// gatherAhead moves what gathers a variable in front of the region before the one that needs it, so that one is computed while
+// the other is on its way.
 func (b *builder) gatherAhead(place int) {
 	l := b.s.Places[place]
 	for i, in := range l {
 		if in.Kind != Exchange || in.Micro == Once || !isGather(in.Op) {
 			continue
 		}
-		at := i
-		for at > 0 && l[at-1].Kind != Run {
-			at--
-		}
-		if at == 0 || l[at-1].Micro == Once {
+		at := lastRun(l, i)
+		if at < 0 || l[at].Micro == Once {
 			continue
 		}
+		for before := lastRun(l, at); before >= 0 && b.alike(l[before], l[at]); before = lastRun(l, at) {
+			at = before
+		}
 		// Those that were moved there before stay in front: devices meet in the same order.
-		l = slices.Insert(slices.Delete(l, i, i+1), at-1, in)
+		l = slices.Insert(slices.Delete(l, i, i+1), at, in)
 	}
 	b.s.Places[place] = l
+}
+
+// lastRun is the last segment that runs before an instruction; -1: none.
+func lastRun(l []Instr, at int) int {
+	for at--; at >= 0 && l[at].Kind != Run; at-- {
+	}
+	return at
+}
+
+// alike tells whether two segments are of one region and micro-batch.
+func (b *builder) alike(x, y Instr) bool {
+	if x.Micro == Once || x.Micro != y.Micro || b.s.Segments[x.Segment].Stage != b.s.Segments[y.Segment].Stage {
+		return false
+	}
+	s, t := b.turns[x.Segment], b.turns[y.Segment]
+	return s.phase == t.phase && s.region == t.region
 }
 
 // onHost tells whether a variable is kept on the host: weights, and what the optimizer has for them, if that is worth it.

@@ -94,6 +94,7 @@ type builder struct {
 	wants  [][]*ir.Value  // what the step leaves on each place
 	wanted map[valueAt]bool
 	apply  []piece // what runs once, in an order in which each has what it needs
+	turns  []turn  // by segment of a task: where it stands in it
 }
 
 // single tells whether forward and backward of a micro-batch follow each other on the same devices.
@@ -194,11 +195,15 @@ func (b *builder) buckets(maxSplits int) error {
 		of := func(merges []*ir.Op, like Bucket) []*ir.Op {
 			return slices.DeleteFunc(slices.Clone(merges), func(op *ir.Op) bool {
 				m := op.Attrs.(*ir.Merge)
-				return m.How != like.How || m.Worker != like.Worker || op.Outputs[0].On(ir.Replicas).Kind == ir.Flat != like.Parts
+				return m.How != like.How || m.Worker != like.Worker || isParts(op) != like.Parts
 			})
 		}
 		add := func(merges []*ir.Op, splits map[dtypes.DType]int, like Bucket) {
-			for _, group := range fuse(merges, splits) {
+			groups := fuse(merges, splits)
+			if like.Parts && b.Regions() > 1 {
+				groups = fuseRegions(merges, splits, b.region)
+			}
+			for _, group := range groups {
 				like.Place, like.Terms, like.Merges = key.place, key.terms, group
 				b.s.Buckets = append(b.s.Buckets, like)
 			}
@@ -208,6 +213,9 @@ func (b *builder) buckets(maxSplits int) error {
 		byKind := make([][]*ir.Op, len(kinds))
 		for i, kind := range kinds {
 			byKind[i] = of(gradients[key], kind)
+			if kind.Parts {
+				slices.SortStableFunc(byKind[i], func(x, y *ir.Op) int { return cmp.Compare(b.region(x), b.region(y)) })
+			}
 		}
 		splits, err := share(byKind, maxSplits)
 		if err != nil {
@@ -227,6 +235,12 @@ func (b *builder) buckets(maxSplits int) error {
 	}
 	return nil
 }
+
+// region is the region that computes what is merged.
+func (b *builder) region(merge *ir.Op) int { return b.order[merge.Inputs[0].Op].region }
+
+// isParts tells whether each model replica gets a part of what is merged.
+func isParts(merge *ir.Op) bool { return merge.Outputs[0].On(ir.Replicas).Kind == ir.Flat }
 
 func dedupe(vs []*ir.Value) []*ir.Value {
 	seen := map[*ir.Value]bool{}

@@ -38,6 +38,41 @@ func fuse(merges []*ir.Op, splits map[dtypes.DType]int) [][]*ir.Op {
 	return groups
 }
 
+// fuseRegions groups merges into at most splits buckets of their dtype, each of some regions: those whose middle lies in the same share of the
+// bytes. Merges are in the order of their regions.
+func fuseRegions(merges []*ir.Op, splits map[dtypes.DType]int, region func(merge *ir.Op) int) (groups [][]*ir.Op) {
+	type unit struct {
+		dtype  dtypes.DType
+		region int
+	}
+	total, bytes := map[dtypes.DType]int64{}, map[unit]int64{}
+	for _, m := range merges {
+		total[dtypeOf(m)] += weightOf(m)
+		bytes[unit{dtypeOf(m), region(m)}] += weightOf(m)
+	}
+	type bucket struct {
+		dtype dtypes.DType
+		share int64
+	}
+	at, open := map[bucket]int{}, map[unit]int{}
+	before := map[dtypes.DType]int64{}
+	for _, m := range merges {
+		u := unit{dtypeOf(m), region(m)}
+		i, known := open[u]
+		if !known {
+			key := bucket{u.dtype, (2*before[u.dtype] + bytes[u]) * int64(max(splits[u.dtype], 1)) / (2 * total[u.dtype])}
+			before[u.dtype] += bytes[u]
+			if i, known = at[key]; !known {
+				i = len(groups)
+				at[key], groups = i, append(groups, nil)
+			}
+			open[u] = i
+		}
+		groups[i] = append(groups[i], m)
+	}
+	return groups
+}
+
 func dtypeOf(merge *ir.Op) dtypes.DType { return merge.Inputs[0].Shape.DType }
 
 // weightOf is the bytes of a merge, which something empty has, too: it needs a bucket.

@@ -4,6 +4,7 @@ package schedule
 
 import (
 	"math/rand"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,5 +76,24 @@ func TestACapThatCannotBeKeptIsRefused(t *testing.T) {
 	_, err := share([][]*ir.Op{a, b}, 1)
 	if err == nil || !strings.Contains(err.Error(), "epl: communication.max_splits = 1: gradients of float32 need 2 buckets") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A bucket has all gradients of a region, so that it can start when the region ends; with enough buckets each region has one.
+func TestABucketEndsWhereARegionDoes(t *testing.T) {
+	p := ir.NewProgram("x")
+	merges := tensors(p, rand.New(rand.NewSource(1)), []int{100, 90, 100, 70, 80, 90, 120, 60}, dtypes.Float32)
+	region := map[*ir.Op]int{}
+	for i, m := range merges {
+		region[m] = min(i/3, 2)
+	}
+	for splits, want := range map[int][]int{1: {8}, 2: {3, 5}, 3: {3, 3, 2}, 8: {3, 3, 2}} {
+		var sizes []int
+		for _, g := range fuseRegions(merges, map[dtypes.DType]int{dtypes.Float32: splits}, func(m *ir.Op) int { return region[m] }) {
+			sizes = append(sizes, len(g))
+		}
+		if !slices.Equal(sizes, want) {
+			t.Errorf("%d splits give buckets of %d merges, want %d", splits, sizes, want)
+		}
 	}
 }

@@ -131,6 +131,7 @@ func (b *builder) segments(t *task) {
 		}
 		t.pieces = append(t.pieces, piece{segment: len(b.s.Segments)})
 		part := b.part(t, x.turn)
+		b.turns = append(b.turns, x.turn)
 		b.s.Segments = append(b.s.Segments, &Segment{Place: t.place, Stage: t.stage, Kind: part,
 			Segment: ir.CutBy(b.Position, b.p.Main, b.name(t, part, len(t.pieces)-1), func(op *ir.Op) bool { y, ok := at.of(op, x.region); return ok && x == y }, outs)})
 	}
@@ -184,9 +185,10 @@ func (b *builder) whens(t *task) *whens {
 			need(v)
 		}
 	}
+	whole := b.Regions() > 1 && slices.ContainsFunc(b.s.Buckets, func(x Bucket) bool { return x.Parts && x.Place == t.place })
 	for _, op := range t.ops {
 		x := bucket[op]
-		if x < 0 {
+		if x < 0 || whole { // buckets end with regions
 			x = last
 		}
 		if b.o.Phases && b.single() && b.order[op].phase == ir.Forward {
