@@ -57,7 +57,7 @@ func scalingRows() (rows []Row) {
 		name := fmt.Sprintf("scaling/%s/%d/", x.model, batch)
 		ours := func() (side, error) { return steps(ourTraining(workers, x.model, batch, trainPath)) }
 		alone := func() (side, error) { return steps(ourTraining(workers, x.model, batch, alonePath)) }
-		theirs := func() (side, error) { return steps(torchTraining(workers, batch)) }
+		theirs := func() (side, error) { return steps(torchTraining(workers, batch, 4096, "sgd")) }
 		single := func() (side, error) { return inARow(scalingModels[x.model](batch).onEPL("all")) }
 		rows = append(rows,
 			Row{Name: name + "EPL", Peer: "EPL, 1 process on all cores", Pairs: 15, Warm: 2, Target: x.target, Ours: ours, Theirs: single},
@@ -132,13 +132,13 @@ func trainWorker(index int, path string) error {
 	return obeying(index, s)
 }
 
-// torchTraining is processes of PyTorch with one thread each.
-func torchTraining(workers, batch int) (*fleet, error) {
+// torchTraining is processes of PyTorch with one thread each, which train an MLP of a width by an optimizer of torch_ddp.py.
+func torchTraining(workers, batch, width int, optimizer string) (*fleet, error) {
 	python, err := pythonWithTorch()
 	if err != nil {
 		return nil, err
 	}
-	return theFleet(fmt.Sprint("PyTorch DDP ", batch), workers, func(string) ([]*exec.Cmd, error) {
-		return torchProcesses(python, torchDDP, workers, strconv.Itoa(batch/workers))
+	return theFleet(fmt.Sprint("PyTorch DDP ", batch, width, optimizer), workers, func(string) ([]*exec.Cmd, error) {
+		return torchProcesses(python, torchDDP, workers, strconv.Itoa(batch/workers), strconv.Itoa(width), optimizer)
 	})
 }

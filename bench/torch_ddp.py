@@ -1,4 +1,5 @@
-# A process that trains the MLP of the benchmark in data parallel: see comm_fleet.go for the orders it gets.
+# A process that trains an MLP of the benchmark in data parallel, by SGD, Adam, or Adam with optimizer state sharded over processes (ZeRO-1): see
+# comm_fleet.go for the orders it gets.
 import os
 import socket
 import sys
@@ -7,14 +8,19 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn as nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
-rank, size, batch = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[4])
+rank, size, batch, width, optimizer = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[4]), int(sys.argv[5]), sys.argv[6]
 torch.manual_seed(0)
 torch.set_num_threads(1)
 dist.init_process_group("gloo", init_method="file://" + sys.argv[3], rank=rank, world_size=size)
-net = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1024))
+net = nn.Sequential(nn.Linear(1024, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1024))
 net = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
-opt = torch.optim.SGD(net.parameters(), lr=1e-3)
+opt = {
+    "sgd": lambda: torch.optim.SGD(net.parameters(), lr=1e-3),
+    "adam": lambda: torch.optim.Adam(net.parameters(), lr=1e-3),
+    "zero": lambda: ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=1e-3),
+}[optimizer]()
 x, y = torch.randn(batch, 1024), torch.randn(batch, 1024)
 
 host, port = os.environ["EPL_BENCH_FLEET"].rsplit(":", 1)

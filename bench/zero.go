@@ -27,7 +27,7 @@ var zeroModels = map[string]problem{
 }
 
 // zeroRows tell what is left of the speed of data parallelism when optimizer state, gradients and weights are sharded: on two devices of a
-// process, and on two workers with a core each.
+// process, and on two workers with a core each. PyTorch shards optimizer state by ZeroRedundancyOptimizer; its FSDP needs GPUs.
 func zeroRows() (rows []Row) {
 	const workers = 2
 	for _, model := range []string{"gpt", "mlp"} {
@@ -49,7 +49,13 @@ func zeroRows() (rows []Row) {
 				shareRow(name+"/communication-exposed", devices(on), func(t trace.Times) float64 { return float64(t.Exposed) }))
 		}
 	}
-	return rows
+	torch := func(optimizer string) func() (side, error) {
+		return func() (side, error) { return steps(torchTraining(workers, 128, 2048, optimizer)) }
+	}
+	return append(rows, Row{Name: "zero/mlp/PyTorch-ZeroRedundancyOptimizer", Peer: "PyTorch DDP over Gloo", Pairs: 15, Warm: 2, Ours: torch("zero"), Theirs: torch("adam")},
+		Row{Name: "zero/mlp/v0/2-workers", Peer: "PyTorch ZeroRedundancyOptimizer", Pairs: 15, Warm: 2,
+			Ours:   func() (side, error) { return steps(zeroTraining(workers, "mlp", settings{"zero.level": "v0"})) },
+			Theirs: torch("zero")})
 }
 
 // zeroTraining is workers with one core each.
