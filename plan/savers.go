@@ -10,7 +10,10 @@ import (
 	"github.com/easyparallel/epl/schedule"
 )
 
-const offload = "offload.level=v0"
+const (
+	offload     = "offload.level=v0"
+	wholeShards = "zero.level=v2"
+)
 
 // ladder are the settings that save memory, in the order of what they cost. A way that needs too much memory is tried with each.
 var ladder = [][]string{
@@ -19,8 +22,8 @@ var ladder = [][]string{
 	{"zero.level=v1"},
 	{"gradient_checkpoint.type=auto"},
 	{"zero.level=v1", "gradient_checkpoint.type=auto"},
-	{"zero.level=v2"},
-	{"zero.level=v2", "gradient_checkpoint.type=auto"},
+	{wholeShards},
+	{wholeShards, "gradient_checkpoint.type=auto"},
 	{"gradient_checkpoint.type=auto", offload},
 }
 
@@ -37,7 +40,7 @@ func saved(b schedule.Bytes, settings []string, replicas int) int64 {
 			shared(schedule.ForOptimizer, schedule.ForState)
 		case "zero.level=v1":
 			shared(schedule.ForOptimizer, schedule.ForState, schedule.ForGradients)
-		case "zero.level=v2":
+		case wholeShards:
 			shared(schedule.ForOptimizer, schedule.ForState, schedule.ForGradients, schedule.ForWeights)
 			b[schedule.ForTemporaries] = 0 // it runs in more segments
 		case "gradient_checkpoint.type=auto":

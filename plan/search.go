@@ -302,10 +302,14 @@ func (s *searcher) hopeless(w, best *candidate) bool {
 	return best != nil && s.looked >= 3 && s.all > work && s.promise(w) > times*s.rate(best)
 }
 
-// simpler tells whether a way is to be preferred to one that is as fast. Memory that is almost full is not simple.
+// simpler tells whether a way is to be preferred to one that is as fast. Memory that is almost full is not simple, nor are weights that travel in
+// every step: what hides that is less certain than what stays where it is.
 func (s *searcher) simpler(a, b *candidate) bool {
 	full := func(w *candidate) int { return btoi(w.fullest.full() > 0.9) }
-	return cmp.Or(cmp.Compare(full(a), full(b)), cmp.Compare(a.order, b.order), cmp.Compare(a.saver, b.saver)) < 0
+	travel := func(w *candidate) int {
+		return btoi(slices.ContainsFunc(ladder[w.saver], func(x string) bool { return x == offload || x == wholeShards }))
+	}
+	return cmp.Or(cmp.Compare(full(a), full(b)), cmp.Compare(travel(a), travel(b)), cmp.Compare(a.order, b.order), cmp.Compare(a.saver, b.saver)) < 0
 }
 
 // ways are all that were compared, the best first.
