@@ -172,7 +172,7 @@ func (p *plan) sites(tasks []*task) (all []emit.Site) {
 	sum := 0.0
 	for _, t := range tasks {
 		for _, op := range t.node.ops {
-			from := origin(op)
+			from := p.own(origin(op))
 			at := emit.Site{Line: string(from.Source), TaskGraph: from.TaskGraph.Title(), Scope: from.Scope}
 			i := slices.IndexFunc(all, func(s emit.Site) bool {
 				return s.Line == at.Line && s.TaskGraph == at.TaskGraph && s.Scope == at.Scope

@@ -35,8 +35,9 @@ func segmentOf(t *testing.T, text string) *ir.Segment {
 	return emit.Whole(p)
 }
 
-// renumbered is the block with other numbers, another name and another user's line.
-var renumbered = strings.NewReplacer("a block", "the next block", "%7", "%17", "%6", "%16", ": forward\n  %5", ": forward \"model.go:3\"\n  %5").Replace(repeated)
+// renumbered is the block with other numbers, another name and other lines of the user's.
+var renumbered = strings.NewReplacer("a block", "the next block", "%7", "%17", "%6", "%16", ": forward\n  %5", ": forward \"model.go:3\"\n  %5",
+	": forward\n  %7", ": forward \"model.go:7\"\n  %17").Replace(repeated)
 
 func TestSegmentsThatComputeTheSameShareAPlan(t *testing.T) {
 	one, two := &Backend{opts: everything}, &Backend{opts: everything}
@@ -63,6 +64,12 @@ func TestSegmentsThatComputeTheSameShareAPlan(t *testing.T) {
 		if l.Value != nil && !slices.Contains(second.Ops, l.Value.Op) {
 			t.Errorf("%s, which lives in the arena, is of another segment", l.Value)
 		}
+	}
+	p.described()
+	if !slices.ContainsFunc(q.described(), func(s emit.Step) bool {
+		return slices.ContainsFunc(s.Sites, func(at emit.Site) bool { return at.Line == "model.go:7" })
+	}) {
+		t.Error("a profile would give the times of the segment to the lines of the first that has its plan")
 	}
 	last := len(first.Ops) - 1
 	if got := q.own(first.Ops[last]); got != second.Ops[last] {

@@ -962,13 +962,16 @@ func (g *generator) expm1() {
 }
 
 // orNaN replaces the result by the operand where that is NaN.
-func (g *generator) orNaN() {
+func (g *generator) orNaN() { g.orOperand(3, 0) }
+
+// orOperand replaces the result by the operand where a condition holds between it and register r. Register 4 is lost.
+func (g *generator) orOperand(imm, r int) {
 	if g.isa.wide() {
-		g.i("VCMPPD $3, Z0, Z0, K1")
+		g.i("VCMPPD $%d, Z%d, Z0, K1", imm, r)
 		g.i("VMOVAPD Z0, K1, Z3")
 		return
 	}
-	g.i("VCMPPD $3, Y0, Y0, Y4")
+	g.i("VCMPPD $%d, Y%d, Y0, Y4", imm, r)
 	g.i("VBLENDVPD Y4, Y0, Y3, Y3")
 }
 
@@ -1123,13 +1126,7 @@ func (g *generator) sine(quadrants int) {
 		return
 	}
 	g.i("VXORPS R_4, R_4, R_4") // NaN, and a zero of either sign, is its own sine
-	if g.isa.wide() {
-		g.i("VCMPPD $8, Z4, Z0, K1")
-		g.i("VMOVAPD Z0, K1, Z3")
-		return
-	}
-	g.i("VCMPPD $8, Y4, Y0, Y4")
-	g.i("VBLENDVPD Y4, Y0, Y3, Y3")
+	g.orOperand(8, 4)
 }
 
 // byTable computes an odd function f as |x|·g(|x|), with the sign of x: g is a polynomial in each of 16 intervals.
