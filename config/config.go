@@ -125,7 +125,7 @@ type Cluster struct {
 	ColocateSplitAndReplicate bool
 
 	// DeviceMemory is the memory of a virtual device in bytes. A plan that needs more is an error with its account.
-	// 0 means not limited.
+	// 0 means the memory of the machine.
 	DeviceMemory int64
 
 	// Description describes what the devices can do and what connects them: a file, or a word such as "1x2xV100-32". docs/profiles.md has its form.
@@ -182,7 +182,7 @@ type Communication struct {
 
 // IO configures how input files are dealt to workers.
 type IO struct {
-	// Slicing deals the list of input files over the replicas. False lets every worker go through all files.
+	// Slicing deals the list of input files to the workers. False lets every worker go through all files.
 	Slicing bool
 
 	// UnbalancedIOSlicing allows workers to get unequal numbers of files. It wins over DropLastFiles.

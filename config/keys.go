@@ -139,7 +139,7 @@ var keys = []key{
 	{
 		name: "cluster.device_memory", typ: bytesType{}, def: int64(0), ours: true,
 		field: func(c *Config) any { return &c.Cluster.DeviceMemory },
-		doc:   "Memory of a virtual device; a plan that needs more is an error with its account. 0: not limited.",
+		doc:   "Memory of a virtual device; a plan that needs more is an error with its account. 0: that of the machine.",
 	},
 	{
 		name: "cluster.description", typ: textType{"a file, or what epl plan --cluster takes"}, def: "", ours: true,
@@ -150,7 +150,7 @@ var keys = []key{
 	{
 		name: "cluster.measure", typ: boolType{}, def: false, ours: true,
 		field: func(c *Config) any { return &c.Cluster.Measure },
-		doc:   "Measure at the start how fast devices compute: faster model replicas then take more micro-batches of a step. It does not go with cluster.description.",
+		doc:   "Measure at the start how fast devices compute, instead of cluster.description.",
 	},
 	{
 		name: "cluster.cores_per_device", typ: intType{}, def: 0, ours: true,
@@ -213,7 +213,7 @@ var keys = []key{
 	{
 		name: "io.slicing", typ: boolType{}, def: false,
 		field: func(c *Config) any { return &c.IO.Slicing },
-		doc:   "Deal the list of input files over the replicas.",
+		doc:   "Deal the list of input files to the workers.",
 	},
 	{
 		name: "io.unbalanced_io_slicing", typ: boolType{}, def: false,
