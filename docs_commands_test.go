@@ -20,7 +20,7 @@ import (
 )
 
 // Every command in a block of commands is one that a test knows: commands of this repository must be there, with the flags they are given. The tests of cmd/epl
-// and cmd/epl-launch look at the flags of these two.
+// and cmd/epl-launch look at the flags of these two. docs_run_test.go runs the commands.
 
 // others are commands that come from elsewhere, and words of the shell.
 var others = []string{"apt-get", "do", "docker", "done", "export", "for", "hf", "kubectl", "ls", "mkdir", "mpirun", "pip", "printf", "sbatch", "source", "torchrun", "wget"}
@@ -61,20 +61,33 @@ func TestCommandsInDocumentsAreKnown(t *testing.T) {
 	}
 }
 
-// commandLines are the commands of the blocks of a document, and of spans that begin with "go run", "go test" or "go build".
-func commandLines(text string) (lines []string) {
-	var code []string
+// shellLines are the commands of the blocks of a document, and of spans that begin with "go run", "go test" or "go build". A loop is one command.
+func shellLines(text string) (lines []string) {
 	for _, b := range blocks(text) {
-		if (b.language == "sh" || b.language == "bash") && b.from == "" {
-			code = append(code, strings.Split(strings.ReplaceAll(strings.Join(b.lines, "\n"), "\\\n", " "), "\n")...)
+		if (b.language != "sh" && b.language != "bash") || b.from != "" {
+			continue
+		}
+		inLoop := false
+		for line := range strings.SplitSeq(strings.ReplaceAll(strings.Join(b.lines, "\n"), "\\\n", " "), "\n") {
+			if inLoop {
+				lines[len(lines)-1] += "\n" + line
+			} else {
+				lines = append(lines, line)
+			}
+			inLoop = strings.HasPrefix(line, "for ") || inLoop && line != "done"
 		}
 	}
 	for _, m := range codeSpan.FindAllStringSubmatch(prose(text), -1) {
 		if goCommand.MatchString(m[1]) {
-			code = append(code, m[1])
+			lines = append(lines, m[1])
 		}
 	}
-	for _, line := range code {
+	return lines
+}
+
+// commandLines are the single commands of a document, without what is quoted in them.
+func commandLines(text string) (lines []string) {
+	for line := range strings.SplitSeq(strings.Join(shellLines(text), "\n"), "\n") {
 		line = shellQuoted.ReplaceAllString(shellComment.ReplaceAllString(line, ""), "quoted")
 		for _, part := range shellBreak.Split(shellFile.ReplaceAllString(line, ""), -1) {
 			if part = strings.TrimSpace(part); part != "" && part != "…" {
@@ -155,12 +168,45 @@ func (built programs) checkGo(words []string, known flagsOf) error {
 		if o := slices.Index(words, "-o"); o >= 0 {
 			built[words[o+1]] = ""
 		}
+		if err := testsMatch(words, folder); err != nil {
+			return err
+		}
 		return known.check(folder, words[1:], goFlags...)
 	}
 	if folder == "cmd/epl" || folder == "cmd/epl-launch" {
 		return built.checkRest(words[at+1:], known)
 	}
 	return known.check(folder, words[at+1:])
+}
+
+var testFunction = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+
+// testsMatch tells whether a folder has tests that match -run.
+func testsMatch(words []string, folder string) error {
+	run := slices.Index(words, "-run")
+	if run < 0 || words[run+1] == "quoted" {
+		return nil
+	}
+	pattern, err := regexp.Compile(words[run+1])
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		for _, m := range testFunction.FindAllSubmatch(text, -1) {
+			if pattern.Match(m[1]) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%s has no test that matches %s", folder, pattern)
 }
 
 // variableIsKnown tells whether a variable of EPL's is a configuration key, or one that the sources name.
