@@ -48,6 +48,8 @@ int main(int argc, char **argv) {
 				a[i] = b[i] = 1;
 			have = bytes;
 		}
+		for (double start = MPI_Wtime(); MPI_Wtime() - start < 0.01;) // see comm_worker.go
+			;
 		for (int i = 0; i < repeats; i++) {
 			MPI_Barrier(world);
 			double t = MPI_Wtime();

@@ -102,6 +102,9 @@ func (m *Meeting) Collective(s *Seat, k *transport.Call) error {
 	round := k.Seq
 	before := (round - 1) * closed
 	s.call = k
+	if len(m.seats) == 1 && m.Engine != nil {
+		return m.alone(before, k)
+	}
 	s.since.Store(int64(k.Began))
 	s.round.Store(round)
 	if m.seated.Add(1) == round*uint64(len(m.seats)) {
@@ -118,6 +121,21 @@ func (m *Meeting) Collective(s *Seat, k *transport.Call) error {
 		}
 	}
 	s.wait(m.patience(k), func() bool { return m.state.Load()&^broken >= before+closed }, nil)
+	return nil
+}
+
+// alone is a round of the only rank that this worker has: it meets nobody here, which small collectives notice.
+func (m *Meeting) alone(before uint64, k *transport.Call) error {
+	if !m.state.CompareAndSwap(before, before+open) {
+		return m.failure()
+	}
+	m.calls[0] = k
+	if err := m.meetWorkers(); err != nil {
+		m.Fail(err)
+		m.state.Store(before + broken)
+		return m.failure()
+	}
+	m.state.Add(closed - open)
 	return nil
 }
 

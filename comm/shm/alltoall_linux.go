@@ -67,12 +67,10 @@ func (a *area) allToAll(k *transport.Call, r *transport.Round) error {
 			}
 		}
 	}
+	a.step++
 	if most <= per {
-		err := look(0, a.step)
-		a.pass()
-		return err
+		return look(0, a.step-1)
 	}
-	a.pass()
 	switch {
 	case way == mapped:
 		return a.touch(k, func() error {

@@ -20,7 +20,8 @@ import (
 // so it can fill one while others still look into the other, and needs no step in which all only wait.
 //
 // In the first step of a collective everyone waits for everyone, and compares digests, before a result is touched. So a
-// member can be ahead of another by one step at most.
+// member can be ahead of another by one step at most, and who has come to a collective has left those before: that need not
+// be said, and a collective of one step ends without a word.
 type area struct {
 	*segment
 	team    *transport.Team
@@ -44,8 +45,8 @@ type area struct {
 	borrowed []byte           // see reduceLent
 }
 
-// seat is how far a member has come, and what it tells about its steps. What it writes at different times is on
-// different cache lines.
+// seat is how far a member has come, and what it tells about its steps. What others wait for at the same time is on one
+// cache line.
 type seat struct {
 	filled atomic.Uint64 // steps for which its slot is filled, and what follows is written
 	digest [2]uint64     // of its calls, by step
@@ -53,15 +54,13 @@ type seat struct {
 	_      [24]byte
 
 	looked atomic.Uint64 // steps in which it needs nobody's slot any more
-	_      [56]byte
-
-	left atomic.Uint64 // steps in which it needs nobody's results any more
-	_    [56]byte
-
 	// While a member touches the others' own memory, nobody's call may end. A call that has to end all the same says so
 	// first, and waits for the others to stop touching.
 	touching, gone atomic.Uint32
-	_              [56]byte
+	_              [48]byte
+
+	left atomic.Uint64 // steps in which it needs nobody's results any more
+	_    [56]byte
 }
 
 // slotBytes is how much of a buffer a step takes. A step's slots should fit into the second-level cache, and be worth the
@@ -189,12 +188,6 @@ func (a *area) leave(step uint64) {
 	a.ringAll()
 }
 
-// pass leaves a step.
-func (a *area) pass() {
-	a.leave(a.step)
-	a.step++
-}
-
 // meet begins a collective: it tells the others of it, waits for all, and compares. The slot of the step is filled. What
 // members tell is there for two steps: who goes on for more must first see that all others have gone on too.
 func (a *area) meet(k *transport.Call, r *transport.Round, shared bool) error {
@@ -254,7 +247,9 @@ func (a *area) touch(k *transport.Call, f func() error) error {
 		err = f()
 	}
 	mine.touching.Store(0)
-	a.ringAll()
+	if gone >= 0 || err != nil {
+		a.ringAll()
+	}
 	switch {
 	case gone >= 0:
 		return a.engine.stopped(k, gone)

@@ -28,13 +28,21 @@ const (
 	mapped            // all buffers are in shared heaps, which everyone maps
 )
 
-// arrive is a step in which members meet and find a way for what follows.
-func (a *area) arrive(k *transport.Call, r *transport.Round) (way, error) {
+// direct lets members meet, and then get at each other's own memory if they can: by overMap, or by overLoan where that pays.
+// Else it is not done, and what remains goes through slots.
+func (a *area) direct(k *transport.Call, r *transport.Round, pays bool, overMap, overLoan func() error) (done bool, err error) {
 	way, err := a.show(k, r)
-	if err == nil {
-		a.pass()
+	if err != nil {
+		return false, err
 	}
-	return way, err
+	a.step++
+	switch {
+	case way == mapped:
+		return true, a.touch(k, overMap)
+	case way == lent && pays:
+		return true, a.touch(k, overLoan)
+	}
+	return false, nil
 }
 
 // show lets members meet, show their cards and find a way. They are still in the step.

@@ -72,6 +72,9 @@ func (a *area) begin(counts []int) {
 // steps does a collective in slots. In each step, fill fills this member's; look looks into those of the others, which it
 // waits for. In a small one the first step is also where members meet; else they met before.
 func (a *area) steps(k *transport.Call, r *transport.Round, small bool, n int, fill func(i int, slot unsafe.Pointer), look func(i int, step uint64) error) error {
+	if !small {
+		a.leave(a.step - 1) // in which they met
+	}
 	put := func(i int) error {
 		step := a.step + uint64(i)
 		if err := a.vacant(k, step); err != nil {
@@ -101,7 +104,9 @@ func (a *area) steps(k *transport.Call, r *transport.Round, small bool, n int, f
 		if err := look(i, step); err != nil {
 			return err
 		}
-		a.leave(step)
+		if !small {
+			a.leave(step)
+		}
 	}
 	a.step += uint64(n)
 	return nil

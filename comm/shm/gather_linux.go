@@ -19,21 +19,15 @@ func (a *area) allGather(k *transport.Call, r *transport.Round) error {
 	per, mine := perSlot(size, 1), a.total(a.me, counts)
 	small := c.Out.Len*size <= smallBytes
 	if !small {
-		way, err := a.arrive(k, r)
-		switch {
-		case err != nil:
-			return err
-		case way == mapped:
-			return a.touch(k, func() error {
-				own(0, mine)
-				return a.others(func(m int) error {
-					a.pieces(m, counts, 0, a.total(m, counts), func(pos, off, n, _ int) {
-						transport.MoveToAll(a.outs(r, a.offsets[pos]+off), unsafe.Add(a.mapped[pos], off*size), n*size)
-					})
-					return nil
+		done, err := a.direct(k, r, a.most(counts)*size >= lentBytes, func() error {
+			own(0, mine)
+			return a.others(func(m int) error {
+				a.pieces(m, counts, 0, a.total(m, counts), func(pos, off, n, _ int) {
+					transport.MoveToAll(a.outs(r, a.offsets[pos]+off), unsafe.Add(a.mapped[pos], off*size), n*size)
 				})
+				return nil
 			})
-		case way == lent && a.most(counts)*size >= lentBytes:
+		}, func() error {
 			p := &parcels{a, r, func(from, to int, f func(stretch)) {
 				for _, dst := range a.team.Members[to].Positions {
 					for _, src := range a.team.Members[from].Positions {
@@ -41,14 +35,15 @@ func (a *area) allGather(k *transport.Call, r *transport.Round) error {
 					}
 				}
 			}}
+			if a.most(counts)*size < helpBytes {
+				own(0, mine)
+				return p.take()
+			}
 			per := max(1, chunkOf(mine*size)/size)
-			return a.touch(k, func() error {
-				if a.most(counts)*size < helpBytes {
-					own(0, mine)
-					return p.take()
-				}
-				return p.handOut(func(i int) bool { own(i*per, (i+1)*per); return (i+1)*per < mine })
-			})
+			return p.handOut(func(i int) bool { own(i*per, (i+1)*per); return (i+1)*per < mine })
+		})
+		if done || err != nil {
+			return err
 		}
 	}
 	return a.steps(k, r, small, stepsFor(a.most(counts), per), func(i int, slot unsafe.Pointer) {
@@ -79,20 +74,17 @@ func (a *area) broadcast(k *transport.Call, r *transport.Round) error {
 	}
 	small := bytes <= smallBytes
 	if !small {
-		way, err := a.arrive(k, r)
-		switch {
-		case err != nil:
-			return err
-		case way == mapped:
-			return a.touch(k, func() error {
-				if a.me == root {
-					own(0, bytes)
-				} else {
-					transport.MoveToAll(a.outs(r, 0), a.mapped[c.PeerPos], bytes)
-				}
-				return nil
-			})
-		case way == lent && bytes >= lentBytes:
+		done, err := a.direct(k, r, bytes >= lentBytes, func() error {
+			if a.me == root {
+				own(0, bytes)
+			} else {
+				transport.MoveToAll(a.outs(r, 0), a.mapped[c.PeerPos], bytes)
+			}
+			return nil
+		}, func() error {
+			if a.me == root {
+				own(0, bytes)
+			}
 			p := &parcels{a, r, func(from, to int, f func(stretch)) {
 				if from == root {
 					for _, dst := range a.team.Members[to].Positions {
@@ -100,12 +92,10 @@ func (a *area) broadcast(k *transport.Call, r *transport.Round) error {
 					}
 				}
 			}}
-			return a.touch(k, func() error {
-				if a.me == root {
-					own(0, bytes)
-				}
-				return p.carry()
-			})
+			return p.carry()
+		})
+		if done || err != nil {
+			return err
 		}
 	}
 	const per = slotBytes

@@ -45,22 +45,15 @@ func (a *area) allReduce(k *transport.Call, r *transport.Round) error {
 			return nil
 		})
 	}
-	way, err := a.arrive(k, r)
-	if err != nil {
+	from, to := a.share(a.me, elements, size)
+	done, err := a.direct(k, r, a.lendsTerms(elements*size), func() error {
+		a.reduceRanks(c, from, to-from, nil)
+		return nil
+	}, func() error {
+		return a.reduceLent(c, from, to-from, c.Out.Part(from, to-from).Ptr, true)
+	})
+	if done || err != nil {
 		return err
-	}
-	if way == mapped {
-		return a.touch(k, func() error {
-			from, to := a.share(a.me, elements, size)
-			a.reduceRanks(c, from, to-from, nil)
-			return nil
-		})
-	}
-	if way == lent && a.lendsTerms(elements*size) {
-		return a.touch(k, func() error {
-			from, to := a.share(a.me, elements, size)
-			return a.reduceLent(c, from, to-from, c.Out.Part(from, to-from).Ptr, true)
-		})
 	}
 	per := perSlot(size, 1)
 	block := func(i int) (from, n int) { return i * per, min(per, elements-i*per) }
@@ -115,20 +108,14 @@ func (a *area) reduceScatter(k *transport.Call, r *transport.Round) error {
 	per := perSlot(size, n)
 	small := c.In.Len*size <= smallBytes && a.most(counts) <= per
 	if !small {
-		way, err := a.arrive(k, r)
-		if err != nil {
-			return err
-		}
-		if way == mapped {
-			return a.touch(k, func() error {
-				a.pieces(a.me, counts, 0, a.total(a.me, counts), func(pos, off, n, _ int) {
-					a.reduceRanks(c, a.offsets[pos]+off, n, a.callAt(r, pos).Out.At(off))
-				})
-				return nil
+		done, err := a.direct(k, r, a.lendsTerms(c.In.Len*size), func() error {
+			a.pieces(a.me, counts, 0, a.total(a.me, counts), func(pos, off, n, _ int) {
+				a.reduceRanks(c, a.offsets[pos]+off, n, a.callAt(r, pos).Out.At(off))
 			})
-		}
-		if way == lent && a.lendsTerms(c.In.Len*size) {
-			return a.touch(k, func() error { return a.reduceLent(c, a.offsets[c.Pos], counts[c.Pos], c.Out.Ptr, false) })
+			return nil
+		}, func() error { return a.reduceLent(c, a.offsets[c.Pos], counts[c.Pos], c.Out.Ptr, false) })
+		if done || err != nil {
+			return err
 		}
 	}
 	return a.steps(k, r, small, stepsFor(a.most(counts), per), func(i int, slot unsafe.Pointer) {
