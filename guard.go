@@ -62,8 +62,8 @@ func (g guard) poison(clipped, gradients []*graph.Node) []*graph.Node {
 	return out
 }
 
-// judge says whether the step counts, by its reduced gradients, and sets the next loss scale.
-func (g guard) judge(scope *model.Scope, loss *graph.Node, gradients []*graph.Node) {
+// judge says whether the step counts, by its reduced gradients, and sets the next loss scale. Variables of the paths in always change in any case.
+func (g guard) judge(scope *model.Scope, loss *graph.Node, gradients []*graph.Node, always []string) {
 	if g.scale == nil && !g.looks() || len(gradients) == 0 {
 		return
 	}
@@ -73,7 +73,7 @@ func (g guard) judge(scope *model.Scope, loss *graph.Node, gradients []*graph.No
 	overflows, notFinite := graph.Scalar(loss.Graph(), dtypes.Int32, ir.Overflows), graph.Scalar(loss.Graph(), dtypes.Int32, ir.NotFinite)
 	ok := finite(gradients)
 	if !g.looks() {
-		g.b.Guard(valueOf(verdict(ok, overflows)), nil, g.scale.update(ok)...)
+		g.b.Guard(valueOf(verdict(ok, overflows)), nil, append(always, g.scale.update(ok)...)...)
 		return
 	}
 	known := graph.IsFinite(loss)
@@ -83,7 +83,7 @@ func (g guard) judge(scope *model.Scope, loss *graph.Node, gradients []*graph.No
 		no = graph.Where(graph.LogicalAnd(known, g.scale.shrinks(loss.Graph())), overflows, notFinite)
 	}
 	v := verdict(both, no)
-	always := g.scale.update(graph.LogicalOr(ok, graph.LogicalNot(known))) // a loss that is not finite is no reason for a smaller scale
+	always = append(always, g.scale.update(graph.LogicalOr(ok, graph.LogicalNot(known)))...) // a loss that is not finite is no reason for a smaller scale
 	var reported *ir.Value
 	if g.b.NaN() == config.NaNSkip {
 		last := scope.At("%s", optimizer.Scope).VariableWithValue(lastLossName, float32(largestLoss)).SetTrainable(false)

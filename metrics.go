@@ -9,6 +9,7 @@ import (
 
 	"github.com/gomlx/compute/shapes"
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/pkg/errors"
 
@@ -22,6 +23,7 @@ type Metrics struct {
 	sinks      []metrics.Sink
 	every      int
 	histograms int
+	gradients  bool // histograms have them, too
 	tokens     int
 
 	last     time.Time // when the last record was made, and at which step
@@ -58,6 +60,14 @@ func (m *Metrics) Every(steps int) *Metrics {
 // Histograms adds how the values of trained variables are distributed, after so many steps, to sinks that take it, such as TensorBoard. All of them are read for that, from wherever they are.
 func (m *Metrics) Histograms(steps int) *Metrics {
 	m.histograms = steps
+	return m
+}
+
+// Gradients adds the gradients of that step to histograms, as "gradients" with the path of the variable: reduced over model replicas and micro-batches, and not yet clipped by
+// the norm of the whole. Call it before the first step, on all workers. Programs keep a copy of the gradients then, with the state of the optimizer.
+func (m *Metrics) Gradients() *Metrics {
+	m.gradients = true
+	m.env.backend.KeepGradients.Store(true)
 	return m
 }
 
@@ -132,31 +142,43 @@ func (m *Metrics) record(loop *train.Loop, step int64, values []*tensors.Tensor)
 	return err
 }
 
-// distributions tells the sinks that take it how the values of variables are distributed.
+// distributions tells the sinks that take it how the values of variables, and of gradients, are distributed.
 func (m *Metrics) distributions(loop *train.Loop, step int64) error {
-	now := time.Now()
+	now, gradients := time.Now(), 0
 	for v := range loop.Trainer.Store().IterVariables() {
-		if !v.Trainable || !v.Shape().DType.IsFloat() {
+		name := v.Path()
+		if of := gradientOf(name); of != "" && m.gradients {
+			name = "gradients" + of
+			gradients++
+		} else if !v.Trainable || !v.Shape().DType.IsFloat() {
 			continue
 		}
-		t, err := v.Value()
-		if err != nil {
-			return errors.WithMessagef(err, "epl: Metrics: variable %q", v.Path())
-		}
-		var h metrics.Histogram
-		if err := eachNumber(t, h.Add); err != nil {
-			return errors.WithMessagef(err, "epl: Metrics: variable %q", v.Path())
-		}
-		if err := m.each(func(s metrics.Sink) error {
-			if x, ok := s.(metrics.HistogramSink); ok {
-				return x.WriteHistogram(step, now, v.Path(), &h)
-			}
-			return nil
-		}); err != nil {
+		if err := m.distribution(v, name, step, now); err != nil {
 			return err
 		}
 	}
+	if m.gradients && gradients == 0 {
+		return errors.New("epl: Metrics: Gradients() was called after the training program was built: call it before the first step")
+	}
 	return nil
+}
+
+// distribution tells the sinks of one variable.
+func (m *Metrics) distribution(v *model.Variable, name string, step int64, now time.Time) error {
+	t, err := v.Value()
+	if err != nil {
+		return errors.WithMessagef(err, "epl: Metrics: variable %q", v.Path())
+	}
+	var h metrics.Histogram
+	if err := eachNumber(t, h.Add); err != nil {
+		return errors.WithMessagef(err, "epl: Metrics: variable %q", v.Path())
+	}
+	return m.each(func(s metrics.Sink) error {
+		if x, ok := s.(metrics.HistogramSink); ok {
+			return x.WriteHistogram(step, now, name, &h)
+		}
+		return nil
+	})
 }
 
 // eachNumber calls a function for every number of a tensor.

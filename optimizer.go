@@ -105,7 +105,7 @@ func (w wrappedWithGradients) UpdateGraph(scope *model.Scope, g *graph.Graph, lo
 	if !clips {
 		nodes = scale.down(nodes)
 	}
-	watch.judge(scope, loss, nodes)
+	watch.judge(scope, loss, nodes, keepGradients(b, scope, paths, nodes))
 	apply.UpdateGraphWithGradients(scope, nodes, loss.DType())
 	b.EndApply()
 }

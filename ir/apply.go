@@ -21,6 +21,12 @@ func (p *Program) PlaceApply(shares *TaskGraph) {
 			home[g.Value] = id
 		}
 	}
+	becomes := map[*Op]*Value{} // the new value of a variable
+	for _, v := range p.Variables {
+		if v.Update != nil {
+			becomes[v.Param.Op] = v.Update
+		}
+	}
 	place := map[*Op]int{}
 	users := map[*Op][]*Op{}
 	var apply []*Op
@@ -54,6 +60,13 @@ func (p *Program) PlaceApply(shares *TaskGraph) {
 	}
 	fromUsers := func(op *Op) int {
 		at := undecided
+		if v := becomes[op]; v != nil && len(users[op]) == 0 { // nothing reads it
+			if id, ok := home[v]; ok {
+				return id
+			} else if id, ok := place[v.Op]; ok {
+				return id
+			}
+		}
 		for _, u := range users[op] {
 			at = join(at, place[u])
 			if place[u] == shared {

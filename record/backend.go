@@ -32,6 +32,8 @@ type Backend struct {
 	final  atomic.Bool
 	// Owner is who made the backend.
 	Owner any
+	// KeepGradients: training programs that are built from now on keep their gradients in variables of the optimizer.
+	KeepGradients atomic.Bool
 	// Finally, if it is not nil, is done once before the engine is finalized.
 	Finally func()
 }

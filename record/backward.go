@@ -62,6 +62,9 @@ func (b *Builder) LossScale() *LossScale { return b.backend.opts.LossScale }
 // NaN says what becomes of a step that is not finite: the value of reliability.nan.
 func (b *Builder) NaN() string { return b.backend.opts.NaN }
 
+// KeepsGradients tells whether the optimizer wrapper is to keep the gradients of a step in variables.
+func (b *Builder) KeepsGradients() bool { return b.backend.KeepGradients.Load() }
+
 // Guard is called in apply with the verdict on the step: see [ir.Output]. Variables of the paths in always get their new values also if the step does not
 // count. loss, if it is not nil, is to be returned for the loss.
 func (b *Builder) Guard(verdict, loss *ir.Value, always ...string) {
