@@ -28,7 +28,7 @@ func TestTheGuideListsEveryKeyAsTheTableDoes(t *testing.T) {
 	if !begins || !ends {
 		t.Fatalf("%s lacks the lines %q and %q", docsFile, beginGenerated, endGenerated)
 	}
-	want := keyTables(defaults(t))
+	want := keyTable(defaults(t))
 	if *update {
 		if err := os.WriteFile(docsFile, []byte(before+beginGenerated+want+endGenerated+after), 0o644); err != nil {
 			t.Fatal(err)
@@ -40,15 +40,11 @@ func TestTheGuideListsEveryKeyAsTheTableDoes(t *testing.T) {
 	}
 }
 
-// keyTables writes one Markdown table per category.
-func keyTables(cfg *Config) string {
+// keyTable writes a Markdown table of all keys. The default of a switch says what its values are.
+func keyTable(cfg *Config) string {
 	var b strings.Builder
-	category := ""
+	b.WriteString("| key | default | values | meaning |\n|---|---|---|---|\n")
 	for _, e := range cfg.Entries() {
-		if c, _, _ := strings.Cut(e.Key, "."); c != category {
-			category = c
-			fmt.Fprintf(&b, "\n### %s\n\n| key | default | values | meaning |\n|---|---|---|---|\n", category)
-		}
 		name := "`" + e.Key + "`"
 		if !e.Original {
 			name += " +"
@@ -57,8 +53,11 @@ func keyTables(cfg *Config) string {
 		if def == "" {
 			def = `""`
 		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", name, def, strings.TrimPrefix(e.Allowed, "an "), e.Doc)
+		values := strings.Replace(strings.TrimPrefix(e.Allowed, "an "), "integer of at least ", "≥ ", 1)
+		if e.Type == "bool" {
+			values = ""
+		}
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", name, def, values, e.Doc)
 	}
-	b.WriteString("\n")
 	return b.String()
 }

@@ -144,8 +144,7 @@ var keys = []key{
 	{
 		name: "cluster.description", typ: textType{"a file, or what epl plan --cluster takes"}, def: "", ours: true,
 		field: func(c *Config) any { return &c.Cluster.Description },
-		doc: "What the devices can do and what connects them, if they are unequal: faster model replicas then take more micro-batches of a step. " +
-			"docs/profiles.md has the form of the file. Empty: devices are alike.",
+		doc: "What the devices can do and what connects them, if they are unequal: docs/profiles.md.",
 	},
 	{
 		name: "cluster.measure", typ: boolType{}, def: false, ours: true,
@@ -251,14 +250,14 @@ var keys = []key{
 	{
 		name: "reliability.check_every", typ: intType{min: 0}, def: 0, ours: true,
 		field: func(c *Config) any { return &c.Reliability.CheckEvery },
-		doc: "After so many training steps, what several devices hold of the variables is compared, by a hash of its bits, and before env.Checkpoints saves; " +
-			"the job ends with an error that names who differs. 0: never.",
+		doc: "After so many training steps, and before a save, variables that several devices hold are compared; an error names who differs. " +
+			"0: never.",
 	},
 	{
 		name: "reliability.nan", typ: enumType{NaNIgnore, NaNSkip, NaNStop}, def: NaNIgnore, ours: true,
 		field: func(c *Config) any { return &c.Reliability.NaN },
-		doc: "A training step whose loss or gradients are not finite. ignore: nobody looks; GoMLX's loop ends by itself if the loss is not finite, after the update. " +
-			"skip: it changes nothing, and training goes on. stop: it changes nothing, and the job ends with an error that names the op, step and batch.",
+		doc: "A training step whose loss or gradients are not finite. ignore: nobody looks. skip: it changes nothing. " +
+			"stop: it changes nothing, and an error names the op, step and batch.",
 	},
 }
 
