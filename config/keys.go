@@ -144,7 +144,7 @@ var keys = []key{
 	{
 		name: "cluster.description", typ: textType{"a file, or what epl plan --cluster takes"}, def: "", ours: true,
 		field: func(c *Config) any { return &c.Cluster.Description },
-		doc: "What the devices can do and what connects them, if they are unequal: docs/profiles.md.",
+		doc:   "What the devices can do and what connects them, if they are unequal: docs/profiles.md.",
 	},
 	{
 		name: "cluster.measure", typ: boolType{}, def: false, ours: true,
