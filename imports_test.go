@@ -81,6 +81,7 @@ var mayImport = map[string][]string{
 	"pjrt/find":          {},
 	"pjrt":               {"pjrt/internal/capi", "pjrt/find", "internal/words"},
 	"pjrt/pjrttest":      {"pjrt", "pjrt/internal/capi"}, // for tests
+	"pjrt/profile":       {},
 	"internal/pjrtgen":   {},
 
 	// The kernels of the CPU engine.
@@ -121,7 +122,7 @@ var mayImport = map[string][]string{
 	"cpu":              {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                                 // compiles what emit would
 	"exec":             {"ir", "schedule", "emit", "trace"},                                                                                                         // what a runner is
 	"exec/local":       {"ir", "exec", "exec/lower", "schedule", "emit", "comm", "state", "trace", "worker"},                                                        // the end of it: it executes what the others made
-	"exec/xla":         {"ir", "emit", "exec", "hlo", "pjrt", "internal/words"},
+	"exec/xla":         {"ir", "emit", "exec", "cost", "hlo", "pjrt", "pjrt/profile", "internal/words"},
 	"exec/xla/xlatest": {"ir", "emit", "exec", "exec/xla", "pjrt", "pjrt/pjrttest"}, // for tests
 	"data":             {"checkpoint", "exec/local"},
 	"data/source":      {"data", "internal/tfrecord"},

@@ -219,7 +219,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	}
 	var devices []compute.Backend
 	open := func(peers exec.Peers) (err error) {
-		opening := exec.Opening{Worker: cl.WorkerIndex(), Peers: peers}
+		opening := exec.Opening{Worker: cl.WorkerIndex(), Peers: peers, Kernels: traced != ""}
 		for _, w := range cl.Workers() {
 			opening.Workers = append(opening.Workers, len(w.Devices))
 		}

@@ -64,7 +64,7 @@ func (t *timeline) end(s *trace.Step) error {
 	if t.waits != nil {
 		t.waited = t.waits.Load()
 	}
-	defer func(start time.Time) { t.wrote = time.Since(start) }(time.Now())
+	defer func(start time.Time) { t.wrote = s.Late + time.Since(start) }(time.Now())
 	if _, replaces := t.which.Has(s.Number); replaces {
 		t.done = nil
 	}

@@ -3,10 +3,8 @@
 package cpu
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gomlx/compute"
@@ -78,7 +76,7 @@ func (p *plan) listing() *emit.Listing {
 
 // step describes a task.
 func (p *plan) step(t *task) emit.Step {
-	s := emit.Step{Ops: len(t.node.ops), What: opNames(t.node.ops), Together: 1}
+	s := emit.Step{Ops: len(t.node.ops), What: emit.OpNames(t.node.ops), Together: 1}
 	for i, n := range t.mems {
 		if x := &p.tensors[n]; t.writes(i, x) {
 			s.Written += int64(x.bytes)
@@ -100,7 +98,7 @@ func (p *plan) step(t *task) emit.Step {
 		}
 	case t.native != nil:
 		s.Kind = emit.Native
-		s.Size = times(dimsOf(op.Outputs[0]))
+		s.Size = emit.Times(dimsOf(op.Outputs[0]))
 		if a, ok := op.Attrs.(*ir.ConvGeneral); ok {
 			kernel := dimsOf(op.Inputs[1])
 			s.Kind, s.Kernel = emit.Convolution, gemm.Kernel(op.Outputs[0].Shape.DType)
@@ -112,7 +110,7 @@ func (p *plan) step(t *task) emit.Step {
 		s.Kind, s.Copied = emit.Fallback, p.copied(t)
 		s.Size = "-"
 		if plain(op.Outputs[0]) {
-			s.Size = times(dimsOf(op.Outputs[0]))
+			s.Size = emit.Times(dimsOf(op.Outputs[0]))
 		}
 		s.Why = "the engine does not have it"
 		if natives[op.Type()] != nil || op.Type() == ir.OpDotGeneral {
@@ -120,31 +118,6 @@ func (p *plan) step(t *task) emit.Step {
 		}
 	}
 	return s
-}
-
-func times(dims []int) string {
-	if len(dims) == 0 {
-		return "1"
-	}
-	return strings.ReplaceAll(strings.Trim(fmt.Sprint(dims), "[]"), " ", "×")
-}
-
-// opNames are the types of ops in order, with how many there are of each.
-func opNames(ops []*ir.Op) string {
-	var order []string
-	number := map[string]int{}
-	for _, op := range ops {
-		name := string(op.Type())
-		if number[name]++; number[name] == 1 {
-			order = append(order, name)
-		}
-	}
-	for i, name := range order {
-		if n := number[name]; n > 1 {
-			order[i] = fmt.Sprintf("%s×%d", name, n)
-		}
-	}
-	return strings.Join(order, " ")
 }
 
 // ExecuteWatched implements emit.Watched.
@@ -168,31 +141,18 @@ func (p *plan) described() []emit.Step {
 }
 
 // sites divides a step among the places in the model that its ops come from, by their arithmetic: that of products, and one operation per element of others.
-func (p *plan) sites(tasks []*task) (all []emit.Site) {
-	sum := 0.0
+func (p *plan) sites(tasks []*task) []emit.Site {
+	var all emit.Division
 	for _, t := range tasks {
 		for _, op := range t.node.ops {
-			from := p.own(origin(op))
-			at := emit.Site{Line: string(from.Source), TaskGraph: from.TaskGraph.Title(), Scope: from.Scope}
-			i := slices.IndexFunc(all, func(s emit.Site) bool {
-				return s.Line == at.Line && s.TaskGraph == at.TaskGraph && s.Scope == at.Scope
-			})
-			if i < 0 {
-				i, all = len(all), append(all, at)
-			}
 			work := elements(op)
 			if op == t.node.ops[0] {
 				work = max(work, float64(p.step(t).Flops))
 			}
-			all[i].Share += work
-			sum += work
+			all.Add(p.own(origin(op)).Attribution, work)
 		}
 	}
-	for i := range all {
-		all[i].Share /= sum
-	}
-	slices.SortStableFunc(all, func(a, b emit.Site) int { return cmp.Compare(b.Share, a.Share) })
-	return all
+	return all.Sites()
 }
 
 // origin is the op itself, or if it is the engine's own, such as a copy, the one whose result it works on.

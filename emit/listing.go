@@ -85,14 +85,10 @@ type Step struct {
 	Together int
 	// Then is the ops of the group that is done with each part of a product, where they are looked at as one.
 	Then string
+	// Phase is that of most of it, where a segment has several: "backward".
+	Phase string
 	// Sites are where in the model it comes from; those that have most of it come first.
 	Sites []Site
-}
-
-// Site is a place in the model, and the share of a step that is its own.
-type Site struct {
-	Line, TaskGraph, Scope string // "": it is not known
-	Share                  float64
 }
 
 // String says what the step does, in a few words.

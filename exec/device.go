@@ -23,6 +23,8 @@ type Opening struct {
 	Worker  int   // this one
 	// Peers makes the devices of all workers those of one client; nil: this worker's are its own.
 	Peers Peers
+	// Kernels: devices that are [Profiled] are to tell of each kernel where it comes from. Programs may run slower.
+	Kernels bool
 }
 
 // Needed is how many devices this worker uses; 0: all that there are.

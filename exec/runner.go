@@ -94,6 +94,15 @@ type HostMemory interface {
 	Later(b compute.Buffer) (wait func() error)
 }
 
+// Profiled is a device that tells afterwards what it ran.
+type Profiled interface {
+	// Profile begins to collect what devices of a worker run, of which this is one: those that are of its kind. stop ends it. did is then called for every
+	// kernel, with the number of its device among them.
+	Profile(devices []compute.Backend) (stop func(did func(device int, s emit.Step, start, end time.Time)) error, err error)
+	// Await waits until what is computed is there.
+	Await(b compute.Buffer) error
+}
+
 // Measured is an executable of devices that know, once it is compiled, what it needs.
 type Measured interface {
 	// Measured is what each segment of the lists needs that devices run, or the whole program; nil: devices do not tell. The lists are nil if they

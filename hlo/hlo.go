@@ -41,7 +41,18 @@ type Options struct {
 //	…
 //	executable, err := client.Compile([]byte(text), pjrt.CompileOptions{})
 func Module(s *ir.Segment, o Options) (text string, err error) {
-	w := &Writer{out: &strings.Builder{}, options: o, values: map[*ir.Value]Value{}, funcs: map[*ir.Func]int{}}
+	text, _, err = module(s, o, false)
+	return text, err
+}
+
+// Numbered is [Module], and tells which op an operation was written for: its location is the number of the op in ops. XLA keeps locations, as the names of
+// operations in metadata. Segments that differ in places of the model alone have the same text.
+func Numbered(s *ir.Segment, o Options) (text string, ops []*ir.Op, err error) {
+	return module(s, o, true)
+}
+
+func module(s *ir.Segment, o Options, numbered bool) (text string, ops []*ir.Op, err error) {
+	w := &Writer{out: &strings.Builder{}, options: o, numbered: numbered, values: map[*ir.Value]Value{}, funcs: map[*ir.Func]int{}}
 	defer func() {
 		// A refusal, or a program that was not verified: its attributes do not fit its shapes.
 		if r := recover(); r != nil {
@@ -49,7 +60,7 @@ func Module(s *ir.Segment, o Options) (text string, err error) {
 			if w.op != nil {
 				where = w.op.String() + ": "
 			}
-			text, err = "", errors.Errorf("epl: segment %q: XLA: %s%v", s.Name, where, r)
+			text, ops, err = "", nil, errors.Errorf("epl: segment %q: XLA: %s%v", s.Name, where, r)
 		}
 	}()
 	name, replicas := o.Name, max(o.Replicas, 1)
@@ -64,7 +75,7 @@ func Module(s *ir.Segment, o Options) (text string, err error) {
 	}
 	w.indent--
 	w.line("}")
-	return w.out.String(), nil
+	return w.out.String(), w.ops, nil
 }
 
 var notInName = regexp.MustCompile(`[^A-Za-z0-9_]+`)
@@ -126,15 +137,18 @@ func add(family map[ir.OpType]rule) {
 
 // Writer writes the operations of a module. [Options.Extra] gets it.
 type Writer struct {
-	out     *strings.Builder
-	options Options
-	indent  int
-	next    int // the number of the next value
-	channel int // that of the last collective
-	values  map[*ir.Value]Value
-	op      *ir.Op           // that is being written
-	funcs   map[*ir.Func]int // functions that are called, by where they are in called
-	called  []*ir.Func
+	out      *strings.Builder
+	options  Options
+	indent   int
+	next     int // the number of the next value
+	numbered bool
+	channel  int // that of the last collective
+	values   map[*ir.Value]Value
+	op       *ir.Op           // that is being written
+	ops      []*ir.Op         // that were written, if they are numbered
+	number   int              // of op in ops
+	funcs    map[*ir.Func]int // functions that are called, by where they are in called
+	called   []*ir.Func
 }
 
 func (w *Writer) line(format string, args ...any) {
@@ -217,13 +231,13 @@ func (w *Writer) close(results []Value) {
 
 // body writes the ops of a function whose parameters are values already, and returns its results.
 func (w *Writer) body(f *ir.Func) []Value {
-	now := w.op
+	now, number := w.op, w.number
 	for _, op := range f.Ops {
 		if _, ok := op.Attrs.(*ir.Parameter); !ok {
 			w.write(op)
 		}
 	}
-	w.op = now
+	w.op, w.number = now, number
 	return w.use(f.Outputs)
 }
 
@@ -245,6 +259,9 @@ func (w *Writer) use(vs []*ir.Value) []Value {
 // write writes one op.
 func (w *Writer) write(op *ir.Op) {
 	w.op = op
+	if w.numbered {
+		w.number, w.ops = len(w.ops), append(w.ops, op)
+	}
 	in := w.use(op.Inputs)
 	write, known := table[op.Type()]
 	reason, isRefused := refused[op.Type()]
@@ -314,6 +331,9 @@ func (w *Writer) emit(name string, in []Value, attrs []string, regions []region,
 	to := typesText(out)
 	if len(out) != 1 {
 		to = "(" + to + ")"
+	}
+	if w.numbered && w.op != nil {
+		to += fmt.Sprintf(` loc("%d")`, w.number)
 	}
 	w.line("%s : (%s) -> %s", s.String(), typesText(shapesOf(in)), to)
 	return results

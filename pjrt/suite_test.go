@@ -17,6 +17,7 @@ import (
 
 	"github.com/easyparallel/epl/pjrt"
 	"github.com/easyparallel/epl/pjrt/pjrttest"
+	"github.com/easyparallel/epl/pjrt/profile"
 )
 
 // The programs of the suite, as StableHLO for a real plugin and as functions for the fake.
@@ -89,6 +90,24 @@ func TestSuiteOnTheFake(t *testing.T) {
 	suite(t, fake.Load(t), pjrt.ClientOptions{})
 }
 
+// profiled is a program of two products, a hyperbolic tangent with an addition, and a sum of rows. Operations have numbers.
+const profiled = `module @m_probe attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%x: tensor<4096x4096xf32>, %w: tensor<4096x4096xf32>) -> (tensor<4096x4096xf32>, tensor<4096xf32>) {
+    %a = "stablehlo.dot_general"(%x, %w) {dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>} : (tensor<4096x4096xf32>, tensor<4096x4096xf32>) -> tensor<4096x4096xf32> loc("0")
+    %b = "stablehlo.tanh"(%a) : (tensor<4096x4096xf32>) -> tensor<4096x4096xf32> loc("1")
+    %c = "stablehlo.add"(%b, %x) : (tensor<4096x4096xf32>, tensor<4096x4096xf32>) -> tensor<4096x4096xf32> loc("2")
+    %z = "stablehlo.constant"() {value = dense<0.0> : tensor<f32>} : () -> tensor<f32> loc("3")
+    %d = "stablehlo.reduce"(%c, %z) ({
+      ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+        %r = "stablehlo.add"(%p, %q) : (tensor<f32>, tensor<f32>) -> tensor<f32> loc("4")
+        "stablehlo.return"(%r) : (tensor<f32>) -> ()
+    }) {dimensions = array<i64: 1>} : (tensor<4096x4096xf32>, tensor<f32>) -> tensor<4096xf32> loc("4")
+    %e = "stablehlo.dot_general"(%c, %w) {dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>} : (tensor<4096x4096xf32>, tensor<4096x4096xf32>) -> tensor<4096x4096xf32> loc("5")
+    return %e, %d : tensor<4096x4096xf32>, tensor<4096xf32>
+  }
+}
+`
+
 // It runs where there is a plugin and a GPU. EPL_PJRT_PLUGIN names another plugin than "cuda", or its path.
 func TestSuiteOnARealPlugin(t *testing.T) {
 	plugin := realPlugin(t)
@@ -113,6 +132,48 @@ func TestSuiteOnARealPlugin(t *testing.T) {
 		add := must[*pjrt.Executable](t)(client.Compile([]byte(addProgram), pjrt.CompileOptions{}))
 		checkAdd(t, add) // the client is still usable
 		closing(t, add)
+	})
+	t.Run("profiler", func(t *testing.T) {
+		client := newClient(t, plugin, options)
+		x := must[*pjrt.Executable](t)(client.Compile([]byte(profiled), pjrt.CompileOptions{Flags: map[string]any{"xla_gpu_enable_command_buffer": ""}}))
+		defer closing(t, x)
+		program, format, err := x.OptimizedProgram()
+		if err != nil {
+			t.Fatal(err)
+		}
+		instructions := must[map[string]*profile.Instruction](t)(profile.Module(program, format))
+		matrix := must[*pjrt.Buffer](t)(client.AddressableDevices()[0].DefaultMemory.FromHost(make([]byte, 4096*4096*4), pjrt.F32, 4096, 4096))
+		defer closing(t, matrix)
+		collector := must[*pjrt.Profiler](t)(plugin.Profile([]byte{3 << 3, 1, 5 << 3, 1, 6 << 3, 2})) // of version 1, of GPUs
+		begun := time.Now()
+		outs, done, err := x.Execute([][]*pjrt.Buffer{{matrix, matrix}}, pjrt.ExecuteOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pjrt.Finish(t.Context(), done...); err != nil {
+			t.Fatal(err)
+		}
+		ended := time.Now()
+		for _, b := range outs[0] {
+			closing(t, b)
+		}
+		kernels := must[[]profile.Kernel](t)(profile.Kernels(must[[]byte](t)(collector.Stop())))
+		places := map[string]bool{}
+		for _, k := range kernels {
+			i := instructions[k.Op]
+			if i == nil || k.Module != x.Name() || k.Start.Before(begun) || k.Start.Add(k.Took).After(ended) {
+				t.Errorf("%+v is no kernel of the program, or not between %s and %s", k, begun, ended)
+				continue
+			}
+			for _, part := range append(i.Parts, i) {
+				places[part.Location] = true
+			}
+		}
+		for _, at := range []string{"0", "1", "2", "4", "5"} {
+			if !places[at] {
+				t.Errorf("no kernel is for operation %s", at)
+			}
+		}
 	})
 	t.Run("mock NCCL", func(t *testing.T) {
 		mock := options

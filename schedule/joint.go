@@ -526,6 +526,9 @@ func (j *joiner) close(next int) error {
 	in := Instr{Kind: Run, Micro: b.micro}
 	if b.first != nil {
 		s.Stage, s.Kind, s.Name = b.first.Stage, b.first.Kind, b.first.Name
+		if s.Kind == Forward && slices.ContainsFunc(b.ops, func(op *ir.Op) bool { return op.Phase != ir.Forward }) {
+			s.Kind = Instance
+		}
 	}
 	for _, at := range b.news {
 		if needed(at) && !(slices.Contains(b.inputs, b.is[at]) && b.slot[b.is[at]] == at) {

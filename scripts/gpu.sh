@@ -11,7 +11,7 @@ build)
 	export CGO_ENABLED=0
 	for test in pjrt hlo exec/xla; do go test -c -ldflags "-s -w" -o "$folder/$(basename $test).test" ./$test || exit 1; done
 	for program in gpu gpu/bertlarge gpu/nccl; do go build -ldflags "-s -w" -o "$folder/$(basename $program)" ./examples/$program || exit 1; done
-	go build -ldflags "-s -w" -o "$folder/compile" ./bench/compile || exit 1
+	for program in bench/compile examples/gpt cmd/epl; do go build -ldflags "-s -w" -o "$folder/$(basename $program)" ./$program || exit 1; done
 	mkdir -p "$folder/groups" "$folder/many"
 	go test ./examples/gpu/nccl -run ModulesOf8Replicas -args -dump "$folder/groups" || exit 1
 	go test ./examples/internal/bertlarge -run Many -args -dump "$folder/many" || exit 1
@@ -40,6 +40,7 @@ run)
 	small=(-layers 4 -width 512 -heads 8 -hidden 2048 -batch 8 -length 128 -warmup 20)
 	check small-step ./bertlarge "${small[@]}" -steps 300
 	check small-step-async ./bertlarge "${small[@]}" -steps 1000 -async
+	check profile ./epl profile --steps 6:8 -- ./gpt -backend xla:cuda -steps 12
 	check bert-large ./bertlarge -warmup 5 -steps 20
 	check bert-large-warm-cache ./bertlarge -warmup 1 -steps 20 -async
 	echo "logs: $logs"

@@ -15,6 +15,7 @@ type OpTime struct {
 	Kind, Name string // "product", and what it multiplies
 	Task       string // [Forward]; "": it is not known
 	Stage      int
+	within     string // the part of the time that has it
 	// Line, TaskGraph and Scope are where in the model it comes from; "": it is not known.
 	Line, TaskGraph, Scope string
 	Calls                  float64 // of which a place has its share
@@ -48,7 +49,10 @@ func (s sampler) add(events []Event) {
 		}
 		of := OpTime{Kind: e.Op, Name: e.Name}
 		if e.Start.Before(task.End) {
-			of.Task, of.Stage = task.Task.Kind, task.Task.Stage
+			of.Task, of.Stage, of.within = task.Task.Kind, task.Task.Stage, task.Task.Kind
+		}
+		if e.Task.Kind != "" { // it knows better: the task is more than that
+			of.Task = e.Task.Kind
 		}
 		s.divide(of, e)
 	}
@@ -153,7 +157,7 @@ func (p *Profile) stacks(visit func(names []string, o OpTime)) {
 	several := len(p.TaskGraphs()) > 1
 	tasks := map[string]time.Duration{} // of kernels
 	for _, o := range p.samples {
-		tasks[cmp.Or(o.Task, otherWork)] += o.Time
+		tasks[cmp.Or(o.within, otherWork)] += o.Time
 		visit(p.stack(o, several), o)
 	}
 	for _, part := range p.Parts { // of tasks, what is in no kernel

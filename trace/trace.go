@@ -126,6 +126,8 @@ type Step struct {
 	Predicted bool
 	// Overhead is what it took to write the timeline of the step before, after that one had ended. It is no time of the program's.
 	Overhead time.Duration
+	// Late is what it took to collect what devices tell after the step. It is no time of the program's, either.
+	Late time.Duration
 	// Fetched is how long the program waited for the dataset since the step before; 0: that is not known.
 	Fetched time.Duration
 	// Coarse: kernels and memory are not asked for, which take time to collect.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/easyparallel/epl/comm"
 	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/trace"
@@ -20,20 +21,21 @@ import (
 // step is one step of all devices.
 type step struct {
 	*stepper
-	batches []train.Batch // of this worker's stream
-	deal    deal
-	feed    *Feed
-	shards  [][]compute.Buffer        // of variables: by parameter, by device
-	donated []bool                    // by parameter: its shards are the step's
-	readers []readers                 // by parameter: others who read them
-	fed     []*Buffer                 // data that the step was given to keep
-	plain   map[*ir.Value]*Buffer     // data that are not of env.Dataset: the only batch of a step
-	tensor  map[*ir.Value]int         // which tensor of a batch an input is
-	pipes   []*comm.Communicator      // by device: what it sends and receives by
-	counted []map[string]comm.Counter // by device: the world's counters before the step
-	trace   *trace.Step
-	drawn   sync.WaitGroup // bars of sends in the timeline
-	runs    []*run
+	batches  []train.Batch // of this worker's stream
+	deal     deal
+	feed     *Feed
+	shards   [][]compute.Buffer        // of variables: by parameter, by device
+	donated  []bool                    // by parameter: its shards are the step's
+	readers  []readers                 // by parameter: others who read them
+	fed      []*Buffer                 // data that the step was given to keep
+	plain    map[*ir.Value]*Buffer     // data that are not of env.Dataset: the only batch of a step
+	tensor   map[*ir.Value]int         // which tensor of a batch an input is
+	pipes    []*comm.Communicator      // by device: what it sends and receives by
+	counted  []map[string]comm.Counter // by device: the world's counters before the step
+	trace    *trace.Step
+	profiled exec.Profiled  // tells afterwards what devices ran; nil: nobody does
+	drawn    sync.WaitGroup // bars of sends in the timeline
+	runs     []*run
 
 	handovers handovers
 }
@@ -57,7 +59,9 @@ func (s *step) execute(inputs []compute.Buffer, donate []bool) ([]compute.Buffer
 				MicroBatches: p.Micro, Replicas: s.schedule.Local.Replicas}
 		}
 	}
+	told := s.profile()
 	outs, err := s.run()
+	told()
 	if err != nil {
 		return nil, err
 	}

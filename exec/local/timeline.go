@@ -4,12 +4,16 @@ package local
 
 import (
 	"fmt"
+	"log"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/gomlx/compute"
 
 	"github.com/easyparallel/epl/comm"
 	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/trace"
@@ -22,19 +26,60 @@ func (r *run) hostLane() int     { return 2 + r.opts.Communicators }
 func (r *run) exchangeLane() int { return 3 + r.opts.Communicators }
 func (r *run) kernelLane() int   { return 4 + r.opts.Communicators }
 
-// execute runs a segment. If a timeline is made, and the device can tell, the steps of the segment are in it.
+// profile begins to collect the kernels of devices that tell them afterwards. told ends it, and puts them into the timeline.
+func (s *step) profile() (told func()) {
+	first := slices.IndexFunc(s.devices, func(d *device) bool { _, ok := d.backend.(exec.Profiled); return ok })
+	if s.trace == nil || s.trace.Coarse || first < 0 {
+		return func() {}
+	}
+	begun := time.Now()
+	p := s.devices[first].backend.(exec.Profiled)
+	all := make([]compute.Backend, len(s.devices))
+	for i, d := range s.devices {
+		all[i] = d.backend
+	}
+	stop, err := p.Profile(all)
+	if err != nil {
+		noKernels.Do(func() { log.Printf("epl: the timeline has no kernels of GPUs: %v", err) })
+		return func() {}
+	}
+	s.profiled = p
+	s.trace.Overhead += time.Since(begun)
+	return func() {
+		defer func(begun time.Time) { s.trace.Late = time.Since(begun) }(time.Now())
+		if err := stop(func(device int, x emit.Step, start, end time.Time) { s.runs[device].kernel(x, start, end) }); err != nil {
+			log.Printf("epl: the timeline of step %d has no kernels of GPUs: %v", s.trace.Number, err)
+		}
+	}
+}
+
+// noKernels is for saying once why there are no kernels of GPUs.
+var noKernels sync.Once
+
+// kernel notes what was part of a segment.
+func (r *run) kernel(s emit.Step, start, end time.Time) {
+	r.trace.Add(trace.Event{Device: r.id, Lane: r.kernelLane(), Kind: trace.Kernel, Op: s.Kind, Name: s.String(), Start: start, End: end,
+		Bytes: s.Read + s.Written, Flops: s.Flops, Sites: sitesOf(s), Task: trace.Task{Kind: s.Phase}})
+}
+
+// execute runs a segment. If a timeline is made, and the device can tell, the steps of the segment are in it: a device that tells afterwards ends with the
+// segment here, so that it is known how long that took.
 func (r *run) execute(segment int, ins []compute.Buffer, donate []bool, others []readers) ([]compute.Buffer, error) {
 	x := r.device.segments[segment]
 	defer r.runner.drag(r.local, r.schedule.Segments[segment].On(r.at().At(ir.Model)), time.Now())
 	w, ok := x.(emit.Watched)
-	if r.trace == nil || r.trace.Coarse || !ok {
+	switch {
+	case r.trace == nil || r.trace.Coarse || !ok && r.profiled == nil:
 		return r.runner.execute(x, ins, donate, others)
+	case !ok:
+		outs, err := r.runner.execute(x, ins, donate, others)
+		for i := 0; err == nil && i < len(outs); i++ {
+			err = r.profiled.Await(outs[i])
+		}
+		return outs, err
 	}
 	r.runner.settle(donate, others)
-	return w.ExecuteWatched(ins, donate, 0, func(s emit.Step, start, end time.Time) {
-		r.trace.Add(trace.Event{Device: r.id, Lane: r.kernelLane(), Kind: trace.Kernel, Op: s.Kind, Name: s.String(), Start: start, End: end,
-			Bytes: s.Read + s.Written, Flops: s.Flops, Sites: sitesOf(s)})
-	})
+	return w.ExecuteWatched(ins, donate, 0, r.kernel)
 }
 
 // sitesOf are the places in the model that a step comes from.

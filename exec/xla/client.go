@@ -13,6 +13,7 @@ package xla
 import (
 	"cmp"
 	"context"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -79,7 +80,7 @@ func Devices(p *pjrt.Plugin, o Options) ([]*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &client{Client: c, opts: o, flags: flags(o.Flags, os.Getenv("XLA_FLAGS")), progress: newProgress(), patience: patience}
+	x := &client{Client: c, opts: o, flags: flags(o, os.Getenv("XLA_FLAGS")), progress: newProgress(), patience: patience}
 	all, err := x.devices()
 	if err != nil {
 		_ = c.CloseAll()
@@ -118,15 +119,21 @@ func (c *client) devices() (all []*Device, err error) {
 // defaults are flags of XLA that measured better, on an H200: products by cuBLAS.
 var defaults = map[string]any{"xla_gpu_enable_triton_gemm": false}
 
+// forKernels are flags of XLA without which the profiler does not know what kernels are for: those of CUDA graphs have no names.
+var forKernels = map[string]any{"xla_gpu_enable_command_buffer": ""}
+
 // flags adds to those given the defaults that neither they nor the environment mention.
-func flags(given map[string]any, environment string) map[string]any {
-	all := map[string]any{}
-	for name, value := range defaults {
+func flags(o Options, environment string) map[string]any {
+	all, own := map[string]any{}, maps.Clone(defaults)
+	if o.Opening.Kernels {
+		maps.Copy(own, forKernels)
+	}
+	for name, value := range own {
 		if !strings.Contains(environment, name) {
 			all[name] = value
 		}
 	}
-	for name, value := range given {
+	for name, value := range o.Flags {
 		all[name] = value
 	}
 	return all
@@ -141,11 +148,12 @@ type client struct {
 	patience time.Duration  // before it says that it compiles
 	ranks    []*pjrt.Device // see Device.Ranks
 
-	mu     sync.Mutex
-	users  int // devices that are not finalized
-	groups map[*ir.Segment]*code
-	sent   map[[2]int]int64 // copies between two ranks, by sender and receiver
-	err    error
+	mu      sync.Mutex
+	users   int // devices that are not finalized
+	groups  map[*ir.Segment]*code
+	modules map[string]*module // that are loaded, by name
+	sent    map[[2]int]int64   // copies between two ranks, by sender and receiver
+	err     error
 }
 
 // release ends the client with its last device.

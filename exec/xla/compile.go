@@ -12,6 +12,7 @@ import (
 
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/pjrt"
 )
 
@@ -20,6 +21,10 @@ type module struct {
 	*pjrt.Executable
 	donates []bool              // inputs whose memory it may use
 	memory  pjrt.CompiledMemory // zero: not known
+	ops     []*ir.Op            // by their numbers in the text
+
+	reading  sync.Mutex
+	profiled *profiled // see client.profiled; nil: nobody asked
 }
 
 // patience is how long a module is compiled before that is said.

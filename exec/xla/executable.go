@@ -44,16 +44,16 @@ func newCode(c *client, d *Device, s *ir.Segment, gpus ...*pjrt.Device) (*code, 
 			x.here = append(x.here, gpu)
 		}
 	}
-	_, err := x.text(nil)
+	_, _, err := x.text(nil)
 	return x, err
 }
 
-// text is the module of the segment.
-func (x *code) text(donate []bool) (string, error) {
+// text is the module of the segment, with numbers of ops.
+func (x *code) text(donate []bool) (text string, ops []*ir.Op, err error) {
 	o := x.options
 	o.Donor = donate
-	text, err := hlo.Module(x.segment, o)
-	return text, errors.WithMessagef(err, "epl: %s", x.name())
+	text, ops, err = hlo.Numbered(x.segment, o)
+	return text, ops, errors.WithMessagef(err, "epl: %s", x.name())
 }
 
 func (x *code) name() string { return fmt.Sprintf("program %q", x.segment.Name) }
@@ -80,7 +80,7 @@ func (x *code) at(donate []bool) *module {
 }
 
 func (x *code) compile(donate []bool) error {
-	text, err := x.text(donate)
+	text, ops, err := x.text(donate)
 	if err != nil {
 		return err
 	}
@@ -96,8 +96,9 @@ func (x *code) compile(donate []bool) error {
 	if err != nil {
 		return err
 	}
-	m.donates = slices.Clone(donate)
+	m.donates, m.ops = slices.Clone(donate), ops
 	x.modules = append(x.modules, m)
+	x.client.know(m)
 	return nil
 }
 
@@ -210,6 +211,7 @@ func (x *code) release() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, m := range x.modules {
+		x.client.forget(m)
 		_ = x.client.free(m)
 	}
 	x.modules = nil

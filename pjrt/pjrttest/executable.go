@@ -81,6 +81,9 @@ func executableFunctions(table []uintptr) {
 			return err
 		}
 		code := "optimized: " + x.of.text
+		if f.options.Optimized != nil {
+			code = string(f.options.Optimized(x.of.text))
+		}
 		if program.Code != nil {
 			copy(array[byte](program.Code, program.CodeSize), code)
 		}

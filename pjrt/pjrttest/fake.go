@@ -34,6 +34,10 @@ type Options struct {
 	Missing      []string // functions, by their C names, that are null in the table
 	ShorterBy    int      // how many functions the table lacks at its end
 	NoCrossHost  bool     // it lacks the extension for copies between processes
+	// Profile is what the profiler collects, an XSpace; nil: there is no profiler.
+	Profile func() []byte
+	// Optimized is what the compiler makes of a program, an HloModuleProto; nil: a text that is none.
+	Optimized func(text string) []byte
 }
 
 // Program is a program that the fake can compile.
@@ -53,7 +57,9 @@ type Fake struct {
 	options    Options
 	table      []uintptr // the PJRT_Api
 	extension  []uintptr
-	kinds      []string // of memories
+	profiler   []uintptr // another one, before that
+	profiled   []byte    // what the profiler collected last
+	kinds      []string  // of memories
 	attributes []capi.NamedValue
 
 	mu       sync.Mutex
@@ -107,6 +113,10 @@ func New(t testing.TB, options Options) *Fake {
 		send, receive := crossHost()
 		f.extension = []uintptr{7 * unsafe.Sizeof(uintptr(0)), uintptr(capi.ExtensionTypeCrossHostTransfers), 0, 0, 0, receive, send}
 		api.ExtensionStart = uintptr(unsafe.Pointer(&f.extension[0]))
+	}
+	if options.Profile != nil {
+		f.profiler = []uintptr{4 * unsafe.Sizeof(uintptr(0)), uintptr(capi.ExtensionTypeProfiler), api.ExtensionStart, uintptr(unsafe.Pointer(profiler()))}
+		api.ExtensionStart = uintptr(unsafe.Pointer(&f.profiler[0]))
 	}
 	current.Store(f)
 	t.Cleanup(func() {
