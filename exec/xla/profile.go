@@ -145,8 +145,8 @@ func (c *client) profiled(name string) (*profiled, error) {
 		return nil, err
 	}
 	for _, x := range p.instructions {
-		if op := p.at(x); op != nil && productKind(x) != "" {
-			p.products[op]++
+		if productKind(x) != "" {
+			p.products[product(p.at(x))]++
 		}
 	}
 	m.profiled = p
@@ -170,6 +170,20 @@ func productKind(x *profile.Instruction) string {
 		return emit.Convolution
 	}
 	return ""
+}
+
+// product is the op that multiplies, where XLA computes it together with what moves its result, and names that.
+func product(op *ir.Op) *ir.Op {
+	for of := op; of != nil; of = of.Inputs[0].Op {
+		switch of.Type() {
+		case ir.OpTranspose, ir.OpReshape, ir.OpConvertDType:
+			continue
+		case ir.OpParameter:
+			return op
+		}
+		return of
+	}
+	return op
 }
 
 // collective is the kind of step in which GPUs communicate.
@@ -213,7 +227,11 @@ func (p *profiled) describe(x *profile.Instruction) emit.Step {
 		}
 		work[op] += float64(max(part.Elements, 1))
 		if kind := productKind(part); kind != "" {
-			flops := cost.Of(op).Flops / int64(max(p.products[op], 1))
+			op = product(op)
+			if !slices.Contains(ops, op) {
+				ops = append(ops, op)
+			}
+			flops := cost.Of(op).Flops / int64(p.products[op])
 			s.Kind, s.Flops = kind, s.Flops+flops
 			work[op] += float64(flops)
 		}

@@ -27,7 +27,9 @@ main {
   %2 = DotGeneral(%1, %0) {LHSContractingAxes: [1], RHSContractingAxes: [0]} -> float32[3,3] : forward "net/model.go:7"
   %3 = Tanh(%2) {} -> float32[3,3] : forward "net/model.go:8"
   %4 = Sub(%0, %3) {} -> float32[3,3] : apply "net/main.go:9"
-  return %4
+  %5 = DotGeneral(%1, %3) {LHSContractingAxes: [0], RHSContractingAxes: [0]} -> float32[3,3] : backward "net/model.go:7"
+  %6 = Transpose(%5) {Permutation: [1, 0]} -> float32[3,3] : backward "net/model.go:7"
+  return %4, %6
 }
 `
 
@@ -40,13 +42,15 @@ func TestADeviceTellsWhatItRan(t *testing.T) {
 			return pjrttest.Module(pjrttest.Instruction{Name: "p0", Opcode: "parameter", Dims: []uint64{3, 3}},
 				pjrttest.Instruction{Name: "gemm_fusion.7", Opcode: "fusion", Location: "1", Dims: []uint64{3, 3}, Operands: []int{0, 0}, Parts: []pjrttest.Instruction{
 					{Name: "dot.1", Opcode: "dot", Location: "0", Dims: []uint64{3, 3}}, {Name: "tanh.1", Opcode: "tanh", Location: "1", Dims: []uint64{3, 3}}}},
-				pjrttest.Instruction{Name: "subtract.3", Opcode: "subtract", Location: "2", Dims: []uint64{3, 3}, Operands: []int{1, 0}})
+				pjrttest.Instruction{Name: "subtract.3", Opcode: "subtract", Location: "2", Dims: []uint64{3, 3}, Operands: []int{1, 0}},
+				pjrttest.Instruction{Name: "custom-call.1", Opcode: "custom-call", Target: "__cublas$gemm", Location: "4", Dims: []uint64{3, 3}, Operands: []int{1, 0}})
 		},
 		Profile: func() []byte {
 			return pjrttest.Space(
 				pjrttest.Kernel{Device: 1, Name: "Memset", Module: module, Op: "gemm_fusion.7", Start: begun, Took: time.Microsecond},
 				pjrttest.Kernel{Device: 1, Name: "gemm_fusion_7", Module: module, Op: "gemm_fusion.7", Start: begun.Add(2 * time.Microsecond), Took: 5 * time.Microsecond},
 				pjrttest.Kernel{Device: 1, Name: "wrapped_subtract", Module: module, Op: "subtract.3", Start: begun.Add(7 * time.Microsecond), Took: time.Microsecond},
+				pjrttest.Kernel{Device: 1, Name: "nvjet_sm90_3x3", Module: module, Op: "custom-call.1", Start: begun.Add(8 * time.Microsecond), Took: time.Microsecond},
 				pjrttest.Kernel{Device: 1, Name: "memcpy128", Start: begun.Add(9 * time.Microsecond), Took: time.Microsecond},
 				pjrttest.Kernel{Device: 5, Name: "of_another_process", Start: begun, Took: time.Microsecond})
 		}})
@@ -80,6 +84,7 @@ func TestADeviceTellsWhatItRan(t *testing.T) {
 		"device 1, forward, product: DotGeneral Tanh 3×3, kernel Memset; 0 flops, 0 bytes, 0s to 1µs: [net/model.go:7 0.88 net/model.go:8 0.12]",
 		"device 1, forward, product: DotGeneral Tanh 3×3, kernel gemm_fusion; 54 flops, 108 bytes, 2µs to 7µs: [net/model.go:7 0.88 net/model.go:8 0.12]",
 		"device 1, apply, op: Sub 3×3, kernel wrapped_subtract; 0 flops, 108 bytes, 7µs to 8µs: [net/main.go:9 1.00]",
+		"device 1, backward, product: Transpose DotGeneral 3×3, kernel nvjet_sm90_3x3; 54 flops, 108 bytes, 8µs to 9µs: [net/model.go:7 1.00]",
 		"device 1, , op: memcpy128 -; 0 flops, 0 bytes, 9µs to 10µs: []",
 	}
 	if !slices.Equal(got, want) {
