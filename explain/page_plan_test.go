@@ -22,12 +22,18 @@ import (
 // plannedOn plans the pipeline of twoStages on hosts with two devices each, of which it is known what they can do.
 func plannedOn(t *testing.T, hosts int, params map[string]any, text string) *Program {
 	t.Helper()
+	return plannedOnHosts(t, hosts, 2, params, text)
+}
+
+// plannedOnHosts has so many devices on each host.
+func plannedOnHosts(t *testing.T, hosts, each int, params map[string]any, text string) *Program {
+	t.Helper()
 	text = regexp.MustCompile(`(?m)^(instances|stage) .*\n|  %3[678] = Merge.*\n| varying| place 1`).ReplaceAllString(text, "")
 	text = strings.NewReplacer("gradient %2 = %36", "gradient %2 = %34", "gradient %3 = %37", "gradient %3 = %31",
 		"Sub(%2, %36)", "Sub(%2, %34)", "Sub(%3, %37)", "Sub(%3, %31)", "return %40, %41, %38", "return %40, %41, %13").Replace(text)
 	devices := make([]int, hosts)
 	for i := range devices {
-		devices[i] = 2
+		devices[i] = each
 	}
 	cl, err := cluster.New(cluster.Spec{Devices: devices})
 	if err != nil {
@@ -36,7 +42,7 @@ func plannedOn(t *testing.T, hosts int, params map[string]any, text string) *Pro
 	profile := cost.Flat(1e9, 1e9, time.Microsecond)
 	profile.Name, profile.Memory = "toy", 16<<10
 	link := cost.Link{Latency: 2 * time.Microsecond, Bandwidth: 5e9}
-	hardware := cost.Uniform(hosts, 2, profile, link, cost.Link{Latency: 30 * time.Microsecond, Bandwidth: 1.25e9, Shared: true})
+	hardware := cost.Uniform(hosts, each, profile, link, cost.Link{Latency: 30 * time.Microsecond, Bandwidth: 1.25e9, Shared: true})
 	on, err := passes.Parse("", nil)
 	if err != nil {
 		t.Fatal(err)

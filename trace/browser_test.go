@@ -124,6 +124,32 @@ func TestThePagesOfALargeClusterInABrowser(t *testing.T) {
 				t.Errorf("%s, %s: labels of devices overlap by %g pixels", name, v, -closest)
 			}
 			p.Check(name)
+			if v == browser.Phone {
+				labelsStay(t, p, name, "svg.timeline text.row")
+				if name == "trace-64" {
+					labelsStay(t, p, name, "th[scope=row]")
+				}
+			}
 		}
+	}
+}
+
+// labelsStay scrolls the timeline, or a table, sideways: whose row it is stays in sight, above what moves.
+func labelsStay(t *testing.T, p *browser.Page, name, label string) {
+	t.Helper()
+	p.Await(fmt.Sprintf(`(() => {
+		const around = document.querySelector("%s").closest(".scroll");
+		around.scrollLeft = 200;
+		return around.scrollLeft > 50;
+	})()`, label))
+	p.Await(fmt.Sprintf(`document.querySelector("%s").getBoundingClientRect().left >= 0`, label))
+	p.Check(name + "-scrolled")
+	if !browser.Eval[bool](p, fmt.Sprintf(`(() => {
+		const label = document.querySelector("%s");
+		label.scrollIntoView({block: "center", inline: "nearest"});
+		const box = label.getBoundingClientRect();
+		return !!document.elementFromPoint(box.left + 4, (box.top + box.bottom) / 2).closest(".rows, th");
+	})()`, label)) {
+		t.Errorf("%s: labels, %s, are covered", name, label)
 	}
 }

@@ -12,13 +12,15 @@ import (
 	"github.com/pkg/errors"
 )
 
-// The page is one file with nothing from outside: the picture, page.js to zoom in it, and the report. Its content
-// security policy runs no script but page.js.
+// The page is one file with nothing from outside: the picture, labels.js and page.js, to scroll and zoom it, and the report. Its content
+// security policy runs no other script.
 var (
 	//go:embed page.html
 	pageHTML string
 	//go:embed page.css
 	pageCSS string
+	//go:embed labels.js
+	labelsJS string
 	//go:embed page.js
 	pageJS string
 
@@ -35,7 +37,7 @@ var (
 // WriteHTML writes a page with the step as a Gantt chart, width pixels wide, in which one can zoom, and its report.
 func (s *Step) WriteHTML(w io.Writer, width int) error {
 	r := s.Report()
-	hash := sha256.Sum256([]byte(pageJS))
+	script := labelsJS + pageJS
 	return errors.Wrap(pageTemplate.Execute(w, map[string]any{
 		"Program":  plain(s.Program),
 		"Which":    s.which(),
@@ -50,7 +52,13 @@ func (s *Step) WriteHTML(w io.Writer, width int) error {
 		"Hidden":   r.hidden(),
 		"Picture":  s.draw(r, width, true),
 		"CSS":      template.CSS(pageCSS),
-		"Script":   template.JS(pageJS),
-		"Hash":     "sha256-" + base64.StdEncoding.EncodeToString(hash[:]),
+		"Script":   template.JS(script),
+		"Hash":     scriptHash(script),
 	}), "epl: the timeline as a page")
+}
+
+// scriptHash is how a content security policy names a script.
+func scriptHash(script string) string {
+	hash := sha256.Sum256([]byte(script))
+	return "sha256-" + base64.StdEncoding.EncodeToString(hash[:])
 }

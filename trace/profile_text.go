@@ -154,7 +154,7 @@ var profileTemplate = template.Must(profileFigures().New("profile").Parse(`<!doc
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src '{{.Hash}}'">
 <title>{{.Program}} – EPL profile</title>
 <style>{{.CSS}}</style>
 </head>
@@ -192,6 +192,7 @@ var profileTemplate = template.Must(profileFigures().New("profile").Parse(`<!doc
 </section>
 {{- end}}
 </main>
+<script>{{.Script}}</script>
 </body>
 </html>
 `))
@@ -209,5 +210,7 @@ func (p *Profile) WriteHTML(w io.Writer, step *Step, width int) error {
 		"Which":   step.which(),
 		"Picture": step.draw(step.Report(), width, true),
 		"CSS":     template.CSS(pageCSS),
+		"Script":  template.JS(labelsJS),
+		"Hash":    scriptHash(labelsJS),
 	}), "epl: the profile as a page")
 }
