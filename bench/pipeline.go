@@ -26,10 +26,10 @@ import (
 // same model on the same samples.
 func pipelineRows() (rows []Row) {
 	small, large := stagedMLP{"mlp-6M", 1024}, stagedMLP{"mlp-25M", 2048}
-	for _, micro := range []int{2, 4, 8, 16} {
+	for _, micro := range []int{2, 4, 16} {
 		rows = append(rows, small.busyRow(micro, "PreferBackward", oneProcess))
 	}
-	for _, strategy := range []string{"PreferForward", "ZeroBubble"} {
+	for _, strategy := range []string{"PreferBackward", "PreferForward", "PreferBackwardOptimizer", "Interleaved", "ZeroBubble"} {
 		rows = append(rows, small.busyRow(8, strategy, oneProcess))
 	}
 	for _, m := range []stagedMLP{small, large} {
@@ -43,7 +43,7 @@ func pipelineRows() (rows []Row) {
 	return rows
 }
 
-// stagedMLP is two stages of three layers each.
+// stagedMLP is six layers, in stages of equally many.
 type stagedMLP struct {
 	name  string
 	width int
@@ -57,34 +57,58 @@ const (
 	narrow = 64
 )
 
-func (m stagedMLP) build(scope *model.Scope, x *Node) *Node {
-	for stage := range 2 {
-		epl.With(x, epl.Replicate(1), func() {
-			if stage == 0 {
-				x = layers.Dense(scope.In("first"), x, true, m.width)
-			}
-			for i := range 3 {
-				x = activation.Relu(layers.Dense(scope.In("%d-%d", stage, i), x, true, m.width))
-			}
-			if stage == 1 {
-				x = layers.Dense(scope.In("last"), x, true, narrow)
-			}
-		})
+// build is the model in so many stages.
+func (m stagedMLP) build(stages int) func(scope *model.Scope, x *Node) *Node {
+	return func(scope *model.Scope, x *Node) *Node {
+		for stage := range stages {
+			epl.With(x, epl.Replicate(1), func() {
+				if stage == 0 {
+					x = layers.Dense(scope.In("first"), x, true, m.width)
+				}
+				for i := range 6 / stages {
+					x = activation.Relu(layers.Dense(scope.In("%d-%d", stage, i), x, true, m.width))
+				}
+				if stage == stages-1 {
+					x = layers.Dense(scope.In("last"), x, true, narrow)
+				}
+			})
+		}
+		return x
 	}
-	return x
 }
 
 // settings are keys of the configuration.
 type settings map[string]string
 
-// stages puts the two stages on different devices.
+// perDevice is how many stages a device has under Interleaved: each is one layer.
+const perDevice = 3
+
+// stages puts the stages on two devices.
 func stages(micro int, strategy string) settings {
-	return settings{"pipeline.num_micro_batch": fmt.Sprint(micro), "pipeline.strategy": strategy}
+	s := settings{"pipeline.num_micro_batch": fmt.Sprint(micro), "pipeline.strategy": strategy}
+	if strategy == "Interleaved" {
+		s["pipeline.stages_per_device"] = fmt.Sprint(perDevice)
+	}
+	return s
+}
+
+// stages is how many of them the settings deal to two devices.
+func (s settings) stages() int {
+	if s["pipeline.stages_per_device"] != "" {
+		return 2 * perDevice
+	}
+	return 2
 }
 
 // together puts both stages on every device, which makes the devices data parallel.
 func together(micro int) settings {
 	return settings{"pipeline.num_micro_batch": fmt.Sprint(micro), "cluster.colocate_split_and_replicate": "true"}
+}
+
+// oneCore leaves a device one core, as two devices have.
+func oneCore(s settings) settings {
+	s["cluster.cores_per_device"] = "1"
+	return s
 }
 
 // environment is the settings as variables.
@@ -113,13 +137,13 @@ func (m stagedMLP) on(s settings, opts ...epl.Option) (side, error) {
 	if err != nil {
 		return side{}, err
 	}
-	return m.steps(env), nil
+	return m.steps(env, s.stages()), nil
 }
 
 // steps measures what the environment makes of the model.
-func (m stagedMLP) steps(env *epl.Env) side {
+func (m stagedMLP) steps(env *epl.Env, stages int) side {
 	batch := vectors(microBatch, narrow)
-	return trained(env, train.NewTrainer(env.Backend(), newStore(), m.build, loss.MeanSquaredError, epl.Optimizer(sgd()), nil, nil), batch)
+	return trained(env, train.NewTrainer(env.Backend(), newStore(), m.build(stages), loss.MeanSquaredError, epl.Optimizer(sgd()), nil, nil), batch)
 }
 
 // trained measures steps on four batches in turn.
@@ -142,9 +166,6 @@ func trained(env *epl.Env, trainer *train.Trainer, batch func(int) (in, labels [
 	}
 }
 
-// oneCore is an inner backend that does nothing in parallel: devices of a process then have a core each.
-const oneCore = "go:ops_sequential,parallelism=0"
-
 // stepRows compare times of a step of 8 micro-batches.
 func (m stagedMLP) stepRows() (rows []Row) {
 	const micro = 8
@@ -161,7 +182,7 @@ func (m stagedMLP) stepRows() (rows []Row) {
 	}{
 		{"2-devices/data-parallel", "EPL, 2 devices in data parallel", devices(2, ours), devices(2, together(micro/2))},
 		{"2-devices/1-device", "EPL, 1 device on all cores", devices(2, ours), devices(1, together(micro))},
-		{"2-devices/one-core", "EPL, 1 device on one core", devices(2, ours, epl.WithInner(oneCore)), devices(1, together(micro), epl.WithInner(oneCore))},
+		{"2-devices/one-core", "EPL, 1 device on one core", devices(2, ours), devices(1, oneCore(together(micro)))},
 		{"2-workers/data-parallel", "EPL, 2 workers in data parallel", workers(ours), workers(together(micro / 2))},
 		{"2-workers/1-device", "EPL, 1 device on all cores", workers(ours), func() (side, error) { return inARow(devices(1, together(micro))()) }},
 	} {
@@ -193,7 +214,7 @@ func (m stagedMLP) sent(name string, s settings) (total int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return sentBy(name, env, m.steps(env))
+	return sentBy(name, env, m.steps(env, s.stages()))
 }
 
 // sentBy is how many bytes devices send in a step that is measured so.

@@ -14,28 +14,36 @@ import (
 )
 
 // within is how far from its ideal a pipeline may be.
-const within = 0.05
+const within = 0.02
 
-// busyRow measures for which part of the time a pipeline has something to do for its devices: all that is not bubble. The
-// ideal is M/(M+S-1) with M micro-batches and S stages, and more with ZeroBubble, as a timeline's report says.
+// busyRow measures for which part of the time a pipeline has something to do for its devices: all that is not bubble. It says what the bubble consists of.
 func (m stagedMLP) busyRow(micro int, strategy string, where place) Row {
 	name := fmt.Sprintf("pipeline/busy/%s/%s/%d-micro-batches/%s", m.name, where.name, micro, strategy)
 	return Row{Name: name, Peer: "all the time", Pairs: 10, Custom: func(runs int) (Result, error) {
-		var busy, ideal []float64
+		var busy, ideal, unequal, between []float64
 		for len(busy) < runs {
-			reports, err := m.traced(stages(micro, strategy), where)
+			steps, err := m.traced(stages(micro, strategy), where)
 			if err != nil {
 				return Result{}, err
 			}
-			for _, r := range reports {
-				busy, ideal = append(busy, 1-r.Bubble), append(ideal, 1-r.Ideal)
+			for _, s := range steps {
+				b, err := bubbleOf(s)
+				if err != nil {
+					return Result{}, err
+				}
+				busy, ideal = append(busy, 1-b.measured), append(ideal, b.ideal)
+				unequal, between = append(unequal, b.played-b.ideal), append(between, b.measured-b.played)
 			}
 		}
-		r := Result{Ratio: median(busy), Target: math.Round(1000*(median(ideal)-within)) / 1000}
+		r := Result{Ratio: median(busy), Target: math.Round(1000*(1-median(ideal)-within)) / 1000}
 		r.Low, r.High = bootstrap(busy)
+		fmt.Fprintf(os.Stderr, "  bubble %s: ideal %s, tasks that took unequally long %s, what came between tasks %s\n",
+			points(1-r.Ratio), points(median(ideal)), points(median(unequal)), points(median(between)))
 		return r, nil
 	}}
 }
+
+func points(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
 
 // place is where a pipeline runs, with a core for each stage.
 type place struct {
@@ -45,7 +53,7 @@ type place struct {
 
 var (
 	oneProcess = place{"2-devices", func(m stagedMLP, s settings) (side, error) {
-		return m.on(s, epl.WithLocalDevices(2), epl.WithInner(oneCore))
+		return m.on(s, epl.WithLocalDevices(2))
 	}}
 	twoWorkers = place{"2-workers", func(m stagedMLP, s settings) (side, error) {
 		stopFleets() // those that run do not write timelines
@@ -54,59 +62,62 @@ var (
 	}}
 )
 
-// traced trains a little, and reports on the steps that have a timeline, but for the first one, which also initialises.
-func (m stagedMLP) traced(s settings, where place) (reports []*trace.Report, err error) {
+// The steps of a process that have a timeline. Those before also initialise.
+const firstTraced, lastTraced = 4, 8
+
+// traced trains a little, and returns the steps that have a timeline.
+func (m stagedMLP) traced(s settings, where place) (steps []*trace.Step, err error) {
 	dir, err := os.MkdirTemp("", "epl-bench")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Setenv(epl.EnvTrace, filepath.Join(dir, "trace.json")); err != nil {
-		return nil, err
+	for name, value := range map[string]string{epl.EnvTrace: filepath.Join(dir, "trace.json"), epl.EnvTraceSteps: fmt.Sprintf("%d:%d", firstTraced, lastTraced)} {
+		if err := os.Setenv(name, value); err != nil {
+			return nil, err
+		}
+		defer os.Unsetenv(name)
 	}
-	defer os.Unsetenv(epl.EnvTrace)
 	run, err := where.train(m, s)
 	if err != nil {
 		return nil, err
 	}
 	defer run.close()
-	for i := range 3 {
+	for range lastTraced {
 		if _, err := run.once(); err != nil {
 			return nil, err
 		}
-		if i == 0 {
-			continue
-		}
-		step, err := timeline(dir)
-		if err != nil {
-			return nil, err
-		}
-		if step.Number != i+1 {
-			return nil, fmt.Errorf("the timeline after step %d is of step %d", i+1, step.Number)
-		}
-		reports = append(reports, step.Report())
 	}
-	return reports, nil
+	return timeline(dir)
 }
 
-// timeline reads what all workers wrote of a step.
-func timeline(dir string) (*trace.Step, error) {
+// timeline reads what all workers wrote of the steps.
+func timeline(dir string) (steps []*trace.Step, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
 		return nil, err
 	}
-	var steps []*trace.Step
+	byNumber := make([][]*trace.Step, lastTraced-firstTraced+1)
 	for _, file := range files {
 		f, err := os.Open(file)
 		if err != nil {
 			return nil, err
 		}
-		step, err := trace.Read(f)
+		all, err := trace.ReadAll(f)
 		_ = f.Close()
 		if err != nil {
 			return nil, err
 		}
-		steps = append(steps, step)
+		for _, s := range all {
+			byNumber[s.Number-firstTraced] = append(byNumber[s.Number-firstTraced], s)
+		}
 	}
-	return trace.Join(steps...)
+	for _, same := range byNumber {
+		s, err := trace.Join(same...)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, s)
+	}
+	return steps, nil
 }
