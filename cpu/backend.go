@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/gomlx/compute"
@@ -136,7 +137,8 @@ type Buffer struct {
 	bytes   []byte
 	owner   compute.Buffer // of GoMLX's backend, if that has the memory
 	final   bool
-	donated bool // to an execution: who finalizes it again does no harm
+	donated bool                    // to an execution: who finalizes it again does no harm
+	sharing atomic.Pointer[sharing] // nil: its memory is its own
 }
 
 var _ compute.Buffer = (*Buffer)(nil)
@@ -166,8 +168,7 @@ func (b *Buffer) Finalize() error {
 	if b.owner != nil {
 		return b.owner.Finalize()
 	}
-	b.backend.free.give(b.bytes)
-	b.bytes = nil
+	b.giveBack()
 	return nil
 }
 

@@ -238,9 +238,10 @@ func (x *executable) run(ins []*Buffer, donate []bool, arena unsafe.Pointer, h h
 			x.memory[n] = unsafe.Pointer(unsafe.SliceData(ins[t.index].bytes))
 		case isOutput:
 			if t.over >= 0 {
-				if i := p.tensors[t.over].index; len(donate) > i && donate[i] && ins[i].owner == nil && !given[i] {
+				if i := p.tensors[t.over].index; len(donate) > i && donate[i] && ins[i].owner == nil && !given[i] && !ins[i].Shared() {
 					given[i] = true
 					outs[t.index] = &Buffer{backend: b, shape: t.value.Shape, bytes: ins[i].bytes}
+					outs[t.index].sharing.Store(ins[i].sharing.Load()) // whose memory it was
 				}
 			}
 			if outs[t.index] == nil {

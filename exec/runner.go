@@ -69,6 +69,21 @@ type Neighbor interface {
 	CopyFrom(b compute.Buffer) (c compute.Buffer, copied func() error, err error)
 }
 
+// Sharer is a device that reads what other devices of its worker have where it lies.
+type Sharer interface {
+	// Shares tells whether it can do so with another device.
+	Shares(other compute.Backend) bool
+	// Share makes a buffer of the device with the memory of another device's buffer. Each of the two can be finalized or donated; an execution writes to the
+	// memory of a donated buffer only when no other buffer has it. Several devices may share a buffer at the same time.
+	Share(b compute.Buffer) (compute.Buffer, error)
+}
+
+// SharedBuffer is a buffer of a Sharer.
+type SharedBuffer interface {
+	// Shared tells whether another buffer has the same memory: then nobody may write to it.
+	Shared() bool
+}
+
 // Distant is a device that copies to and from devices of other workers without the host. Both ends have to begin at the same time.
 type Distant interface {
 	// Reaches tells whether it does so with a rank of another worker.

@@ -16,7 +16,7 @@ import (
 	"github.com/easyparallel/epl/trace"
 )
 
-// Devices of one worker that can copy from each other hand values of stages over without the host. The receiver copies when it comes to its Receive: so its
+// Devices of one worker that can copy from each other hand values of stages over without the host; CPU devices share the memory. The receiver copies when it comes to its Receive: so its
 // memory is taken when the account says, and the sender keeps the value until then, as the account says, too. That one has come is told by comm, which
 // finds out who holds up whom.
 
@@ -82,14 +82,34 @@ func (r *run) whole(t schedule.Transfer, x leg) bool {
 	return x.within(t.Value, from.at(), t.Value.LocalShape(from.at())) == nil && x.within(t.Into, to.at(), t.Into.LocalShape(to.at())) == nil
 }
 
-// near tells whether ranks are devices of this worker of which the second can copy from the first.
+// near tells whether ranks are devices of this worker of which the second can copy from the first, or read its memory.
 func (x *stepper) near(from, to int) bool {
 	from, to = from-x.first, to-x.first
 	if min(from, to) < 0 || max(from, to) >= len(x.devices) {
 		return false
 	}
-	d, ok := x.devices[to].backend.(exec.Neighbor)
-	return ok && d.Near(x.devices[from].backend)
+	switch d := x.devices[to].backend.(type) {
+	case exec.Sharer:
+		return d.Shares(x.devices[from].backend)
+	case exec.Neighbor:
+		return d.Near(x.devices[from].backend)
+	}
+	return false
+}
+
+// shares tells whether devices of the worker have the same memory: what was handed over is free without waiting for a copy.
+func (d *device) shares() bool {
+	_, ok := d.backend.(exec.Sharer)
+	return ok
+}
+
+// copyFrom makes what another device of the worker has a buffer of this device, by a copy or without one.
+func (d *device) copyFrom(b compute.Buffer) (c compute.Buffer, copied func() error, err error) {
+	if s, ok := d.backend.(exec.Sharer); ok {
+		c, err = s.Share(b)
+		return c, func() error { return nil }, err
+	}
+	return d.backend.(exec.Neighbor).CopyFrom(b)
 }
 
 // handOver lets another device copy a value. It does not wait for that.
@@ -103,7 +123,10 @@ func (r *run) handOver(in schedule.Instr, to int) error {
 	r.handovers.put(journey{in.Transfer, in.Micro, r.id, to}, x)
 	start := time.Now()
 	x.call = r.startSend(token, to, in.Transfer)
-	h.sends, h.handed, r.handed = append(h.sends, x), append(h.handed, x), append(r.handed, x)
+	h.sends, r.handed = append(h.sends, x), append(r.handed, x)
+	if !r.device.shares() {
+		h.handed = append(h.handed, x)
+	}
 	name := fmt.Sprintf("%s to device %d", v, to)
 	r.did(trace.Event{Kind: trace.Launch, Op: comm.Send.String(), Name: name, Start: start, Flow: r.flow(in.Transfer, in.Micro, r.id, to)})
 	if r.trace != nil {
@@ -136,7 +159,7 @@ func (r *run) takeOver(in schedule.Instr, from int) error {
 	if err := r.makeRoom(t.Into.LocalShape(r.at())); err != nil {
 		return err
 	}
-	b, wait, err := r.device.backend.(exec.Neighbor).CopyFrom(h.from)
+	b, wait, err := r.device.copyFrom(h.from)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/trace"
@@ -27,7 +28,7 @@ type held struct {
 	borrowed bool        // the caller's: not to be overwritten or freed
 	readers  readers     // of a variable
 	sends    []sending   // that read it
-	handed   []*handover // the same, those without the host, also if they are over
+	handed   []*handover // those that copy it without the host, also if they have begun
 	// arrival, if it is not nil, waits for a value that is on its way; op and what say how it comes, in a timeline.
 	arrival  func() (compute.Buffer, error)
 	op, what string
@@ -400,7 +401,7 @@ func (r *run) forget(at schedule.Slot) {
 	}
 }
 
-// take takes a value off the books to overwrite it. What others still read is copied.
+// take takes a value off the books to overwrite it. What others still read, or have the memory of, is copied.
 func (r *run) take(at schedule.Slot) (compute.Buffer, bool, error) {
 	h, ok := r.values[at]
 	if !ok {
@@ -409,7 +410,8 @@ func (r *run) take(at schedule.Slot) (compute.Buffer, bool, error) {
 	if err := r.arrive(h); err != nil {
 		return nil, false, err
 	}
-	if !h.sending() {
+	shared, ok := h.Buffer.(exec.SharedBuffer)
+	if !h.sending() && !(ok && shared.Shared()) {
 		h.readers.wait()
 		r.forget(at)
 		return h.Buffer, true, nil

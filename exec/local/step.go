@@ -133,8 +133,12 @@ func (s *step) sent(d int) map[string]int64 {
 			sent[name] = c.Bytes - s.counted[d][name].Bytes
 		}
 	}
+	how := copied
+	if s.devices[d].shares() {
+		how = comm.Send.String()
+	}
 	for _, h := range s.runs[d].handed {
-		sent[copied] += h.bytes
+		sent[how] += h.bytes
 	}
 	for _, x := range s.runs[d].parted {
 		sent[copied] += x.bytes

@@ -1,0 +1,65 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"sync/atomic"
+
+	"github.com/gomlx/compute"
+	"github.com/pkg/errors"
+)
+
+// sharing is memory that buffers of several devices have. It goes back to the device that it came from when the last of them is finalized; nobody writes to it before.
+type sharing struct {
+	home    *Backend
+	buffers atomic.Int32
+}
+
+// Shares implements exec.Sharer: devices of a process have the same memory.
+func (b *Backend) Shares(other compute.Backend) bool {
+	_, ok := other.(*Backend)
+	return ok
+}
+
+// Share implements exec.Sharer.
+func (b *Backend) Share(x compute.Buffer) (compute.Buffer, error) {
+	from, ok := x.(*Buffer)
+	if !ok || from.final {
+		return nil, errors.Errorf("epl: cpu: a %T that is no tensor of a CPU device, or was finalized, cannot be shared", x)
+	}
+	if from.owner != nil { // GoMLX's backend counts its own
+		return b.BufferFromFlatData(0, flatOf(from.bytes, from.shape), from.shape)
+	}
+	s := from.sharing.Load()
+	if s == nil {
+		s = &sharing{home: from.backend}
+		s.buffers.Store(1)
+		if !from.sharing.CompareAndSwap(nil, s) { // another device was faster
+			s = from.sharing.Load()
+		}
+	}
+	s.buffers.Add(1)
+	c := &Buffer{backend: b, shape: from.shape, bytes: from.bytes}
+	c.sharing.Store(s)
+	return c, nil
+}
+
+// Shared implements exec.SharedBuffer.
+func (b *Buffer) Shared() bool {
+	s := b.sharing.Load()
+	return s != nil && s.buffers.Load() > 1
+}
+
+// giveBack lets go of the memory of a buffer.
+func (b *Buffer) giveBack() {
+	home := b.backend
+	if s := b.sharing.Load(); s != nil {
+		if s.buffers.Add(-1) > 0 {
+			b.bytes = nil
+			return
+		}
+		home = s.home
+	}
+	home.free.give(b.bytes)
+	b.bytes = nil
+}
