@@ -3,8 +3,10 @@
 package cpu
 
 import (
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/easyparallel/epl/cpu/gemm"
@@ -303,12 +305,11 @@ func (b *builder) schedule() {
 	for _, n := range b.outputs {
 		output[b.tensors[n].value] = true
 	}
-	for _, n := range b.nodes {
+	codes := b.codes(output)
+	for i, n := range b.nodes {
 		t := b.tasks[n.ops[0]]
 		if n.group != nil {
-			t = &task{code: compileGroup(b.views, n, func(v *ir.Value) bool {
-				return output[v] || slices.ContainsFunc(b.fuser.users[v], func(u *node) bool { return u.now() != n })
-			}, b.opts.compileLoop())}
+			t = &task{code: codes[i]}
 			for _, v := range t.code.mems {
 				t.mems = append(t.mems, b.tensor(v, inArena, 0))
 			}
@@ -325,6 +326,40 @@ func (b *builder) schedule() {
 		}
 	}
 }
+
+// codes compiles the groups among the nodes, on all cores.
+func (b *builder) codes(output map[*ir.Value]bool) []*code {
+	codes := make([]*code, len(b.nodes))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	var failed atomic.Pointer[any]
+	work := func() {
+		defer func() {
+			if p := recover(); p != nil {
+				failed.Store(&p)
+			}
+		}()
+		for i := int(next.Add(1)) - 1; i < len(b.nodes); i = int(next.Add(1)) - 1 {
+			if n := b.nodes[i]; n.group != nil {
+				codes[i] = compileGroup(b.views, n, func(v *ir.Value) bool {
+					return output[v] || slices.ContainsFunc(b.fuser.users[v], func(u *node) bool { return u.now() != n })
+				}, b.opts.compileLoop())
+			}
+		}
+	}
+	for range min(runtime.GOMAXPROCS(0), len(b.nodes)/fewNodes) - 1 {
+		wg.Go(work)
+	}
+	work()
+	wg.Wait()
+	if p := failed.Load(); p != nil {
+		panic(*p)
+	}
+	return codes
+}
+
+// fewNodes are compiled by one core: another one would take longer to begin.
+const fewNodes = 16
 
 // together tells whether a task can run at the same time as those of a step: groups that do not read each other.
 func (b *builder) together(step []*task, t *task) bool {

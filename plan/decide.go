@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/pkg/errors"
@@ -89,6 +90,7 @@ type Result struct {
 	Warnings [][2]string // kind and sentence of what users should know without asking
 	AMP      []string    // what mixed precision decided about ops
 
+	text          func() string // the fingerprint of Final; nil: nobody has asked for it
 	traffic       schedule.Traffic
 	communicators int
 	simulated     *simulate.Result // if somebody looks at the program on its way, so that it is not simulated again for a page; else nil: it is large
@@ -113,8 +115,12 @@ func Decide(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error)
 // decide decides what the configuration leaves open.
 func decide(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error) {
 	plan := func(t Target) (*Plan, *Result, error) {
-		pl := newPlan(p, cfg, t)
+		pl := undecidedPlan(cfg, t)
 		pl.Choices.Shards = t.shards
+		if p.IsTraining() && !t.trial {
+			program := beside(func() Program { return programOf(p) })
+			defer func() { pl.Program = program() }()
+		}
 		r, err := pl.run(p, t, true)
 		return pl, r, err
 	}
@@ -123,6 +129,16 @@ func decide(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error)
 		return pl, r, err
 	}
 	return shift(pl, r, cfg, t, plan)
+}
+
+// beside computes something on another core, which result waits for.
+func beside[T any](f func() T) (result func() T) {
+	result = sync.OnceValue(f)
+	go func() {
+		defer func() { _ = recover() }() // result panics, too
+		result()
+	}()
+	return result
 }
 
 // Apply does to a program what the plan says. It is refused if the plan was made for something else.
@@ -165,10 +181,15 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (*Result, error) {
 	if err != nil {
 		return r, errors.WithMessagef(err, "program %q", p.Name)
 	}
+	looks := decide && p.IsTraining() && !t.trial
+	if looks {
+		r.text = beside(r.Final.Fingerprint)
+		defer r.text() // nobody reads the program any more
+	}
 	if err := r.schedule(cfg, t, assigned); err != nil {
 		return r, err
 	}
-	if decide && p.IsTraining() && !t.trial {
+	if looks {
 		if err := pl.look(r, t); err != nil {
 			return r, err
 		}
@@ -407,7 +428,10 @@ var sources = regexp.MustCompile(` \([^()\n]*:[0-9]+\)`)
 
 // fingerprint is that of what was made: the program as it runs, and the lists of the devices.
 func (r *Result) fingerprint() string {
-	text := r.Final.Fingerprint()
+	if r.text == nil {
+		r.text = sync.OnceValue(r.Final.Fingerprint)
+	}
+	text := r.text()
 	if r.Schedule != nil {
 		_, lists, _ := strings.Cut(r.Schedule.String(), "\n") // the first line has the name
 		text += sources.ReplaceAllString(lists, "")

@@ -116,14 +116,20 @@ var undecided = []string{
 
 // newPlan is a plan of which nothing is decided yet but what is given.
 func newPlan(p *ir.Program, cfg *config.Config, t Target) *Plan {
+	pl := undecidedPlan(cfg, t)
+	if p.IsTraining() && !t.trial {
+		pl.Program = programOf(p)
+	}
+	return pl
+}
+
+// undecidedPlan is a plan of which the settings are known.
+func undecidedPlan(cfg *config.Config, t Target) *Plan {
 	pl := &Plan{Version: Version, EPL: version.Version, Cluster: clusterOf(t), Engine: engineOf(t), Passes: t.Passes.String(), Replicas: 1, MicroBatches: 1}
 	for _, e := range cfg.Entries() {
 		if !slices.Contains(undecided, e.Key) {
 			pl.Settings = append(pl.Settings, Setting{e.Key, e.Value, e.Source.String()})
 		}
-	}
-	if p.IsTraining() && !t.trial {
-		pl.Program = programOf(p)
 	}
 	return pl
 }

@@ -24,6 +24,7 @@ type backward struct {
 	always   []string  // paths of variables that change in every step
 
 	restore   *ir.TaskGraph           // the TaskGraph outside backward
+	optimizer *caller                 // in apply
 	numbers   map[string][]*ir.Op     // forward ops of main by value number
 	canonical map[*ir.Value]*ir.Value // rematerialised value → its original
 }
@@ -51,6 +52,8 @@ func (b *Builder) BeginApply(paths []string, gradients []*ir.Value) {
 	b.phase, b.current = ir.Apply, b.restore
 	b.numbers, b.canonical = nil, nil
 	b.gradientsOf(paths, gradients)
+	user, library := walk(nil)
+	b.optimizer = &caller{user, library}
 }
 
 // ClipsAfterReduction tells when the optimizer wrapper is to clip gradients.
@@ -72,7 +75,7 @@ func (b *Builder) Guard(verdict, loss *ir.Value, always ...string) {
 }
 
 // EndApply is called when the optimizer is done. What is recorded later (metrics, hooks) is sorted out by finish.
-func (b *Builder) EndApply() { b.phase, b.done = ir.Forward, true }
+func (b *Builder) EndApply() { b.phase, b.done, b.optimizer = ir.Forward, true, nil }
 
 // attribute gives a new op its TaskGraph, phase, origin and source.
 func (b *Builder) attribute(op *ir.Op) {
@@ -85,7 +88,8 @@ func (b *Builder) attribute(op *ir.Op) {
 	case b.phase == ir.Backward:
 		b.betweenGradients(op)
 	default:
-		op.Source = Here()
+		user, library := walk(b.optimizer)
+		op.Source = cmp.Or(user, library)
 	}
 	if b.done {
 		b.afterOptimizer(op)

@@ -3,6 +3,7 @@
 package record
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -15,23 +16,31 @@ import (
 // Here returns the innermost line of the user's code on the stack: outside GoMLX, EPL and the Go runtime. Where the
 // graph was built without any, the line of GoMLX's layers or losses that made the op, or "".
 func Here() ir.Source {
+	user, library := walk(nil)
+	return cmp.Or(user, library)
+}
+
+// caller is what called EPL's optimizer: a line of the user's code, or else of GoMLX's.
+type caller struct{ user, library ir.Source }
+
+// walk looks for the line, up to the call of EPL's optimizer if it is known what called that: all ops of an optimizer have the same stack from there on.
+func walk(optimizer *caller) (user, library ir.Source) {
 	var pcs [64]uintptr
-	var fallback ir.Source
 	// Most user lines are near: look at a few frames before asking for all.
 	for _, depth := range []int{16, len(pcs)} {
-		fallback = ""
-		n := runtime.Callers(2, pcs[:depth])
+		library = ""
+		n := runtime.Callers(3, pcs[:depth])
 		for _, pc := range pcs[:n] {
 			for _, f := range framesAt(pc) {
-				switch f.kind {
-				case userFrame:
-					return f.source
-				case libraryFrame:
-					if fallback == "" {
-						fallback = f.source
-					}
-				case endFrame:
-					return fallback
+				switch {
+				case f.kind == userFrame:
+					return f.source, ""
+				case f.kind == libraryFrame:
+					library = cmp.Or(library, f.source)
+				case f.kind == optimizerFrame && optimizer != nil:
+					return optimizer.user, cmp.Or(library, optimizer.library)
+				case f.kind == endFrame:
+					return "", library
 				}
 			}
 		}
@@ -39,7 +48,7 @@ func Here() ir.Source {
 			break
 		}
 	}
-	return fallback
+	return "", library
 }
 
 type frameKind uint8
@@ -48,7 +57,8 @@ const (
 	ownFrame     frameKind = iota // EPL, core of GoMLX, Go runtime: never what made the op
 	libraryFrame                  // GoMLX's layers, losses, optimizers
 	userFrame
-	endFrame // GoMLX starts to build a graph here: who asked for it did not write the op
+	optimizerFrame // EPL's optimizer, which calls the user's
+	endFrame       // GoMLX starts to build a graph here: who asked for it did not write the op
 )
 
 type frame struct {
@@ -100,6 +110,8 @@ func kindOf(function, file string) frameKind {
 		return ownFrame
 	case strings.HasPrefix(function, gomlx):
 		return libraryFrame
+	case strings.HasPrefix(function, module+".wrapped") && strings.HasSuffix(function, ".UpdateGraph"):
+		return optimizerFrame
 	case pkg == module, pkg == module+"/record", pkg == "runtime", pkg == "reflect", pkg == "testing", pkg == "slices", pkg == "sync":
 		return ownFrame
 	}

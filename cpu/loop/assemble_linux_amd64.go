@@ -51,9 +51,9 @@ func Compile(p *Program) *Func {
 	if isa.Current() != isa.AVX512 {
 		return nil
 	}
+	key := p.key()
 	mu.Lock()
 	defer mu.Unlock()
-	key := p.key()
 	if f, ok := compiled[key]; ok {
 		return f
 	}
