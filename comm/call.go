@@ -27,6 +27,10 @@ type Call struct {
 	// empty. Nil means equal parts.
 	InCounts, OutCounts []int
 
+	// More are further buffers of an AllReduce, ReduceScatter or AllGather. They are of the same element type. One call of several buffers
+	// does what a call of each does, and ranks meet once for all of them.
+	More []Buffers
+
 	Reduction Reduction
 
 	// Scale multiplies the result of a reduction, in the same pass: 1/K makes a mean. Only for floats and complex
@@ -40,4 +44,10 @@ type Call struct {
 	Root int // the position in the group of who broadcasts
 	Peer int // the position in the group of the other end of Send and Recv
 	Tag  int // sends and receives with different tags do not meet
+}
+
+// Buffers are those that a call has besides its first ones: the fields are as in [Call].
+type Buffers struct {
+	Buf, In, Out        any
+	InCounts, OutCounts []int
 }

@@ -16,8 +16,9 @@ import (
 type request struct {
 	transport.Call
 	of       *Communicator
-	even     []int // memory for equal counts
-	bad      error // why it must not run
+	even     []int     // memory for equal counts
+	many     []request // of a call of several buffers: of each
+	bad      error     // why it must not run
 	before   func()
 	ticket   ticket
 	inquiry  *inquiry      // into who holds it up, the last one
@@ -41,15 +42,16 @@ const (
 	fRoot
 	fPeer
 	fTag
+	fMore
 )
 
-var fieldNames = []string{"Buf", "In", "Out", "InCounts", "OutCounts", "Reduction", "Scale", "Root", "Peer", "Tag"}
+var fieldNames = []string{"Buf", "In", "Out", "InCounts", "OutCounts", "Reduction", "Scale", "Root", "Peer", "Tag", "More"}
 
 // usedBy lists the fields of each operation.
 var usedBy = [transport.NumOps]field{
-	AllReduce:     fBuf | fReduction | fScale,
-	ReduceScatter: fIn | fOut | fInCounts | fReduction | fScale,
-	AllGather:     fIn | fOut | fOutCounts,
+	AllReduce:     fBuf | fReduction | fScale | fMore,
+	ReduceScatter: fIn | fOut | fInCounts | fReduction | fScale | fMore,
+	AllGather:     fIn | fOut | fOutCounts | fMore,
 	AllToAll:      fIn | fOut | fInCounts | fOutCounts,
 	Broadcast:     fBuf | fRoot,
 	Send:          fBuf | fPeer | fTag,
@@ -61,7 +63,7 @@ var usedBy = [transport.NumOps]field{
 func (c *Call) given() (f field) {
 	for i, set := range [...]bool{
 		c.Buf != nil, c.In != nil, c.Out != nil, c.InCounts != nil, c.OutCounts != nil,
-		c.Reduction != Sum, c.Scale != 0, c.Root != 0, c.Peer != 0, c.Tag != 0,
+		c.Reduction != Sum, c.Scale != 0, c.Root != 0, c.Peer != 0, c.Tag != 0, c.More != nil,
 	} {
 		if set {
 			f |= 1 << i
@@ -103,7 +105,44 @@ func (c *request) check(from *Call, pos int, ranks []int) error {
 	if err := c.checkCounts(from, n); err != nil {
 		return err
 	}
-	return c.checkReduction(from)
+	if err := c.checkReduction(from); err != nil {
+		return err
+	}
+	return c.checkMore(from, pos, ranks)
+}
+
+// checkMore makes a call of each buffer, if there are several.
+func (c *request) checkMore(from *Call, pos int, ranks []int) error {
+	if len(from.More) == 0 {
+		return nil
+	}
+	c.many = make([]request, 1+len(from.More))
+	c.many[0].Call = c.Call
+	for i, b := range from.More {
+		one := *from
+		one.More, one.Buf, one.In, one.Out, one.InCounts, one.OutCounts = nil, b.Buf, b.In, b.Out, b.InCounts, b.OutCounts
+		p := &c.many[1+i]
+		if err := p.check(&one, pos, ranks); err != nil {
+			return errors.WithMessagef(err, "buffer %d of %d", 1+i, len(c.many))
+		}
+		if p.DType != c.DType {
+			return errors.Errorf("buffer %d holds %s and the first %s; make a call for each type", 1+i, p.DType, c.DType)
+		}
+		c.Bytes += p.Bytes
+	}
+	c.Buffers = len(c.many)
+	for i := range c.many {
+		c.many[i].Buffers = c.Buffers
+		c.Parts = append(c.Parts, &c.many[i].Call)
+	}
+	return nil
+}
+
+// identify gives the calls of several buffers what the call got when its turn came.
+func (c *request) identify() {
+	for _, p := range c.Parts {
+		p.Group, p.Seq, p.Owner, p.Async, p.Began = c.Group, c.Seq, c.Owner, c.Async, c.Began
+	}
 }
 
 func (c *request) checkBuffers(from *Call) error {
@@ -228,4 +267,7 @@ func (c *request) checkReduction(from *Call) error {
 }
 
 // reset forgets the buffers, so that they can be collected, and keeps the memory.
-func (c *request) reset() { *c = request{even: c.even[:0]} }
+func (c *request) reset() {
+	clear(c.many)
+	*c = request{even: c.even[:0]}
+}

@@ -147,6 +147,7 @@ func (c *Communicator) run(k *request) error {
 		if k.before != nil {
 			k.before()
 		}
+		k.identify()
 		err = c.end.run(&k.Call)
 	}
 	if err != nil {

@@ -353,9 +353,13 @@ func (c *counter) do(at int, in Instr) {
 		c.taken[e] = taken{c.place, at}
 	case Exchange:
 		if axis, how := in.Op.Change(); axis == ir.Replicas && how == ir.AllGatherOf { // other model replicas read the part
-			from, e := c.s.slot(in.Op.Inputs[0], in.Micro), event{-1 - c.place, at}
-			c.have[from] = append(c.have[from], e)
-			c.taken[e] = taken{c.place, c.awaits(Slot{in.Op.Outputs[0], in.Micro}) + 1}
+			e, awaited := event{-1 - c.place, at}, len(c.s.Places[c.place])
+			for _, op := range in.Ops() {
+				from := c.s.slot(op.Inputs[0], in.Micro)
+				c.have[from] = append(c.have[from], e)
+				awaited = min(awaited, c.awaits(Slot{op.Outputs[0], in.Micro}))
+			}
+			c.taken[e] = taken{c.place, awaited + 1} // all come with the first that is waited for
 		}
 	}
 	for _, at := range c.s.Makes(in) {

@@ -30,6 +30,32 @@ func (b *builder) gatherAhead(place int) {
 	b.s.Places[place] = l
 }
 
+// gatherTogether makes one call of gathers that follow each other and are for the same region.
+func (b *builder) gatherTogether(place int) {
+	var l []Instr
+	for _, in := range b.s.Places[place] {
+		if n := len(l) - 1; n >= 0 && together(l[n], in) {
+			l[n].More = append(l[n].More, in.Op)
+			continue
+		}
+		l = append(l, in)
+	}
+	b.s.Places[place] = l
+}
+
+// together tells whether two instructions can be one call.
+func together(x, y Instr) bool {
+	if x.Kind != Exchange || y.Kind != Exchange || x.Micro != y.Micro {
+		return false
+	}
+	for _, op := range []*ir.Op{x.Op, y.Op} {
+		if axis, how := op.Change(); axis != ir.Replicas || how != ir.AllGatherOf {
+			return false
+		}
+	}
+	return x.Op.Phase == y.Op.Phase && x.Op.Region == y.Op.Region && x.Op.Inputs[0].Shape.DType == y.Op.Inputs[0].Shape.DType
+}
+
 // lastRun is the last segment that runs before an instruction; -1: none.
 func lastRun(l []Instr, at int) int {
 	for at--; at >= 0 && l[at].Kind != Run; at-- {

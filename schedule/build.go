@@ -63,6 +63,7 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 	b.lists(order)
 	for place := range b.s.Places {
 		b.gatherAhead(place)
+		b.gatherTogether(place)
 		if o.Offload {
 			b.offload(place)
 		}

@@ -127,7 +127,7 @@ func (j *joiner) pad() error {
 	}
 	for _, in := range j.p.Places[j.place] {
 		if in.Kind == Exchange {
-			ops = append(ops, in.Op)
+			ops = append(ops, in.Ops()...)
 		}
 	}
 	for _, b := range j.p.Buckets {
@@ -348,12 +348,14 @@ func (b *block) add(in Instr) error {
 			b.put(s.Outputs[i], at)
 		}
 	case Exchange:
-		b.parts = append(b.parts, fmt.Sprintf("exchange %s", in.Op))
-		if err := b.take(in.Op.Inputs[0], p.slot(in.Op.Inputs[0], in.Micro)); err != nil {
-			return err
+		for _, op := range in.Ops() {
+			b.parts = append(b.parts, fmt.Sprintf("exchange %s", op))
+			if err := b.take(op.Inputs[0], p.slot(op.Inputs[0], in.Micro)); err != nil {
+				return err
+			}
+			b.ops = append(b.ops, op)
+			b.put(op.Outputs[0], Slot{op.Outputs[0], in.Micro})
 		}
-		b.ops = append(b.ops, in.Op)
-		b.put(in.Op.Outputs[0], Slot{in.Op.Outputs[0], in.Micro})
 	case Accumulate:
 		b.parts = append(b.parts, fmt.Sprintf("accumulate %d", in.Bucket))
 		vs, _ := p.Buckets[in.Bucket].Values()

@@ -131,7 +131,9 @@ func (p *Program) Uses(in Instr) (slots []Slot) {
 			return []Slot{p.slot(t.Value, in.Micro)}
 		}
 	case Exchange:
-		return []Slot{p.slot(in.Op.Inputs[0], in.Micro)}
+		for _, op := range in.Ops() {
+			slots = append(slots, p.slot(op.Inputs[0], in.Micro))
+		}
 	case Store:
 		return []Slot{{in.Value, Once}}
 	}
@@ -139,7 +141,7 @@ func (p *Program) Uses(in Instr) (slots []Slot) {
 }
 
 // Makes are the slots that an instruction fills.
-func (p *Program) Makes(in Instr) []Slot {
+func (p *Program) Makes(in Instr) (slots []Slot) {
 	switch in.Kind {
 	case Run:
 		return p.Gives(in)
@@ -151,9 +153,11 @@ func (p *Program) Makes(in Instr) []Slot {
 	case Feed, Load:
 		return []Slot{{in.Value, in.Micro}}
 	case Exchange:
-		return []Slot{{in.Op.Outputs[0], in.Micro}}
+		for _, op := range in.Ops() {
+			slots = append(slots, Slot{op.Outputs[0], in.Micro})
+		}
 	}
-	return nil
+	return slots
 }
 
 // given tells whether a value is made for every segment that takes it.

@@ -216,6 +216,7 @@ type Instr struct {
 	Transfer int       // of Send and Receive; of Feed, unless it is on the first place: -1
 	Value    *ir.Value // of Feed, Load and Store
 	Op       *ir.Op    // of Exchange
+	More     []*ir.Op  // of Exchange: what is gathered with it, in one call
 	Micro    int       // Once for what happens once
 	// In and Out, of Run, are where the segment's inputs and outputs are; nil: where those of the micro-batch are.
 	In, Out []Slot
@@ -234,6 +235,18 @@ func (in Instr) Dies() (slots []Slot) {
 		}
 	}
 	return slots
+}
+
+// Ops are what an exchange does in one call.
+func (in Instr) Ops() []*ir.Op { return append([]*ir.Op{in.Op}, in.More...) }
+
+// Exchanged names what an exchange does.
+func (in Instr) Exchanged() string {
+	name := in.Op.String()
+	for _, op := range in.More {
+		name += ", " + op.Outputs[0].String()
+	}
+	return name
 }
 
 // Meets tells whether an instruction of a micro-batch is done with other model replicas: even by one that has no such
@@ -311,7 +324,7 @@ func (p *Program) Text(in Instr) string {
 	case Feed, Load, Store:
 		s += fmt.Sprintf(" %s", in.Value)
 	case Exchange:
-		s += fmt.Sprintf(" %s", in.Op)
+		s += " " + in.Exchanged()
 	}
 	return s + textIf(in.Micro != Once, fmt.Sprintf(" micro-batch %d", in.Micro))
 }

@@ -327,16 +327,23 @@ func (a *actor) wait(in schedule.Instr) {
 // exchange does a collective with the other devices of the place; with those of other model replicas it only begins one.
 func (a *actor) exchange(in schedule.Instr) bool {
 	axis, how := in.Op.Change()
-	v, out := in.Op.Inputs[0], in.Op.Outputs[0]
-	calls := []call{exchange(how, v, out)}
-	start, name := a.now, a.name(in.Op.String)
+	one := exchange(how, in.Op.Inputs[0], in.Op.Outputs[0])
+	bytes := in.Op.Outputs[0].Bytes()
+	for _, op := range in.More { // in the same call
+		one.bytes += exchange(how, op.Inputs[0], op.Outputs[0]).bytes
+		bytes += op.Outputs[0].Bytes()
+	}
+	calls := []call{one}
+	start, name := a.now, a.name(in.Exchanged)
 	if axis == ir.Replicas {
 		if len(a.lists.Ranks) == 1 {
 			return true
 		}
 		over := a.meet(meetingKey{nil, a.place, a.next}, a.run.place(a.place), a.lane(laneKey{nil, a.place, -1, false}), a.merges(a.place, false, false), calls)
-		a.coming[schedule.Slot{Value: out, Micro: in.Micro}] = &coming{over, how.String()}
-		over.then(func() { a.communicated(a.exchangeLane(), how.String(), name, start, out.Bytes()) })
+		for _, op := range in.Ops() {
+			a.coming[schedule.Slot{Value: op.Outputs[0], Micro: in.Micro}] = &coming{over, how.String()}
+		}
+		over.then(func() { a.communicated(a.exchangeLane(), how.String(), name, start, bytes) })
 		return true
 	}
 	a.meet(meetingKey{a.class, a.place, a.next}, a.class.actors[a.place], a.lane(laneKey{a.class, a.place, -1, true}), a.exchanges(a.class, a.place), calls).then(func() {

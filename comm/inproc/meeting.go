@@ -33,10 +33,11 @@ type Meeting struct {
 	Engine transport.Engine // between workers; nil if the group has only ranks of this one
 
 	// What the last to come writes, before it opens a round, and others read until it closes.
-	calls     []*transport.Call // by position
-	pieces    int64             // into which the work is divided
-	pieceSize int               // in elements
-	total     int               // elements
+	calls     []*transport.Call   // by position
+	parts     [][]*transport.Call // the same for each buffer
+	pieces    int64               // into which the work is divided
+	pieceSize int                 // in elements
+	total     int                 // elements
 
 	_ cacheLine
 	// state is 4·(rounds that are closed), plus checking or open for the next one, plus broken when the meeting failed.
@@ -204,7 +205,7 @@ func (m *Meeting) expire(k *transport.Call) {
 func (m *Meeting) work(s *Seat, piece int64) {
 	for ; piece < m.pieces; piece = m.taken.Add(1) - 1 {
 		from := int(piece) * m.pieceSize
-		s.piece.do(m.calls, from, min(from+m.pieceSize, m.total))
+		s.piece.doParts(m.parts, from, min(from+m.pieceSize, m.total))
 		if m.done.Add(1) == m.pieces {
 			m.state.Add(closed - open)
 			m.wakeAll(s)
@@ -230,8 +231,16 @@ func (m *Meeting) divide() error {
 	if err := transport.CheckAgreement(m.Team.Ranks, m.calls); err != nil {
 		return err
 	}
-	if err := transport.CheckApart(m.Team.Ranks, m.calls); err != nil {
-		return err
+	m.split()
+	for _, calls := range m.parts {
+		if len(m.parts) > 1 {
+			if err := transport.CheckAgreement(m.Team.Ranks, calls); err != nil {
+				return err
+			}
+		}
+		if err := transport.CheckApart(m.Team.Ranks, calls); err != nil {
+			return err
+		}
 	}
 	m.done.Store(0)
 	m.taken.Store(1) // the first is mine
@@ -239,17 +248,46 @@ func (m *Meeting) divide() error {
 		m.total, m.pieces = 0, 1 // nothing is left to do
 		return m.meetWorkers()
 	}
-	elements, size := workOf(m.calls)
+	elements, size := 0, 0
+	for _, calls := range m.parts {
+		n, bytes := workOf(calls)
+		elements, size = elements+n, bytes
+	}
 	m.total = elements
 	m.pieceSize = max(1, m.pieceBytes(elements*size)/max(1, size))
 	m.pieces = max(1, int64((elements+m.pieceSize-1)/m.pieceSize))
 	return nil
 }
 
-// meetWorkers lets the engine do the collective, for all ranks of this worker.
+// split finds the calls of each buffer.
+func (m *Meeting) split() {
+	m.parts = m.parts[:0]
+	if m.calls[0].Parts == nil {
+		m.parts = append(m.parts, m.calls)
+		return
+	}
+	for i := range m.calls[0].Parts {
+		var calls []*transport.Call
+		for _, c := range m.calls {
+			calls = append(calls, c.Part(i))
+		}
+		m.parts = append(m.parts, calls)
+	}
+}
+
+// meetWorkers lets the engine do the collective, for all ranks of this worker: one buffer after the other.
 func (m *Meeting) meetWorkers() error {
+	for _, calls := range m.parts {
+		if err := m.meet(calls); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Meeting) meet(calls []*transport.Call) error {
 	r := &m.memory
-	*r = transport.Round{Calls: m.calls, Digest: m.calls[0].Digest()}
+	*r = transport.Round{Calls: calls, Digest: calls[0].Digest()}
 	m.mu.Lock()
 	m.round = r
 	m.mu.Unlock()

@@ -36,6 +36,15 @@ func workOf(calls []*transport.Call) (elements, size int) {
 	return 0, 0
 }
 
+// doParts does the elements [from, to) of a collective of several buffers, which are numbered one buffer after the other.
+func (w *worker) doParts(parts [][]*transport.Call, from, to int) {
+	for _, calls := range parts {
+		n, _ := workOf(calls)
+		w.do(calls, max(from, 0), min(to, n))
+		from, to = from-n, to-n
+	}
+}
+
 // do does the elements [from, to) of a collective.
 func (w *worker) do(calls []*transport.Call, from, to int) {
 	if from >= to {

@@ -25,6 +25,8 @@ type merging struct {
 	half    *halved  // those that travel as float16; nil: none
 	queued  []func() // calls that are made when all parts are known
 	parcels []*parcel
+	call    comm.Call // of the values that are reduced where they are
+	called  []*part   // these
 }
 
 // part is one value of a bucket.

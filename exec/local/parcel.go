@@ -27,12 +27,21 @@ type parcel struct {
 	bytes  int
 }
 
-// allReduce queues the reduction of a value, at once or with others when the bucket is complete. before is nil, or makes the value
-// when the call has its turn.
+// allReduce queues the reduction of a value, with others when the bucket is complete. before is nil, or makes the value when the
+// call has its turn, which is its own then.
 func (r *run) allReduce(c circle, m *merging, p *part, flat any, scale float64, before func()) {
 	bytes := len(dtypes.UnsafeByteSliceFromAny(flat))
 	if r.job == nil || bytes > smallBytes {
-		r.start(c, p, comm.Call{Op: comm.AllReduce, Buf: flat, Reduction: comm.Sum, Scale: scale, Before: before})
+		if before != nil {
+			r.start(c, p, comm.Call{Op: comm.AllReduce, Buf: flat, Reduction: comm.Sum, Scale: scale, Before: before})
+			return
+		}
+		if m.call.Buf == nil {
+			m.call = comm.Call{Op: comm.AllReduce, Buf: flat, Reduction: comm.Sum, Scale: scale, Program: r.program.Name}
+		} else {
+			m.call.More = append(m.call.More, comm.Buffers{Buf: flat})
+		}
+		m.called = append(m.called, p)
 		return
 	}
 	var to *parcel
@@ -48,8 +57,14 @@ func (r *run) allReduce(c circle, m *merging, p *part, flat any, scale float64, 
 	to.parts, to.values, to.before, to.bytes = append(to.parts, p), append(to.values, flat), append(to.before, before), to.bytes+bytes
 }
 
-// sendParcels queues the reductions of what was packed.
+// sendParcels queues the reductions of what is reduced where it is, and of what was packed.
 func (r *run) sendParcels(c circle, m *merging) {
+	if len(m.called) > 0 {
+		h := c.end.Start(m.call)
+		for _, p := range m.called {
+			p.calls = append(p.calls, h)
+		}
+	}
 	for _, x := range m.parcels {
 		if len(x.parts) == 1 {
 			r.start(c, x.parts[0], comm.Call{Op: comm.AllReduce, Buf: x.values[0], Reduction: comm.Sum, Scale: x.scale, Before: x.before[0]})

@@ -75,50 +75,86 @@ func (r *run) joinParts(bucket int) error {
 	return nil
 }
 
-// across begins an exchange with the same device of the other model replicas. What comes of it is waited for when it is used.
+// across begins an exchange with the same device of the other model replicas: what is gathered together is one call. What comes of it is waited for
+// when it is used.
 func (r *run) across(in schedule.Instr, how ir.Collective) error {
-	h, flat, shared, err := r.view(in.Op.Inputs[0], in.Micro)
-	if err != nil {
-		return err
-	}
 	begun := time.Now()
 	end, err := r.end(r.peers(), r.opts.Communicators+1)
 	if err != nil {
 		return err
 	}
-	out := in.Op.Outputs[0]
-	shape := out.LocalShape(r.at())
-	b, to, err := r.fresh(shape)
-	if err != nil {
-		return err
-	}
 	call := comm.Call{Program: r.program.Name}
-	if how == ir.AllReduceOf {
-		copyFlat(to, flat)
-		call.Op, call.Buf, call.Reduction = comm.AllReduce, to, reductions[in.Op.Inputs[0].On(ir.Replicas).Reduce]
-	} else {
-		call.OutCounts = r.counts(shape.Size(), in.Op.Inputs[0].LocalShape(r.at()).Size())
-		call.Op, call.In, call.Out = comm.AllGather, slice(flat, 0, call.OutCounts[r.replica]), to
+	var all []*crossing
+	bytes := int64(0)
+	for i, op := range in.Ops() {
+		x, err := r.crossing(op, in.Micro)
+		if err != nil {
+			return err
+		}
+		if how == ir.AllReduceOf {
+			copyFlat(x.to, x.from)
+			call.Op, call.Buf, call.Reduction = comm.AllReduce, x.to, reductions[op.Inputs[0].On(ir.Replicas).Reduce]
+		} else {
+			counts := r.counts(x.shape.Size(), op.Inputs[0].LocalShape(r.at()).Size())
+			mine := slice(x.from, 0, counts[r.replica])
+			if i == 0 {
+				call.Op, call.In, call.Out, call.OutCounts = comm.AllGather, mine, x.to, counts
+			} else {
+				call.More = append(call.More, comm.Buffers{In: mine, Out: x.to, OutCounts: counts})
+			}
+		}
+		all = append(all, x)
+		bytes += x.out.Bytes()
 	}
 	start := time.Now()
 	handle := end.Start(call)
-	if shared && how != ir.AllReduceOf {
-		h.sends = append(h.sends, handle)
+	r.did(trace.Event{Kind: trace.Launch, Op: call.Op.String(), Name: in.Exchanged(), Start: begun})
+	r.communicates(r.exchangeLane(), call.Op.String(), in.Exchanged(), start, bytes, handle)
+	for _, x := range all {
+		if x.shared && how != ir.AllReduceOf {
+			x.held.sends = append(x.held.sends, handle)
+		}
+		at := schedule.Slot{Value: x.out, Micro: in.Micro}
+		r.coming(at, x.out.Bytes(), call.Op.String(), func() (compute.Buffer, error) { return x.arrival(handle) })
+		if err := r.meter.add(r.values[at].use, x.out.Bytes()); err != nil {
+			return err
+		}
 	}
-	r.did(trace.Event{Kind: trace.Launch, Op: call.Op.String(), Name: in.Op.String(), Start: begun})
-	r.communicates(r.exchangeLane(), call.Op.String(), in.Op.String(), start, out.Bytes(), handle)
-	at := schedule.Slot{Value: out, Micro: in.Micro}
-	r.coming(at, out.Bytes(), call.Op.String(), func() (compute.Buffer, error) {
-		if err := handle.Wait(); err != nil {
-			if b != nil {
-				_ = b.Finalize()
-			}
-			return nil, err
+	return nil
+}
+
+// crossing is a value that is exchanged with other model replicas.
+type crossing struct {
+	backend  compute.Backend
+	held     *held
+	shared   bool // from is its memory
+	from, to any
+	out      *ir.Value
+	shape    shapes.Shape   // of what comes
+	b        compute.Buffer // that has it; nil: to has
+}
+
+// crossing finds what an op gives, and memory for what it gets.
+func (r *run) crossing(op *ir.Op, micro int) (*crossing, error) {
+	h, flat, shared, err := r.view(op.Inputs[0], micro)
+	if err != nil {
+		return nil, err
+	}
+	x := &crossing{backend: r.device.backend, held: h, shared: shared, from: flat, out: op.Outputs[0], shape: op.Outputs[0].LocalShape(r.at())}
+	x.b, x.to, err = r.fresh(x.shape)
+	return x, err
+}
+
+// arrival waits for what comes.
+func (x *crossing) arrival(handle *comm.Handle) (compute.Buffer, error) {
+	if err := handle.Wait(); err != nil {
+		if x.b != nil {
+			_ = x.b.Finalize()
 		}
-		if b != nil {
-			return b, nil
-		}
-		return r.device.backend.BufferFromFlatData(0, to, shape)
-	})
-	return r.meter.add(r.values[at].use, out.Bytes())
+		return nil, err
+	}
+	if x.b != nil {
+		return x.b, nil
+	}
+	return x.backend.BufferFromFlatData(0, x.to, x.shape)
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/easyparallel/epl/trace"
 )
 
-// scattering is a bucket of which each model replica gets a part, on its way. Gradients are reduced where they are. What is small or travels
-// as float16 is laid out by model replica first, so that it goes in one call.
+// scattering is a bucket of which each model replica gets a part, on its way. Gradients are reduced where they are, in one call. What is small
+// between workers, or travels as float16, is laid out by model replica first, and goes in another.
 type scattering struct {
 	micro  int
 	outs   []*ir.Value
@@ -69,14 +69,24 @@ func (r *run) startParts(bucket, micro int) error {
 	}
 	start := time.Now()
 	var laid laidOut
+	large := call
 	for i, v := range ins {
 		if r.traffic.Lays(v) {
 			laid.which = append(laid.which, i)
 			continue
 		}
-		if err := r.scatter(x, i, v, lacks, end, call); err != nil {
+		b, err := r.scatter(x, i, v, lacks)
+		if err != nil {
 			return err
 		}
+		if large.In == nil {
+			large.In, large.Out, large.InCounts = b.In, b.Out, b.InCounts
+		} else {
+			large.More = append(large.More, b)
+		}
+	}
+	if large.In != nil {
+		x.calls = append(x.calls, end.Start(large))
 	}
 	if len(laid.which) > 0 {
 		x.laid = &laid
@@ -89,38 +99,37 @@ func (r *run) startParts(bucket, micro int) error {
 	return r.meter.addAll(r.schedule.Pending(r.ledger, bucket, r.traffic), 1)
 }
 
-// scatter begins to add up a value where it is.
-func (r *run) scatter(x *scattering, i int, v *ir.Value, lacks bool, end *comm.Communicator, call comm.Call) error {
+// scatter is what a value that is added up where it is adds to a call.
+func (r *run) scatter(x *scattering, i int, v *ir.Value, lacks bool) (call comm.Buffers, err error) {
 	at, shape := schedule.Slot{Value: v, Micro: x.micro}, v.LocalShape(r.at())
 	if lacks {
 		call.In = newFlat(shape)
 	} else {
 		b, _, err := r.take(at)
 		if err != nil {
-			return err
+			return call, err
 		}
 		var shared bool
 		if call.In, shared, err = hostView(r.device.backend, b, shape); err != nil {
-			return err
+			return call, err
 		}
 		if shared {
 			x.wholes = append(x.wholes, b)
 		} else if err := b.Finalize(); err != nil {
-			return err
+			return call, err
 		}
 	}
 	mine := x.outs[i].LocalShape(r.at())
 	b, to, err := r.fresh(mine)
 	if err != nil {
-		return err
+		return call, err
 	}
 	x.news[i], x.flats[i] = b, to
 	call.InCounts = r.counts(shape.Size(), mine.Size())
 	n := call.InCounts[r.replica]
 	reflect.ValueOf(slice(to, n, mine.Size())).Clear() // past the end
 	call.Out = slice(to, 0, n)
-	x.calls = append(x.calls, end.Start(call))
-	return nil
+	return call, nil
 }
 
 // counts are the elements that each model replica has of a whole, without what lies past its end.

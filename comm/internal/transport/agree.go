@@ -23,6 +23,8 @@ func disagreement(a, b *Call) string {
 		return "the element types differ"
 	case a.Reduction != b.Reduction || a.Scale != b.Scale:
 		return "the reductions differ"
+	case a.Buffers != b.Buffers:
+		return "the numbers of buffers differ"
 	case a.PeerPos != b.PeerPos:
 		return "the roots differ"
 	case a.Op == ReduceScatter && !slices.Equal(a.InCounts, b.InCounts):

@@ -21,6 +21,7 @@ type Header struct {
 	Scale     float64   // of AllReduce and ReduceScatter: 1 is none
 	DType     dtypes.DType
 	Bytes     int64 // of what this rank gives (Recv: takes)
+	Buffers   int   // of a call of several; 0: one
 	Peer      int   // the rank of the root, or of the other end; -1 if there is none
 	Tag       int   // of Send and Recv
 }
@@ -55,6 +56,9 @@ func (h Header) details() string {
 	if h.DType != dtypes.InvalidDType {
 		d = append(d, h.DType.String(), fmt.Sprintf("%d bytes", h.Bytes))
 	}
+	if h.Buffers > 0 {
+		d = append(d, fmt.Sprintf("%d buffers", h.Buffers))
+	}
 	if d == nil {
 		return ""
 	}
@@ -78,6 +82,15 @@ type Call struct {
 	Async               bool          // runs beside the rank's own goroutine
 	Began               time.Duration // when its turn came, in world time
 	Owner               Owner
+	Parts               []*Call // of a call of several buffers: one for each; nil: it has one
+}
+
+// Part is the call of one of its buffers.
+func (c *Call) Part(i int) *Call {
+	if c.Parts == nil {
+		return c
+	}
+	return c.Parts[i]
 }
 
 // Owner is who made a call.
@@ -95,7 +108,7 @@ func (c *Call) Digest() uint64 {
 		h = (h ^ x) * 1099511628211
 		h ^= h >> 32
 	}
-	for _, x := range [...]uint64{c.Seq, uint64(c.Op), uint64(len(c.Program)), uint64(c.DType), uint64(c.Reduction), math.Float64bits(c.Scale), uint64(c.PeerPos)} {
+	for _, x := range [...]uint64{c.Seq, uint64(c.Op), uint64(len(c.Program)), uint64(c.DType), uint64(c.Reduction), math.Float64bits(c.Scale), uint64(c.PeerPos), uint64(c.Buffers)} {
 		mix(x)
 	}
 	for i := range len(c.Program) {
