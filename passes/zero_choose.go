@@ -26,7 +26,8 @@ func ChooseParts(p *ir.Program, o Options) *PartChoice {
 	}
 	z := &partChooser{division: newDivision(p)}
 	z.variables(o.Share)
-	if o.Share >= ShareGradients {
+	// With one micro-batch a gradient is merged once: where the optimizer reads a part of it, a reduce-scatter sends half of what an all-reduce does.
+	if o.Share >= ShareGradients || len(z.Divided) > 0 && p.Local.MicroBatches == 1 {
 		z.gradients(o.OneBucket)
 	}
 	return &z.PartChoice

@@ -327,13 +327,12 @@ func (a *actor) wait(in schedule.Instr) {
 // exchange does a collective with the other devices of the place; with those of other model replicas it only begins one.
 func (a *actor) exchange(in schedule.Instr) bool {
 	axis, how := in.Op.Change()
-	one := exchange(how, in.Op.Inputs[0], in.Op.Outputs[0])
-	bytes := in.Op.Outputs[0].Bytes()
-	for _, op := range in.More { // in the same call
-		one.bytes += exchange(how, op.Inputs[0], op.Outputs[0]).bytes
+	var calls []call
+	var bytes int64
+	for _, op := range in.Ops() { // between workers each of a call's buffers has a journey of its own
+		calls = append(calls, exchange(how, op.Inputs[0], op.Outputs[0]))
 		bytes += op.Outputs[0].Bytes()
 	}
-	calls := []call{one}
 	start, name := a.now, a.name(in.Exchanged)
 	if axis == ir.Replicas {
 		if len(a.lists.Ranks) == 1 {

@@ -131,6 +131,7 @@ func (m *Meeting) alone(before uint64, k *transport.Call) error {
 		return m.failure()
 	}
 	m.calls[0] = k
+	m.split()
 	if err := m.meetWorkers(); err != nil {
 		m.Fail(err)
 		m.state.Store(before + broken)

@@ -563,7 +563,8 @@ func TestZeroDividesBytesOverTheReplicas(t *testing.T) {
 					if have := float64(got.Most["weights"]); have > c.weights {
 						t.Errorf("%s: device %d has %g bytes of weights, more than %g", c.level, d, have, c.weights)
 					}
-					if inside := *onGPUs && c.level == "v1"; got.PeakBytes >= peak && n > 2 && !inside { // else what gradients travel in outweighs their other half, or they are inside a module
+					same := c.level == "v1" && got.PeakBytes == peak                                              // with one micro-batch v0 divides gradients, too
+					if inside := *onGPUs && c.level == "v1"; got.PeakBytes >= peak && n > 2 && !inside && !same { // else what gradients travel in outweighs their other half, or they are inside a module
 						t.Errorf("%s: device %d has a peak of %d bytes %v, one level lower %d", c.level, d, got.PeakBytes, got.Peak, peak)
 					}
 					if d == n-1 {
