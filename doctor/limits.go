@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// sharedMemory looks at whether workers may read each other's memory, which copies large values once and not twice (comm/shm).
+// sharedMemory looks at whether workers may read and write each other's memory, which copies large values once and not twice (comm/shm).
 func (s *System) sharedMemory() Finding {
 	const key = "kernel.yama.ptrace_scope"
 	scope := s.read("proc/sys/kernel/yama/ptrace_scope")
@@ -18,9 +18,9 @@ func (s *System) sharedMemory() Finding {
 	case s.OS != "linux":
 		return warning("", "Workers of one machine communicate by TCP: memory is shared on Linux only.")
 	case scope != "" && scope != "0" && capabilities>>ptrace&1 == 0:
-		return warning("sudo sysctl "+key+"=0", "%s is %s: workers of this machine cannot read each other's memory, so they copy large values twice.", key, scope)
+		return warning("sudo sysctl "+key+"=0", "%s is %s: workers of this machine cannot read and write each other's memory, so they copy large values twice.", key, scope)
 	}
-	return ok("Workers of this machine can share memory and read each other's.")
+	return ok("Workers of this machine can share memory, and read and write each other's.")
 }
 
 // smallShm is less than NCCL needs on machines with several GPUs. Docker gives a container 64 MiB.

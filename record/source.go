@@ -94,6 +94,12 @@ const (
 	gomlx  = "github.com/gomlx/gomlx/"
 )
 
+// root is the folder of EPL's sources, as programs name it.
+var root = func() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(file))
+}()
+
 func kindOf(function, file string) frameKind {
 	pkg := function
 	if i := strings.Index(pkg[strings.LastIndexByte(pkg, '/')+1:], "."); i >= 0 {
@@ -112,6 +118,8 @@ func kindOf(function, file string) frameKind {
 		return libraryFrame
 	case strings.HasPrefix(function, module+".wrapped") && strings.HasSuffix(function, ".UpdateGraph"):
 		return optimizerFrame
+	case filepath.Dir(file) == root: // a function literal that is inlined into the user's code bears a name of that
+		return ownFrame
 	case pkg == module, pkg == module+"/record", pkg == "runtime", pkg == "reflect", pkg == "testing", pkg == "slices", pkg == "sync":
 		return ownFrame
 	}

@@ -30,6 +30,11 @@ func TestANewProgramLearns(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, text)
 		}
 	}
+	for file, want := range map[string]string{"Dockerfile": "COPY --from=epl . /epl\nRUN go mod edit -replace=github.com/easyparallel/epl=/epl\n", "Makefile": "docker build --build-context epl='" + root + "' -t"} {
+		if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("an image would lack EPL: %s has no %q\n%s", file, want, text)
+		}
+	}
 	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o666) // what this module needs is there

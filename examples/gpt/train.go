@@ -18,7 +18,6 @@ import (
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 
 	"github.com/easyparallel/epl"
-	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/data"
 	"github.com/easyparallel/epl/hf"
 )
@@ -56,15 +55,9 @@ func newTraining(env *epl.Env, network gpt, tokenizer *hf.BPE, f flags) (*traini
 	}
 	t.trainer = train.NewTrainer(env.Backend(), t.store, func(scope *model.Scope, ids *Node) *Node { return network.logits(scope, ids, nil) },
 		loss.SparseCategoricalCrossEntropyLogits, epl.Optimizer(f.rule()), nil, nil) // + epl
-	if f.profile != "" {
-		p, err := cost.Find(f.profile)
-		if err != nil {
-			return nil, fmt.Errorf("gpt: -profile: %w", err)
-		}
-		const large = 1e12 // of a product
-		t.peak = p.Rate(cost.Dot, f.precision(), large) * float64(env.Cluster().TotalDevices())
-	}
-	return t, nil
+	var err error
+	t.peak, err = f.peak(env)
+	return t, err
 }
 
 // rule is how weights learn from gradients.
