@@ -15,7 +15,7 @@ func (a *area) allToAll(k *transport.Call, r *transport.Round) error {
 	gives, takes := a.gives[a.step&1], a.takes[a.step&1]
 	for _, c := range r.Calls {
 		for pos := range ranks {
-			gives[c.Pos*ranks+pos], takes[c.Pos*ranks+pos] = int64(c.InCounts[pos]), int64(c.OutCounts[pos])
+			gives[c.Pos][pos], takes[c.Pos][pos] = int64(c.InCounts[pos]), int64(c.OutCounts[pos])
 		}
 	}
 	per := 0
@@ -54,7 +54,7 @@ func (a *area) allToAll(k *transport.Call, r *transport.Round) error {
 	}
 	for i := range ranks {
 		for j := range ranks {
-			if gives[i*ranks+j] != takes[j*ranks+i] {
+			if gives[i][j] != takes[j][i] {
 				return a.disagree(k, r, a.team.MemberOf[i], a.team.MemberOf[j])
 			}
 		}
@@ -77,7 +77,7 @@ func (a *area) allToAll(k *transport.Call, r *transport.Round) error {
 			a.keep(r)
 			return a.others(func(m int) error {
 				a.unpack(r, m, 0, a.weight(gives, m, a.me), func(c *transport.Call, giver, to, n, _ int) {
-					from := before(gives, giver, c.Pos, ranks)
+					from := before(gives[giver], c.Pos)
 					transport.Move(c.Out.At(to), unsafe.Add(a.mapped[giver], from*size), n*size)
 				})
 				return nil
@@ -87,7 +87,7 @@ func (a *area) allToAll(k *transport.Call, r *transport.Round) error {
 		p := &parcels{a, r, func(from, to int, f func(stretch)) {
 			for _, dst := range a.team.Members[to].Positions {
 				for _, src := range a.team.Members[from].Positions {
-					f(stretch{src, before(gives, src, dst, ranks) * size, dst, before(takes, dst, src, ranks) * size, int(gives[src*ranks+dst]) * size})
+					f(stretch{src, before(gives[src], dst) * size, dst, before(takes[dst], src) * size, int(gives[src][dst]) * size})
 				}
 			}
 		}}
@@ -104,19 +104,18 @@ func (a *area) allToAll(k *transport.Call, r *transport.Round) error {
 }
 
 // before returns the elements that a position gives to those before another, or takes from them.
-func before(counts []int64, pos, other, ranks int) (n int) {
-	for _, k := range counts[pos*ranks : pos*ranks+other] {
+func before(counts []int64, other int) (n int) {
+	for _, k := range counts[:other] {
 		n += int(k)
 	}
 	return n
 }
 
 // weight returns the elements of the parcel from one member to another.
-func (a *area) weight(gives []int64, from, to int) (n int) {
-	ranks := len(a.team.MemberOf)
+func (a *area) weight(gives [][]int64, from, to int) (n int) {
 	for _, i := range a.team.Members[from].Positions {
 		for _, j := range a.team.Members[to].Positions {
-			n += int(gives[i*ranks+j])
+			n += int(gives[i][j])
 		}
 	}
 	return n

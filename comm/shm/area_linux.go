@@ -29,8 +29,8 @@ type area struct {
 	slots   [2][]unsafe.Pointer // by member
 	results [2]unsafe.Pointer   // of an all-reduce; each member writes the elements that it reduces
 	cards   [2][]*card          // by position
-	gives   [2][]int64          // of an all-to-all, by position of the giver and of the taker: elements
-	takes   [2][]int64          // by position of the taker and of the giver
+	gives   [2][][]int64        // of an all-to-all, by position of the giver and of the taker: elements
+	takes   [2][][]int64        // by position of the taker and of the giver
 	claims  []claims            // by member that gives and member that takes, see parcels
 	views   views               // of others' shared heaps
 
@@ -69,12 +69,12 @@ const slotBytes = 128 << 10
 
 // areaLayout is where the parts of an area are.
 type areaLayout struct {
-	seats        []int // by member
-	slots        [2][]int
-	results      [2]int
-	cards        [2][]int // by position
-	gives, takes [2]int
-	claims       int
+	seats   []int // by member
+	slots   [2][]int
+	results [2]int
+	cards   [2][]int // by position
+	counts  [2][]int // by position: what it gives, then what it takes
+	claims  int
 }
 
 func (l *areaLayout) place(at *places, members, ranks int) {
@@ -85,8 +85,8 @@ func (l *areaLayout) place(at *places, members, ranks int) {
 	for i := range 2 {
 		for range ranks {
 			l.cards[i] = append(l.cards[i], at.take(int(unsafe.Sizeof(card{}))))
+			l.counts[i] = append(l.counts[i], at.take(2*8*ranks))
 		}
-		l.gives[i], l.takes[i] = at.take(8*ranks*ranks), at.take(8*ranks*ranks)
 		for range members {
 			l.slots[i] = append(l.slots[i], at.take(slotBytes))
 		}
@@ -120,8 +120,10 @@ func (e *engine) newArea(k *transport.Call) (*area, error) {
 			a.slots[i] = append(a.slots[i], s.at(at))
 		}
 		a.results[i] = s.at(l.results[i])
-		a.gives[i] = unsafe.Slice((*int64)(s.at(l.gives[i])), ranks*ranks)
-		a.takes[i] = unsafe.Slice((*int64)(s.at(l.takes[i])), ranks*ranks)
+		for _, at := range l.counts[i] {
+			both := unsafe.Slice((*int64)(s.at(at)), 2*ranks)
+			a.gives[i], a.takes[i] = append(a.gives[i], both[:ranks]), append(a.takes[i], both[ranks:])
+		}
 	}
 	return a, nil
 }

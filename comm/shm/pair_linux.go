@@ -114,6 +114,7 @@ type shmInbox struct {
 	mu      sync.Mutex
 	waiting map[transport.Stream]*shmArrival // receives that have no message
 	kept    map[transport.Stream]*shmArrival // messages that have no receive
+	idle    []*shmArrival                    // for reuse
 	answers sync.Mutex                       // held while a receipt is written
 	joining sync.Mutex                       // held while the sender may help
 }

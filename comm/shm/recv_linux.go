@@ -23,10 +23,11 @@ func (p *pair) recv(k *transport.Call) error {
 		a.call = k
 		p.deliver(a, a.data)
 	} else {
-		a = &shmArrival{call: k}
+		a = i.arrival(k)
 		i.waiting[key] = a
 	}
 	i.mu.Unlock()
+	defer i.forget(a)
 	err := p.wait(k, func() bool { p.take(); return a.state.Load() != coming }, p.other)
 	if err != nil {
 		i.mu.Lock()
@@ -38,6 +39,27 @@ func (p *pair) recv(k *transport.Call) error {
 		return p.fetch(k, &a.envelope)
 	}
 	return a.err
+}
+
+// arrival returns one for a receive. The lock is held.
+func (i *shmInbox) arrival(k *transport.Call) *shmArrival {
+	n := len(i.idle)
+	if n == 0 {
+		return &shmArrival{call: k}
+	}
+	a := i.idle[n-1]
+	i.idle = i.idle[:n-1]
+	a.call = k
+	return a
+}
+
+// forget keeps an arrival for the next receive.
+func (i *shmInbox) forget(a *shmArrival) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	a.call, a.data, a.err = nil, nil, nil
+	a.state.Store(coming)
+	i.idle = append(i.idle, a)
 }
 
 // take takes out the messages that are there, whosever they are.

@@ -3,8 +3,6 @@
 package shm
 
 import (
-	"hash/fnv"
-	"io"
 	"sync/atomic"
 	"unsafe"
 
@@ -13,11 +11,13 @@ import (
 	"github.com/easyparallel/epl/comm/internal/transport"
 )
 
-// hashOf condenses a program's name.
+// hashOf condenses a program's name, by FNV-1a. It is done for every message: hash/fnv would allocate.
 func hashOf(program string) uint64 {
-	h := fnv.New64a()
-	io.WriteString(h, program)
-	return h.Sum64()
+	h := uint64(14695981039346656037)
+	for i := range len(program) {
+		h = (h ^ uint64(program[i])) * 1099511628211
+	}
+	return h
 }
 
 // send returns when the other worker has received, or does not agree.

@@ -4,12 +4,9 @@ package tcp
 
 import (
 	"bufio"
-	"io"
 	"net"
 	"sync"
 	"time"
-
-	"github.com/pkg/errors"
 
 	"github.com/easyparallel/epl/comm/internal/transport"
 	"github.com/easyparallel/epl/internal/checked"
@@ -32,6 +29,7 @@ type exchanges struct {
 const (
 	EagerBytes   = 64 << 10 // a longer message does not travel before it is asked for
 	unaskedBytes = 1 << 20  // how much may wait unreceived for each peer
+	readAhead    = 8 << 10  // how much of a message may be read with its frame, and is copied: what is longer goes where it is wanted
 )
 
 // line is the connection to one peer. One goroutine reads it and another writes it, so that neither end ever waits for the
@@ -333,7 +331,7 @@ func (l *line) write() error {
 
 // read takes what comes.
 func (l *line) read(team *transport.Team) error {
-	r := bufio.NewReaderSize(l.conn, 64<<10)
+	r := bufio.NewReaderSize(l.conn, readAhead)
 	for {
 		f, err := readFrame(r)
 		if err != nil {
@@ -343,113 +341,4 @@ func (l *line) read(team *transport.Team) error {
 			return err
 		}
 	}
-}
-
-// take does what a frame says.
-func (l *line) take(team *transport.Team, f Frame, r io.Reader) error {
-	switch f.Kind {
-	case FrameMessage, FrameOffer:
-		return l.takeMessage(team, f, r)
-	case FrameData:
-		return l.takeData(team, f, r)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.sends[f.Number]
-	if t == nil {
-		return errors.Errorf("it speaks of message %d, which was not sent", f.Number)
-	}
-	delete(l.sends, f.Number)
-	if t.eager {
-		l.unasked -= int(t.call.Bytes)
-	}
-	switch f.Kind {
-	case FrameReceived:
-		t.done <- nil
-	case frameAsk:
-		if t.eager {
-			return errors.Errorf("it asks for message %d, which it has", f.Number)
-		}
-		l.push(frameOut{frame: Frame{Kind: FrameData, Number: f.Number}, data: t.call.In.BytesOf(0, t.call.In.Len), done: t.done})
-	case frameRefuse:
-		if err := f.check(team, l.member); err != nil {
-			return err
-		}
-		recv := &transport.Call{Header: f.Call.Header, Pos: f.Call.Pos, PeerPos: f.Call.Root}
-		err := transport.CheckPair(team.Ranks, t.call, recv)
-		if err == nil {
-			err = errors.Errorf("it refuses message %d without a reason", f.Number)
-		}
-		t.done <- err
-	}
-	return nil
-}
-
-// takeMessage receives a message, or lays it aside.
-func (l *line) takeMessage(team *transport.Team, f Frame, r io.Reader) error {
-	if err := f.check(team, l.member); err != nil {
-		return err
-	}
-	m := &message{send: &transport.Call{Header: f.Call.Header, Pos: f.Call.Pos, PeerPos: f.Call.Root}, number: f.Number}
-	key := transport.StreamOf(m.send)
-	if f.Kind == FrameMessage {
-		if f.Call.Bytes > EagerBytes {
-			return errors.Errorf("it sends %d bytes unasked, more than %d", f.Call.Bytes, EagerBytes)
-		}
-		m.data = make([]byte, f.Call.Bytes)
-		if err := l.fill(team, &transport.Call{Header: f.Call.Header, Pos: f.Call.Root, PeerPos: f.Call.Pos}, r, m.data); err != nil {
-			return err
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t, ok := l.posted[key]
-	if !ok {
-		if l.arrived[key] != nil {
-			return errors.Errorf("it sends a second message from rank %d to rank %d with tag %d before the first was received",
-				team.Ranks[key.From], team.Ranks[key.To], key.Tag)
-		}
-		if l.waiting += len(m.data); l.waiting > unaskedBytes {
-			return errors.Errorf("it sends more than %d bytes unasked", unaskedBytes)
-		}
-		l.arrived[key] = m
-		return nil
-	}
-	delete(l.posted, key)
-	if !l.matches(team, m, t) {
-		return nil
-	}
-	if f.Kind == FrameOffer {
-		l.ask(m, t)
-		return nil
-	}
-	copy(t.call.Out.BytesOf(0, t.call.Out.Len), m.data)
-	l.acknowledge(m)
-	t.done <- nil
-	return nil
-}
-
-// takeData receives what was asked for.
-func (l *line) takeData(team *transport.Team, f Frame, r io.Reader) error {
-	l.mu.Lock()
-	t := l.asked[f.Number]
-	delete(l.asked, f.Number)
-	l.mu.Unlock()
-	if t == nil {
-		return errors.Errorf("it sends the data of message %d, which nobody asked for", f.Number)
-	}
-	if err := l.fill(team, t.call, r, t.call.Out.BytesOf(0, t.call.Out.Len)); err != nil {
-		return err
-	}
-	t.done <- nil
-	return nil
-}
-
-// fill reads the data of a call, whose pos is the receiver's. If they are damaged it is known whose they were.
-func (l *line) fill(team *transport.Team, k *transport.Call, r io.Reader, data []byte) error {
-	_, err := io.ReadFull(r, data)
-	if damage := new(checked.DamageError); errors.As(err, &damage) {
-		return team.Corrupted(k, l.member, damage)
-	}
-	return err
 }
