@@ -69,7 +69,20 @@ func commRows() (all []Row) {
 			}
 		}
 	}
-	return all
+	return slices.Concat(all, unevenRows(), hostRows())
+}
+
+// unevenRows compare steps of uneven computation with an all-reduce of 256 KB, by as many workers as there are cores and by more: what waiting
+// costs those who compute.
+func unevenRows() (rows []Row) {
+	for _, workers := range []int{2, 4} {
+		step := func(start func(int) (*fleet, error)) func() (side, error) {
+			return func() (side, error) { return commSide("uneven-step", 256<<10, 20, workers, start) }
+		}
+		rows = append(rows, Row{Name: fmt.Sprintf("comm/%d-workers/256-KB/uneven-step/shared-memory", workers), Peer: "Open MPI", Pairs: 15, Warm: 1, Target: 1,
+			Ours: step(sharedMemory), Theirs: step(func(workers int) (*fleet, error) { return openMPI(workers) })})
+	}
+	return rows
 }
 
 // commSide measures an operation on the fleet that is fastest in it.

@@ -42,6 +42,11 @@ func stopFleets() {
 
 // theFleet returns the fleet of a name, which start starts given an address for orders.
 func theFleet(name string, workers int, start func(address string) ([]*exec.Cmd, error)) (*fleet, error) {
+	return fleetAt("127.0.0.1", name, workers, start)
+}
+
+// fleetAt is theFleet whose orders come from an address.
+func fleetAt(host, name string, workers int, start func(address string) ([]*exec.Cmd, error)) (*fleet, error) {
 	if fleets.workers != workers {
 		stopFleets()
 		fleets.workers = workers
@@ -49,7 +54,7 @@ func theFleet(name string, workers int, start func(address string) ([]*exec.Cmd,
 	if f, ok := fleets.running[name]; ok {
 		return f, nil
 	}
-	f, err := newFleet(workers, start)
+	f, err := newFleet(host, workers, start)
 	if err != nil {
 		if _, ok := err.(missing); ok {
 			return nil, err
@@ -67,8 +72,8 @@ func bind(cmd *exec.Cmd, core, workers int) {
 	}
 }
 
-func newFleet(workers int, start func(address string) ([]*exec.Cmd, error)) (*fleet, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func newFleet(host string, workers int, start func(address string) ([]*exec.Cmd, error)) (*fleet, error) {
+	l, err := net.Listen("tcp", host+":0")
 	if err != nil {
 		return nil, err
 	}

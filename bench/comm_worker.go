@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gomlx/compute/dtypes"
+	"golang.org/x/sys/unix"
 
 	"github.com/easyparallel/epl/bench/meeting"
 	"github.com/easyparallel/epl/cluster"
@@ -37,18 +38,25 @@ func checkedTCP(workers int) (*fleet, error) { return ourFleet(workers, "tcp-che
 
 // ourFleet is processes of this program.
 func ourFleet(workers int, path string, environment ...string) (*fleet, error) {
+	here := func(int) []string { return nil }
+	return fleetOn("127.0.0.1", here, workers, path, environment...)
+}
+
+// fleetOn is processes of this program that meet at an address. Each is started by a command, which may be empty.
+func fleetOn(host string, by func(worker int) []string, workers int, path string, environment ...string) (*fleet, error) {
 	var met *meeting.Meeting
-	f, err := theFleet(path+" "+strings.Join(environment, " "), workers, func(string) ([]*exec.Cmd, error) {
+	f, err := fleetAt(host, path+" "+strings.Join(environment, " "), workers, func(string) ([]*exec.Cmd, error) {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, err
 		}
-		if met, err = meeting.New(workers); err != nil {
+		if met, err = meeting.At(host, workers); err != nil {
 			return nil, err
 		}
 		var commands []*exec.Cmd
 		for i := range workers {
-			cmd := exec.Command(self)
+			command := append(by(i), self)
+			cmd := exec.Command(command[0], command[1:]...)
 			cmd.Env = slices.Concat(os.Environ(), []string{envPath + "=" + path, envWorkers + "=" + strconv.Itoa(workers),
 				envWorker + "=" + strconv.Itoa(i), cluster.EnvWorkerIndex + "=" + strconv.Itoa(i)}, met.Address(), environment)
 			if workers > runtime.NumCPU() { // as epl-launch does it
@@ -102,8 +110,11 @@ func beWorker() error {
 	layout := comm.Layout{Worker: index}
 	for i := range workers {
 		host := "one"
-		if strings.HasPrefix(path, "tcp") {
+		switch {
+		case strings.HasPrefix(path, "tcp") || path == flatPath:
 			host = strconv.Itoa(i)
+		case path == hostsPath:
+			host = strconv.Itoa(hostOf(i))
 		}
 		layout.Workers = append(layout.Workers, comm.Place{Ranks: 1, Host: host})
 	}
@@ -191,6 +202,7 @@ func (w *commWorker) do(op string, bytes, repeats int) ([]time.Duration, error) 
 		"all-to-all":     func() error { return w.AllToAll(w.a, w.b, nil, nil) },
 		"broadcast":      func() error { return w.Broadcast(w.a, 0) },
 		"send-recv":      w.pingPong,
+		"uneven-step":    w.unevenStep,
 	}[op]
 	if once == nil {
 		return nil, fmt.Errorf("unknown operation %q", op)
@@ -219,6 +231,19 @@ func (w *commWorker) do(op string, bytes, repeats int) ([]time.Duration, error) 
 func keepBusy() {
 	for start := time.Now(); time.Since(start) < 10*time.Millisecond; {
 	}
+}
+
+// unevenStep computes for 1 ms on every second rank and for 2 ms on the others, in time of the processor, and then reduces. Who
+// waits should leave the processor to who computes: 2 workers on 2 cores need 2 ms, 4 need 3.
+func (w *commWorker) unevenStep() error {
+	runtime.LockOSThread() // whose time is counted
+	var start, now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &start)
+	for now = start; now.Nano()-start.Nano() < int64(1+w.Position()%2)*int64(time.Millisecond); {
+		_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now)
+	}
+	runtime.UnlockOSThread()
+	return w.AllReduce(w.a, comm.Sum)
 }
 
 // pingPong sends a buffer from the first rank to the second, and back.

@@ -100,7 +100,13 @@ func cleanUp() {
 	for _, dir := range temporary {
 		_ = os.RemoveAll(dir)
 	}
+	for _, f := range cleanUps {
+		f()
+	}
 }
+
+// cleanUps undo what was made outside the program's files.
+var cleanUps []func()
 
 func fail(err error) {
 	cleanUp()

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 static int orders(void) {
@@ -23,6 +24,12 @@ static int orders(void) {
 		exit(1);
 	}
 	return fd;
+}
+
+static double processor(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 
 int main(int argc, char **argv) {
@@ -63,7 +70,11 @@ int main(int argc, char **argv) {
 				MPI_Alltoall(a, part, MPI_FLOAT, b, part, MPI_FLOAT, world);
 			else if (!strcmp(op, "broadcast"))
 				MPI_Bcast(a, n, MPI_FLOAT, 0, world);
-			else if (rank == 0) { // there and back
+			else if (!strcmp(op, "uneven-step")) { // see comm_worker.go
+				for (double start = processor(); processor() - start < 0.001 * (1 + rank % 2);)
+					;
+				MPI_Allreduce(a, b, n, MPI_FLOAT, MPI_SUM, world);
+			} else if (rank == 0) { // there and back
 				MPI_Send(a, n, MPI_FLOAT, 1, 0, world);
 				MPI_Recv(b, n, MPI_FLOAT, 1, 0, world, MPI_STATUS_IGNORE);
 			} else if (rank == 1) {

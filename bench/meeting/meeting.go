@@ -18,10 +18,13 @@ type Meeting struct {
 	server  *rendezvous.Server
 }
 
-// New opens a meeting for so many workers.
-func New(workers int) (*Meeting, error) {
+// New opens a meeting for so many workers of this machine.
+func New(workers int) (*Meeting, error) { return At("127.0.0.1", workers) }
+
+// At opens a meeting at an address of this machine.
+func At(host string, workers int) (*Meeting, error) {
 	token := wire.NewToken()
-	server, err := rendezvous.NewServer("127.0.0.1:0", rendezvous.ServerOptions{Workers: workers, Security: wire.Security{Token: token}})
+	server, err := rendezvous.NewServer(host+":0", rendezvous.ServerOptions{Workers: workers, Security: wire.Security{Token: token}})
 	if err != nil {
 		return nil, err
 	}
