@@ -51,7 +51,7 @@ func outputs(t *testing.T) map[string]string {
 var gathered = []string{
 	"nesting", "empty", "split", "interleaved", "stages per device", "annotated", "uneven stages", "too many stages", "global batch", "checkpoint", "accumulate",
 	"key", "micro-batches", "passes", "nccl", "gomlx backend", "trace steps", "devices", "workers", "half a job", "torchrun", "closed", "dataset",
-	"placement", "uneven", "small batch", "odd batch", "no way", "optimizer",
+	"placement", "uneven", "cycle", "small batch", "odd batch", "no way", "optimizer",
 }
 
 // checkMessages compares them with the file; -update rewrites it.
