@@ -3,7 +3,6 @@
 package local
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
@@ -127,7 +126,7 @@ func (r *run) handOver(in schedule.Instr, to int) error {
 	if !r.device.shares() {
 		h.handed = append(h.handed, x)
 	}
-	name := fmt.Sprintf("%s to device %d", v, to)
+	name := r.label("%s to device %d", v, to)
 	r.did(trace.Event{Kind: trace.Launch, Op: comm.Send.String(), Name: name, Start: start, Flow: r.flow(in.Transfer, in.Micro, r.id, to)})
 	if r.trace != nil {
 		r.drawn.Go(func() {

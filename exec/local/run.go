@@ -3,7 +3,6 @@
 package local
 
 import (
-	"fmt"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -204,7 +203,7 @@ func (r *run) do(in schedule.Instr) error {
 			begin = func(bucket int) error { return r.startParts(bucket, in.Micro) }
 		}
 		err := begin(in.Bucket)
-		r.did(trace.Event{Kind: trace.Launch, Op: r.opOf(bucket), Name: fmt.Sprintf("bucket %d", in.Bucket), Start: start})
+		r.did(trace.Event{Kind: trace.Launch, Op: r.opOf(bucket), Name: r.label("bucket %d", in.Bucket), Start: start})
 		return err
 	case schedule.Wait:
 		wait := r.waitMerge
@@ -215,7 +214,7 @@ func (r *run) do(in schedule.Instr) error {
 			wait = r.finishParts
 		}
 		err := wait(in.Bucket)
-		r.did(trace.Event{Kind: trace.Wait, Op: r.opOf(r.schedule.Buckets[in.Bucket]), Name: fmt.Sprintf("bucket %d", in.Bucket), Start: start})
+		r.did(trace.Event{Kind: trace.Wait, Op: r.opOf(r.schedule.Buckets[in.Bucket]), Name: r.label("bucket %d", in.Bucket), Start: start})
 		if err != nil {
 			return err
 		}
@@ -274,7 +273,7 @@ func (r *run) segment(in schedule.Instr) error {
 	}
 	start := time.Now()
 	outs, err := r.execute(in.Segment, ins, donate, others)
-	r.ran(trace.Task{Kind: string(s.Kind), Stage: s.Stage, Micro: in.Micro}, r.schedule.Text(in), start)
+	r.ran(trace.Task{Kind: string(s.Kind), Stage: s.Stage, Micro: in.Micro}, func() string { return r.schedule.Text(in) }, start)
 	if err != nil {
 		return err
 	}
@@ -380,7 +379,7 @@ func (r *run) feedInput(in schedule.Instr) error {
 	if err != nil {
 		return err
 	}
-	r.did(trace.Event{Kind: trace.Data, Name: fmt.Sprintf("input %d", r.tensor[in.Value]), Start: start, Bytes: bytesOf(b)})
+	r.did(trace.Event{Kind: trace.Data, Name: r.label("input %d", r.tensor[in.Value]), Start: start, Bytes: bytesOf(b)})
 	return r.keep(schedule.Slot{Value: in.Value, Micro: in.Micro}, b)
 }
 
@@ -520,7 +519,7 @@ func (r *run) accumulate(in schedule.Instr) error {
 	donate := slices.Repeat([]bool{true}, len(ins))
 	start := time.Now()
 	outs, err := r.device.adders[in.Bucket].Execute(ins, donate, 0)
-	r.ran(trace.Task{Kind: trace.Accumulate, Stage: r.schedule.Segments[bucket.After].Stage, Micro: in.Micro}, r.schedule.Text(in), start)
+	r.ran(trace.Task{Kind: trace.Accumulate, Stage: r.schedule.Segments[bucket.After].Stage, Micro: in.Micro}, func() string { return r.schedule.Text(in) }, start)
 	if err != nil {
 		return err
 	}

@@ -281,7 +281,7 @@ func (r *run) finishParts(bucket int) error {
 		}
 		start := time.Now()
 		sums, err := r.device.adders[bucket].Execute(ins, slices.Repeat([]bool{true}, len(ins)), 0)
-		r.ran(trace.Task{Kind: trace.Accumulate, Stage: r.schedule.Segments[r.schedule.Buckets[bucket].After].Stage, Micro: x.micro}, fmt.Sprintf("add bucket %d", bucket), start)
+		r.ran(trace.Task{Kind: trace.Accumulate, Stage: r.schedule.Segments[r.schedule.Buckets[bucket].After].Stage, Micro: x.micro}, func() string { return fmt.Sprintf("add bucket %d", bucket) }, start)
 		if err != nil {
 			return err
 		}

@@ -98,10 +98,21 @@ func (r *run) did(e trace.Event) {
 }
 
 // ran notes a task, until now.
-func (r *run) ran(task trace.Task, name string, start time.Time) {
+func (r *run) ran(task trace.Task, name func() string, start time.Time) {
 	r.busy += time.Since(start)
+	if r.trace == nil {
+		return
+	}
 	task.Replica = r.replica
-	r.did(trace.Event{Kind: trace.Run, Name: name, Task: task, Start: start})
+	r.did(trace.Event{Kind: trace.Run, Name: name(), Task: task, Start: start})
+}
+
+// label is text for a timeline; "" if none is made.
+func (r *run) label(format string, args ...any) string {
+	if r.trace == nil {
+		return ""
+	}
+	return fmt.Sprintf(format, args...)
 }
 
 // communicates notes communication that began at a time and is over when all calls are. It does not wait for that.
@@ -135,7 +146,7 @@ func (r *run) arrive(h *held) error {
 
 // flow names a value on its way, by its transfer, or what else tags it.
 func (r *run) flow(tag, micro, from, to int) string {
-	return fmt.Sprintf("%d/%d/%d/%d/%d", r.replica, tag, micro, from, to)
+	return r.label("%d/%d/%d/%d/%d", r.replica, tag, micro, from, to)
 }
 
 // opOf is how a bucket is merged; nothing if no other device takes part.

@@ -146,7 +146,7 @@ func rowsFor(t schedule.Transfer, flat any, position int) any {
 func (r *run) sendFlat(flat any, to, tag int, what, flow string) *comm.Handle {
 	start := time.Now()
 	call := r.startSend(flat, to, tag)
-	name := fmt.Sprintf("%s to device %d", what, to)
+	name := r.label("%s to device %d", what, to)
 	r.did(trace.Event{Kind: trace.Launch, Op: comm.Send.String(), Name: name, Start: start, Flow: flow})
 	r.communicates(r.sendLane(), comm.Send.String(), name, start, int64(len(dtypes.UnsafeByteSliceFromAny(flat))), call)
 	return call
@@ -160,7 +160,7 @@ func (r *run) startSend(flat any, to, tag int) *comm.Handle {
 
 // received notes that the device waited for a value and took it.
 func (r *run) received(v *ir.Value, from int, start time.Time, bytes int64, flow string) {
-	r.did(trace.Event{Kind: trace.Receive, Op: comm.Send.String(), Name: fmt.Sprintf("%s from device %d", v, from), Start: start, Bytes: bytes, Flow: flow})
+	r.did(trace.Event{Kind: trace.Receive, Op: comm.Send.String(), Name: r.label("%s from device %d", v, from), Start: start, Bytes: bytes, Flow: flow})
 }
 
 // receive takes a value that devices of another place send.

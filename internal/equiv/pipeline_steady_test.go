@@ -1,0 +1,72 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
+package equiv
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+
+	. "github.com/gomlx/gomlx/core/graph"
+	"github.com/gomlx/gomlx/ml/layers"
+	"github.com/gomlx/gomlx/ml/model"
+
+	"github.com/easyparallel/epl"
+)
+
+// What travels between the stages of heavy, for a micro-batch.
+const heavyBatch, heavyWidth = 128, 1024
+
+// heavy sends large values from stage to stage.
+func heavy(stages int) func(scope *model.Scope, inputs []*Node) []*Node {
+	return func(scope *model.Scope, inputs []*Node) []*Node {
+		x := inputs[0]
+		for i := range stages {
+			stage(x, i, func() {
+				x = hidden(scope, x, i, heavyWidth)
+				if i == stages-1 {
+					x = layers.Dense(scope.In("out"), x, true, 1)
+				}
+			})
+		}
+		return []*Node{x}
+	}
+}
+
+// A step makes activations and gradients of several megabytes. All of them are in memory of the steps before: what is allocated for the books of a step, and for
+// its batches, is less than one activation.
+func TestAStepOfAPipelineAllocatesNoTensors(t *testing.T) {
+	for _, strategy := range strategies {
+		t.Run(strategy, func(t *testing.T) {
+			p := pipelinePlan{stages: 2, replicas: 1, micro: 4, strategy: strategy}
+			if strategy == "Interleaved" {
+				p.stages, p.perDevice = 4, 2
+			}
+			env := p.env(t, nil, epl.WithInner("cpu"))
+			build := heavy(p.stages)
+			loop := train.NewLoop(train.NewTrainer(env.Backend(), model.NewStore(), build, Models()[0].Loss, epl.Optimizer(optimizer.StochasticGradientDescent().WithDecay(false).WithLearningRate(1e-6)), nil, nil))
+			const first, last = 4, 12
+			var before, after runtime.MemStats
+			loop.OnStep("allocated", 0, func(l *train.Loop, _ []*tensors.Tensor) error {
+				switch l.LoopStep {
+				case first:
+					runtime.ReadMemStats(&before)
+				case last:
+					runtime.ReadMemStats(&after)
+				}
+				return nil
+			})
+			if _, err := loop.RunSteps(env.Dataset(Dataset{Regression(heavyBatch, 4)}), last+1); err != nil {
+				t.Fatal(err)
+			}
+			const activation = heavyBatch * heavyWidth * 4
+			if got := (after.TotalAlloc - before.TotalAlloc) / (last - first); got >= activation {
+				t.Errorf("a step allocates %d bytes; an activation has %d", got, activation)
+			}
+			t.Logf("%d bytes, %d allocations a step", (after.TotalAlloc-before.TotalAlloc)/(last-first), (after.Mallocs-before.Mallocs)/(last-first))
+		})
+	}
+}
