@@ -16,12 +16,12 @@ import (
 // within is how far from its ideal a pipeline may be.
 const within = 0.02
 
-// busyRow measures for which part of the time a pipeline has something to do for its devices: all that is not bubble. It says what the bubble consists of. The target is
-// that of tasks as long as they were measured: cores that are not equally fast make stages unequal, and that is not the pipeline's.
+// busyRow measures for which part of the time a pipeline has something to do for its devices: all that is not bubble. It says what the bubble consists of:
+// cores that are not equally fast make stages unequal, which the target, that of equal stages, does not allow for.
 func (m stagedMLP) busyRow(micro int, strategy string, where place) Row {
 	name := fmt.Sprintf("pipeline/busy/%s/%s/%d-micro-batches/%s", m.name, where.name, micro, strategy)
 	return Row{Name: name, Peer: "all the time", Pairs: 10, Custom: func(runs int) (Result, error) {
-		var busy, ideal, played, unequal, between []float64
+		var busy, ideal, unequal, between []float64
 		for len(busy) < runs {
 			steps, err := m.traced(stages(micro, strategy), where)
 			if err != nil {
@@ -33,11 +33,10 @@ func (m stagedMLP) busyRow(micro int, strategy string, where place) Row {
 					return Result{}, err
 				}
 				busy, ideal = append(busy, 1-b.measured), append(ideal, b.ideal)
-				played = append(played, b.played)
 				unequal, between = append(unequal, b.played-b.ideal), append(between, b.measured-b.played)
 			}
 		}
-		r := Result{Ratio: median(busy), Target: math.Round(1000*(1-median(played)-within)) / 1000}
+		r := Result{Ratio: median(busy), Target: math.Round(1000*(1-median(ideal)-within)) / 1000}
 		r.Low, r.High = bootstrap(busy)
 		fmt.Fprintf(os.Stderr, "  bubble %s: ideal %s, tasks that took unequally long %s, what came between tasks %s\n",
 			points(1-r.Ratio), points(median(ideal)), points(median(unequal)), points(median(between)))
