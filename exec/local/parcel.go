@@ -27,12 +27,12 @@ type parcel struct {
 	bytes  int
 }
 
-// allReduce queues the reduction of a value, with others when the bucket is complete. before is nil, or makes the value when the
-// call has its turn, which is its own then.
+// allReduce queues the reduction of a value: at once, or with others when the bucket is complete. before is nil, or makes the value
+// when the call has its turn, which is its own then.
 func (r *run) allReduce(c circle, m *merging, p *part, flat any, scale float64, before func()) {
 	bytes := len(dtypes.UnsafeByteSliceFromAny(flat))
 	if r.job == nil || bytes > smallBytes {
-		if before != nil {
+		if before != nil || r.job != nil { // between workers each buffer has a journey of its own
 			r.start(c, p, comm.Call{Op: comm.AllReduce, Buf: flat, Reduction: comm.Sum, Scale: scale, Before: before})
 			return
 		}
