@@ -49,6 +49,11 @@ func TestThePageOfAProfileInABrowser(t *testing.T) {
 	steps[0].SetPeak(trace.Peak{Device: 1, Bytes: 3 << 20, Held: []trace.Held{{Use: "activations", What: "Add", Line: "mlp/model.go:12", Tensors: 2, Bytes: 2 << 20}}})
 	for i, n := range []int64{0, 2, 1, 0} {
 		steps[0].NoteMemory(trace.Memory{Device: 1, At: ms(float64(2 * i)), Bytes: map[string]int64{"weights": 1 << 20, "activations": n << 20}})
+		places := map[string]int64{"/body/dense": 1 << 20, "mlp/a_rather_long_name_of_a_file.go:1234": n << 19}
+		for line := range 8 {
+			places[fmt.Sprintf("mlp/model.go:%d", line)] = n << 15 << line / 2
+		}
+		steps[0].NoteSites(trace.Memory{Device: 1, At: ms(float64(2 * i)), Bytes: places})
 	}
 	if err := profile(t, steps).WriteHTML(f, steps[0], 1200); err != nil {
 		t.Fatal(err)
@@ -64,8 +69,10 @@ func TestThePageOfAProfileInABrowser(t *testing.T) {
 		if want := "train communication that nothing hides backward body body dense mlp/model.go:12 DotGeneral 64×64×64"; !strings.HasPrefix(labels, want) {
 			t.Errorf("%s: the flame graph has %q", v, labels)
 		}
-		if n := browser.Eval[int](p, `document.querySelectorAll("svg.memory path").length`); n != 2 {
-			t.Errorf("%s: the memory has %d areas", v, n)
+		// By use there are two areas; by place those that have most, and one for the others.
+		areas := browser.Eval[string](p, `[...document.querySelectorAll("svg.memory")].map(s => s.querySelectorAll("path").length + " " + s.getAttribute("aria-label")).join("; ")`)
+		if want := "2 Memory over the step, by use; 7 Memory over the step, by place in the model"; areas != want {
+			t.Errorf("%s: the memory has %s, not %s", v, areas, want)
 		}
 		p.Check("profile")
 	}

@@ -104,10 +104,12 @@ const (
 	counterPhase   = "C"
 	metadataPhase  = "M"
 	bindEnclosing  = "e" // a flow ends at the slice around it, not at the next one
-	memoryCounter  = "memory"
 	flowCategory   = "flow"
 	memoryCategory = "memory"
 )
+
+// memoryCounters are the names of counters: bytes by use, and by place in the model.
+var memoryCounters = [2]string{"memory", "memory by place"}
 
 // WriteChrome writes the step in Chrome's trace event format, which Perfetto reads, too.
 func (s *Step) WriteChrome(w io.Writer) error { return Write(w, s) }
@@ -200,8 +202,10 @@ func (s *Step) chrome(zero time.Time, number *int) (out []chromeEvent) {
 		}
 	}
 	out = append(out, s.flows(events, zero)...)
-	for _, m := range s.Memory() {
-		out = append(out, chromeEvent{Name: memoryCounter, Cat: memoryCategory, Phase: counterPhase, Pid: m.Device, Ts: micros(m.At.Sub(zero)), Args: m.Bytes})
+	for i, all := range [][]Memory{s.Memory(), s.Sites()} {
+		for _, m := range all {
+			out = append(out, chromeEvent{Name: memoryCounters[i], Cat: memoryCategory, Phase: counterPhase, Pid: m.Device, Ts: micros(m.At.Sub(zero)), Args: m.Bytes})
+		}
 	}
 	return out
 }

@@ -10,3 +10,6 @@ func (s *Step) NoteMemory(m Memory) { s.memory = append(s.memory, m) }
 
 // Change changes one of the events.
 func (s *Step) Change(i int, f func(*Event)) { f(&s.events[i]) }
+
+// NoteSites adds where memory comes from at a time that a test chose.
+func (s *Step) NoteSites(m Memory) { s.sites = append(s.sites, m) }

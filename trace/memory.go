@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Peak is what lived on a device when most did in a step, and where it comes from.
@@ -42,6 +43,40 @@ func (s *Step) SetPeak(p Peak) {
 		return
 	}
 	s.peaks = append(s.peaks, p)
+}
+
+// AddSites notes where what lives on a device from now on comes from.
+func (s *Step) AddSites(p Peak) {
+	if s == nil {
+		return
+	}
+	m := Memory{Device: p.Device, At: time.Now(), Bytes: map[string]int64{}}
+	rest := p.Bytes
+	for _, h := range p.Held {
+		m.Bytes[h.site()] += h.Bytes
+		rest -= h.Bytes
+	}
+	if rest > 0 {
+		m.Bytes[noSite] += rest
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sites = append(s.sites, m)
+}
+
+// noSite is memory that no value has.
+const noSite = "gaps, and copies that are sent"
+
+// Sites returns where what lived on the devices comes from, bytes by place in the model, by time. There are fewer samples than of [Step.Memory].
+func (s *Step) Sites() []Memory {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return byTime(s.sites)
+}
+
+// byTime are samples in the order of time.
+func byTime(all []Memory) []Memory {
+	return slices.SortedStableFunc(slices.Values(all), func(a, b Memory) int { return a.At.Compare(b.At) })
 }
 
 // Peaks are those of the devices, by device.
@@ -99,7 +134,7 @@ func (p Peak) table(b *strings.Builder) {
 		line(k.site, k.use, sums[k].Tensors, sums[k].Bytes)
 	}
 	if rest := p.Bytes - known; rest > 0 {
-		line("gaps, and copies that are sent", "", 0, rest)
+		line(noSite, "", 0, rest)
 	}
 	line("all", "", 0, p.Bytes)
 	align(b, rows)

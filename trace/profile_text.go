@@ -185,10 +185,12 @@ var profileTemplate = template.Must(profileFigures().New("profile").Parse(`<!doc
 {{- with .Memory}}
 <section aria-labelledby="h-memory">
 <h2 id="h-memory">Memory of device {{$.Device}} in {{$.Which}}</h2>
-<p class="hint">What lives on the device that needs most, over the step, by what it is for. The table above says where it comes from when most of it is taken.</p>
+<p class="hint">What lives on the device that needs most, over the step: by what it is for, and by where in the model it comes from.</p>
+{{- range .}}
 <div class="scroll">
 {{template "memory" .}}
 </div>
+{{- end}}
 </section>
 {{- end}}
 </main>
@@ -206,7 +208,7 @@ func (p *Profile) WriteHTML(w io.Writer, step *Step, width int) error {
 		"Tables":  p.tables(),
 		"Flame":   p.flame(width),
 		"Device":  p.Peak.Device,
-		"Memory":  step.curve(p.Peak.Device, width),
+		"Memory":  step.curves(p.Peak.Device, width),
 		"Which":   step.which(),
 		"Picture": step.draw(step.Report(), width, true),
 		"CSS":     template.CSS(pageCSS),

@@ -101,7 +101,11 @@ func ReadAll(r io.Reader) ([]*Step, error) {
 				return nil, bad(err)
 			}
 			step := stepAt(c.Ts)
-			step.memory = append(step.memory, m)
+			if c.Name == memoryCounters[1] {
+				step.sites = append(step.sites, m)
+			} else {
+				step.memory = append(step.memory, m)
+			}
 			continue
 		case asyncBegin:
 			if _, twice := open[key]; twice || c.ID2 == nil {

@@ -65,10 +65,14 @@ func TestMemoryAndFlowsAreReadAsTheyWereWritten(t *testing.T) {
 	s := small()
 	s.Fetched = 5 * time.Millisecond
 	s.SetPeak(trace.Peak{Device: 1, Bytes: 1})
+	s.NoteSites(trace.Memory{Device: 1, At: ms(3), Bytes: map[string]int64{"model.go:1": 7}})
 	s.SetPeak(trace.Peak{Device: 1, Bytes: 9, Held: []trace.Held{{Use: "weights", What: "/w", Tensors: 1, Bytes: 2}, {Use: "activations", Line: "model.go:1", Tensors: 2, Bytes: 7}}})
 	got, err := trace.Read(strings.NewReader(written(t, s)))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if fmt.Sprint(got.Sites()) != fmt.Sprint(s.Sites()) || len(got.Sites()) != 1 {
+		t.Errorf("places of memory %v are read as %v", s.Sites(), got.Sites())
 	}
 	if len(got.Memory()) != 4 || fmt.Sprint(got.Memory()[3].Bytes) != fmt.Sprint(s.Memory()[3].Bytes) || !got.Memory()[3].At.Equal(s.Memory()[3].At) {
 		t.Errorf("memory %v is read as %v", s.Memory(), got.Memory())

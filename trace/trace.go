@@ -108,7 +108,7 @@ type Site struct {
 	Share     float64 `json:"share"`
 }
 
-// Memory is what lived on a device from some time on: bytes by use.
+// Memory is what lived on a device from some time on: bytes by use, or by place in the model.
 type Memory struct {
 	Device int
 	At     time.Time
@@ -139,6 +139,7 @@ type Step struct {
 	mu       sync.Mutex
 	events   []Event
 	memory   []Memory
+	sites    []Memory // by where it comes from
 	peaks    []Peak
 }
 
@@ -179,5 +180,5 @@ func (s *Step) Events() []Event {
 func (s *Step) Memory() []Memory {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.SortedStableFunc(slices.Values(s.memory), func(a, b Memory) int { return a.At.Compare(b.At) })
+	return byTime(s.memory)
 }

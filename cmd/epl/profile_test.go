@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 
 	epllib "github.com/easyparallel/epl"
+	"github.com/easyparallel/epl/trace"
 )
 
 // slow trains with something that makes it slow on purpose: its dataset, a hook, many small all-reduces, or unbalanced stages. "short" and
@@ -174,6 +176,20 @@ func TestAProfileNamesASlowDatasetAndWritesItsPage(t *testing.T) {
 	}
 	if n := len(steps[1].Peaks()); n != 2 {
 		t.Errorf("there are peaks of %d devices", n)
+	}
+	for _, peak := range steps[1].Peaks() { // one of the samples by place is that of the peak, and there are others
+		samples := slices.DeleteFunc(steps[1].Sites(), func(m trace.Memory) bool { return m.Device != peak.Device })
+		most := int64(0)
+		for _, m := range samples {
+			sum := int64(0)
+			for _, n := range m.Bytes {
+				sum += n
+			}
+			most = max(most, sum)
+		}
+		if most != peak.Bytes || len(samples) < 3 {
+			t.Errorf("%d samples of memory by place on device %d come to %d bytes at most, and the peak is %d", len(samples), peak.Device, most, peak.Bytes)
+		}
 	}
 	status, stdout, stderr = epl(t, "profile", "--", os.Args[0], "-slow", "broken")
 	if status != 1 || !strings.Contains(stdout, "steps 3 to 4") || !strings.Contains(stderr, "out of luck\n") || !strings.Contains(stderr, "ends with step 4, since") {

@@ -79,6 +79,7 @@ type run struct {
 	meter   *meter
 	busy    time.Duration // it has computed so long
 	most    int64         // bytes that have lived, if a timeline is made
+	looked  int64         // bytes that lived when it was noted where they come from
 }
 
 func newRun(s *step, local int) *run {

@@ -8,8 +8,8 @@ import (
 	"github.com/easyparallel/epl/trace"
 )
 
-// remember notes what lives on the device from now on, beyond is what of it a segment takes while it runs. When more lives than before in the step, it notes
-// where all of that comes from.
+// remember notes what lives on the device from now on, beyond is what of it a segment takes while it runs. When more lives than before in the step, or much more or
+// less than when it looked last, it notes where all of that comes from.
 func (r *run) remember(live schedule.Bytes, beyond []schedule.Held) {
 	if r.trace == nil || r.trace.Coarse {
 		return
@@ -19,11 +19,19 @@ func (r *run) remember(live schedule.Bytes, beyond []schedule.Held) {
 		bytes[u.String()] = live[u]
 	}
 	r.trace.AddMemory(trace.Memory{Device: r.id, Bytes: bytes})
-	if n := live.Total(); n > r.most {
-		r.most = n
-		r.trace.SetPeak(trace.Peak{Device: r.id, Bytes: n, Held: r.sites(beyond)})
+	n := live.Total()
+	if peak := n > r.most; peak || max(n-r.looked, r.looked-n) > r.most/often {
+		p := trace.Peak{Device: r.id, Bytes: n, Held: r.sites(beyond)}
+		r.trace.AddSites(p)
+		if r.looked = n; peak {
+			r.most = n
+			r.trace.SetPeak(p)
+		}
 	}
 }
+
+// often is at which part of the most that has lived it is looked again where memory comes from: to look takes time.
+const often = 20
 
 // sites are where what lives on the device comes from: the values that it holds, those in its arena when most are there, and those that a segment takes beyond.
 func (r *run) sites(beyond []schedule.Held) []trace.Held {
