@@ -123,6 +123,7 @@ func (d *director) run(ctx context.Context, signals <-chan os.Signal) (known []r
 			}
 		}
 	}
+	d.hear()
 	known = d.status()
 	d.finish(false)
 	if r, far := d.hub.(*remote); far {
@@ -131,6 +132,24 @@ func (d *director) run(ctx context.Context, signals <-chan os.Signal) (known []r
 	d.states(known, true)
 	return known, nil
 }
+
+// hear waits for what the rendezvous has to say of a failure: the last worker may have ended before.
+func (d *director) hear() {
+	if d.first == nil || d.failure != "" || d.ending || d.hub == nil || len(d.hosts) < 2 {
+		return
+	}
+	for late := time.After(hearFor); d.failure == ""; {
+		select {
+		case r := <-d.events:
+			d.happened(r)
+		case <-late:
+			return
+		}
+	}
+}
+
+// hearFor is longer than a rendezvous that knows of a failure takes to say so.
+const hearFor = time.Second
 
 // retire ends the workers although they are well, if there is a reason to.
 func (d *director) retire(why string) {
@@ -206,7 +225,7 @@ func (d *director) happened(r report) {
 			d.stop()
 		}
 	}
-	if d.term != nil && !d.ending && d.onlyStopped() {
+	if d.running > 0 && d.term != nil && !d.ending && d.onlyStopped() {
 		d.end(syscall.SIGKILL) // nobody will end by himself
 	}
 }
