@@ -51,7 +51,7 @@ var rules = []rule{
 	not(`epl calibrate$`, "measures for most of a minute; a test of cmd/epl measures less"),
 
 	instead(`^go run \./bench -rows '\^mlp-512' -pairs 50$`, "$0 -pairs 1"),
-	instead(`^go run \./bench/dashboard$`, "$0 -rounds 1 -turns 1 -steps 10"),
+	instead(`^go run \./bench/dashboard .*$`, "$0 -rounds 1 -turns 1 -steps 10"),
 	not(`go run \./bench\b|^make bench`, measures),
 
 	instead(`^(go run ./examples/moe .*)-steps 20 -compare$`, "${1}-steps 1 -layers 1 -compare"),
