@@ -5,7 +5,6 @@ package profile
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -168,11 +167,14 @@ func (m *module) link() {
 		}
 	}
 	for _, x := range m.all {
-		if strings.HasPrefix(x.Opcode, "fusion") || x.Opcode == "call" {
+		if x.holds() {
 			x.Parts = m.parts(x, nil)
 		}
 	}
 }
+
+// holds tells whether an instruction is what its computations compute.
+func (x *Instruction) holds() bool { return x.Opcode == "fusion" || x.Opcode == "call" }
 
 // parts are what an instruction's computations compute, and those that they call.
 func (m *module) parts(x *Instruction, within []int64) (all []*Instruction) {
@@ -185,7 +187,7 @@ func (m *module) parts(x *Instruction, within []int64) (all []*Instruction) {
 				continue
 			}
 			all = append(all, y)
-			if strings.HasPrefix(y.Opcode, "fusion") || y.Opcode == "call" {
+			if y.holds() {
 				all = append(all, m.parts(y, append(within, id))...)
 			}
 		}
