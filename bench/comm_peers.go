@@ -88,7 +88,7 @@ func torchProcesses(python, program string, workers int, args ...string) ([]*exe
 	var commands []*exec.Cmd
 	for rank := range workers {
 		cmd := exec.Command(python, append([]string{"-c", program, strconv.Itoa(rank), strconv.Itoa(workers), filepath.Join(dir, "meet")}, args...)...)
-		cmd.Env = append(os.Environ(), "GLOO_SOCKET_IFNAME=lo", "OMP_NUM_THREADS=1")
+		cmd.Env = append(blas(), "GLOO_SOCKET_IFNAME=lo", "OMP_NUM_THREADS=1")
 		commands = append(commands, cmd)
 	}
 	return commands, nil

@@ -3,7 +3,6 @@
 package main
 
 import (
-	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,9 +15,6 @@ import (
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/rendezvous"
 )
-
-//go:embed torch_ddp.py
-var torchDDP string
 
 // The paths of workers that train.
 const (
@@ -52,22 +48,19 @@ func scalingRows() (rows []Row) {
 		model  string
 		batch  int // of all workers together: in small steps what every worker has to do for all variables weighs more
 		target float64
-	}{{"mlp-25M", 64, 0.92}, {"mlp-25M", 256, 1.05}, {"gpt-256", 8, 0.95}} {
+		torch  torchModelOf
+	}{{"mlp-25M", 64, 0.92, wideTorchMLP}, {"mlp-25M", 256, 1.05, wideTorchMLP}, {"gpt-256", 8, 0.95, torchGPT}} {
 		batch := x.batch
 		name := fmt.Sprintf("scaling/%s/%d/", x.model, batch)
 		ours := func() (side, error) { return steps(ourTraining(workers, x.model, batch, trainPath)) }
 		alone := func() (side, error) { return steps(ourTraining(workers, x.model, batch, alonePath)) }
-		theirs := func() (side, error) { return steps(torchTraining(workers, batch, 4096, "sgd")) }
+		theirs := func() (side, error) { return steps(torchTraining(workers, "ddp", "sgd", x.torch, batch)) }
 		single := func() (side, error) { return inARow(scalingModels[x.model](batch).onEPL("all")) }
 		rows = append(rows,
 			Row{Name: name + "EPL", Peer: "EPL, 1 process on all cores", Pairs: 15, Warm: 2, Target: x.target, Ours: ours, Theirs: single},
-			Row{Name: name + "EPL-without-communication", Peer: "EPL, 1 process on all cores", Pairs: 15, Warm: 2, Ours: alone, Theirs: single})
-		if x.model != "mlp-25M" {
-			continue
-		}
-		rows = append(rows,
+			Row{Name: name + "EPL-without-communication", Peer: "EPL, 1 process on all cores", Pairs: 15, Warm: 2, Ours: alone, Theirs: single},
 			Row{Name: name + "PyTorch-DDP", Peer: "PyTorch, 1 process on all cores", Pairs: 15, Warm: 2, Ours: theirs,
-				Theirs: func() (side, error) { return inARow(torch("mlp", batch)) }},
+				Theirs: func() (side, error) { return inARow(x.torch.alone("sgd", batch)) }},
 			Row{Name: name + "2-workers", Peer: "PyTorch DDP over Gloo", Pairs: 15, Warm: 2, Ours: ours, Theirs: theirs})
 	}
 	return rows
@@ -132,13 +125,35 @@ func trainWorker(index int, path string) error {
 	return obeying(index, s)
 }
 
-// torchTraining is processes of PyTorch with one thread each, which train an MLP of a width by an optimizer of torch_ddp.py.
-func torchTraining(workers, batch, width int, optimizer string) (*fleet, error) {
+// torchModelOf is a model of torch_models.py and its numbers, of a batch.
+type torchModelOf func(batch int) (name string, numbers []int)
+
+func wideTorchMLP(batch int) (string, []int)  { return "mlp", []int{batch, 4096} }
+func smallTorchMLP(batch int) (string, []int) { return "mlp", []int{batch, 2048} }
+func torchGPT(batch int) (string, []int)      { return "gpt", []int{256, batch} }
+
+// alone trains it in one process on all cores.
+func (m torchModelOf) alone(optimizer string, batch int) (side, error) {
+	name, numbers := m(batch)
+	return torch(name+":"+optimizer, numbers...)
+}
+
+// torchTraining is processes of PyTorch with one thread each, which train a model in a way of torch_parallel.py.
+func torchTraining(workers int, way, optimizer string, m torchModelOf, batch int) (*fleet, error) {
 	python, err := pythonWithTorch()
 	if err != nil {
 		return nil, err
 	}
-	return theFleet(fmt.Sprint("PyTorch DDP ", batch, width, optimizer), workers, func(string) ([]*exec.Cmd, error) {
-		return torchProcesses(python, torchDDP, workers, strconv.Itoa(batch/workers), strconv.Itoa(width), optimizer)
+	name, numbers := m(batch / workers)
+	args := []string{way, optimizer, name}
+	for _, n := range numbers {
+		args = append(args, strconv.Itoa(n))
+	}
+	f, err := theFleet(fmt.Sprint("PyTorch ", args), workers, func(string) ([]*exec.Cmd, error) {
+		return torchProcesses(python, torchModels+torchParallel, workers, args...)
 	})
+	if err == nil {
+		_, err = f.measure("train", 0, 1) // it may say that it cannot
+	}
+	return f, err
 }

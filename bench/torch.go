@@ -16,8 +16,15 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-//go:embed torch_models.py
-var torchModels string
+// The programs of PyTorch: the models, and what trains one of them in a process, or in several.
+var (
+	//go:embed torch_models.py
+	torchModels string
+	//go:embed torch_steps.py
+	torchSteps string
+	//go:embed torch_parallel.py
+	torchParallel string
+)
 
 // torchRow compares with PyTorch on the same model, data sizes, optimizer and number of threads.
 func torchRow(batch int, p problem) Row {
@@ -52,7 +59,7 @@ func torchCommand(model string, numbers ...int) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"-u", "-c", torchModels, model}
+	args := []string{"-u", "-c", torchModels + torchSteps, model}
 	for _, n := range numbers {
 		args = append(args, strconv.Itoa(n))
 	}

@@ -1,16 +1,9 @@
-# Trains a model of the rows engine/…: one step per line on standard input; prints the seconds it took, or, for the line
-# "memory", the most bytes that the process had before the model was built, and until now.
-import os
-import resource
-import sys
-import time
-
+# The models of PyTorch that the benchmark trains. Each is a network, an optimizer, an input, and the loss of an output.
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
 torch.manual_seed(0)
-torch.set_num_threads(os.cpu_count())
 
 
 def adam(net):
@@ -26,7 +19,7 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.causal = heads, causal
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.register_buffer("future", torch.ones(tokens, tokens, dtype=torch.bool).triu(1))
+        self.future = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
 
     def forward(self, x):
         b, t, w = x.shape
@@ -55,19 +48,19 @@ def gpt(width, batch):
     net = nn.Sequential(nn.Embedding(vocabulary, width), *[Layer(width, width // 32, tokens, True) for _ in range(4)],
                         nn.Linear(width, vocabulary, bias=False))
     x, y = torch.randint(0, vocabulary, (batch, tokens)), torch.randint(0, vocabulary, (batch * tokens,))
-    return adam(net), lambda: F.cross_entropy(net(x).view(-1, vocabulary), y)
+    return net, adam, x, lambda out: F.cross_entropy(out.view(-1, vocabulary), y)
 
 
 def bert(batch):
     net = Layer(768, 12, 128, False)
     x, y = torch.randn(batch, 128, 768), torch.randn(batch, 128, 768)
-    return adam(net), lambda: F.mse_loss(net(x), y)
+    return net, adam, x, lambda out: F.mse_loss(out, y)
 
 
-def mlp(batch):
-    net = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1024))
+def mlp(batch, width=4096):
+    net = nn.Sequential(nn.Linear(1024, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1024))
     x, y = torch.randn(batch, 1024), torch.randn(batch, 1024)
-    return sgd(net), lambda: F.mse_loss(net(x), y)
+    return net, sgd, x, lambda out: F.mse_loss(out, y)
 
 
 def convolution(inputs, outputs, kernel, stride=1):
@@ -92,7 +85,7 @@ def resnet(batch):
     net = nn.Sequential(convolution(3, 8, 3), nn.ReLU(inplace=True), basic(8, 8, 1), basic(8, 16, 2), basic(16, 32, 2),
                         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 8))
     x, y = torch.randn(batch, 3, 32, 32), torch.randint(0, 8, (batch,))
-    return adam(net), lambda: F.cross_entropy(net(x), y)
+    return net, adam, x, lambda out: F.cross_entropy(out, y)
 
 
 class Scale(nn.Module):
@@ -109,7 +102,7 @@ def bottleneck(batch):
     net = nn.Sequential(Scale(256), Residual(256, 256, 1, convolution(256, 64, 1), nn.ReLU(inplace=True),
                                              convolution(64, 64, 3), nn.ReLU(inplace=True), convolution(64, 256, 1)))
     x, y = torch.randn(batch, 256, 56, 56), torch.randn(batch, 256, 56, 56)
-    return sgd(net), lambda: F.mse_loss(net(x), y)
+    return net, sgd, x, lambda out: F.mse_loss(out, y)
 
 
 class LSTM(nn.Module):
@@ -124,7 +117,7 @@ class LSTM(nn.Module):
 def lstm(batch, steps, width):
     net = LSTM(width)
     x, y = torch.randn(batch, steps, width), torch.randn(batch, 1)
-    return adam(net), lambda: F.mse_loss(net(x), y)
+    return net, adam, x, lambda out: F.mse_loss(out, y)
 
 
 class Experts(nn.Module):
@@ -154,30 +147,4 @@ def moe(batch):
     tokens, width, experts = 64, 128, 8
     net = Experts(width, 512, experts, 24)
     x, y = torch.randn(batch, tokens, width), torch.randn(batch, tokens, width)
-    return adam(net), lambda: F.mse_loss(net(x), y)
-
-
-def update(count, rows, columns):
-    weights = [nn.Parameter(torch.randn(rows, columns)) for _ in range(count)]
-    for w in weights:
-        w.grad = torch.randn(rows, columns)
-    return torch.optim.Adam(weights, lr=1e-3), None
-
-
-def most():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-
-
-before = most()
-name, *numbers = sys.argv[1:]
-opt, loss = globals()[name](*map(int, numbers))
-for line in sys.stdin:
-    if line.strip() == "memory":
-        print(before, most(), flush=True)
-        continue
-    start = time.perf_counter()
-    if loss:
-        opt.zero_grad(set_to_none=True)
-        loss().backward()
-    opt.step()
-    print(time.perf_counter() - start, flush=True)
+    return net, adam, x, lambda out: F.mse_loss(out, y)

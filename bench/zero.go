@@ -27,7 +27,8 @@ var zeroModels = map[string]problem{
 }
 
 // zeroRows tell what is left of the speed of data parallelism when optimizer state, gradients and weights are sharded: on two devices of a
-// process, and on two workers with a core each. PyTorch shards optimizer state by ZeroRedundancyOptimizer; its FSDP needs GPUs.
+// process, and on two workers with a core each. PyTorch shards optimizer state by ZeroRedundancyOptimizer, and all by
+// FSDP, which on CPUs needs PyTorch 2.6.
 func zeroRows() (rows []Row) {
 	const workers = 2
 	for _, model := range []string{"gpt", "mlp"} {
@@ -49,13 +50,24 @@ func zeroRows() (rows []Row) {
 				shareRow(name+"/communication-exposed", devices(on), func(t trace.Times) float64 { return float64(t.Exposed) }))
 		}
 	}
-	torch := func(optimizer string) func() (side, error) {
-		return func() (side, error) { return steps(torchTraining(workers, 128, 2048, optimizer)) }
+	for _, x := range []struct {
+		model string
+		torch torchModelOf
+		batch int
+	}{{"gpt", torchGPT, 8}, {"mlp", smallTorchMLP, 128}} {
+		torch := func(way string) func() (side, error) {
+			return func() (side, error) { return steps(torchTraining(workers, way, "adam", x.torch, x.batch)) }
+		}
+		for _, peer := range []struct{ way, name, level string }{{"zero", "ZeroRedundancyOptimizer", "v0"}, {"fsdp", "FSDP", "v2"}} {
+			ours := func() (side, error) {
+				return steps(zeroTraining(workers, x.model, settings{"zero.level": peer.level}))
+			}
+			rows = append(rows,
+				Row{Name: "zero/" + x.model + "/PyTorch-" + peer.name, Peer: "PyTorch DDP over Gloo", Pairs: 15, Warm: 2, Ours: torch(peer.way), Theirs: torch("ddp")},
+				Row{Name: "zero/" + x.model + "/" + peer.level + "/2-workers", Peer: "PyTorch " + peer.name, Pairs: 15, Warm: 2, Ours: ours, Theirs: torch(peer.way)})
+		}
 	}
-	return append(rows, Row{Name: "zero/mlp/PyTorch-ZeroRedundancyOptimizer", Peer: "PyTorch DDP over Gloo", Pairs: 15, Warm: 2, Ours: torch("zero"), Theirs: torch("adam")},
-		Row{Name: "zero/mlp/v0/2-workers", Peer: "PyTorch ZeroRedundancyOptimizer", Pairs: 15, Warm: 2,
-			Ours:   func() (side, error) { return steps(zeroTraining(workers, "mlp", settings{"zero.level": "v0"})) },
-			Theirs: torch("zero")})
+	return rows
 }
 
 // zeroTraining is workers with one core each.
