@@ -21,7 +21,7 @@ const within = 0.02
 func (m stagedMLP) busyRow(micro int, strategy string, where place) Row {
 	name := fmt.Sprintf("pipeline/busy/%s/%s/%d-micro-batches/%s", m.name, where.name, micro, strategy)
 	return Row{Name: name, Peer: "all the time", Pairs: 10, Custom: func(runs int) (Result, error) {
-		var busy, ideal, unequal, between []float64
+		var busy, ideal, formula, unequal, between []float64
 		for len(busy) < runs {
 			steps, err := m.traced(stages(micro, strategy), where)
 			if err != nil {
@@ -32,14 +32,14 @@ func (m stagedMLP) busyRow(micro int, strategy string, where place) Row {
 				if err != nil {
 					return Result{}, err
 				}
-				busy, ideal = append(busy, 1-b.measured), append(ideal, b.ideal)
+				busy, ideal, formula = append(busy, 1-b.measured), append(ideal, b.ideal), append(formula, b.formula)
 				unequal, between = append(unequal, b.played-b.ideal), append(between, b.measured-b.played)
 			}
 		}
 		r := Result{Ratio: median(busy), Target: math.Round(1000*(1-median(ideal)-within)) / 1000}
 		r.Low, r.High = bootstrap(busy)
-		fmt.Fprintf(os.Stderr, "  bubble %s: ideal %s, tasks that took unequally long %s, what came between tasks %s\n",
-			points(1-r.Ratio), points(median(ideal)), points(median(unequal)), points(median(between)))
+		fmt.Fprintf(os.Stderr, "  bubble %s: ideal %s (formula of equal stages %s), tasks that took unequally long %s, what came between tasks %s\n",
+			points(1-r.Ratio), points(median(ideal)), points(median(formula)), points(median(unequal)), points(median(between)))
 		return r, nil
 	}}
 }

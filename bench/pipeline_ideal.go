@@ -15,12 +15,15 @@ type bubble struct {
 	measured float64
 	// played is what is left if values travel at once and nothing comes between tasks, and ideal is that if tasks also take equally long on all stages.
 	played, ideal float64
+	// formula is that of equal stages.
+	formula float64
 }
 
-// bubbleOf takes the bubble of a step apart. The formulas, (S-1)/(M+S-1) and others, count adding gradients up as a part of backward. Here it is not: it follows what a stage
-// passes on, so that nobody waits for it, and the first micro-batch has nothing to add to.
+// bubbleOf takes the bubble of a step apart. The first micro-batch has nothing to add its gradients to, and what is not added up by backward itself follows what a stage passes on:
+// nobody waits for it. The formulas, (S-1)/(M+S-1) and others, know neither.
 func bubbleOf(s *trace.Step) (b bubble, err error) {
-	b.measured = s.Report().Bubble
+	r := s.Report()
+	b.measured, b.formula = r.Bubble, r.Ideal
 	tasks := tasksOf(s)
 	if b.played, err = tasks.play(func(t task) time.Duration { return t.time }); err != nil {
 		return b, err

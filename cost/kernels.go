@@ -39,9 +39,12 @@ type Kernel struct {
 //
 // It is a model of what XLA and EPL's engine for CPUs do, without their limits: it takes time in proportion to the ops.
 func Kernels(s *ir.Segment, fuses bool) []*Kernel {
-	f := &fusing{fuses: fuses, values: make(map[*ir.Value]*made, len(s.Ops)+len(s.Inputs)), groups: map[place]*Kernel{}}
+	f := &fusing{fuses: fuses, returned: map[*ir.Value]bool{}, values: make(map[*ir.Value]*made, len(s.Ops)+len(s.Inputs)), groups: map[place]*Kernel{}}
 	for _, v := range s.Inputs {
 		f.values[v] = &made{root: v}
+	}
+	for _, v := range s.Outputs {
+		f.returned[v] = true
 	}
 	for _, op := range s.Ops {
 		f.op(op)
@@ -55,10 +58,11 @@ func Kernels(s *ir.Segment, fuses bool) []*Kernel {
 
 // fusing makes kernels.
 type fusing struct {
-	fuses   bool
-	values  map[*ir.Value]*made
-	groups  map[place]*Kernel
-	kernels []*Kernel
+	fuses    bool
+	returned map[*ir.Value]bool // by the segment
+	values   map[*ir.Value]*made
+	groups   map[place]*Kernel
+	kernels  []*Kernel
 }
 
 // place is where a group is: after so many kernels that wait for each other, over so many elements.
@@ -130,6 +134,9 @@ func (f *fusing) op(op *ir.Op) {
 		f.view(op)
 		return
 	}
+	if f.sum(op) {
+		return
+	}
 	family := Family(op)
 	if pad, ok := op.Attrs.(*ir.Pad); ok && f.fuses && len(pad.AxesConfig) > 0 {
 		f.values[op.Outputs[0]] = &made{root: op.Outputs[0], level: f.of(op.Inputs[0]).level, later: op}
@@ -156,6 +163,27 @@ func (f *fusing) op(op *ir.Op) {
 	for _, v := range op.Outputs {
 		f.values[v] = &made{root: v, kernel: k, level: level + 1, written: true, whole: family == Dot || family == Conv}
 	}
+}
+
+// sum adds a product or a reduction to something that is given, where the segment returns that, as it does the sum over
+// micro-batches: what computes it does so when it writes.
+func (f *fusing) sum(op *ir.Op) bool {
+	if op.Type() != ir.OpAdd || !f.returned[op.Outputs[0]] {
+		return false
+	}
+	for i, v := range op.Inputs {
+		x, given := f.of(f.of(v).root), op.Inputs[1-i]
+		_, isInput := given.Op.Attrs.(*ir.Parameter)
+		_, reduces := perInput[x.root.Op.Type()]
+		if reduces = reduces && x.kernel != nil; isInput && (reduces || x.whole && x.kernel.Family == Dot) && x.readBy == nil && v.Shape.Equal(given.Shape) {
+			f.write(x)
+			f.read(x.kernel, given, given.Bytes())
+			f.values[op.Outputs[0]] = &made{root: op.Outputs[0], kernel: x.kernel, level: x.level, written: true}
+			x.kernel.Ops++
+			return true
+		}
+	}
+	return false
 }
 
 // product fills in the size of a product.

@@ -98,11 +98,38 @@ func (b *builder) product(op *ir.Op, out, l, r *ir.Value, a *ir.DotGeneral, d dt
 		crow = ccol
 	}
 	p.CRow = crow
-	t := &task{dot: p, reads: 2, dotOffsets: [2]int{offsets[0] * in.Size(), offsets[1] * in.Size()}}
+	t := &task{dot: p, dotOffsets: [2]int{offsets[0] * in.Size(), offsets[1] * in.Size()}}
+	to := c.root
+	add, sum := b.addition(p, to)
+	if p.Add = add != nil; p.Add {
+		to, mems = add.Outputs[0], append(mems, sum)
+	}
 	b.fuser.addNode(op, mems)
-	b.fuser.wrote[c.root] = b.fuser.wrote[op.Outputs[0]]
+	node := b.fuser.wrote[op.Outputs[0]]
+	if b.fuser.wrote[c.root] = node; p.Add {
+		b.fuser.wrote[to], node.ops = node, append(node.ops, add)
+	}
 	b.tasks[op] = t
-	t.mems = []int{b.tensor(mems[0], inArena, 0), b.tensor(mems[1], inArena, 0), b.tensor(c.root, inArena, 0)}
+	for _, v := range append(mems, to) {
+		t.mems = append(t.mems, b.tensor(v, inArena, 0))
+	}
+	t.reads = len(mems)
+}
+
+// addition finds the addition to a sum that a product can do itself: the only op that reads the product adds it to an input that nothing else reads, and
+// the segment returns the sum, which takes the memory of the input.
+func (b *builder) addition(p *gemm.Product, product *ir.Value) (add *ir.Op, sum *ir.Value) {
+	add = b.onlyAdd[product]
+	if add == nil || !b.opts.dots || !b.opts.inPlace || b.uses[product] != 1 || !slices.Contains(b.segment.Outputs, add.Outputs[0]) || !p.CanAdd() {
+		return nil, nil
+	}
+	if sum = add.Inputs[0]; sum == product {
+		sum = add.Inputs[1]
+	}
+	if i, ok := b.number[sum]; !ok || b.tensors[i].place != isInput || b.uses[sum] != 1 || !sum.Shape.Equal(product.Shape) {
+		return nil, nil
+	}
+	return add, sum
 }
 
 // dotOperand is an operand of a product whose free dims are one, and whose contracting dims are one, for some stride.

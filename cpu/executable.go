@@ -342,7 +342,12 @@ func (x *executable) step(step []*task, jobs []job, arena unsafe.Pointer) error 
 		if len(step) > 1 {
 			then = step[1].code.then(t.dot.N, jobs[1].mem)
 		}
-		return t.dot.Run(team, unsafe.Add(mem[0], t.dotOffsets[0]), unsafe.Add(mem[1], t.dotOffsets[1]), mem[2], then)
+		to := mem[t.reads]
+		if from := mem[t.reads-1]; t.dot.Add && from != to { // what it is added to is the caller's
+			n := x.plan.tensors[t.mems[t.reads]].bytes
+			copy(unsafe.Slice((*byte)(to), n), unsafe.Slice((*byte)(from), n))
+		}
+		return t.dot.Run(team, unsafe.Add(mem[0], t.dotOffsets[0]), unsafe.Add(mem[1], t.dotOffsets[1]), to, then)
 	case t.native != nil:
 		return t.native(team, mem[:t.reads], mem[t.reads:])
 	}

@@ -28,7 +28,7 @@ func (b *builder) follows(step []*task, t *task) bool {
 	for i := range c.instrs {
 		in := &c.instrs[i]
 		for _, r := range []*ref{&in.a, &in.b, &in.c} {
-			if r.elem == 0 || r.mem < 0 || t.mems[r.mem] != step[0].mems[2] {
+			if r.elem == 0 || r.mem < 0 || t.mems[r.mem] != step[0].mems[step[0].reads] {
 				continue
 			}
 			if in.view != nil || r.offset != 0 || r.scalar || r.rowWise || r.col != r.elem || c.rows > 1 && r.row != c.cols*r.elem {

@@ -40,14 +40,22 @@ func (b *builder) memory() {
 			case t.code != nil:
 				b.overwrite(at, t, output, reader)
 			case t.inPlace:
-				in, out := t.mems[0], t.mems[t.reads]
-				if x := &b.tensors[in]; x.last == at && reader[in] == t && !output[in] && !slices.Contains(t.mems[1:t.reads], in) && mayTake(x, &b.tensors[out]) {
-					b.tensors[out].over = in
-				}
+				b.takes(at, t, 0, output, reader)
+			case t.dot != nil && t.dot.Add:
+				b.takes(at, t, t.reads-1, output, reader)
 			}
 		}
 	}
 	b.arrange()
+}
+
+// takes lets the result of a task take the memory of an input that it reads for the last time.
+func (b *builder) takes(at int, t *task, input int, output map[int]bool, reader map[int]*task) {
+	in, out := t.mems[input], t.mems[t.reads]
+	others := slices.Delete(slices.Clone(t.mems[:t.reads]), input, input+1)
+	if x := &b.tensors[in]; x.last == at && reader[in] == t && !output[in] && !slices.Contains(others, in) && mayTake(x, &b.tensors[out]) {
+		b.tensors[out].over = in
+	}
 }
 
 // writes tells whether the task makes tensor i of its list.

@@ -86,11 +86,18 @@ type tensor struct {
 func newPlan(s *ir.Segment, o options, other fallbackCompiler) (*plan, error) {
 	p := &plan{segment: s, views: views{}, number: map[*ir.Value]int{}}
 	b := &builder{plan: p, opts: o, fuser: newFuser(p.views, o), tasks: map[*ir.Op]*task{}, uses: map[*ir.Value]int{}, contiguous: map[*ir.Value]*ir.Value{},
-		onlyTranspose: map[*ir.Value]*ir.Op{}}
+		onlyTranspose: map[*ir.Value]*ir.Op{}, onlyAdd: map[*ir.Value]*ir.Op{}}
 	for _, op := range s.Ops {
 		op.Uses(func(v *ir.Value) { b.uses[v]++ })
-		if _, ok := op.Attrs.(*ir.Transpose); ok && o.views {
-			b.onlyTranspose[op.Inputs[0]] = op
+		switch op.Attrs.(type) {
+		case *ir.Transpose:
+			if o.views {
+				b.onlyTranspose[op.Inputs[0]] = op
+			}
+		case *ir.Add:
+			for _, v := range op.Inputs {
+				b.onlyAdd[v] = op
+			}
 		}
 	}
 	for _, v := range s.Outputs {
@@ -137,8 +144,8 @@ type builder struct {
 	tasks      map[*ir.Op]*task // of nodes that are no groups
 	uses       map[*ir.Value]int
 	contiguous map[*ir.Value]*ir.Value // a tensor with the elements of a value in order
-	// onlyTranspose is the transpose that reads a value, if one does.
-	onlyTranspose map[*ir.Value]*ir.Op
+	// onlyTranspose is the transpose that reads a value, if one does; onlyAdd is the addition.
+	onlyTranspose, onlyAdd map[*ir.Value]*ir.Op
 }
 
 // tensor numbers a value that has memory of its own.
@@ -163,7 +170,7 @@ func (b *builder) op(op *ir.Op, other fallbackCompiler) error {
 		return nil
 	}
 	if _, ok := b.fuser.wrote[op.Outputs[0]]; ok {
-		return nil // a transpose whose product has written it
+		return nil // a transpose or an addition whose product has written it
 	}
 	if b.views.add(op) {
 		if !b.opts.views {

@@ -218,7 +218,7 @@ func (r *report) writeTogether(w *strings.Builder) {
 func (r *report) writeInstance(w *strings.Builder) {
 	instance, backward := 0, 0
 	for _, x := range r.Schedule.Segments {
-		if x.Kind == schedule.Apply || x.Place != 0 {
+		if x.Kind == schedule.Apply || x.Place != 0 || x.Adds != nil {
 			continue
 		}
 		instance++

@@ -127,7 +127,7 @@ func TestTheChosenOrderIsTheBestOfAll(t *testing.T) {
 			}
 		}
 	}
-	if !found["pipeline.strategy=ZeroBubble"] || !found["pipeline.strategy=Interleaved"] {
+	if !found["pipeline.strategy=ZeroBubble"] || !found["pipeline.strategy=PreferForward"] {
 		t.Errorf("no other order was ever better: %v", found)
 	}
 }

@@ -118,7 +118,7 @@ func (s *Program) Profiles(l *Ledger, plans []*emit.Listing) []*Profile {
 		if plans != nil {
 			f = plans[i]
 		}
-		profiles[i] = l.Profile(x.First, f)
+		profiles[i] = x.profile(l, x.First, f)
 	}
 	return profiles
 }

@@ -68,6 +68,7 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 			b.offload(place)
 		}
 	}
+	b.sums()
 	b.s.frees()
 	for _, s := range b.s.Segments {
 		s.First = lower.Lower(s.Segment, nil)

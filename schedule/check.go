@@ -15,7 +15,15 @@ import (
 // bucket is complete when it is merged, is merged once and waited for, and all that does not stay is freed.
 func (p *Program) Check() error {
 	c := &checker{Program: p, have: make([]map[Slot]bool, len(p.Places)), sent: make([][]int, len(p.Transfers)), received: make([]int, len(p.Transfers)),
-		state: make([]Kind, len(p.Buckets)), parts: make([]int, len(p.Buckets))}
+		state: make([]Kind, len(p.Buckets)), parts: make([]int, len(p.Buckets)), sums: map[Slot]int{}}
+	for i, b := range p.Buckets {
+		if b.Summed {
+			vs, _ := b.Values()
+			for _, at := range slotsOf(vs, Once) {
+				c.sums[at] = i
+			}
+		}
+	}
 	for list := range c.have {
 		c.have[list] = map[Slot]bool{}
 	}
@@ -36,7 +44,8 @@ type checker struct {
 	sent     [][]int         // by transfer: micro-batches
 	received []int           // by transfer: how many of them
 	state    []Kind          // by bucket. Run: nothing yet; Merge: started; Wait: done
-	parts    []int           // by bucket: micro-batches accumulated
+	parts    []int           // by bucket: micro-batches accumulated, of each value if segments add them up
+	sums     map[Slot]int    // that segments make, by bucket
 }
 
 // do finds what is used or freed and is not there, and what is done in the wrong order, or too often.
@@ -80,6 +89,9 @@ func (c *checker) do(list int, in Instr) error {
 		} else if c.Local.MicroBatches > 1 {
 			want = c.Local.MicroBatches
 		}
+		if b := c.Buckets[in.Bucket]; b.Summed {
+			want *= len(b.Merges)
+		}
 		if c.state[in.Bucket] != Run || c.parts[in.Bucket] != want {
 			return errors.Errorf("bucket %d is merged twice, or with %d of %d micro-batches", in.Bucket, c.parts[in.Bucket], want)
 		}
@@ -98,6 +110,11 @@ func (c *checker) do(list int, in Instr) error {
 			c.state[in.Bucket] = Run
 		}
 	}
+	if in.Kind == Run {
+		if err := c.replaces(have, in); err != nil {
+			return err
+		}
+	}
 	for _, x := range c.Makes(in) {
 		have[x] = true
 	}
@@ -106,6 +123,28 @@ func (c *checker) do(list int, in Instr) error {
 			return errors.Errorf("%s frees %s, which is not there", c.Text(in), x.Value)
 		}
 		delete(have, x)
+	}
+	return nil
+}
+
+// replaces finds sums that a segment takes and gives, of which it does not free what it takes. It counts what they are of.
+func (c *checker) replaces(have map[Slot]bool, in Instr) error {
+	for _, x := range in.Frees {
+		if _, ok := c.sums[x]; ok {
+			if !have[x] {
+				return errors.Errorf("%s frees %s, which is not there", c.Text(in), x.Value)
+			}
+			delete(have, x)
+		}
+	}
+	for _, x := range c.Gives(in) {
+		bucket, ok := c.sums[x]
+		if ok && have[x] {
+			return errors.Errorf("%s: nobody frees %s after it", c.Text(in), x.Value)
+		}
+		if ok {
+			c.parts[bucket]++
+		}
 	}
 	return nil
 }

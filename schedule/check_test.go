@@ -72,7 +72,7 @@ func TestCheckFindsAndNamesEveryFreeThatIsMissingOrWrong(t *testing.T) {
 				return x
 			}
 			broken("freed twice", func(l []Instr) { l[i].Frees = append(l[i].Frees, l[i].Frees[n]) }, fmt.Sprintf("group %d, instruction %d", place, i), "frees", "which is not there")
-			broken("not freed", func(l []Instr) { drop(l) }, fmt.Sprintf("group %d, instruction %d, ", place, i), "nobody frees")
+			broken("not freed", func(l []Instr) { drop(l) }, fmt.Sprintf("group %d, instruction %d", place, i), "nobody frees")
 			s := build()
 			if i > 0 && slices.ContainsFunc(s.Uses(s.Places[place][i]), func(x Slot) bool { return x.Value.String() == at.Value.String() }) {
 				broken("freed before its use", func(l []Instr) { l[i-1].Frees = append(slices.Clone(l[i-1].Frees), drop(l)) }, "which is not there")

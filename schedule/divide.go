@@ -30,7 +30,7 @@ func (s *Program) Divide(a *Account, p *ir.Program, t Traffic, plan func(*ir.Seg
 					return err
 				}
 			}
-			profiles[i] = l.Profile(part, f)
+			profiles[i] = x.profile(l, part, f)
 		}
 		for place, c := range s.count(l, t, profiles, nothing) {
 			if position < len(s.Divisions[place].Weights) {

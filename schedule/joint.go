@@ -34,6 +34,7 @@ type JointOptions struct {
 //
 // A place where that cannot be done keeps its list; why says so, by place. If there is no other place, joint is nil.
 func (p *Program) Joint(o JointOptions) (joint *Program, why []error) {
+	p = p.withoutSums()
 	q := *p
 	q.Segments, q.Buckets, q.Places = nil, slices.Clone(p.Buckets), nil
 	any := false
@@ -480,15 +481,11 @@ func (b *block) sum(x, v *ir.Value) {
 		b.put(x, at)
 		return
 	}
-	before := b.scratch.NewOp(&ir.Parameter{Name: "sum", Shape: v.Shape}, nil, v.Shape).Outputs[0]
-	before.PlaceLike(v)
-	sum := b.scratch.NewOp(&ir.Add{}, []*ir.Value{before, x}, v.Shape)
-	sum.Outputs[0].PlaceLike(v)
-	sum.Attribution, sum.Varying = v.Op.Attribution, v.Op.Varying
+	before, sum := added(b.scratch, x, v)
 	b.slot[before] = at
 	b.inputs = append(b.inputs, before)
-	b.ops = append(b.ops, sum)
-	b.put(sum.Outputs[0], at)
+	b.ops = append(b.ops, sum.Op)
+	b.put(sum, at)
 }
 
 // begin puts a barrier in front of a segment of another region: it computes, or gathers, again what one before it has.

@@ -119,10 +119,14 @@ func (p *Program) Uses(in Instr) (slots []Slot) {
 	case Accumulate, Merge:
 		b := p.Buckets[in.Bucket]
 		if in.Kind == Merge && !b.Parts {
-			if p.Local.MicroBatches > 1 {
+			switch {
+			case b.Summed:
+				in.Micro = Once
+			case p.Local.MicroBatches > 1:
 				return nil // the sums
+			default:
+				in.Micro = 0
 			}
-			in.Micro = 0
 		}
 		vs, _ := b.Values()
 		return slotsOf(vs, in.Micro)

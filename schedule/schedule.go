@@ -42,6 +42,7 @@ type Program struct {
 	Checks    *Checks // nil: the host checks what is to be checked
 
 	homes map[*ir.Value][]int // by parameter of a variable: the places that have it
+	apart [][]Instr           // the lists with instructions that add up what segments do; nil: there are none
 }
 
 // Segment is a piece of the program that runs on one place.
@@ -49,6 +50,8 @@ type Segment struct {
 	*ir.Segment
 	Place, Stage int
 	Kind         Part
+	// Adds is the segment that this one is with additions to sums over micro-batches; nil: it has none.
+	Adds *Segment
 	// First is the segment as the device of the place runs it that has most of values: the first, if they have equal weights.
 	First *ir.Segment
 	// Parts are the segment as each device of the place runs it, if they have different weights; else nil.
@@ -91,6 +94,8 @@ type Bucket struct {
 	Merges []*ir.Op
 	// After is the segment after which all of them can start.
 	After int
+	// Summed: segments add the values up over micro-batches. No instruction does.
+	Summed bool
 	// Inside: a segment that devices run together merges it. No instruction does. Host is why not, though these devices run segments together.
 	Inside bool
 	Host   string

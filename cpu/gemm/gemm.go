@@ -29,6 +29,8 @@ type Product struct {
 	// CRow is the distance of the rows of C; its columns are contiguous.
 	CRow  int
 	Batch []Batch
+	// Add: the product is added to what C is, C = C + A·B, once it is complete: the sum is that of an addition of its own. Only a product that CanAdd has it.
+	Add bool
 	// WholeRows: no row of C is shared by threads, because what is done Then needs it whole.
 	WholeRows bool
 }
@@ -53,6 +55,9 @@ func SupportsIntegers(d dtypes.DType) bool { return integers[d] != nil }
 func SupportsIn(in, d dtypes.DType) bool {
 	return in == d && Supports(d) || d == dtypes.Float32 && (in == dtypes.BFloat16 || in == dtypes.Float16)
 }
+
+// CanAdd tells whether the product can be added to C: its elements are complete in registers, before C is written.
+func (p *Product) CanAdd() bool { return p.K > 0 && depthOf(p.K) == p.K && !p.mayTurn() }
 
 // Entries is the number of products in the batch.
 func (p *Product) Entries() int {
@@ -222,7 +227,7 @@ func block[T element](p *Product, k *micro[T], from source[T], w *pool.Worker, a
 				if directB {
 					panelB = panel{unsafe.Add(b, (k0*p.B.Row+j*k.cols)*size), 1, p.B.Row}
 				}
-				k.tile(kl, panelA, panelB, unsafe.Add(c, (i*p.CRow+j*k.cols)*size), p.CRow, rows, min(k.cols, n-j*k.cols), k0 > 0)
+				k.tile(kl, panelA, panelB, unsafe.Add(c, (i*p.CRow+j*k.cols)*size), p.CRow, rows, min(k.cols, n-j*k.cols), k0 > 0 || p.Add)
 			}
 			if done != nil && k0+kl == p.K {
 				done(i, rows)

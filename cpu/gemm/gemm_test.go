@@ -133,6 +133,30 @@ func check[T float](t *testing.T, d dtypes.DType, unit float64) {
 				}
 			}
 			first = c
+			added(t, p, team, a, b, c)
+		}
+	}
+}
+
+// added checks that a product is added to what C is as by an addition of its own: c is the product alone.
+func added[T float](t *testing.T, p *Product, team *pool.Pool, a, b, c []T) {
+	if !p.CanAdd() {
+		return
+	}
+	sum := numbers[T](rand.New(rand.NewPCG(3, 4)), len(c))
+	before := slices.Clone(sum)
+	q := *p
+	q.Add = true
+	if err := q.Run(team, ptr(a[middle:]), ptr(b[middle:]), ptr(sum), nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range sum {
+		want := before[i]
+		if i < p.Entries()*p.M*p.CRow && !p.outside(i) {
+			want += c[i]
+		}
+		if !near(float64(sum[i]), float64(want), 0) {
+			t.Fatalf("%+v: element %d of the sum is %v, not %v", q, i, sum[i], want)
 		}
 	}
 }

@@ -22,8 +22,11 @@ const turnedLines = 240
 // turns tells whether a block of m rows is computed as its transpose.
 func turns[T element](p *Product, k *micro[T], from source[T], m int) bool {
 	width := (m + k.cols - 1) / k.cols * k.cols
-	return k.turn != nil && from.convert == nil && p.B.Row == 1 && p.B.Col >= p.K && p.K > 0 && m >= 4 && m <= turnedRows && p.K*width*from.size <= turnedBytes
+	return k.turn != nil && from.convert == nil && p.mayTurn() && p.K > 0 && m >= 4 && m <= turnedRows && p.K*width*from.size <= turnedBytes
 }
+
+// mayTurn tells whether B is such an operand.
+func (p *Product) mayTurn() bool { return p.B.Row == 1 && p.B.Col >= p.K }
 
 // turned computes m×n elements of the result on one thread, as columns of its transpose. Each is the sum of the same products in
 // the same order as block computes.

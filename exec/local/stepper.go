@@ -179,7 +179,7 @@ func (x *stepper) compile(b compute.Backend, seat seat, classes *lower.Classes) 
 		}
 	}
 	for i, bucket := range x.schedule.Buckets {
-		if x.schedule.Local.MicroBatches > 1 && bucket.How.Adds() && !bucket.Inside && bucket.Place == seat.place {
+		if x.schedule.Local.MicroBatches > 1 && bucket.How.Adds() && !bucket.Inside && !bucket.Summed && bucket.Place == seat.place {
 			var err error
 			if dev.adders[i], err = adder(b, bucket, seat.at()); err != nil {
 				return nil, err

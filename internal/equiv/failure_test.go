@@ -327,7 +327,7 @@ func TestTheScheduleIsWrittenDownNextToTheProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"2 model replicas, 2 micro-batches", "group 0 of a model replica:", "accumulate bucket 0 micro-batch 1", "run once", "free"} {
+	for _, want := range []string{"2 model replicas, 2 micro-batches", "group 0 of a model replica:", "run instance.0 and sums micro-batch 1", "run once", "free"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("it does not say %q:\n%s", want, text)
 		}
