@@ -33,8 +33,14 @@ func ownEngine(devices []compute.Backend, on passes.Set, cfg *Config, cl *cluste
 			off = append(off, x.Name)
 		}
 	}
+	opts := []cpu.Option{cpu.Without(off...)}
+	if j != nil {
+		if shared := j.World.SharedMemory(); shared != nil { // other workers of this machine reduce and read tensors where they are
+			opts = append(opts, cpu.In(shared))
+		}
+	}
 	for i, op := range devices {
-		devices[i] = cpu.New(op, threads, cpu.Without(off...))
+		devices[i] = cpu.New(op, threads, opts...)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package comm
 import (
 	"reflect"
 	"sync"
+	"unsafe"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/pkg/errors"
@@ -17,7 +18,7 @@ import (
 // directly, and an all-reduce writes it too, which is several times as fast: it is where gradients should live. Everything
 // else about the slice is ordinary. Without other workers on this host it is ordinary memory.
 //
-// The memory is not the garbage collector's. What is given back serves the next Alloc; it stays with the process.
+// The memory is not the garbage collector's. What is given back serves the next Alloc; if it is much, the system gets it.
 func (w *World) Alloc(dtype dtypes.DType, n int) (flat any, free func(), err error) {
 	t, ok := sliceTypes[dtype]
 	switch {
@@ -36,6 +37,32 @@ func (w *World) Alloc(dtype dtypes.DType, n int) (flat any, free func(), err err
 	var once sync.Once
 	return reflect.SliceAt(t.Elem(), at, n).Interface(), func() { once.Do(func() { shm.Heap.Release(at, bytes) }) }, nil
 }
+
+// SharedMemory is the memory of which [World.Alloc] gives out flat slices: nil without other workers on this host, or if all communicate by MPI.
+func (w *World) SharedMemory() *SharedMemory {
+	if w.mpi || !w.hasNeighbours() {
+		return nil
+	}
+	return &SharedMemory{}
+}
+
+// SharedMemory gives out memory that the workers of this host share.
+type SharedMemory struct{}
+
+// Take returns so many bytes, which hold anything, on cache lines of their own. They are not the garbage collector's. It is nil if there is not enough memory.
+func (*SharedMemory) Take(bytes int) []byte {
+	at, err := shm.Heap.Take(bytes)
+	if err != nil {
+		return nil
+	}
+	return unsafe.Slice((*byte)(at), bytes)
+}
+
+// Give takes back what Take returned.
+func (*SharedMemory) Give(b []byte) { shm.Heap.Release(unsafe.Pointer(unsafe.SliceData(b)), len(b)) }
+
+// InUse is how many bytes of it this process uses.
+func (*SharedMemory) InUse() int { return shm.Heap.InUse() }
 
 // hasNeighbours tells whether other workers live on this host.
 func (w *World) hasNeighbours() bool {

@@ -515,7 +515,7 @@ func TestMemoryThatRunsOutIsAnErrorWithWords(t *testing.T) {
 	cs := ends(t, sharing(t, 2, one, Options{}).All(), 0)
 	wantErrors(t, onAll(cs, (*Communicator).Barrier), "MB of shared memory cannot be reserved: no space left on device", "is free", "start fewer workers")
 	_, _, err := cs[0].group.world.Alloc(dtypes.Float64, 100<<20)
-	wantError(t, err, "104857600 elements of Float64 cannot be allocated", "800 MB of shared memory cannot be reserved")
+	wantError(t, err, "104857600 elements of Float64 cannot be allocated", "2 MB of shared memory cannot be reserved")
 }
 
 func TestAWorkerThatDoesNotComeIsNamed(t *testing.T) {

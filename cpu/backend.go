@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -87,7 +86,8 @@ func (b *Backend) Finalize() {
 		return
 	}
 	b.team.Close()
-	b.arena, b.free = nil, freeList{}
+	b.arena = nil
+	b.free.close()
 	b.recent.Lock()
 	b.recent.plans = nil
 	b.recent.Unlock()
@@ -218,99 +218,4 @@ func anyBytes(flat any, d dtypes.DType) []byte {
 		return nil
 	}
 	return unsafe.Slice((*byte)(v.UnsafePointer()), v.Len()*int(v.Type().Elem().Size()))
-}
-
-// freeList keeps memory for the next buffers of the same size, so that steps of a training make no garbage.
-type freeList struct {
-	mu    sync.Mutex
-	sizes map[int]*freeSize
-	held  int // bytes in the list
-	used  int // bytes of buffers
-	most  int // of used, since someone asked
-	calls int
-}
-
-// freeSize is the memory of one size.
-type freeSize struct {
-	free [][]byte
-	last int // the call that used the size last
-}
-
-// keep is how many bytes the list may hold beyond those that are in use.
-const keep = 64 << 20
-
-func (f *freeList) take(n int) []byte {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.used += n
-	f.most = max(f.most, f.used)
-	l := f.size(n)
-	if last := len(l.free) - 1; last >= 0 {
-		b := l.free[last]
-		l.free = l.free[:last]
-		f.held -= n
-		return b
-	}
-	return aligned(n)
-}
-
-// give takes memory back. If there is too much of it, that of sizes goes which were not used for the longest time: a program that has come to other shapes does not
-// need them any more.
-func (f *freeList) give(b []byte) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	n := len(b)
-	f.used -= n
-	if n == 0 || n > f.used+keep {
-		return
-	}
-	f.size(n) // so that others go first
-	for f.held+n > f.used+keep {
-		f.drop()
-	}
-	l := f.size(n)
-	l.free = append(l.free, b)
-	f.held += n
-}
-
-// size is the memory of a size, which is used now.
-func (f *freeList) size(n int) *freeSize {
-	l := f.sizes[n]
-	if l == nil {
-		if f.sizes == nil {
-			f.sizes = map[int]*freeSize{}
-		}
-		l = &freeSize{}
-		f.sizes[n] = l
-	}
-	f.calls++
-	l.last = f.calls
-	return l
-}
-
-// drop leaves a piece of memory to the garbage collector, of the size that was used least recently.
-func (f *freeList) drop() {
-	size := -1
-	for n, l := range f.sizes {
-		if len(l.free) > 0 && (size < 0 || l.last < f.sizes[size].last) {
-			size = n
-		}
-	}
-	l := f.sizes[size]
-	l.free[len(l.free)-1] = nil
-	l.free = l.free[:len(l.free)-1]
-	f.held -= size
-	if len(l.free) == 0 {
-		delete(f.sizes, size)
-	}
-}
-
-// aligned makes memory that begins on a cache line.
-func aligned(n int) []byte {
-	if n == 0 {
-		return nil
-	}
-	b := make([]byte, n+63)
-	off := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) & 63)
-	return slices.Clip(b[off : off+n])
 }

@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/pkg/errors"
-	"golang.org/x/sys/unix"
 
 	"github.com/easyparallel/epl/comm/internal/transport"
 )
@@ -74,41 +73,12 @@ func (a *area) show(k *transport.Call, r *transport.Round) (way, error) {
 			if m != a.me && cards[pos].piece != 0 {
 				memory, err := a.views.open(a.peers[m].pid, cards[pos])
 				if err != nil {
-					return 0, errors.Errorf("epl: worker %d cannot map the shared heap of worker %d: %s; allocate the buffers of rank %d without World.Alloc",
-						a.team.Members[a.me].Worker, a.team.Members[m].Worker, err, a.team.Ranks[pos])
+					return 0, errors.Errorf("epl: worker %d cannot map the shared heap of worker %d, where a buffer of rank %d is: %s; raise the limits of open files and of address space",
+						a.team.Members[a.me].Worker, a.team.Members[m].Worker, a.team.Ranks[pos], err)
 				}
 				a.mapped[pos] = unsafe.Pointer(&memory[cards[pos].offset])
 			}
 		}
 	}
 	return way, nil
-}
-
-// views are pieces of others' shared heaps, mapped here, by their random names.
-type views map[uint64][]byte
-
-func (v *views) open(pid uint64, c *card) ([]byte, error) {
-	if memory, ok := (*v)[c.piece]; ok {
-		return memory, nil
-	}
-	memory, err := openMemory(pid, c.fd, int(c.size))
-	if err != nil {
-		return nil, err
-	}
-	if *(*uint64)(unsafe.Pointer(&memory[0])) != c.piece {
-		unix.Munmap(memory)
-		return nil, errors.New("it is something else")
-	}
-	if *v == nil {
-		*v = views{}
-	}
-	(*v)[c.piece] = memory
-	return memory, nil
-}
-
-func (v views) close() {
-	for _, memory := range v {
-		unix.Munmap(memory)
-	}
-	clear(v)
 }

@@ -29,5 +29,11 @@ func (sharedHeap) Alloc(int) (unsafe.Pointer, error) {
 	return nil, errors.New("epl: memory is shared on Linux only")
 }
 
+// Take says the same.
+func (h sharedHeap) Take(bytes int) (unsafe.Pointer, error) { return h.Alloc(bytes) }
+
+// InUse is 0.
+func (sharedHeap) InUse() int { return 0 }
+
 // Release has nothing to take back.
 func (sharedHeap) Release(unsafe.Pointer, int) {}

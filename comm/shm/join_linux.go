@@ -57,7 +57,7 @@ func (e *engine) join(k *transport.Call, members []int, purpose string, layOut f
 // create makes the segment and invites the others.
 func (s *segment) create(k *transport.Call, purpose string, size int) error {
 	e := s.engine
-	fd, memory, err := createMemory("epl-segment", size)
+	fd, memory, err := createMemory("epl-segment", size, size)
 	if err != nil {
 		return errors.WithMessagef(err, "epl: worker %d cannot begin %s", e.team.Members[e.team.Me].Worker, k.Header)
 	}

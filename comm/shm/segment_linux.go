@@ -66,22 +66,19 @@ func (p *places) take(bytes int) (offset int) {
 	return offset
 }
 
-// createMemory makes anonymous memory that others can map by its file descriptor. The name is for /proc/PID/maps. All of it is reserved at once: memory
+// createMemory makes anonymous memory that others can map by its file descriptor. The name is for /proc/PID/maps. The first bytes of it are reserved at once: memory
 // that runs out later would kill the process without a word.
-func createMemory(name string, size int) (fd int, memory []byte, err error) {
+func createMemory(name string, size, reserved int) (fd int, memory []byte, err error) {
 	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
 		return -1, nil, errors.Errorf("epl: the system gives no shared memory: %s", err)
 	}
-	if err = Reserve(fd, 0, 0, int64(size)); err != nil {
+	if err = unix.Ftruncate(fd, int64(size)); err == nil {
+		err = Reserve(fd, 0, 0, int64(reserved))
+	}
+	if err != nil {
 		unix.Close(fd)
-		free := "an unknown part"
-		var info unix.Sysinfo_t
-		if unix.Sysinfo(&info) == nil {
-			free = fmt.Sprintf("%d MB", uint64(info.Freeram)*uint64(info.Unit)>>20)
-		}
-		return -1, nil, errors.Errorf("epl: %d MB of shared memory cannot be reserved: %s; %s of the machine's memory is free; "+
-			"end other processes, raise the memory limit of the container or job, or start fewer workers on this host", max(1, size>>20), err, free)
+		return -1, nil, unreserved(reserved, err)
 	}
 	memory, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -89,6 +86,17 @@ func createMemory(name string, size int) (fd int, memory []byte, err error) {
 		return -1, nil, errors.Errorf("epl: %d MB of shared memory cannot be mapped: %s", max(1, size>>20), err)
 	}
 	return fd, memory, nil
+}
+
+// unreserved is the error when there is not enough memory.
+func unreserved(bytes int, err error) error {
+	free := "an unknown part"
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		free = fmt.Sprintf("%d MB", uint64(info.Freeram)*uint64(info.Unit)>>20)
+	}
+	return errors.Errorf("epl: %d MB of shared memory cannot be reserved: %s; %s of the machine's memory is free; "+
+		"end other processes, raise the memory limit of the container or job, or start fewer workers on this host", max(1, bytes>>20), err, free)
 }
 
 // What tests replace, to play machines that have no memory left or do not permit something.
