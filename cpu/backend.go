@@ -137,6 +137,7 @@ type Buffer struct {
 	bytes   []byte
 	owner   compute.Buffer // of GoMLX's backend, if that has the memory
 	final   bool
+	part    bool                    // its memory is another buffer's: see [Backend.Part]
 	donated bool                    // to an execution: who finalizes it again does no harm
 	sharing atomic.Pointer[sharing] // nil: its memory is its own
 }

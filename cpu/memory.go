@@ -67,28 +67,33 @@ func (t *task) writes(i int, x *tensor) bool {
 	return i >= t.reads
 }
 
-// overwrite lets the results of a group take the memory of what it reads for the last time.
+// overwrite lets the results of a group take the memory of what it reads for the last time: of an operand first, since the result of w - step
+// is to lie where w is, and no other result there.
 func (b *builder) overwrite(at int, t *task, output map[int]bool, reader map[int]*task) {
 	taken := map[int]bool{}
-	for i, n := range t.mems {
-		out := &b.tensors[n]
-		if !t.writes(i, out) {
-			continue
-		}
-		for j, m := range t.mems {
-			in := &b.tensors[m]
-			if taken[m] || t.writes(j, in) || in.last != at || reader[m] != t || in.bytes != out.bytes || output[m] ||
-				in.value.Shape.DType.Size() != out.value.Shape.DType.Size() || !t.code.canOverwrite(i, j) {
+	for _, operands := range []bool{true, false} {
+		for i, n := range t.mems {
+			out := &b.tensors[n]
+			if !t.writes(i, out) || out.over >= 0 {
 				continue
 			}
-			if !mayTake(in, out) {
-				continue
+			for j, m := range t.mems {
+				in := &b.tensors[m]
+				if taken[m] || t.writes(j, in) || in.last != at || reader[m] != t || output[m] || !fits(in, out, operands) || !t.code.canOverwrite(i, j) {
+					continue
+				}
+				out.over = m
+				taken[m] = true
+				break
 			}
-			out.over = m
-			taken[m] = true
-			break
 		}
 	}
+}
+
+// fits tells whether a result may take the memory of a tensor, of an operand only if operands is set.
+func fits(in, out *tensor, operands bool) bool {
+	return in.bytes == out.bytes && in.value.Shape.DType.Size() == out.value.Shape.DType.Size() && mayTake(in, out) &&
+		(!operands || slices.Contains(out.value.Op.Inputs, in.value))
 }
 
 // mayTake tells whether a result may take the memory of a tensor: that of an input becomes that of an output, memory of the

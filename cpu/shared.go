@@ -52,6 +52,10 @@ func (b *Buffer) Shared() bool {
 
 // giveBack lets go of the memory of a buffer.
 func (b *Buffer) giveBack() {
+	if b.part {
+		b.bytes = nil
+		return
+	}
 	home := b.backend
 	if s := b.sharing.Load(); s != nil {
 		if s.buffers.Add(-1) > 0 {

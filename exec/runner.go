@@ -84,6 +84,13 @@ type SharedBuffer interface {
 	Shared() bool
 }
 
+// Parter is a device that sees a part of a tensor where it lies.
+type Parter interface {
+	// Part makes a buffer of some elements of another, which keeps the memory: it has to live as long as the part, and what an execution makes of the part where that
+	// lies. Nil: it cannot, or somebody else has the memory, too.
+	Part(whole compute.Buffer, from int, shape shapes.Shape) compute.Buffer
+}
+
 // Distant is a device that copies to and from devices of other workers without the host. Both ends have to begin at the same time.
 type Distant interface {
 	// Reaches tells whether it does so with a rank of another worker.

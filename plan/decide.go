@@ -363,7 +363,7 @@ func (r *Result) schedule(cfg *config.Config, t Target, s assignment) (err error
 		s.ranks = r.Replicas[:1]
 	}
 	o := schedule.Options{MaxSplits: comm.MaxSplits, Strategy: schedule.Strategy(pipeline.Strategy), Ranks: s.ranks,
-		Offload: cfg.Offload.Level != "" && r.Final.IsTraining(), Phases: t.Timeline}
+		Offload: cfg.Offload.Level != "" && r.Final.IsTraining(), Phases: t.Timeline, InPlace: t.Planner != nil}
 	if pipeline.StagesPerDevice > 1 {
 		o.Groups = len(r.Final.Stages) / pipeline.StagesPerDevice
 	}

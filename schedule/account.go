@@ -291,9 +291,12 @@ func (c *counter) segment(p *Profile, keeps func(input int) bool) {
 func (c *counter) put(at Slot) {
 	if _, there := c.have[at]; !there && !given(at.Value) {
 		c.have[at] = nil
-		c.add(c.ledger.bytes(at.Value))
+		c.add(c.bytes(at.Value))
 	}
 }
+
+// bytes are those of a value between segments: a part that is updated where it lies has the memory of all of the variable.
+func (c *counter) bytes(v *ir.Value) Bytes { return c.ledger.bytes(cmp.Or(c.s.inPlace[v], v)) }
 
 // drop takes a value off the books, as soon as nobody reads it any more.
 func (c *counter) drop(at Slot) {
@@ -310,7 +313,7 @@ func (c *counter) gone(x outgoing) bool {
 	if c.sending(x.by) {
 		return false
 	}
-	c.add(c.ledger.bytes(x.Value).times(-1))
+	c.add(c.bytes(x.Value).times(-1))
 	return true
 }
 
@@ -356,6 +359,10 @@ func (c *counter) do(at int, in Instr) {
 			e, awaited := event{-1 - c.place, at}, len(c.s.Places[c.place])
 			for _, op := range in.Ops() {
 				from := c.s.slot(op.Inputs[0], in.Micro)
+				if c.s.inPlace[op.Inputs[0]] == op.Outputs[0] {
+					c.drop(from) // what is gathered has its memory
+					continue
+				}
 				c.have[from] = append(c.have[from], e)
 				awaited = min(awaited, c.awaits(Slot{op.Outputs[0], in.Micro}))
 			}
@@ -394,15 +401,18 @@ func (c *counter) awaits(at Slot) int {
 
 // run plays a segment, which keeps the inputs that die with it unless they are being sent.
 func (c *counter) run(in Instr) {
-	inputs, takes := c.s.Segments[in.Segment].Inputs, c.s.Takes(in)
+	s, takes, profile := c.s.Segments[in.Segment], c.s.Takes(in), c.profiles[in.Segment]
 	dies := map[Slot]bool{}
 	for _, at := range in.Frees {
 		dies[at] = !c.sending(c.have[at])
 	}
-	keeps := func(i int) bool { return given(inputs[i]) || dies[takes[i]] }
-	c.segment(c.profiles[in.Segment], keeps)
+	keeps := func(i int) bool {
+		own := s.OwnInput(i)
+		return given(s.Inputs[i]) || dies[takes[i]] && (own == nil || profile.Overwrites(*own))
+	}
+	c.segment(profile, keeps)
 	for i, at := range takes {
-		if keeps(i) {
+		if keeps(i) || s.OwnInput(i) != nil {
 			c.drop(at)
 		}
 	}

@@ -28,6 +28,8 @@ type Options struct {
 	Offload bool
 	// Phases ends a segment between forward and backward of a program with one stage, so that a timeline tells them apart.
 	Phases bool
+	// InPlace: devices see a part of a tensor without a copy, so that model replicas update theirs of a variable where it lies.
+	InPlace bool
 }
 
 // Build makes the schedule of a program with a local view.
@@ -43,7 +45,7 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 	stages := max(len(p.Stages), 1)
 	b := &builder{Index: analysis.Of(p), o: o, p: p, kind: map[*ir.Op]TaskKind{}, order: map[*ir.Op]turn{}, tasks: map[taskKey]*task{},
 		input: map[*ir.Value]bool{}, trips: map[trip][]int{}, wanted: map[valueAt]bool{},
-		s: &Program{homes: map[*ir.Value][]int{}, Name: p.Name, Local: *p.Local, Ranks: o.Ranks, Groups: p.Groups(), Divisions: p.Divisions(),
+		s: &Program{homes: map[*ir.Value][]int{}, inPlace: map[*ir.Value]*ir.Value{}, Name: p.Name, Local: *p.Local, Ranks: o.Ranks, Groups: p.Groups(), Divisions: p.Divisions(),
 			Pipeline: Pipeline{Strategy: cmp.Or(o.Strategy, PreferBackward), Stages: stages, Groups: cmp.Or(o.Groups, stages), Micro: p.Local.MicroBatches}}}
 	order, err := b.s.Pipeline.Order()
 	if err != nil {
@@ -70,6 +72,11 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 	}
 	b.sums()
 	b.s.frees()
+	if o.InPlace {
+		for place := range b.s.Places {
+			b.updateInPlace(place)
+		}
+	}
 	for _, s := range b.s.Segments {
 		s.First = lower.Lower(s.Segment, nil)
 		if d := b.s.Divisions[s.Place]; d.Weights != nil {

@@ -12,11 +12,12 @@ import (
 )
 
 // fuse groups merges into at most splits buckets of their dtype. It keeps their order and never mixes dtypes: a bucket is
-// closed as soon as it holds its share of the bytes.
+// closed as soon as it holds its share of the bytes, or if there are enough for all.
 func fuse(merges []*ir.Op, splits map[dtypes.DType]int) [][]*ir.Op {
-	total := map[dtypes.DType]int64{}
+	total, count := map[dtypes.DType]int64{}, map[dtypes.DType]int{}
 	for _, m := range merges {
 		total[dtypeOf(m)] += weightOf(m)
+		count[dtypeOf(m)]++
 	}
 	var groups [][]*ir.Op
 	open := map[dtypes.DType]int{} // index of the group that is being filled
@@ -30,7 +31,7 @@ func fuse(merges []*ir.Op, splits map[dtypes.DType]int) [][]*ir.Op {
 			open[d] = i
 		}
 		groups[i] = append(groups[i], m)
-		if filled[d] += weightOf(m); filled[d]*int64(max(splits[d], 1)) >= total[d] {
+		if filled[d] += weightOf(m); filled[d]*int64(max(splits[d], 1)) >= total[d] || splits[d] >= count[d] {
 			delete(open, d)
 			filled[d] = 0
 		}

@@ -97,3 +97,11 @@ func TestABucketEndsWhereARegionDoes(t *testing.T) {
 		}
 	}
 }
+
+// Where the cap allows a bucket for each gradient, none waits for another.
+func TestGradientsTravelAloneIfThereAreBucketsForAll(t *testing.T) {
+	merges := tensors(ir.NewProgram("x"), rand.New(rand.NewSource(1)), []int{100, 200, 100}, dtypes.Float32)
+	if groups := fused(t, 3, merges); len(groups) != 3 {
+		t.Errorf("3 gradients are in %d buckets of 3", len(groups))
+	}
+}

@@ -157,6 +157,11 @@ func (p *Profile) Beyond(keeps func(input int) bool) (all []Held) {
 	return all
 }
 
+// Overwrites tells whether the device writes the new part of a variable where the old one is; else it has to be copied there.
+func (p *Profile) Overwrites(x Own) bool {
+	return p.planned != nil && p.planned.Over[x.Output] == x.Input
+}
+
 // Inputs is how many inputs the segment has.
 func (p *Profile) Inputs() int { return len(p.inputs) }
 

@@ -41,8 +41,9 @@ type Program struct {
 	Results   []Result
 	Checks    *Checks // nil: the host checks what is to be checked
 
-	homes map[*ir.Value][]int // by parameter of a variable: the places that have it
-	apart [][]Instr           // the lists with instructions that add up what segments do; nil: there are none
+	homes   map[*ir.Value][]int     // by parameter of a variable: the places that have it
+	apart   [][]Instr               // the lists with instructions that add up what segments do; nil: there are none
+	inPlace map[*ir.Value]*ir.Value // by the new part of a variable that is updated where it lies: the new value, which has the same memory
 }
 
 // Segment is a piece of the program that runs on one place.
@@ -56,6 +57,8 @@ type Segment struct {
 	First *ir.Segment
 	// Parts are the segment as each device of the place runs it, if they have different weights; else nil.
 	Parts []*ir.Segment
+	// Owns are the parts of variables that it updates where they lie.
+	Owns []Own
 }
 
 // Alike tells whether two devices of a place have the same to do.

@@ -141,7 +141,13 @@ func (r *run) crossing(op *ir.Op, micro int) (*crossing, error) {
 		return nil, err
 	}
 	x := &crossing{backend: r.device.backend, held: h, shared: shared, from: flat, out: op.Outputs[0], shape: op.Outputs[0].LocalShape(r.at())}
-	x.b, x.to, err = r.fresh(x.shape)
+	if h.whole == nil {
+		x.b, x.to, err = r.fresh(x.shape)
+		return x, err
+	}
+	r.forget(r.slot(op.Inputs[0], micro)) // what comes has its memory
+	x.b = h.whole
+	x.to, _, err = hostView(x.backend, x.b, x.shape)
 	return x, err
 }
 

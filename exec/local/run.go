@@ -24,10 +24,11 @@ type held struct {
 	compute.Buffer
 	use      schedule.Use
 	bytes    int64
-	borrowed bool        // the caller's: not to be overwritten or freed
-	readers  readers     // of a variable
-	sends    []sending   // that read it
-	handed   []*handover // those that copy it without the host, also if they have begun
+	borrowed bool           // the caller's: not to be overwritten or freed
+	whole    compute.Buffer // of a part of a variable that was updated where it lies: what has its memory
+	readers  readers        // of a variable
+	sends    []sending      // that read it
+	handed   []*handover    // those that copy it without the host, also if they have begun
 	// arrival, if it is not nil, waits for a value that is on its way; op and what say how it comes, in a timeline.
 	arrival  func() (compute.Buffer, error)
 	op, what string
@@ -263,6 +264,10 @@ func (r *run) segment(in schedule.Instr) error {
 			others[i] = h.readers
 		}
 	}
+	owns, err := r.own(in, ins, donate)
+	if err != nil {
+		return err
+	}
 	keeps := func(i int) bool { return donate[i] && !r.runner.leaves(others[i]) }
 	need := r.profiles[in.Segment].Need(keeps)
 	r.remember(r.meter.books.Live.Plus(need.Peak), r.profiles[in.Segment].Beyond(keeps))
@@ -289,10 +294,19 @@ func (r *run) segment(in schedule.Instr) error {
 			r.forget(at)
 		}
 	}
+	if err := r.updated(owns, outs, donate, others); err != nil {
+		return err
+	}
 	if err := r.spoil(gives, outs); err != nil {
 		return err
 	}
+	if err := r.keepParts(owns, gives, outs); err != nil {
+		return err
+	}
 	for i, at := range gives {
+		if h := r.values[at]; h != nil && h.whole != nil {
+			continue
+		}
 		if err := r.keep(at, outs[i]); err != nil {
 			return err
 		}
@@ -465,6 +479,9 @@ func (r *run) finalize(h *held) error {
 			}
 			return nil
 		}, h.bytes})
+	}
+	if h.whole != nil {
+		defer func() { _ = h.whole.Finalize() }()
 	}
 	return r.runner.finalize(h.Buffer, h.readers)
 }
