@@ -45,12 +45,12 @@ func (s *Step) SetPeak(p Peak) {
 	s.peaks = append(s.peaks, p)
 }
 
-// AddSites notes where what lives on a device from now on comes from.
-func (s *Step) AddSites(p Peak) {
+// AddSites notes where what lives on a device from a time on comes from.
+func (s *Step) AddSites(at time.Time, p Peak) {
 	if s == nil {
 		return
 	}
-	m := Memory{Device: p.Device, At: time.Now(), Bytes: map[string]int64{}}
+	m := Memory{Device: p.Device, At: at, Bytes: map[string]int64{}}
 	rest := p.Bytes
 	for _, h := range p.Held {
 		m.Bytes[h.site()] += h.Bytes

@@ -81,6 +81,7 @@ type run struct {
 	busy    time.Duration // it has computed so long
 	most    int64         // bytes that have lived, if a timeline is made
 	looked  int64         // bytes that lived when it was noted where they come from
+	lived   []lived       // by time, if a timeline is made
 }
 
 func newRun(s *step, local int) *run {
@@ -270,7 +271,7 @@ func (r *run) segment(in schedule.Instr) error {
 	}
 	keeps := func(i int) bool { return donate[i] && !r.runner.leaves(others[i]) }
 	need := r.profiles[in.Segment].Need(keeps)
-	r.remember(r.meter.books.Live.Plus(need.Peak), r.profiles[in.Segment].Beyond(keeps))
+	r.remember(r.meter.books.Live.Plus(need.Peak), func() []schedule.Held { return r.profiles[in.Segment].Beyond(keeps) })
 	if err := r.meter.during(need); err != nil {
 		return err
 	}

@@ -67,6 +67,9 @@ func (s *step) execute(inputs []compute.Buffer, donate []bool) ([]compute.Buffer
 	}
 	if s.trace != nil {
 		s.drawn.Wait()
+		for _, r := range s.runs {
+			r.recall()
+		}
 		if err := s.opts.Traced(s.trace); err != nil {
 			return nil, err
 		}
