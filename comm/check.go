@@ -20,7 +20,8 @@ type request struct {
 	many     []request // of a call of several buffers: of each
 	bad      error     // why it must not run
 	before   func()
-	ticket   ticket
+	ticket   ticket        // a call that is not queued has none before it begins
+	begun    bool          // see Begin
 	inquiry  *inquiry      // into who holds it up, the last one
 	found    *inquiry      // the last one that is over
 	inquired time.Duration // when the last one began
@@ -60,16 +61,17 @@ var usedBy = [transport.NumOps]field{
 }
 
 // given lists the fields that are set.
-func (c *Call) given() (f field) {
-	for i, set := range [...]bool{
-		c.Buf != nil, c.In != nil, c.Out != nil, c.InCounts != nil, c.OutCounts != nil,
-		c.Reduction != Sum, c.Scale != 0, c.Root != 0, c.Peer != 0, c.Tag != 0, c.More != nil,
-	} {
+func (c *Call) given() field {
+	is := func(f field, set bool) field {
 		if set {
-			f |= 1 << i
+			return f
 		}
+		return 0
 	}
-	return f
+	return is(fBuf, c.Buf != nil) | is(fIn, c.In != nil) | is(fOut, c.Out != nil) |
+		is(fInCounts, c.InCounts != nil) | is(fOutCounts, c.OutCounts != nil) |
+		is(fReduction, c.Reduction != Sum) | is(fScale, c.Scale != 0) |
+		is(fRoot, c.Root != 0) | is(fPeer, c.Peer != 0) | is(fTag, c.Tag != 0) | is(fMore, c.More != nil)
 }
 
 // check turns a Call of the rank at position pos, one of n, into a request. Of the header it fills in what follows from
@@ -136,6 +138,19 @@ func (c *request) checkMore(from *Call, pos int, ranks []int) error {
 		c.Parts = append(c.Parts, &c.many[i].Call)
 	}
 	return nil
+}
+
+// Begin implements transport.Owner: the call's clock starts, and the flight recorder has it as started. Again it does nothing.
+func (c *request) Begin() {
+	if c.begun {
+		return
+	}
+	c.begun, c.Began = true, c.of.group.world.base.Now()
+	if r := &c.of.local.recorder; c.Async {
+		r.set(c.ticket, Started, c.Began)
+	} else {
+		c.ticket = r.add(&c.Header, Started, c.Began)
+	}
 }
 
 // identify gives the calls of several buffers what the call got when its turn came.

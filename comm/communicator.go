@@ -26,7 +26,7 @@ type Communicator struct {
 
 	mu          sync.Mutex
 	collectives lane
-	exchanges   map[exchange]*lane // with calls in them
+	exchanges   map[exchange]*lane // with calls in them, and some others
 	idle        []*lane            // for reuse
 	seq         uint64             // of collectives
 	sent        []uint64           // by position
@@ -62,7 +62,7 @@ func (c *Communicator) Size() int { return c.group.Size() }
 
 // AllReduce replaces buf by the reduction over all ranks.
 func (c *Communicator) AllReduce(buf any, r Reduction) error {
-	return c.Do(Call{Op: AllReduce, Buf: buf, Reduction: r})
+	return c.do(&Call{Op: AllReduce, Buf: buf, Reduction: r})
 }
 
 // AllReduceScaled replaces buf by the reduction over all ranks times a factor, which must not be 0.
@@ -72,43 +72,43 @@ func (c *Communicator) AllReduceScaled(buf any, r Reduction, factor float64) err
 		c.fail(err)
 		return err
 	}
-	return c.Do(Call{Op: AllReduce, Buf: buf, Reduction: r, Scale: factor})
+	return c.do(&Call{Op: AllReduce, Buf: buf, Reduction: r, Scale: factor})
 }
 
 // ReduceScatter reduces in over all ranks and puts this rank's part into out. counts are the elements of the parts by
 // position; nil means equal parts.
 func (c *Communicator) ReduceScatter(in, out any, counts []int, r Reduction) error {
-	return c.Do(Call{Op: ReduceScatter, In: in, Out: out, InCounts: counts, Reduction: r})
+	return c.do(&Call{Op: ReduceScatter, In: in, Out: out, InCounts: counts, Reduction: r})
 }
 
 // AllGather puts the parts of all ranks into out, by position. counts are their elements; nil means equal parts.
 func (c *Communicator) AllGather(in, out any, counts []int) error {
-	return c.Do(Call{Op: AllGather, In: in, Out: out, OutCounts: counts})
+	return c.do(&Call{Op: AllGather, In: in, Out: out, OutCounts: counts})
 }
 
 // AllToAll gives the i-th part of in to the rank at position i, and puts what it gave to this one into the i-th part of
 // out. The counts are the elements of the parts; nil means equal parts.
 func (c *Communicator) AllToAll(in, out any, inCounts, outCounts []int) error {
-	return c.Do(Call{Op: AllToAll, In: in, Out: out, InCounts: inCounts, OutCounts: outCounts})
+	return c.do(&Call{Op: AllToAll, In: in, Out: out, InCounts: inCounts, OutCounts: outCounts})
 }
 
 // Broadcast replaces buf by that of the rank at position root.
 func (c *Communicator) Broadcast(buf any, root int) error {
-	return c.Do(Call{Op: Broadcast, Buf: buf, Root: root})
+	return c.do(&Call{Op: Broadcast, Buf: buf, Root: root})
 }
 
 // Send gives buf to the rank at position to. It returns when that has received it.
 func (c *Communicator) Send(buf any, to, tag int) error {
-	return c.Do(Call{Op: Send, Buf: buf, Peer: to, Tag: tag})
+	return c.do(&Call{Op: Send, Buf: buf, Peer: to, Tag: tag})
 }
 
 // Recv fills buf with what the rank at position from sends with the same tag. Type and size must be the sender's.
 func (c *Communicator) Recv(buf any, from, tag int) error {
-	return c.Do(Call{Op: Recv, Buf: buf, Peer: from, Tag: tag})
+	return c.do(&Call{Op: Recv, Buf: buf, Peer: from, Tag: tag})
 }
 
 // Barrier returns when all ranks of the group have called it.
-func (c *Communicator) Barrier() error { return c.Do(Call{Op: Barrier}) }
+func (c *Communicator) Barrier() error { return c.do(&Call{Op: Barrier}) }
 
 // prepare checks a call and gives it a number. What is wrong with it shows when its turn comes. The lock is held.
 func (c *Communicator) prepare(to *request, from *Call) {
@@ -140,15 +140,19 @@ func (c *Communicator) fail(err error) {
 	}
 }
 
-// run makes a call that was prepared and is in the flight recorder as started.
+// run makes a call that was prepared.
 func (c *Communicator) run(k *request) error {
 	err := k.bad
+	if !c.end.begins || k.Async || k.before != nil || k.Parts != nil || err != nil {
+		k.Begin()
+	}
 	if err == nil {
 		if k.before != nil {
 			k.before()
 		}
 		k.identify()
 		err = c.end.run(&k.Call)
+		k.Begin()
 	}
 	if err != nil {
 		c.fail(err)

@@ -13,6 +13,7 @@ import (
 type end struct {
 	meeting *inproc.Meeting
 	seat    *inproc.Seat
+	begins  bool // the engine begins calls, see transport.Beginner
 }
 
 // meetingKey names a communicator.
@@ -41,7 +42,8 @@ func (w *World) connect(key meetingKey, pos int) end {
 		m = inproc.New(t, e)
 		w.meetings[key] = m
 	}
-	return end{m, m.SeatOf(pos)}
+	_, begins := m.Engine.(transport.Beginner)
+	return end{m, m.SeatOf(pos), begins && len(m.Team.Mine()) == 1}
 }
 
 // meetingNamed finds a communicator; nil if there is none.

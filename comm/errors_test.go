@@ -58,6 +58,9 @@ func TestCallsThatDoNotAgreeAreErrorsOnAllRanks(t *testing.T) {
 			{Op: AllToAll, In: f32(6), Out: f32(5), OutCounts: []int{1, 2, 2}},
 			{Op: AllToAll, In: f32(6), Out: f32(6)},
 		}, []string{"rank 0 gives 2 elements, rank 1 expects 1"}},
+		{"equal parts of all-to-all", [3]Call{
+			{Op: AllToAll, In: f32(6), Out: f32(6)}, {Op: AllToAll, In: f32(9), Out: f32(9)}, {Op: AllToAll, In: f32(6), Out: f32(6)},
+		}, []string{"rank 0 and rank 1", " elements, rank "}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {

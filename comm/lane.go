@@ -46,20 +46,20 @@ func (h *Handle) Over() bool {
 }
 
 // Do makes a call and returns when it is over. It waits for its turn behind those that were started before.
-func (c *Communicator) Do(from Call) error {
+func (c *Communicator) Do(from Call) error { return c.do(&from) }
+
+func (c *Communicator) do(from *Call) error {
 	c.mu.Lock()
-	l := c.lane(&from)
+	l := c.lane(from)
 	if l.busy {
-		h := c.push(l, &from)
+		h := c.push(l, from)
 		c.mu.Unlock()
 		return h.Wait()
 	}
 	l.busy = true
 	k := &l.call
-	c.prepare(k, &from)
+	c.prepare(k, from)
 	c.mu.Unlock()
-	k.Began = c.group.world.base.Now()
-	k.ticket = c.local.recorder.add(&k.Header, Started, k.Began)
 	err := c.run(k)
 	k.reset()
 
@@ -126,7 +126,8 @@ func (c *Communicator) next(l *lane) bool {
 		return true
 	}
 	l.busy = false
-	if l != &c.collectives {
+	const enough = 64 // lanes to keep: programs use the same tags again and again
+	if l != &c.collectives && len(c.exchanges) > enough {
 		delete(c.exchanges, l.exchange)
 		c.idle = append(c.idle, l)
 	}
@@ -145,8 +146,6 @@ func (c *Communicator) drain(l *lane) {
 		l.queue[0] = nil
 		l.queue = l.queue[1:]
 		c.mu.Unlock()
-		h.call.Began = c.group.world.base.Now()
-		c.local.recorder.set(h.call.ticket, Started, h.call.Began)
 		h.err = c.run(&h.call)
 		h.call.reset()
 		close(h.done)

@@ -291,15 +291,24 @@ func TestAWorldThatIsIdleHasNoGoroutines(t *testing.T) {
 }
 
 func TestNothingIsAllocatedOnTheWay(t *testing.T) {
-	w, err := NewInProcess(2, Options{})
-	if err != nil {
-		t.Fatal(err)
+	for _, tr := range transports[:2] {
+		for _, elements := range []int{1024, 64 << 10} {
+			t.Run(fmt.Sprintf("%s, %d elements", tr.name, elements), func(t *testing.T) {
+				w, err := tr.make(2, Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer closeAll(t, w)
+				nothingIsAllocated(t, ends(t, w.All(), 0), elements)
+			})
+		}
 	}
-	defer w.Close()
-	cs := ends(t, w.All(), 0)
-	var bufs, outs [2]any
+}
+
+func nothingIsAllocated(t *testing.T, cs []*Communicator, elements int) {
+	var bufs, outs, others [2]any
 	for i := range bufs {
-		bufs[i], outs[i] = make([]float32, 4096), make([]float32, 2048)
+		bufs[i], outs[i], others[i] = make([]float32, elements), make([]float32, elements/2), make([]float32, elements)
 	}
 	calls := func(c *Communicator) {
 		p := c.Position()
@@ -307,6 +316,7 @@ func TestNothingIsAllocatedOnTheWay(t *testing.T) {
 			{Op: AllReduce, Buf: bufs[p], Program: "train"},
 			{Op: ReduceScatter, In: bufs[p], Out: outs[p]},
 			{Op: AllGather, In: outs[p], Out: bufs[p]},
+			{Op: AllToAll, In: bufs[p], Out: others[p]},
 			{Op: Broadcast, Buf: bufs[p]},
 			{Op: Send + Op(p), Buf: bufs[p], Peer: 1 - p, Tag: 3},
 			{Op: Barrier},

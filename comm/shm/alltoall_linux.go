@@ -18,6 +18,7 @@ func (a *area) allToAll(k *transport.Call, r *transport.Round) error {
 			gives[c.Pos][pos], takes[c.Pos][pos] = int64(c.InCounts[pos]), int64(c.OutCounts[pos])
 		}
 	}
+	a.seats[a.me].even[a.step&1] = evenParts(r)
 	per := 0
 	fill := func(i int, slot unsafe.Pointer) {
 		a.others(func(m int) error {
@@ -42,30 +43,21 @@ func (a *area) allToAll(k *transport.Call, r *transport.Round) error {
 		})
 	}
 
-	// The beginnings of all parcels are in the slots when members meet. If that is all, they are done.
+	// Parcels are in the slots when members meet, if they are small. If all are, that is all.
 	per = max(1, smallBytes/n&^63/size)
-	if err := a.vacant(k, a.step); err != nil {
-		return err
+	if a.weightOfMine(gives) <= per {
+		if err := a.vacant(k, a.step); err != nil {
+			return err
+		}
+		fill(0, a.slots[a.step&1][a.me])
 	}
-	fill(0, a.slots[a.step&1][a.me])
 	way, err := a.show(k, r)
 	if err != nil {
 		return err
 	}
-	for i := range ranks {
-		for j := range ranks {
-			if gives[i][j] != takes[j][i] {
-				return a.disagree(k, r, a.team.MemberOf[i], a.team.MemberOf[j])
-			}
-		}
-	}
-	most := 0
-	for m := range n {
-		for o := range n {
-			if m != o {
-				most = max(most, a.weight(gives, m, o))
-			}
-		}
+	most, err := a.heaviest(k, r)
+	if err != nil {
+		return err
 	}
 	a.step++
 	if most <= per {
@@ -84,17 +76,18 @@ func (a *area) allToAll(k *transport.Call, r *transport.Round) error {
 			})
 		})
 	case way == lent && most*size >= lentBytes:
-		p := &parcels{a, r, func(from, to int, f func(stretch)) {
+		p := parcels{a, r, func(list []stretch, from, to int) []stretch {
 			for _, dst := range a.team.Members[to].Positions {
 				for _, src := range a.team.Members[from].Positions {
-					f(stretch{src, before(gives[src], dst) * size, dst, before(takes[dst], src) * size, int(gives[src][dst]) * size})
+					list = append(list, stretch{src, before(gives[src], dst) * size, dst, before(takes[dst], src) * size, int(gives[src][dst]) * size})
 				}
 			}
+			return list
 		}}
 		return a.touch(k, func() error {
 			a.keep(r)
 			if most*size < helpBytes {
-				return p.take()
+				return p.takeAlone()
 			}
 			return p.carry()
 		})
@@ -103,12 +96,65 @@ func (a *area) allToAll(k *transport.Call, r *transport.Round) error {
 	return a.steps(k, r, false, stepsFor(most, per), fill, look)
 }
 
+// evenParts returns the elements of each part of all calls plus 1; 0 if they differ.
+func evenParts(r *transport.Round) uint64 {
+	n := r.First().InCounts[0]
+	for _, c := range r.Calls {
+		for pos := range c.InCounts {
+			if c.InCounts[pos] != n || c.OutCounts[pos] != n {
+				return 0
+			}
+		}
+	}
+	return uint64(n) + 1
+}
+
+// heaviest returns the elements of the largest parcel, after members met, if they agree about all. Parts that are all equal
+// are known from the seats: it need not look what everyone wrote down.
+func (a *area) heaviest(k *transport.Call, r *transport.Round) (most int, err error) {
+	gives, takes, even := a.gives[a.step&1], a.takes[a.step&1], a.seats[0].even[a.step&1]
+	for _, s := range a.seats {
+		if s.even[a.step&1] != even {
+			even = 0
+		}
+	}
+	for i := range takes {
+		for j := range takes {
+			if even == 0 && gives[i][j] != takes[j][i] {
+				return 0, a.disagree(k, r, a.team.MemberOf[i], a.team.MemberOf[j])
+			}
+		}
+	}
+	for m, from := range a.team.Members {
+		for o, to := range a.team.Members {
+			switch {
+			case m == o:
+			case even > 0:
+				most = max(most, len(from.Positions)*len(to.Positions)*int(even-1))
+			default:
+				most = max(most, a.weight(gives, m, o))
+			}
+		}
+	}
+	return most, nil
+}
+
 // before returns the elements that a position gives to those before another, or takes from them.
 func before(counts []int64, other int) (n int) {
 	for _, k := range counts[:other] {
 		n += int(k)
 	}
 	return n
+}
+
+// weightOfMine returns the elements of the largest parcel from this member.
+func (a *area) weightOfMine(gives [][]int64) (most int) {
+	for m := range a.seats {
+		if m != a.me {
+			most = max(most, a.weight(gives, a.me, m))
+		}
+	}
+	return most
 }
 
 // weight returns the elements of the parcel from one member to another.

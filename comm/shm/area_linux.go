@@ -31,18 +31,19 @@ type area struct {
 	cards   [2][]*card          // by position
 	gives   [2][][]int64        // of an all-to-all, by position of the giver and of the taker: elements
 	takes   [2][][]int64        // by position of the taker and of the giver
-	claims  []claims            // by member that gives and member that takes, see parcels
+	claims  []claimsLine        // by member that gives and member that takes, see parcels
 	views   views               // of others' shared heaps
 
 	step    uint64 // the next one
 	settled uint64 // all are known to have left the steps before it
 
-	scratch  kernel.Scratch
-	src, dst []unsafe.Pointer
-	mapped   []unsafe.Pointer // by position: buffers in shared heaps
-	offsets  []int            // by position, see begin
-	partial  []byte           // see reduceRanks
-	borrowed []byte           // see reduceLent
+	scratch   kernel.Scratch
+	src, dst  []unsafe.Pointer
+	mapped    []unsafe.Pointer // by position: buffers in shared heaps
+	stretches []stretch        // of a parcel
+	offsets   []int            // by position, see begin
+	partial   []byte           // see reduceRanks
+	borrowed  []byte           // see reduceLent
 }
 
 // seat is how far a member has come, and what it tells about its steps. What others wait for at the same time is on one
@@ -51,16 +52,18 @@ type seat struct {
 	filled atomic.Uint64 // steps for which its slot is filled, and what follows is written
 	digest [2]uint64     // of its calls, by step
 	shared [2]uint64     // 1: its buffers are in the shared heap
-	_      [24]byte
+	even   [2]uint64     // of an all-to-all: elements of each of its parts plus 1; 0: they differ
+	// While a member touches the others' own memory, nobody's call may end. A call that has to end all the same says first
+	// that it is gone, and waits for the others to stop touching.
+	gone atomic.Uint32
+	_    [4]byte
 
 	looked atomic.Uint64 // steps in which it needs nobody's slot any more
-	// While a member touches the others' own memory, nobody's call may end. A call that has to end all the same says so
-	// first, and waits for the others to stop touching.
-	touching, gone atomic.Uint32
-	_              [48]byte
+	left   atomic.Uint64 // steps in which it needs nobody's results any more
+	_      [48]byte
 
-	left atomic.Uint64 // steps in which it needs nobody's results any more
-	_    [56]byte
+	touching atomic.Uint32 // nobody looks as long as all is well
+	_        [60]byte
 }
 
 // slotBytes is how much of a buffer a step takes. A step's slots should fit into the second-level cache, and be worth the
@@ -81,7 +84,7 @@ func (l *areaLayout) place(at *places, members, ranks int) {
 	for range members {
 		l.seats = append(l.seats, at.take(int(unsafe.Sizeof(seat{}))))
 	}
-	l.claims = at.take(int(unsafe.Sizeof(claims{})) * members * members)
+	l.claims = at.take(int(unsafe.Sizeof(claimsLine{})) * members * members)
 	for i := range 2 {
 		for range ranks {
 			l.cards[i] = append(l.cards[i], at.take(int(unsafe.Sizeof(card{}))))
@@ -111,7 +114,7 @@ func (e *engine) newArea(k *transport.Call) (*area, error) {
 	for _, at := range l.seats {
 		a.seats = append(a.seats, (*seat)(s.at(at)))
 	}
-	a.claims = unsafe.Slice((*claims)(s.at(l.claims)), n*n)
+	a.claims = unsafe.Slice((*claimsLine)(s.at(l.claims)), n*n)
 	for i := range 2 {
 		for _, at := range l.cards[i] {
 			a.cards[i] = append(a.cards[i], (*card)(s.at(at)))
@@ -199,6 +202,7 @@ func (a *area) meet(k *transport.Call, r *transport.Round, shared bool) error {
 		mine.shared[i] = 1
 	}
 	a.fill(a.step)
+	k.Begin()
 	if err := a.awaitAll(k, filled, a.step+1); err != nil {
 		return err
 	}

@@ -27,9 +27,9 @@ type engine struct {
 	failed atomic.Bool
 
 	mu       sync.Mutex
-	segments []*segment       // whose sleepers fail wakes
-	pairs    []*pair          // by member
-	instead  transport.Engine // where memory cannot be shared
+	segments []*segment             // whose sleepers fail wakes
+	pairs    []atomic.Pointer[pair] // by member
+	instead  transport.Engine       // where memory cannot be shared
 
 	area *area // of collectives, which come one at a time
 }
@@ -37,7 +37,7 @@ type engine struct {
 // New returns an engine over shared memory. Where members cannot share any, they use what instead makes.
 func New(t *transport.Team, instead func(*transport.Team) transport.Engine) transport.Engine {
 	ctx, stop := context.WithCancelCause(context.Background())
-	return &engine{team: t, create: instead, ctx: ctx, stop: stop, pairs: make([]*pair, len(t.Members)), crowded: t.World.Crowded()}
+	return &engine{team: t, create: instead, ctx: ctx, stop: stop, pairs: make([]atomic.Pointer[pair], len(t.Members)), crowded: t.World.Crowded()}
 }
 
 // Collective implements transport.Engine.
@@ -47,6 +47,7 @@ func (e *engine) Collective(r *transport.Round) error {
 	}
 	k := earliest(r)
 	if e.area == nil {
+		k.Begin()
 		area, err := e.newArea(k)
 		if err != nil {
 			return err
@@ -54,10 +55,14 @@ func (e *engine) Collective(r *transport.Round) error {
 		e.area = area
 	}
 	if e.area.segment == nil {
+		k.Begin()
 		return e.connections().Collective(r)
 	}
 	return e.area.do(k, r)
 }
+
+// BeginsCalls implements transport.Beginner.
+func (e *engine) BeginsCalls() {}
 
 // earliest returns the call of a round that came first: its clock counts.
 func earliest(r *transport.Round) *transport.Call {
@@ -80,6 +85,7 @@ func (e *engine) Exchange(k *transport.Call) error {
 	case err != nil:
 		return err
 	case p.segment == nil:
+		k.Begin()
 		return e.connections().Exchange(k)
 	case k.Op == transport.Send:
 		return p.send(k)

@@ -28,16 +28,17 @@ func (a *area) allGather(k *transport.Call, r *transport.Round) error {
 				return nil
 			})
 		}, func() error {
-			p := &parcels{a, r, func(from, to int, f func(stretch)) {
+			p := parcels{a, r, func(list []stretch, from, to int) []stretch {
 				for _, dst := range a.team.Members[to].Positions {
 					for _, src := range a.team.Members[from].Positions {
-						f(stretch{src, 0, dst, a.offsets[src] * size, counts[src] * size})
+						list = append(list, stretch{src, 0, dst, a.offsets[src] * size, counts[src] * size})
 					}
 				}
+				return list
 			}}
 			if a.most(counts)*size < helpBytes {
 				own(0, mine)
-				return p.take()
+				return p.takeAlone()
 			}
 			per := max(1, chunkOf(mine*size)/size)
 			return p.handOut(func(i int) bool { own(i*per, (i+1)*per); return (i+1)*per < mine })
@@ -85,12 +86,13 @@ func (a *area) broadcast(k *transport.Call, r *transport.Round) error {
 			if a.me == root {
 				own(0, bytes)
 			}
-			p := &parcels{a, r, func(from, to int, f func(stretch)) {
+			p := parcels{a, r, func(list []stretch, from, to int) []stretch {
 				if from == root {
 					for _, dst := range a.team.Members[to].Positions {
-						f(stretch{c.PeerPos, 0, dst, 0, bytes})
+						list = append(list, stretch{c.PeerPos, 0, dst, 0, bytes})
 					}
 				}
+				return list
 			}}
 			return p.carry()
 		})

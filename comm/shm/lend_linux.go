@@ -63,6 +63,12 @@ func crossingBy(call uintptr) Crossing {
 // The word holds the parcel's number, the chunks that the giver has claimed, and those that the taker has.
 type claims struct{ atomic.Uint64 }
 
+// claimsLine keeps claims apart from those of other parcels.
+type claimsLine struct {
+	claims
+	_ [56]byte
+}
+
 const (
 	chunkBits = 12
 	maxChunks = 1<<chunkBits - 1

@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -23,8 +24,9 @@ type pair struct {
 	out    shmOutbox
 	in     shmInbox
 
-	ready chan struct{} // closed when it is connected, or err is set
-	err   error
+	ready     chan struct{} // closed when it is connected, or err is set
+	connected atomic.Bool   // so that calls need not ask the channel
+	err       error
 }
 
 // shmDirection is what the two share for what goes one way.
@@ -104,28 +106,50 @@ type shmOutbox struct {
 	*shmDirection
 	mu      sync.Mutex
 	sends   uint64
-	waiting map[uint64]*atomic.Uint64 // verdicts, by message
-	stream  sync.Mutex                // held while data are streamed
+	waiting []*shmSend // for their receipts
+	idle    []*shmSend // for reuse
+	stream  sync.Mutex // held while data are streamed
+}
+
+// shmSend is a send that waits for its receipt.
+type shmSend struct {
+	id      uint64 // of the message
+	verdict atomic.Uint64
 }
 
 // shmInbox is this worker's side of what it receives.
 type shmInbox struct {
 	*shmDirection
 	mu      sync.Mutex
-	waiting map[transport.Stream]*shmArrival // receives that have no message
-	kept    map[transport.Stream]*shmArrival // messages that have no receive
-	idle    []*shmArrival                    // for reuse
-	answers sync.Mutex                       // held while a receipt is written
-	joining sync.Mutex                       // held while the sender may help
+	waiting arrivals      // receives that have no message
+	kept    arrivals      // messages that have no receive
+	idle    []*shmArrival // for reuse
+	joining sync.Mutex    // held while the sender may help
 }
 
 // shmArrival is a receive that waits for its message, or the other way round.
 type shmArrival struct {
+	key      transport.Stream
 	call     *transport.Call
 	envelope shmEnvelope
 	data     []byte
 	state    atomic.Uint32
 	err      error
+}
+
+// arrivals are few, each of another stream: a map would take longer.
+type arrivals []*shmArrival
+
+// remove takes the arrival of a stream out; nil if there is none.
+func (all *arrivals) remove(key transport.Stream) *shmArrival {
+	i := slices.IndexFunc(*all, func(a *shmArrival) bool { return a.key == key })
+	if i < 0 {
+		return nil
+	}
+	a, last := (*all)[i], len(*all)-1
+	(*all)[i], (*all)[last] = (*all)[last], nil
+	*all = (*all)[:last]
+	return a
 }
 
 // States of an arrival.
@@ -137,17 +161,19 @@ const (
 
 // pair returns the segment that is shared with another member.
 func (e *engine) pair(k *transport.Call, member int) (*pair, error) {
-	e.mu.Lock()
-	p := e.pairs[member]
-	first := p == nil
-	if first {
-		p = &pair{member: member, ready: make(chan struct{})}
-		e.pairs[member] = p
+	p := e.pairs[member].Load()
+	if p != nil && p.connected.Load() {
+		return p, p.err
 	}
-	e.mu.Unlock()
-	if first {
-		p.err = p.connect(e, k)
-		close(p.ready)
+	k.Begin()
+	if p == nil {
+		made := &pair{member: member, ready: make(chan struct{})}
+		if e.pairs[member].CompareAndSwap(nil, made) {
+			made.err = made.connect(e, k)
+			made.connected.Store(true)
+			close(made.ready)
+		}
+		p = e.pairs[member].Load()
 	}
 	<-p.ready // whoever connects looks at the clock
 	return p, p.err
@@ -164,8 +190,8 @@ func (p *pair) connect(e *engine, k *transport.Call) (err error) {
 	if err != nil || p.segment == nil {
 		return err
 	}
-	p.out = shmOutbox{shmDirection: (*shmDirection)(p.at(directions[p.me])), waiting: map[uint64]*atomic.Uint64{}}
-	p.in = shmInbox{shmDirection: (*shmDirection)(p.at(directions[1-p.me])), waiting: map[transport.Stream]*shmArrival{}, kept: map[transport.Stream]*shmArrival{}}
+	p.out = shmOutbox{shmDirection: (*shmDirection)(p.at(directions[p.me]))}
+	p.in = shmInbox{shmDirection: (*shmDirection)(p.at(directions[1-p.me]))}
 	return nil
 }
 

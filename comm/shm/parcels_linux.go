@@ -14,13 +14,13 @@ import (
 type parcels struct {
 	*area
 	round *transport.Round
-	each  stretches
+	each  contents
 }
 
-// stretches calls f for the contents of a parcel, in order: n bytes of the In of the rank at position src, to the Out of the
-// rank at position dst. Both ends of a parcel know them.
-type stretches func(from, to int, f func(stretch))
+// contents adds the contents of a parcel to a list, in order. Both ends of a parcel know them.
+type contents func(to []stretch, giver, taker int) []stretch
 
+// stretch is n bytes of the In of the rank at position src, for the Out of the rank at position dst.
 type stretch struct{ src, from, dst, to, n int }
 
 // carry copies everything that others give this member, and then helps those that still take from it. It is what touch
@@ -65,9 +65,25 @@ func (p *parcels) take() error {
 	})
 }
 
-func (p *parcels) bytes(from, to int) (n int) {
-	p.each(from, to, func(s stretch) { n += s.n })
-	return n
+// takeAlone copies everything that others give this member, which do not help: nothing need be claimed.
+func (p *parcels) takeAlone() error {
+	return p.others(func(m int) error {
+		for _, s := range p.contents(m, p.me) {
+			if s.n == 0 {
+				continue
+			}
+			if err := p.copy(taker, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// contents returns the stretches of a parcel, until it is called again.
+func (p *parcels) contents(from, to int) []stretch {
+	p.stretches = p.each(p.stretches[:0], from, to)
+	return p.stretches
 }
 
 // copyChunk copies the next chunk of a parcel, and returns how much that was: 0 if nothing is left.
@@ -76,16 +92,21 @@ func (p *parcels) copyChunk(from, to int) (int, error) {
 	if from == p.me {
 		who = giver
 	}
-	first, n := p.claims[from*len(p.seats)+to].next(p.step, who, p.bytes(from, to))
+	contents, bytes := p.contents(from, to), 0
+	for _, s := range contents {
+		bytes += s.n
+	}
+	first, n := p.claims[from*len(p.seats)+to].next(p.step, who, bytes)
 	at := 0
-	var err error
-	p.each(from, to, func(s stretch) {
-		if lo, hi := max(first, at), min(first+n, at+s.n); lo < hi && err == nil {
-			err = p.copy(who, stretch{s.src, s.from + lo - at, s.dst, s.to + lo - at, hi - lo})
+	for _, s := range contents {
+		if lo, hi := max(first, at), min(first+n, at+s.n); lo < hi {
+			if err := p.copy(who, stretch{s.src, s.from + lo - at, s.dst, s.to + lo - at, hi - lo}); err != nil {
+				return n, err
+			}
 		}
 		at += s.n
-	})
-	return n, err
+	}
+	return n, nil
 }
 
 func (p *parcels) copy(who end, s stretch) error {

@@ -17,21 +17,20 @@ func (p *pair) recv(k *transport.Call) error {
 	i := &p.in
 	key := transport.Stream{From: k.PeerPos, To: k.Pos, Tag: k.Tag}
 	i.mu.Lock()
-	a, ok := i.kept[key]
-	if ok {
-		delete(i.kept, key)
+	a := i.kept.remove(key)
+	if a != nil {
 		a.call = k
 		p.deliver(a, a.data)
 	} else {
-		a = i.arrival(k)
-		i.waiting[key] = a
+		a = i.arrival(key, k)
+		i.waiting = append(i.waiting, a)
 	}
 	i.mu.Unlock()
 	defer i.forget(a)
 	err := p.wait(k, func() bool { p.take(); return a.state.Load() != coming }, p.other)
 	if err != nil {
 		i.mu.Lock()
-		delete(i.waiting, key) // from here on nobody writes the buffer
+		i.waiting.remove(key) // from here on nobody writes the buffer
 		i.mu.Unlock()
 		return err
 	}
@@ -42,14 +41,14 @@ func (p *pair) recv(k *transport.Call) error {
 }
 
 // arrival returns one for a receive. The lock is held.
-func (i *shmInbox) arrival(k *transport.Call) *shmArrival {
+func (i *shmInbox) arrival(key transport.Stream, k *transport.Call) *shmArrival {
 	n := len(i.idle)
 	if n == 0 {
-		return &shmArrival{call: k}
+		return &shmArrival{key: key, call: k}
 	}
 	a := i.idle[n-1]
 	i.idle = i.idle[:n-1]
-	a.call = k
+	a.key, a.call = key, k
 	return a
 }
 
@@ -74,16 +73,15 @@ func (p *pair) take() {
 	for ; at < i.sent.Load(); at++ {
 		m := &i.messages[at%uint64(len(i.messages))]
 		key := transport.Stream{From: int(m.from), To: int(m.to), Tag: int(m.tag)}
-		a, ok := i.waiting[key]
-		if !ok {
-			a = &shmArrival{envelope: m.shmEnvelope}
+		a := i.waiting.remove(key)
+		if a == nil {
+			a = &shmArrival{key: key, envelope: m.shmEnvelope}
 			if m.bytes <= InlineBytes {
 				a.data = slices.Clone(m.data[:m.bytes])
 			}
-			i.kept[key] = a
+			i.kept = append(i.kept, a)
 			continue
 		}
-		delete(i.waiting, key)
 		a.envelope = m.shmEnvelope
 		p.deliver(a, m.data[:])
 	}
@@ -123,11 +121,10 @@ func (p *pair) check(m *shmEnvelope, k *transport.Call) error {
 		DType: dtypes.DType(m.dtype), Bytes: m.bytes, Peer: ranks[m.to], Tag: int(m.tag)}}, k)
 }
 
-// answer writes a receipt. The ring is full only while the sends that wait for receipts have not looked.
+// answer writes a receipt. The ring is full only while the sends that wait for receipts have not looked. The lock of the inbox
+// is held.
 func (p *pair) answer(id, verdict uint64) {
 	i := &p.in
-	i.answers.Lock()
-	defer i.answers.Unlock()
 	at := i.answered.Load()
 	for at-i.noted.Load() == uint64(len(i.receipts)) {
 		if p.engine.failed.Load() {
@@ -144,7 +141,7 @@ func (p *pair) answer(id, verdict uint64) {
 // fetch gets the data of a message.
 func (p *pair) fetch(k *transport.Call, m *shmEnvelope) error {
 	if !p.lends {
-		p.answer(m.id, wanted)
+		p.reply(m.id, wanted)
 		return p.streamIn(k, m)
 	}
 	i := &p.in
@@ -162,8 +159,15 @@ func (p *pair) fetch(k *transport.Call, m *shmEnvelope) error {
 	case err != nil:
 		return err
 	}
-	p.answer(m.id, received)
+	p.reply(m.id, received)
 	return nil
+}
+
+// reply writes a receipt.
+func (p *pair) reply(id, verdict uint64) {
+	p.in.mu.Lock()
+	defer p.in.mu.Unlock()
+	p.answer(id, verdict)
 }
 
 // read copies the data of a message from the sender's memory. A sender that waits for it copies some of them itself.

@@ -3,7 +3,7 @@
 package shm
 
 import (
-	"sync/atomic"
+	"slices"
 	"unsafe"
 
 	"github.com/pkg/errors"
@@ -23,8 +23,11 @@ func hashOf(program string) uint64 {
 // send returns when the other worker has received, or does not agree.
 func (p *pair) send(k *transport.Call) error {
 	o := &p.out
-	verdict := new(atomic.Uint64)
-	id, err := p.post(k, verdict)
+	send, err := p.post(k)
+	if err != nil {
+		return p.unsent(err)
+	}
+	id, verdict := send.id, &send.verdict
 	for helped := false; err == nil && verdict.Load() == 0; {
 		asked := func() bool { return !helped && o.joint.message.Load() == id }
 		if err = p.wait(k, func() bool { p.note(); return verdict.Load() != 0 || asked() }, p.other); err == nil && asked() {
@@ -34,45 +37,74 @@ func (p *pair) send(k *transport.Call) error {
 	if err == nil && verdict.Load() == wanted {
 		err = p.streamOut(k, id)
 	}
-	o.mu.Lock()
-	delete(o.waiting, id)
-	o.mu.Unlock()
+	became := o.forget(send)
 	switch {
-	case err != nil: // from here on nobody may read the data
-		o.gone.Store(1)
-		p.settle(func() bool { return o.reading.Load() == 0 })
-		return err
-	case verdict.Load() == mismatch:
+	case err != nil:
+		return p.unsent(err)
+	case became == mismatch:
 		return p.engine.because(errors.Errorf("epl: %s and the receive of worker %d do not agree; see that worker's error",
 			k.Header, p.engine.team.Members[p.member].Worker))
 	}
 	return nil
 }
 
+// unsent is the end of a send that failed: from here on nobody may read the data.
+func (p *pair) unsent(err error) error {
+	o := &p.out
+	o.gone.Store(1)
+	p.settle(func() bool { return o.reading.Load() == 0 })
+	return err
+}
+
+// forget keeps a send for the next one, and returns its verdict.
+func (o *shmOutbox) forget(s *shmSend) (verdict uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at, last := slices.Index(o.waiting, s), len(o.waiting)-1
+	o.waiting[at] = o.waiting[last]
+	o.waiting = o.waiting[:last]
+	o.idle = append(o.idle, s)
+	return s.verdict.Load()
+}
+
+// waits returns a send that waits for the receipt of the next message. The lock is held.
+func (o *shmOutbox) waits() *shmSend {
+	var s *shmSend
+	if n := len(o.idle); n > 0 {
+		s, o.idle = o.idle[n-1], o.idle[:n-1]
+	} else {
+		s = new(shmSend)
+	}
+	o.sends++
+	s.id = o.sends
+	s.verdict.Store(0)
+	o.waiting = append(o.waiting, s)
+	return s
+}
+
 // post puts a message into the ring as soon as there is room.
-func (p *pair) post(k *transport.Call, verdict *atomic.Uint64) (id uint64, err error) {
+func (p *pair) post(k *transport.Call) (*shmSend, error) {
 	o := &p.out
 	room := func() bool { return o.sent.Load()-o.taken.Load() < uint64(len(o.messages)) }
 	for o.mu.Lock(); !room(); o.mu.Lock() {
 		o.mu.Unlock()
 		if err := p.wait(k, room, p.other); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 	defer o.mu.Unlock()
-	o.sends++
+	s := o.waits()
 	at := o.sent.Load()
 	m := &o.messages[at%uint64(len(o.messages))]
-	m.id, m.from, m.to, m.tag, m.seq = o.sends, int64(k.Pos), int64(k.PeerPos), int64(k.Tag), k.Seq
+	m.id, m.from, m.to, m.tag, m.seq = s.id, int64(k.Pos), int64(k.PeerPos), int64(k.Tag), k.Seq
 	m.dtype, m.bytes, m.addr = int64(k.DType), k.Bytes, uint64(uintptr(k.In.Ptr))
 	m.program, m.nameBytes = hashOf(k.Program), int64(copy(m.name[:], k.Program))
 	if k.Bytes <= InlineBytes {
 		transport.Move(unsafe.Pointer(&m.data), k.In.Ptr, int(k.Bytes))
 	}
-	o.waiting[m.id] = verdict
 	o.sent.Store(at + 1)
 	p.ringAll()
-	return m.id, nil
+	return s, nil
 }
 
 // note takes out the receipts that are there, whosever they are.
@@ -86,8 +118,8 @@ func (p *pair) note() {
 	at := o.noted.Load()
 	for ; at < o.answered.Load(); at++ {
 		r := o.receipts[at%uint64(len(o.receipts))]
-		if v, ok := o.waiting[r.id]; ok {
-			v.Store(r.verdict)
+		if s := slices.IndexFunc(o.waiting, func(s *shmSend) bool { return s.id == r.id }); s >= 0 {
+			o.waiting[s].verdict.Store(r.verdict)
 		}
 	}
 	o.noted.Store(at)

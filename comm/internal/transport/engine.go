@@ -38,6 +38,10 @@ type Engine interface {
 	Close()
 }
 
+// Beginner is an engine that begins the calls of a worker's only rank itself: before it first waits for others, and if it can
+// after it has given them what they wait for. Then writing down costs no time.
+type Beginner interface{ BeginsCalls() }
+
 // Round is one collective of one worker.
 type Round struct {
 	Calls  []*Call // of the worker's ranks, in the order of their positions: never empty

@@ -93,11 +93,20 @@ func (c *Call) Part(i int) *Call {
 	return c.Parts[i]
 }
 
+// Begin tells the owner that the call begins, before it waits. Steps of a larger call have no owner: that has begun.
+func (c *Call) Begin() {
+	if c.Owner != nil {
+		c.Owner.Begin()
+	}
+}
+
 // Owner is who made a call.
 type Owner interface {
 	// overdue is asked now and then while the call waits for ranks that have not come, since a time. It returns nil while they
 	// may be late, and else why they will not come. It does not wait.
 	Overdue(missing []int, since time.Duration) error
+	// Begin sets when the call began and writes it down, once.
+	Begin()
 }
 
 // Digest condenses what the calls of a collective must agree in, as disagreement compares it. Parts of all-to-all are not
@@ -108,9 +117,10 @@ func (c *Call) Digest() uint64 {
 		h = (h ^ x) * 1099511628211
 		h ^= h >> 32
 	}
-	for _, x := range [...]uint64{c.Seq, uint64(c.Op), uint64(len(c.Program)), uint64(c.DType), uint64(c.Reduction), math.Float64bits(c.Scale), uint64(c.PeerPos), uint64(c.Buffers)} {
-		mix(x)
-	}
+	mix(c.Seq)
+	mix(uint64(c.Op) | uint64(c.Reduction)<<8 | uint64(c.DType)<<16 | uint64(c.Buffers)<<32)
+	mix(uint64(c.PeerPos)<<32 ^ uint64(len(c.Program)))
+	mix(math.Float64bits(c.Scale))
 	for i := range len(c.Program) {
 		mix(uint64(c.Program[i]))
 	}
