@@ -12,7 +12,10 @@ func row[T any](p unsafe.Pointer, stride, i, n int) []T {
 // one reads the element that stands for row i.
 func one[T any](p unsafe.Pointer, stride, i int) T { return *(*T)(unsafe.Add(p, i*stride)) }
 
-// unary makes a kernel of a function of one element. An operand that is one element per row gives a filled row.
+// unary makes a kernel of a function of one element. An operand that is one element per row gives a filled row. Inlined, its loops would be compiled for every function, which they
+// call for every element all the same: that triples the time to compile this package.
+//
+//go:noinline
 func unary[A, D any](f func(A) D) map[Form]Func {
 	return map[Form]Func{
 		0: func(x *Args) {
@@ -35,6 +38,8 @@ func unary[A, D any](f func(A) D) map[Form]Func {
 }
 
 // binary makes the kernels of a function of two elements.
+//
+//go:noinline
 func binary[A, D any](f func(a, b A) D) map[Form]Func {
 	return map[Form]Func{
 		0: func(x *Args) {

@@ -187,6 +187,8 @@ func taking(f Func) Func {
 }
 
 // reduceRow reduces each row of A to one partial result; D's rows are its elements.
+//
+//go:noinline
 func reduceRow[T, S any](init S, f func(S, S) S, from func(T) S) Func {
 	return func(x *Args) {
 		for r := range x.Rows {
@@ -215,6 +217,8 @@ func reduceRow[T, S any](init S, f func(S, S) S, from func(T) S) Func {
 }
 
 // reduceColumns reduces the rows of A into the one row D of partial results.
+//
+//go:noinline
 func reduceColumns[T, S any](f func(S, S) S, from func(T) S) Func {
 	return func(x *Args) {
 		d := row[S](x.D, 0, 0, x.Cols)

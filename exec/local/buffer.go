@@ -101,7 +101,7 @@ func (b *Buffer) on(device int) (compute.Buffer, error) {
 		b.shards[device] = s
 	}
 	if b.shards[device] == nil {
-		flat, err := b.host()
+		flat, err := b.look()
 		if err != nil {
 			return nil, err
 		}
@@ -137,9 +137,20 @@ func (b *Buffer) host() (any, error) {
 	case b.remote != nil:
 		return b.remote.fetch(b.runner.Job, b.shape)
 	case b.source != nil:
-		return b.readSource(rows{dim: -1})
+		flat := newFlat(b.shape)
+		return flat, b.readSource(rows{dim: -1}, flat)
 	}
 	return nil, errors.New("epl: internal error: a buffer has no data")
+}
+
+// look is host for who reads the data at once: without a copy, where a device shares its memory with the host. The lock is held.
+func (b *Buffer) look() (any, error) {
+	for _, s := range b.shards {
+		if s != nil {
+			return look(s, b.shape)
+		}
+	}
+	return b.host()
 }
 
 // leave leaves the data on the host only: all of them are in flat. The lock is held.

@@ -4,6 +4,7 @@ package local
 
 import (
 	"fmt"
+	"reflect"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
@@ -168,12 +169,26 @@ func (b *Buffer) part(device int, want rows) (compute.Buffer, error) {
 
 // copied is a copy of some rows, on a device. The lock is held.
 func (b *Buffer) copied(device int, want rows) (compute.Buffer, error) {
-	shape := want.shape(b.shape)
-	part, err := b.readPartOf(want)
+	shape, backend := want.shape(b.shape), b.runner.devices[device]
+	if !backend.HasSharedBuffers() {
+		part := newFlat(shape)
+		if err := b.readPart(want, part); err != nil {
+			return nil, err
+		}
+		return backend.BufferFromFlatData(0, part, shape)
+	}
+	x, part, err := backend.NewSharedBuffer(0, shape)
 	if err != nil {
 		return nil, err
 	}
-	return b.runner.devices[device].BufferFromFlatData(0, part, shape)
+	if want.parts > 0 {
+		reflect.ValueOf(part).Clear() // padding is zero
+	}
+	if err := b.readPart(want, part); err != nil {
+		_ = x.Finalize()
+		return nil, err
+	}
+	return x, nil
 }
 
 // view is a part on a device that another program has otherwise.

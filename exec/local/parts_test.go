@@ -10,9 +10,11 @@ import (
 	"testing"
 
 	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/gobackend"
 	"github.com/gomlx/compute/shapes"
 
 	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/cpu"
 	"github.com/easyparallel/epl/ir"
 )
 
@@ -31,6 +33,37 @@ func TestPartsOfATensorPutTogetherAreTheTensor(t *testing.T) {
 		}
 		if !slices.Equal(again.([]float32), whole.([]float32)) {
 			t.Errorf("dim %d in %v: %v", dim, sizes, again)
+		}
+	}
+}
+
+// What a device gets of a variable lies in memory that was used before: what is past its end is zero nevertheless.
+func TestThePaddingOfAPartIsZero(t *testing.T) {
+	op, err := gobackend.New("ops_sequential")
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := cpu.New(op, 1)
+	runner := New(nil, device)
+	s := shapes.Make(dtypes.Float32, 7)
+	used, err := device.BufferFromFlatData(0, []float32{9, 9, 9, 9}, shapes.Make(dtypes.Float32, 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := runner.BufferFromFlatData(0, numbered(s), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part, want := range [][]float32{{1, 2, 3, 4}, {5, 6, 7, 0}} {
+		if err := used.Finalize(); err != nil {
+			t.Fatal(err)
+		}
+		if used, err = b.(*Buffer).copied(0, rows{dim: -1, part: part, parts: 2}); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]float32, 4)
+		if err := used.ToFlatData(got); err != nil || !slices.Equal(got, want) {
+			t.Errorf("part %d is %v, not %v (%v)", part, got, want, err)
 		}
 	}
 }

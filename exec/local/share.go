@@ -97,7 +97,7 @@ func (s *step) share(b *Buffer, output int, home schedule.Variable) {
 				if p.local < 0 {
 					p.remote = &remote{owner[0], part, s.count}
 				} else if owner[0] == s.job.Worker {
-					withdraw = append(withdraw, s.job.Offer(part, s.count, b.readPart(p)))
+					withdraw = append(withdraw, s.job.Offer(part, s.count, b.lendPart(p)))
 				}
 			}
 			b.pieces = append(b.pieces, p)
@@ -139,8 +139,8 @@ func (b *Buffer) read() (data []byte, release func(), err error) {
 	return dtypes.UnsafeByteSliceFromAny(flat), func() {}, nil
 }
 
-// readPart lends a part to another worker.
-func (b *Buffer) readPart(p piece) func() (data []byte, release func(), err error) {
+// lendPart lends a part to another worker.
+func (b *Buffer) lendPart(p piece) func() (data []byte, release func(), err error) {
 	return func() ([]byte, func(), error) {
 		b.serving.Lock()
 		defer b.serving.Unlock()

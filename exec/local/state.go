@@ -95,24 +95,22 @@ func (x *stepper) held(home schedule.Variable) (all []state.Held) {
 	return all
 }
 
-// readSource reads some rows, with padding. The lock is held.
-func (b *Buffer) readSource(want rows) (any, error) {
-	part := newFlat(want.shape(b.shape))
+// readSource reads some rows into a part, without padding. The lock is held.
+func (b *Buffer) readSource(want rows, part any) error {
 	r := want.region(b.shape)
-	return part, b.source(r, dtypes.UnsafeByteSliceFromAny(part)[:state.Bytes(b.shape.DType, r.Size())])
+	return b.source(r, dtypes.UnsafeByteSliceFromAny(part)[:state.Bytes(b.shape.DType, r.Size())])
 }
 
-// readPartOf copies some rows to the host: from where it is, or straight from its source. The lock is held.
-func (b *Buffer) readPartOf(want rows) (any, error) {
+// readPart copies some rows into a part, without padding: from where they are, or straight from their source. The lock is held.
+func (b *Buffer) readPart(want rows, part any) error {
 	isThere := func(x compute.Buffer) bool { return x != nil }
 	if b.source != nil && b.flat == nil && !slices.ContainsFunc(b.shards, isThere) {
-		return b.readSource(want)
+		return b.readSource(want, part)
 	}
-	flat, err := b.host()
+	flat, err := b.look()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	part := newFlat(want.shape(b.shape))
 	want.cut(part, flat, b.shape)
-	return part, nil
+	return nil
 }
