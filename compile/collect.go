@@ -10,35 +10,52 @@ import (
 	"sync"
 )
 
-// collectLess lets the garbage collector run less often in a process that only plans, until restore is called: plans are made of many small things. The
+// collecting is how often the garbage collector runs while programs are compiled.
+var collecting struct {
+	sync.Mutex
+	programs int // that are being compiled
+	before   int // GOGC, when none is
+}
+
+// collectLess lets the garbage collector run less often while a program is compiled, until restore is called: programs and plans are made of many small things. The
 // heap grows to five times what lives, or to a GiB if that is less, but to twice of it at least, as usual. It is set anew after each collection.
 func collectLess() (restore func()) {
-	const usual, most, room = 100, 400, 1 << 30
+	c := &collecting
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}
 	}
-	type garbage struct{ _ *byte } // what the next collection finds
-	var mu sync.Mutex
-	over := false
-	var tune func(int)
-	tune = func(int) {
-		mu.Lock()
-		defer mu.Unlock()
-		if over {
-			return
-		}
-		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-		metrics.Read(live)
-		percent := int(room*100/max(live[0].Value.Uint64(), 1)) - 100
-		debug.SetGCPercent(min(max(percent, usual), most))
-		runtime.AddCleanup(new(garbage), tune, 0)
+	c.Lock()
+	defer c.Unlock()
+	if c.programs++; c.programs == 1 {
+		c.before = debug.SetGCPercent(percent())
+		onCollection()
 	}
-	before := debug.SetGCPercent(most)
-	tune(0)
 	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-		debug.SetGCPercent(before)
+		c.Lock()
+		defer c.Unlock()
+		if c.programs--; c.programs == 0 {
+			debug.SetGCPercent(c.before)
+		}
 	}
+}
+
+// percent is GOGC for what lives.
+func percent() int {
+	const usual, most, room = 100, 400, 1 << 30
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	return min(max(int(room*100/max(live[0].Value.Uint64(), 1))-100, usual), most)
+}
+
+// onCollection sets GOGC after the next collection, and after those that follow, while programs are compiled.
+func onCollection() {
+	type garbage struct{ _ *byte } // what the next collection finds
+	runtime.AddCleanup(new(garbage), func(int) {
+		collecting.Lock()
+		defer collecting.Unlock()
+		if collecting.programs > 0 {
+			debug.SetGCPercent(percent())
+			onCollection()
+		}
+	}, 0)
 }

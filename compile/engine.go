@@ -221,9 +221,7 @@ func (e *Engine) compile(c *Compiled, w *watch) (x compute.Executable, err error
 			x, err = nil, dumpErr
 		}
 	}()
-	if e.opts.Plan != "" {
-		defer collectLess()()
-	}
+	defer collectLess()()
 	if err := e.unmarked(c.source); err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ type Backend struct {
 	opts            options
 
 	mu    sync.Mutex // one segment at a time
-	arena []byte
+	arena arena
 	free  freeList
 
 	// recent are the plans that were made last.
@@ -86,7 +86,7 @@ func (b *Backend) Finalize() {
 		return
 	}
 	b.team.Close()
-	b.arena = nil
+	b.arena.free()
 	b.free.close()
 	b.recent.Lock()
 	b.recent.plans = nil
@@ -106,7 +106,7 @@ func (b *Backend) Allocated() int64 {
 	defer f.mu.Unlock()
 	most := f.most
 	f.most = f.used
-	return int64(most + len(b.arena))
+	return int64(most + len(b.arena.bytes))
 }
 
 // NewSharedBuffer implements compute.DataInterface.

@@ -29,6 +29,7 @@ func (b *Backend) Compile(s *ir.Segment, other func(*ir.Segment) (compute.Execut
 	if err != nil {
 		return nil, errors.WithMessagef(err, "epl: segment %q", s.Name)
 	}
+	b.arena.expect(p.arena)
 	return b.ready(p)
 }
 
@@ -209,11 +210,8 @@ func (x *executable) execute(inputs []compute.Buffer, donate []bool, h hooks) ([
 		}
 		ins[i] = buf
 	}
-	if len(b.arena) < p.arena {
-		b.arena = nil
-		b.arena = aligned(p.arena)
-	}
-	outs, err := x.run(ins, donate, unsafe.Pointer(unsafe.SliceData(b.arena)), h)
+	b.arena.grow(p.arena)
+	outs, err := x.run(ins, donate, unsafe.Pointer(unsafe.SliceData(b.arena.bytes)), h)
 	if err != nil {
 		return nil, err
 	}

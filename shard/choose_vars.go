@@ -3,10 +3,13 @@
 package shard
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/easyparallel/epl/ir"
 )
@@ -53,13 +56,15 @@ type use struct {
 }
 
 func newChooser(p *ir.Program) (*chooser, error) {
-	whole, err := newProblem(p, ir.Apply)
-	if err != nil {
-		return nil, err
-	}
+	var whole, x *problem
+	var all errgroup.Group // reading a program takes as long as several estimates
+	all.Go(func() (err error) {
+		whole, err = newProblem(p, ir.Apply)
+		return err
+	})
 	x, err := newProblem(p, ir.Backward)
-	if err != nil {
-		return nil, err
+	if other := all.Wait(); other != nil || err != nil {
+		return nil, cmp.Or(other, err)
 	}
 	c := &chooser{problem: x, named: map[*ir.Variable]*variable{}, known: map[string]estimate{}, readers: make([][]use, len(x.values))}
 	for _, t := range x.tasks {
