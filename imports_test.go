@@ -277,3 +277,31 @@ func TestTheCoreNeedsNoCgo(t *testing.T) {
 		}
 	}
 }
+
+// A first build compiles all that the first example needs: other modules are few, and a new one must be worth the seconds that it takes.
+func TestTheFirstExampleNeedsFewModules(t *testing.T) {
+	may := []string{
+		"github.com/gomlx/gomlx/...", "github.com/gomlx/compute/...", // and what these need:
+		"k8s.io/klog/v2/...", "github.com/go-logr/logr/...", "github.com/google/uuid", "golang.org/x/exp/constraints",
+		"github.com/pkg/errors", "golang.org/x/sync/errgroup", "golang.org/x/sys/unix", "golang.org/x/sys/cpu",
+		"sigs.k8s.io/yaml/...", "go.yaml.in/yaml/v2", // descriptions of clusters
+		"google.golang.org/protobuf/encoding/protowire", "google.golang.org/protobuf/internal/...", // TensorBoard
+	}
+	all := listPackages(t)
+	standard := map[string]bool{}
+	for _, p := range all {
+		standard[p.ImportPath] = p.Standard
+	}
+	example := slices.IndexFunc(all, func(p listedPackage) bool { return p.ImportPath == module+"/examples/quickstart" })
+	for _, path := range all[example].Deps {
+		_, isOurs := ours(path)
+		if !isOurs && !standard[path] && !slices.ContainsFunc(may, func(entry string) bool { return matches(entry, path) }) {
+			t.Errorf("examples/quickstart needs %s, which it may not", path)
+		}
+	}
+	for _, entry := range may {
+		if !slices.ContainsFunc(all[example].Deps, func(path string) bool { return matches(entry, path) }) {
+			t.Errorf("examples/quickstart does not need %s any more", entry)
+		}
+	}
+}
