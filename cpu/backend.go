@@ -135,6 +135,7 @@ type Buffer struct {
 	backend *Backend
 	shape   shapes.Shape
 	bytes   []byte
+	hold    *hold          // nil: its memory is Go's
 	owner   compute.Buffer // of GoMLX's backend, if that has the memory
 	final   bool
 	part    bool                    // its memory is another buffer's: see [Backend.Part]
@@ -145,7 +146,8 @@ type Buffer struct {
 var _ compute.Buffer = (*Buffer)(nil)
 
 func (b *Backend) newBuffer(shape shapes.Shape) *Buffer {
-	return &Buffer{backend: b, shape: shape, bytes: b.free.take(int(shape.ByteSize()))}
+	bytes := b.free.take(int(shape.ByteSize()))
+	return &Buffer{backend: b, shape: shape, bytes: bytes, hold: b.free.hold(bytes)}
 }
 
 // Backend implements compute.Buffer.

@@ -3,6 +3,7 @@
 package cpu
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 	"unsafe"
@@ -16,7 +17,8 @@ type Memory interface {
 	Give(b []byte)
 }
 
-// In lets a device take the memory of large tensors from m, as far as that has any. A buffer that nobody finalizes keeps its memory until the device is finalized.
+// In lets a device take the memory of large tensors from m, as far as that has any. That of a buffer which nobody finalizes goes back
+// when the garbage collector finds that nobody has it.
 func In(m Memory) Option { return func(b *Backend) { b.free.from = m } }
 
 // largeBytes is from where on a tensor is large: copies of smaller ones cost less than what they are about.
@@ -43,6 +45,35 @@ type freeSize struct {
 
 // keep is how many bytes the list may hold beyond those that are in use.
 const keep = 64 << 20
+
+// hold is what all buffers have that lie in the same memory, if it is not Go's.
+type hold struct {
+	bytes []byte
+	lost  runtime.Cleanup // takes it back if nobody gives it
+}
+
+// hold is who holds memory that was taken; nil if it is Go's.
+func (f *freeList) hold(b []byte) *hold {
+	if f.from == nil || len(b) < largeBytes {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.taken[unsafe.SliceData(b)]; !ok {
+		return nil
+	}
+	h := &hold{bytes: b}
+	h.lost = runtime.AddCleanup(h, f.lose, b)
+	return h
+}
+
+// lose takes memory back of which nobody said that it is not needed any more.
+func (f *freeList) lose(b []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.used -= len(b)
+	f.forget(b)
+}
 
 func (f *freeList) take(n int) []byte {
 	f.mu.Lock()

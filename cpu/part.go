@@ -15,5 +15,5 @@ func (b *Backend) Part(of compute.Buffer, from int, shape shapes.Shape) compute.
 	}
 	at := from * int(shape.DType.Size())
 	end := at + int(shape.ByteSize())
-	return &Buffer{backend: b, shape: shape, bytes: whole.bytes[at:end:end], part: true}
+	return &Buffer{backend: b, shape: shape, bytes: whole.bytes[at:end:end], hold: whole.hold, part: true}
 }

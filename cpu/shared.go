@@ -39,7 +39,7 @@ func (b *Backend) Share(x compute.Buffer) (compute.Buffer, error) {
 		}
 	}
 	s.buffers.Add(1)
-	c := &Buffer{backend: b, shape: from.shape, bytes: from.bytes}
+	c := &Buffer{backend: b, shape: from.shape, bytes: from.bytes, hold: from.hold}
 	c.sharing.Store(s)
 	return c, nil
 }
@@ -52,18 +52,19 @@ func (b *Buffer) Shared() bool {
 
 // giveBack lets go of the memory of a buffer.
 func (b *Buffer) giveBack() {
+	defer func() { b.bytes, b.hold = nil, nil }()
 	if b.part {
-		b.bytes = nil
 		return
 	}
 	home := b.backend
 	if s := b.sharing.Load(); s != nil {
 		if s.buffers.Add(-1) > 0 {
-			b.bytes = nil
 			return
 		}
 		home = s.home
 	}
+	if b.hold != nil {
+		b.hold.lost.Stop()
+	}
 	home.free.give(b.bytes)
-	b.bytes = nil
 }
