@@ -5,6 +5,7 @@ package local
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/gomlx/ml/train"
@@ -67,9 +68,11 @@ func (s *step) execute(inputs []compute.Buffer, donate []bool) ([]compute.Buffer
 	}
 	if s.trace != nil {
 		s.drawn.Wait()
+		start := time.Now()
 		for _, r := range s.runs {
 			r.recall()
 		}
+		s.trace.Late += time.Since(start)
 		if err := s.opts.Traced(s.trace); err != nil {
 			return nil, err
 		}
