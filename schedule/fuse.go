@@ -12,13 +12,14 @@ import (
 )
 
 // fuse groups merges into at most splits buckets of their dtype. It keeps their order and never mixes dtypes: a bucket is
-// closed as soon as it holds its share of the bytes, or if there are enough for all.
+// closed as soon as it holds its share of the bytes, or a large merge where there are enough buckets for these.
 func fuse(merges []*ir.Op, splits map[dtypes.DType]int) [][]*ir.Op {
-	total, count := map[dtypes.DType]int64{}, map[dtypes.DType]int{}
+	total := map[dtypes.DType]int64{}
 	for _, m := range merges {
 		total[dtypeOf(m)] += weightOf(m)
-		count[dtypeOf(m)]++
 	}
+	isLarge := func(m *ir.Op) bool { return 2*weightOf(m)*int64(splits[dtypeOf(m)]) >= total[dtypeOf(m)] }
+	alone := enoughForLarge(merges, splits, total, isLarge)
 	var groups [][]*ir.Op
 	open := map[dtypes.DType]int{} // index of the group that is being filled
 	filled := map[dtypes.DType]int64{}
@@ -31,12 +32,34 @@ func fuse(merges []*ir.Op, splits map[dtypes.DType]int) [][]*ir.Op {
 			open[d] = i
 		}
 		groups[i] = append(groups[i], m)
-		if filled[d] += weightOf(m); filled[d]*int64(max(splits[d], 1)) >= total[d] || splits[d] >= count[d] {
+		filled[d] += weightOf(m)
+		if full := filled[d]*int64(max(splits[d], 1)) >= total[d]; alone[d] && isLarge(m) || !alone[d] && full {
 			delete(open, d)
 			filled[d] = 0
 		}
 	}
 	return groups
+}
+
+// enoughForLarge tells of which dtypes there is a bucket for each large merge, and for what follows the last: the others are so few bytes that they go with the next large one.
+func enoughForLarge(merges []*ir.Op, splits map[dtypes.DType]int, total map[dtypes.DType]int64, isLarge func(*ir.Op) bool) map[dtypes.DType]bool {
+	need, small, ends := map[dtypes.DType]int{}, map[dtypes.DType]int64{}, map[dtypes.DType]bool{}
+	for _, m := range merges {
+		d := dtypeOf(m)
+		if ends[d] = isLarge(m); ends[d] {
+			need[d]++
+		} else {
+			small[d] += weightOf(m)
+		}
+	}
+	enough := map[dtypes.DType]bool{}
+	for d, n := range need {
+		if !ends[d] {
+			n++
+		}
+		enough[d] = n <= splits[d] && 2*small[d]*int64(splits[d]) < total[d]
+	}
+	return enough
 }
 
 // fuseRegions groups merges into at most splits buckets of their dtype, each of some regions: those whose middle lies in the same share of the

@@ -98,10 +98,25 @@ func TestABucketEndsWhereARegionDoes(t *testing.T) {
 	}
 }
 
-// Where the cap allows a bucket for each gradient, none waits for another.
-func TestGradientsTravelAloneIfThereAreBucketsForAll(t *testing.T) {
-	merges := tensors(ir.NewProgram("x"), rand.New(rand.NewSource(1)), []int{100, 200, 100}, dtypes.Float32)
-	if groups := fused(t, 3, merges); len(groups) != 3 {
-		t.Errorf("3 gradients are in %d buckets of 3", len(groups))
+// Where the cap allows a bucket for each large gradient, none waits for another; small ones go with the next.
+func TestLargeGradientsTravelAloneIfThereAreBucketsForAll(t *testing.T) {
+	for _, c := range []struct {
+		sizes []int
+		most  int
+		want  []int // gradients of each bucket
+	}{
+		{[]int{100, 200, 100}, 3, []int{1, 1, 1}},
+		{[]int{1, 100, 1, 200, 1, 100}, 5, []int{2, 2, 2}},
+		{[]int{100, 1, 200, 100, 1}, 4, []int{1, 2, 1, 1}},
+		{[]int{100, 1, 200, 100, 1}, 3, []int{3, 2}},          // none is left for the last
+		{[]int{40, 10, 40, 10, 40, 10}, 6, []int{1, 2, 2, 1}}, // the small ones are not few
+	} {
+		var got []int
+		for _, group := range fused(t, c.most, tensors(ir.NewProgram("x"), rand.New(rand.NewSource(1)), c.sizes, dtypes.Float32)) {
+			got = append(got, len(group))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("gradients of %v elements are %v to a bucket of %d, not %v", c.sizes, got, c.most, c.want)
+		}
 	}
 }

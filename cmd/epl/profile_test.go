@@ -113,7 +113,7 @@ func TestAProfileNamesWhyAProgramIsSlow(t *testing.T) {
 	}
 	for _, test := range []struct{ how, says string }{
 		{"hook", "A hook is slow, or something else that the program does between steps, and it is not the dataset: "},
-		{"all-reduces", "Communication is exposed, by many tiny messages: 81 of kind all-reduce in a step, "},
+		{"all-reduces", "Communication is exposed, by many tiny messages: 41 of kind all-reduce in a step, "},
 		{"stages", "The stages are unbalanced: stage 1 computes "},
 	} {
 		t.Run(test.how, func(t *testing.T) {
