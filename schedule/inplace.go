@@ -53,6 +53,7 @@ func (b *builder) updateInPlace(place int) {
 			i := slices.Index(s.Inputs, x.Param)
 			s.Inputs[i] = cut.Outputs[0]
 			s.Ops = slices.DeleteFunc(s.Ops, func(op *ir.Op) bool { return op == cut })
+			s.cut.ops++
 			s.Owns = append(s.Owns, Own{i, slices.Index(s.Outputs, whole.Op.Inputs[0]), whole})
 			b.s.inPlace[whole.Op.Inputs[0]] = whole
 		}
@@ -72,6 +73,7 @@ func (p *Program) prune(in *Instr) {
 			continue
 		}
 		s.Inputs, in.In = slices.Delete(s.Inputs, i, i+1), slices.Delete(in.In, i, i+1)
+		s.cut.inputs++
 		for k := range s.Owns {
 			if s.Owns[k].Input > i {
 				s.Owns[k].Input--

@@ -59,6 +59,8 @@ type Segment struct {
 	Parts []*ir.Segment
 	// Owns are the parts of variables that it updates where they lie.
 	Owns []Own
+	// cut is how many ops and inputs it lost for that. They are in its text: a plan is the same for devices that update in place and for others.
+	cut struct{ ops, inputs int }
 }
 
 // Alike tells whether two devices of a place have the same to do.
@@ -278,7 +280,7 @@ func (p *Program) String() string {
 		fmt.Fprintf(&w, "%d stages, %s; ranks of model replicas %v\n", p.Pipeline.Stages, p.Pipeline.Strategy, p.Ranks)
 	}
 	for i, s := range p.Segments {
-		fmt.Fprintf(&w, "segment %d %s: %d ops, %d inputs, outputs%s\n", i, s.Name, len(s.Ops), len(s.Inputs), values(s.Outputs))
+		fmt.Fprintf(&w, "segment %d %s: %d ops, %d inputs, outputs%s\n", i, s.Name, len(s.Ops)+s.cut.ops, len(s.Inputs)+s.cut.inputs, values(s.Outputs))
 	}
 	for i, b := range p.Buckets {
 		in, _ := b.Values()

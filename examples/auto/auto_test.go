@@ -49,7 +49,7 @@ func TestTheTutorialShowsWhatEPLChooses(t *testing.T) {
 	for name, c := range map[string]struct{ workers, devices, flags, chosen string }{
 		"small": {"1", "4", "", "4 replicas "},
 		"wide":  {"1", "4", "-classes 100000 -width 512", "split "},
-		"deep":  {"1", "4", "-layers 16 -width 2048 -batch 32", "2 stages × 2 replicas, pipeline.strategy=ZeroBubble "},
+		"deep":  {"1", "4", "-layers 16 -width 2048 -batch 32", "4 stages, pipeline.strategy=ZeroBubble "},
 		"hosts": {"4", "1", "-classes 100000 -width 512", "split of "},
 	} {
 		t.Run(name, func(t *testing.T) {
