@@ -26,7 +26,7 @@ func (o *Options) judge(d Drill, r, calm run) Result {
 		wrong("the fault did not happen: %s", r.last())
 		return result
 	}
-	after := r.lines[at+1:]
+	after := slices.Concat(r.justBefore(at), r.lines[at+1:])
 	goesOn := !d.Ends || o.saves()
 	switch {
 	case !r.over:
@@ -64,6 +64,18 @@ func (o *Options) judge(d Drill, r, calm run) Result {
 	return result
 }
 
+// overtakes is by how much the launcher's own words come before what a worker said: that comes through a pipe.
+const overtakes = 200 * time.Millisecond
+
+// justBefore are the lines before one that may answer it.
+func (r run) justBefore(at int) []line {
+	from := at
+	for from > 0 && r.lines[at].at.Sub(r.lines[from-1].at) <= overtakes {
+		from--
+	}
+	return r.lines[from:at]
+}
+
 // noticed looks when a fault was noticed, and whether the error names the worker, its machine and what it was doing.
 func (o *Options) noticed(f faults.Fault, happened time.Time, after []line, wrong []string) (time.Duration, []string) {
 	workers := fmt.Sprint(f.Rank / max(o.Devices, 1))
@@ -81,7 +93,7 @@ func (o *Options) noticed(f faults.Fault, happened time.Time, after []line, wron
 			return -1, append(wrong, "nobody says that the worker is silent")
 		}
 	}
-	took := after[seen].at.Sub(happened)
+	took := max(after[seen].at.Sub(happened), 0)
 	if took > o.Notice {
 		wrong = append(wrong, fmt.Sprintf("it was noticed after %.1f s, not within %s", took.Seconds(), o.Notice))
 	}

@@ -51,6 +51,8 @@ func TestARunIsJudgedByWhatWasSaid(t *testing.T) {
 		want string // "": nothing is wrong
 	}{
 		"as it should be":     {said(137, lines), ""},
+		"at once":             {said(137, []string{lines[0], "1" + lines[2][1:], lines[1], lines[3]}), ""},
+		"long before":         {said(137, []string{lines[0], "0" + lines[2][1:], lines[1], lines[3]}), "nobody says that the job"},
 		"it did not happen":   {said(0, lines[:1]), "the fault did not happen"},
 		"the job ends well":   {said(0, lines), "ended well although a worker was lost"},
 		"it is noticed late":  {said(137, change(2, "2", "9")), "noticed after 8.0 s, not within 5s"},
