@@ -48,8 +48,7 @@ const keep = 64 << 20
 
 // hold is what all buffers have that lie in the same memory, if it is not Go's.
 type hold struct {
-	bytes []byte
-	lost  runtime.Cleanup // takes it back if nobody gives it
+	lost runtime.Cleanup // takes it back if nobody gives it
 }
 
 // hold is who holds memory that was taken; nil if it is Go's.
@@ -62,7 +61,7 @@ func (f *freeList) hold(b []byte) *hold {
 	if _, ok := f.taken[unsafe.SliceData(b)]; !ok {
 		return nil
 	}
-	h := &hold{bytes: b}
+	h := new(hold)
 	h.lost = runtime.AddCleanup(h, f.lose, b)
 	return h
 }

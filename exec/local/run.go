@@ -3,6 +3,7 @@
 package local
 
 import (
+	"cmp"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -481,10 +482,11 @@ func (r *run) finalize(h *held) error {
 			return nil
 		}, h.bytes})
 	}
+	err := r.runner.finalize(h.Buffer, h.readers)
 	if h.whole != nil {
-		defer func() { _ = h.whole.Finalize() }()
+		err = cmp.Or(err, h.whole.Finalize())
 	}
-	return r.runner.finalize(h.Buffer, h.readers)
+	return err
 }
 
 // reap lets go of what others have read by now.
