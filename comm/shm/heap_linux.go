@@ -42,7 +42,7 @@ type heapChunk struct {
 const (
 	// A piece is a range of addresses; memory comes when it is used. The heap doubles with each, so that others map few.
 	minPieceBytes, maxPieceBytes = 64 << 20, 1 << 30
-	chunkBytes                   = 2 << 20
+	chunkBytes                   = hugePage
 	// idleBytes is how much the heap keeps reserved for who comes next.
 	idleBytes = 64 << 20
 	// pieceHead is what the id has for itself.
@@ -112,7 +112,7 @@ func (h *sharedHeap) use(p *heapPiece, at, bytes int) (unsafe.Pointer, error) {
 		if c.reserved {
 			continue
 		}
-		if err := Reserve(p.fd, 0, int64(i*chunkBytes), chunkBytes); err != nil {
+		if err := p.reserve(i); err != nil {
 			p.give(at, bytes)
 			return nil, unreserved(chunkBytes, err)
 		}
@@ -128,6 +128,14 @@ func (h *sharedHeap) use(p *heapPiece, at, bytes int) (unsafe.Pointer, error) {
 	}
 	h.used += bytes
 	return unsafe.Pointer(&p.memory[at]), nil
+}
+
+// reserve gets the memory of a chunk: a huge page, or as many ordinary ones.
+func (p *heapPiece) reserve(chunk int) error {
+	if makeHuge(p.fd, p.memory, chunk*chunkBytes) {
+		return nil
+	}
+	return Reserve(p.fd, 0, int64(chunk*chunkBytes), chunkBytes)
 }
 
 // within is how many of the bytes from at are in a chunk.

@@ -35,7 +35,7 @@ func heapOf(t *testing.T, sizes ...int) (h *sharedHeap, all []unsafe.Pointer) {
 	h = &sharedHeap{}
 	t.Cleanup(func() {
 		for _, p := range h.all() {
-			unix.Munmap(p.memory)
+			unmap(p.memory)
 			unix.Close(p.fd)
 		}
 	})

@@ -80,7 +80,7 @@ func createMemory(name string, size, reserved int) (fd int, memory []byte, err e
 		unix.Close(fd)
 		return -1, nil, unreserved(reserved, err)
 	}
-	memory, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	memory, err = mapShared(fd, size)
 	if err != nil {
 		unix.Close(fd)
 		return -1, nil, errors.Errorf("epl: %d MB of shared memory cannot be mapped: %s", max(1, size>>20), err)
@@ -117,7 +117,7 @@ func openMemory(pid, fd uint64, size int) ([]byte, error) {
 	if info, err := f.Stat(); err != nil || info.Size() != int64(size) {
 		return nil, errors.Errorf("%s is something else", f.Name())
 	}
-	return unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return mapShared(int(f.Fd()), size)
 }
 
 // random returns a number that is not 0.
@@ -173,7 +173,7 @@ func (s *segment) without(has func(i int) bool) (missing []int) {
 
 func (s *segment) unmap() {
 	if s.memory != nil {
-		unix.Munmap(s.memory) // fails only for what is not mapped
+		unmap(s.memory) // fails only for what is not mapped
 		s.memory = nil
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"unsafe"
 
 	"github.com/pkg/errors"
-	"golang.org/x/sys/unix"
 )
 
 // views are the pieces of others' shared heaps that a communicator uses, mapped here, by their random names.
@@ -37,7 +36,7 @@ func (v *views) open(pid uint64, c *card) ([]byte, error) {
 			return nil, err
 		}
 		if *(*uint64)(unsafe.Pointer(&memory[0])) != c.piece {
-			unix.Munmap(memory)
+			unmap(memory)
 			return nil, errors.New("it is something else")
 		}
 		p = &viewedPiece{memory: memory}
@@ -57,7 +56,7 @@ func (v views) close() {
 	for id := range v {
 		p := viewed.pieces[id]
 		if p.users--; p.users == 0 {
-			unix.Munmap(p.memory)
+			unmap(p.memory)
 			delete(viewed.pieces, id)
 		}
 	}
