@@ -128,6 +128,7 @@ var works = []struct {
 	{"communication.gradients_reduce_method", map[string]any{"communication.gradients_reduce_method": "sum"}},
 	{"communication.timeout", map[string]any{"communication.timeout": "10s"}},
 	{"communication.checksum", map[string]any{"communication.checksum": false}},
+	{"communication.streams", map[string]any{"communication.streams": 4}},
 	{"communication.backend", map[string]any{"communication.backend": "mpi"}}, // which one worker does not need
 	{"io.slicing", map[string]any{"io.slicing": true}},
 	{"io.unbalanced_io_slicing", map[string]any{"io.unbalanced_io_slicing": true, "io.slicing": true}},

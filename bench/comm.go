@@ -69,7 +69,7 @@ func commRows() (all []Row) {
 			}
 		}
 	}
-	return slices.Concat(all, unevenRows(), hostRows())
+	return slices.Concat(all, unevenRows(), hostRows(), streamRows())
 }
 
 // unevenRows compare steps of uneven computation with an all-reduce of 256 KB, by as many workers as there are cores and by more: what waiting

@@ -111,14 +111,22 @@ func beWorker() error {
 	for i := range workers {
 		host := "one"
 		switch {
-		case strings.HasPrefix(path, "tcp") || path == flatPath:
+		case strings.HasPrefix(path, "tcp") || path == flatPath || strings.HasPrefix(path, limitedPath):
 			host = strconv.Itoa(i)
 		case path == hostsPath:
 			host = strconv.Itoa(hostOf(i))
 		}
 		layout.Workers = append(layout.Workers, comm.Place{Ranks: 1, Host: host})
 	}
-	world, err := comm.New(layout, mesh{member}, comm.Options{Unchecked: path == "tcp"})
+	options := comm.Options{Unchecked: path == "tcp"}
+	var connected comm.Mesh = mesh{member}
+	if strings.HasPrefix(path, limitedPath) {
+		connected, options.Unchecked = limitedMesh{mesh{member}}, true
+	}
+	if path == streamsPath {
+		options.Streams = 4
+	}
+	world, err := comm.New(layout, connected, options)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ var transports = []struct {
 	{"TCP, two ranks each", newWorlds(func(i int) string { return fmt.Sprint("host", i) }, two)},
 	{"both, two ranks each", newWorlds(func(i int) string { return fmt.Sprint("host", i/2) }, two)},
 	{"TCP, opaque", newOpaqueWorlds},
+	{"TCP, three streams", inStreams(3, newWorlds(func(i int) string { return fmt.Sprint("host", i) }, one))},
 	{"both, uneven", newWorlds(func(i int) string { return []string{"a", "a", "b", "a"}[i%4] }, func(i int) int { return []int{2, 1, 3}[i%3] })},
 }
 

@@ -54,6 +54,14 @@ func newOpaqueWorlds(n int, opts Options) (*World, error) {
 	return newJob(j, places, opts)
 }
 
+// inStreams makes jobs whose workers use several connections at once.
+func inStreams(streams int, make func(int, Options) (*World, error)) func(int, Options) (*World, error) {
+	return func(n int, opts Options) (*World, error) {
+		opts.Streams = streams
+		return make(n, opts)
+	}
+}
+
 func newTestJob(workers int) *testJob {
 	j := &testJob{waiting: map[string]chan net.Conn{}, busy: map[int]time.Time{}, stopped: map[int]bool{}, ended: map[int]bool{}, need: map[int]int{}, done: make(chan struct{})}
 	for i := range workers {

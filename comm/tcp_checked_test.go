@@ -52,26 +52,29 @@ var damageCases = []struct {
 	call    func(c *Communicator, buf []float32) error
 	size    int // elements
 	says    string
+	streams int
 }{
-	{"small all-reduce", spread(3), "collectives", 12 + 32 + 400, allReduce, 100, "all-reduce #1"},
-	{"large all-reduce", spread(3), "collectives", 1_000_000, allReduce, 600_000, "all-reduce #1"},
-	{"all-reduce of workers with two ranks", []Place{{Ranks: 2, Host: "a"}, {Ranks: 2, Host: "b"}}, "collectives", 1_000_000, allReduce, 600_000, "all-reduce #1"},
-	{"all-reduce of leaders", []Place{{Ranks: 1, Host: "a"}, {Ranks: 1, Host: "b"}, {Ranks: 1, Host: "a"}, {Ranks: 1, Host: "b"}}, "leaders collectives", 1_000_000, allReduce, 600_000, "all-reduce #1"},
+	{"small all-reduce", spread(3), "collectives", 12 + 32 + 400, allReduce, 100, "all-reduce #1", 0},
+	{"large all-reduce", spread(3), "collectives", 1_000_000, allReduce, 600_000, "all-reduce #1", 0},
+	{"all-reduce of workers with two ranks", []Place{{Ranks: 2, Host: "a"}, {Ranks: 2, Host: "b"}}, "collectives", 1_000_000, allReduce, 600_000, "all-reduce #1", 0},
+	{"all-reduce of leaders", []Place{{Ranks: 1, Host: "a"}, {Ranks: 1, Host: "b"}, {Ranks: 1, Host: "a"}, {Ranks: 1, Host: "b"}}, "leaders collectives", 1_000_000, allReduce, 600_000, "all-reduce #1", 0},
 	{"reduce-scatter", spread(3), "collectives", 500_000, func(c *Communicator, buf []float32) error {
 		return c.Do(Call{Op: ReduceScatter, In: buf, Out: buf[len(buf)/3*c.Position() : len(buf)/3*(c.Position()+1)]})
-	}, 600_000, "reduce-scatter #1"},
+	}, 600_000, "reduce-scatter #1", 0},
 	{"all-gather", spread(3), "collectives", 500_000, func(c *Communicator, buf []float32) error {
 		return c.Do(Call{Op: AllGather, In: buf[len(buf)/3*c.Position() : len(buf)/3*(c.Position()+1)], Out: buf})
-	}, 600_000, "all-gather #1"},
+	}, 600_000, "all-gather #1", 0},
 	{"all-to-all", spread(3), "collectives", 500_000, func(c *Communicator, buf []float32) error {
 		return c.Do(Call{Op: AllToAll, In: slices.Clone(buf), Out: buf})
-	}, 600_000, "all-to-all #1"},
+	}, 600_000, "all-to-all #1", 0},
 	{"broadcast", spread(3), "collectives", 700_000, func(c *Communicator, buf []float32) error {
 		return c.Do(Call{Op: Broadcast, Buf: buf, Root: 1})
-	}, 600_000, "broadcast from rank 1 #1"},
-	{"barrier", spread(3), "collectives", 12 + 32, func(c *Communicator, _ []float32) error { return c.Barrier() }, 0, "barrier #1"},
-	{"short message", spread(3), "exchanges", 12 + 72 + 400, sendToFirst, 100, "rank 0"},
-	{"long message", spread(3), "exchanges", 1_000_000, sendToFirst, 600_000, "rank 0"},
+	}, 600_000, "broadcast from rank 1 #1", 0},
+	{"barrier", spread(3), "collectives", 12 + 32, func(c *Communicator, _ []float32) error { return c.Barrier() }, 0, "barrier #1", 0},
+	{"short message", spread(3), "exchanges", 12 + 72 + 400, sendToFirst, 100, "rank 0", 0},
+	{"long message", spread(3), "exchanges", 1_000_000, sendToFirst, 600_000, "rank 0", 0},
+	{"all-reduce over streams", spread(3), "collectives 1", 300_000, allReduce, 600_000, "all-reduce #1", 3},
+	{"long message over streams", spread(3), "exchanges 2", 300_000, sendToFirst, 600_000, "rank 0", 3},
 }
 
 func spread(n int) (places []Place) {
@@ -103,7 +106,7 @@ func TestDataThatWereChangedOnTheirWayNameBothRanksAndTheCall(t *testing.T) {
 					}
 					t.Parallel()
 					right := results(t, c.call, c.places, c.size)
-					w, err := damaging(c.places, c.purpose, 1, 0, at, Options{Timeout: time.Minute}, wrap)
+					w, err := damaging(c.places, c.purpose, 1, 0, at, Options{Timeout: time.Minute, Streams: c.streams}, wrap)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -127,6 +128,64 @@ func TestAConnectionThatBreaksOrSpeaksNonsenseNamesItsWorker(t *testing.T) {
 				wantError(t, c.call(comm), c.want)
 				wantError(t, comm.Barrier(), "stopped in barrier", c.want) // it stays so
 				<-done
+			})
+		}
+	}
+}
+
+// TestOneOfSeveralConnectionsThatBreaksNamesItsWorker: in the middle of what is said, when it is that one's turn. The test plays worker 1.
+func TestOneOfSeveralConnectionsThatBreaksNamesItsWorker(t *testing.T) {
+	const elements, stripe = 1 << 20, 128 << 10
+	call := &transport.Call{Header: Header{Op: AllReduce, Seq: 1, Scale: 1, DType: bufferDType([]float32{}), Bytes: 4 * elements, Peer: -1}, PeerPos: -1}
+	collective := append(tcp.Header{Digest: call.Digest(), Bytes: 4 * elements}.Append(nil), make([]byte, 2*stripe)...)
+	var messages []byte
+	for tag := range 4 {
+		header := Header{Op: Send, DType: call.DType, Bytes: tcp.EagerBytes, Seq: 1, Tag: tag, Group: "[0 1]"}
+		messages = tcp.Frame{Kind: tcp.FrameMessage, Number: uint64(tag + 1), Call: transport.Told{Header: header, Pos: 1, Root: 0}}.Append(messages)
+		messages = append(messages, make([]byte, tcp.EagerBytes)...)
+	}
+	for _, c := range []struct {
+		purpose string
+		say     []byte
+		call    func(*Communicator) error
+	}{
+		{"collectives", collective, func(c *Communicator) error { return c.AllReduce(make([]float32, elements), Sum) }},
+		{"exchanges", messages, func(c *Communicator) error { return c.Recv(make([]float32, elements), 1, 9) }},
+	} {
+		for _, checked := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/checked=%t", c.purpose, checked), func(t *testing.T) {
+				t.Parallel() // each waits a second for better words
+				w, j := newPair(t, nil, Options{Unchecked: !checked, Streams: 3})
+				say := c.say
+				if checked {
+					say = sealed(say)
+				}
+				over := make(chan struct{})
+				var others sync.WaitGroup
+				others.Go(func() { answerWith(t, j, "[0 1] "+c.purpose+" 1", nil, 0) }) // hangs up at once
+				for _, name := range []string{c.purpose, c.purpose + " 2"} {
+					others.Go(func() {
+						conn, err := j.meshes[1].Connect(context.Background(), 0, "[0 1] "+name)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						defer conn.Close()
+						if name == c.purpose {
+							if _, err := conn.Write(say[:stripe]); err != nil {
+								t.Error(err)
+							}
+						}
+						<-over
+					})
+				}
+				end, err := w.All().Communicator(0, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantError(t, c.call(end), "and rank 1 of worker 1 broke in")
+				close(over)
+				others.Wait()
 			})
 		}
 	}

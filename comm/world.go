@@ -38,6 +38,10 @@ type Options struct {
 	// those with TLS do, and what communication.checksum sets to false. Data that were changed on their way end the job
 	// otherwise, with a [CorruptionError].
 	Unchecked bool
+
+	// Streams is how many connections two workers use at once where they use connections, which is what communication.streams
+	// sets. More than one are faster where the network limits each. 0: one.
+	Streams int
 }
 
 // World is the ranks of a job and what connects them. Its methods may be called from any goroutine.
@@ -94,6 +98,8 @@ func New(layout Layout, mesh Mesh, opts Options) (*World, error) {
 	case opts.RecorderCalls < 0:
 		return nil, errors.Errorf("epl: a flight recorder of %d calls is impossible; use a positive number, or 0 for %d",
 			opts.RecorderCalls, DefaultRecorderCalls)
+	case opts.Streams < 0:
+		return nil, errors.Errorf("epl: %d streams are impossible; use a positive number, or 0 for 1", opts.Streams)
 	}
 	if opts.Timeout == 0 {
 		opts.Timeout = DefaultTimeout
@@ -106,6 +112,7 @@ func New(layout Layout, mesh Mesh, opts Options) (*World, error) {
 	}
 	w := &World{base: transport.NewWorld(layout, mesh, opts.Timeout, !opts.Unchecked), mpi: opts.MPI && mesh != nil,
 		groups: map[string]*Group{}, meetings: map[meetingKey]*inproc.Meeting{}}
+	w.base.Streams = max(1, opts.Streams)
 	w.life, w.end = context.WithCancel(context.Background())
 	var everybody []int
 	for r := range w.base.WorkerOf {

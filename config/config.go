@@ -178,6 +178,9 @@ type Communication struct {
 	// Checksum lets data that travel over TCP carry a CRC-32C, so that those that a network changes end the job, with
 	// the names of both ranks, and are never used. TLS checks by itself; memory is not checked.
 	Checksum bool
+
+	// Streams is how many TCP connections two workers use at once.
+	Streams int
 }
 
 // IO configures how input files are dealt to workers.

@@ -208,6 +208,11 @@ var keys = []key{
 		field: func(c *Config) any { return &c.Communication.Checksum },
 		doc:   "CRC-32C on data over TCP without TLS: what a network changes ends the job, and names both ranks.",
 	},
+	{
+		name: "communication.streams", typ: intType{min: 1}, def: 1, ours: true,
+		field: func(c *Config) any { return &c.Communication.Streams },
+		doc:   "TCP connections that two workers use at once. More than one help where a network limits the speed of each.",
+	},
 
 	{
 		name: "io.slicing", typ: boolType{}, def: false,

@@ -59,6 +59,7 @@ var samples = map[string]struct {
 	"communication.backend":                  {"auto", "MPI", "mpi", "nccl", "nccl"},
 	"communication.timeout":                  {5 * time.Minute, "90s", 90 * time.Second, time.Hour, time.Hour},
 	"communication.checksum":                 {true, "False", false, false, false},
+	"communication.streams":                  {1, "4", 4, 2, 2},
 	"io.slicing":                             {false, "true", true, false, false},
 	"io.unbalanced_io_slicing":               {false, "true", true, false, false},
 	"io.drop_last_files":                     {false, "true", true, false, false},

@@ -110,7 +110,7 @@ type Bucket struct {
 // undecided are keys that decide nothing about a program: how it runs, and on what.
 var undecided = []string{
 	"amp.debug_log", "amp.tf32", "cluster.run_visible_devices", "cluster.device_memory", "cluster.cores_per_device", "cluster.description", "cluster.measure",
-	"communication.backend", "communication.timeout", "communication.checksum",
+	"communication.backend", "communication.timeout", "communication.checksum", "communication.streams",
 	"io.slicing", "io.unbalanced_io_slicing", "io.drop_last_files",
 }
 

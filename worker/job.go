@@ -210,7 +210,7 @@ func (j *Job) connect(o Options, tls bool) error {
 	}
 	var err error
 	j.World, err = comm.New(layout, mesh{j.member, j}, comm.Options{
-		Timeout: j.timeout, MPI: o.Config.Communication.Backend == config.BackendMPI, Unchecked: !j.checks})
+		Timeout: j.timeout, MPI: o.Config.Communication.Backend == config.BackendMPI, Unchecked: !j.checks, Streams: o.Config.Communication.Streams})
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,9 @@ package tcp
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +18,8 @@ import (
 	"github.com/easyparallel/epl/internal/checked"
 )
 
-// engine moves data over connections, one for collectives and one for sends and receives with each other member.
+// engine moves data over connections with each other member, some for collectives and some for sends and receives: one, or as many as the
+// world has streams.
 //
 // A collective talks to all members at once. What goes to a member is a header, which both compare, and bytes whose number
 // both know; nothing else marks where they end. Who is done with one collective cannot take anything of the next.
@@ -91,22 +94,18 @@ func (e *engine) connect(k *transport.Call) error {
 	if e.peers != nil {
 		return nil
 	}
-	conns := make([]net.Conn, len(e.team.Members))
+	conns := make([][]net.Conn, len(e.team.Members))
 	var all errgroup.Group
 	for m := range conns {
 		if !e.skips(m) {
 			all.Go(func() (err error) {
-				conns[m], err = e.dial(k, m, "collectives")
+				conns[m], err = e.dialAll(k, m, "collectives")
 				return err
 			})
 		}
 	}
 	if err := all.Wait(); err != nil {
-		for _, c := range conns {
-			if c != nil {
-				c.Close()
-			}
-		}
+		hangUp(slices.Concat(conns...))
 		return err
 	}
 	links, waiter, err := newLinks(conns)
@@ -125,7 +124,36 @@ func (e *engine) connect(k *transport.Call) error {
 	return nil
 }
 
-// dial connects to a member for a purpose. It waits for the other end to ask for it too, as long as a call may.
+// dialAll makes all connections to a member for a purpose.
+func (e *engine) dialAll(k *transport.Call, member int, purpose string) ([]net.Conn, error) {
+	conns := make([]net.Conn, e.team.World.Streams)
+	var all errgroup.Group
+	for i := range conns {
+		name := purpose
+		if i > 0 {
+			name = fmt.Sprint(purpose, " ", i)
+		}
+		all.Go(func() (err error) {
+			conns[i], err = e.dial(k, member, name)
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		hangUp(conns)
+		return nil, err
+	}
+	return conns, nil
+}
+
+func hangUp(conns []net.Conn) {
+	for _, c := range conns {
+		if c != nil {
+			c.Close()
+		}
+	}
+}
+
+// dial makes a connection to a member, by its name. It waits for the other end to ask for it too, as long as a call may.
 func (e *engine) dial(k *transport.Call, member int, purpose string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -96,10 +96,7 @@ func (x *exchanges) line(k *transport.Call, member int) (*line, error) {
 	}
 	x.mu.Unlock()
 	if first {
-		conn, err := x.engine.dial(k, member, "exchanges")
-		if err == nil && x.engine.team.World.Checks {
-			conn = checked.NewConn(conn)
-		}
+		conn, err := x.dial(k, member)
 		x.mu.Lock()
 		if x.down && err == nil {
 			conn.Close()
@@ -113,6 +110,19 @@ func (x *exchanges) line(k *transport.Call, member int) (*line, error) {
 	}
 	<-l.ready
 	return l, l.err
+}
+
+// dial returns the connections to a member as one.
+func (x *exchanges) dial(k *transport.Call, member int) (net.Conn, error) {
+	conns, err := x.engine.dialAll(k, member, "exchanges")
+	if err != nil {
+		return nil, err
+	}
+	conn := bundledConn(conns)
+	if x.engine.team.World.Checks {
+		conn = checked.NewConn(conn)
+	}
+	return conn, nil
 }
 
 // shut closes all connections. Who waits in them returns.

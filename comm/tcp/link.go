@@ -5,6 +5,7 @@ package tcp
 import (
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,14 +16,14 @@ type link interface {
 	read(a, b []byte) (int, error)
 	// write takes some of a, then of b, or nothing if there is no room.
 	write(a, b []byte) (int, error)
+	// source and sink are the connections that are read and written next.
+	source() link
+	sink() link
 	close()
 }
 
-// interest is what somebody waits for in a link.
-type interest struct {
-	link        link
-	read, write bool
-}
+// interest is what somebody waits for: that something comes from one connection, or that there is room in one. Either may be nil.
+type interest struct{ source, sink link }
 
 // linkPoll waits for links of its kind.
 type linkPoll interface {
@@ -63,20 +64,26 @@ func (w *linkWaiter) close() {
 	w.poll = nil
 }
 
-// newLinks takes over connections, nil ones left out: as bare file descriptors if the system gives them away, which is two
-// to four times as fast for small messages. A connection that encrypts does not.
-func newLinks(conns []net.Conn) (links []link, poll linkPoll, err error) {
-	if links, poll, err := rawLinks(conns); links != nil || err != nil {
-		return links, poll, err
+// newLinks takes over the connections to each member: as bare file descriptors if the system gives them away, which is two
+// to four times as fast for small messages. A connection that encrypts does not. Without connections to a member it has no link.
+func newLinks(conns [][]net.Conn) (links []link, poll linkPoll, err error) {
+	flat := slices.Concat(conns...)
+	single, poll, err := rawLinks(flat)
+	if err != nil {
+		return nil, nil, err
 	}
-	p := &bufferedPoll{token: make(chan struct{}, 1)}
-	links = make([]link, len(conns))
-	for i, c := range conns {
-		if c != nil {
-			links[i] = newBufferedLink(c, p.wake)
+	if single == nil {
+		p := &bufferedPoll{token: make(chan struct{}, 1)}
+		poll = p
+		for _, c := range flat {
+			single = append(single, newBufferedLink(c, p.wake))
 		}
 	}
-	return links, p, nil
+	for _, to := range conns {
+		links = append(links, bundled(single[:len(to)]))
+		single = single[len(to):]
+	}
+	return links, poll, nil
 }
 
 // bufferedLink is a connection of any kind. Two goroutines read and write it, from and into memory of their own: those
@@ -112,6 +119,8 @@ func newBufferedLink(c net.Conn, wake func()) *bufferedLink {
 	return l
 }
 
+func (l *bufferedLink) source() link                   { return l }
+func (l *bufferedLink) sink() link                     { return l }
 func (l *bufferedLink) read(a, b []byte) (int, error)  { return both(l.incoming.get, a, b) }
 func (l *bufferedLink) write(a, b []byte) (int, error) { return both(l.outgoing.put, a, b) }
 

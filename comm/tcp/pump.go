@@ -102,7 +102,14 @@ func (e *engine) spins(k *transport.Call) int {
 func (e *engine) await(k *transport.Call) {
 	e.interests = e.interests[:0]
 	for _, p := range e.order {
-		if i := (interest{p.link, p.wantsRead(), len(p.out) > 0}); i.read || i.write {
+		var i interest
+		if p.wantsRead() {
+			i.source = p.link.source()
+		}
+		if len(p.out) > 0 {
+			i.sink = p.link.sink()
+		}
+		if i.source != nil || i.sink != nil {
 			e.interests = append(e.interests, i)
 		}
 	}

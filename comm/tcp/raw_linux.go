@@ -19,17 +19,12 @@ type rawLink struct{ fd int }
 // rawLinks takes over connections as bare file descriptors. It returns nothing if one of them has none to give.
 func rawLinks(conns []net.Conn) (links []link, poll linkPoll, err error) {
 	for _, c := range conns {
-		if c != nil {
-			if _, ok := c.(syscall.Conn); !ok {
-				return nil, nil, nil
-			}
+		if _, ok := c.(syscall.Conn); !ok {
+			return nil, nil, nil
 		}
 	}
 	links = make([]link, len(conns))
 	for i, c := range conns {
-		if c == nil {
-			continue
-		}
 		var fd int
 		if fd, err = takeFD(c); err != nil {
 			break
@@ -44,7 +39,7 @@ func rawLinks(conns []net.Conn) (links []link, poll linkPoll, err error) {
 		for i, l := range links {
 			if l != nil {
 				l.close()
-			} else if conns[i] != nil {
+			} else {
 				conns[i].Close()
 			}
 		}
@@ -78,6 +73,9 @@ func takeFD(c net.Conn) (fd int, err error) {
 	c.Close()
 	return fd, syscall.SetNonblock(fd, true)
 }
+
+func (l *rawLink) source() link { return l }
+func (l *rawLink) sink() link   { return l }
 
 func (l *rawLink) read(a, b []byte) (int, error) {
 	vectors, count := iovecs(a, b)
@@ -155,15 +153,18 @@ func newRawPoll() (*rawPoll, error) {
 
 func (p *rawPoll) wait(all []interest, d time.Duration) {
 	p.fds = append(p.fds[:0], pollFD{fd: int32(p.bell[0]), events: pollIn})
+	add := func(l link, events int16) {
+		if l != nil {
+			p.fds = append(p.fds, pollFD{fd: int32(l.(*rawLink).fd), events: events})
+		}
+	}
 	for _, i := range all {
-		var events int16
-		if i.read {
-			events |= pollIn
+		if i.source == i.sink {
+			add(i.source, pollIn|pollOut)
+			continue
 		}
-		if i.write {
-			events |= pollOut
-		}
-		p.fds = append(p.fds, pollFD{fd: int32(i.link.(*rawLink).fd), events: events})
+		add(i.source, pollIn)
+		add(i.sink, pollOut)
 	}
 	t := syscall.NsecToTimespec(int64(max(d, 0)))
 	// An error (a signal, at worst) is a wait that was short.

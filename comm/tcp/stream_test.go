@@ -39,7 +39,9 @@ func (c choppy) write(a, b []byte) (int, error) {
 	return len(a) + len(b), nil
 }
 
-func (choppy) close() {}
+func (choppy) close()         {}
+func (c choppy) source() link { return c }
+func (c choppy) sink() link   { return c }
 
 func TestAStreamCarriesWhatIsWrittenHoweverItIsMoved(t *testing.T) {
 	for seed := range uint64(200) {

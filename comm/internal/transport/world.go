@@ -16,13 +16,14 @@ type World struct {
 	Mesh     Mesh          // nil if there is one worker
 	Timeout  time.Duration // of a call
 	Checks   bool          // what travels over connections carries a CRC-32C
+	Streams  int           // connections for each purpose between two workers
 	Procs    int           // GOMAXPROCS
 	start    time.Time
 }
 
 // NewWorld returns the world of a layout, which was checked.
 func NewWorld(l Layout, mesh Mesh, timeout time.Duration, checks bool) *World {
-	w := &World{Layout: l, Mesh: mesh, Timeout: timeout, Checks: checks, Procs: runtime.GOMAXPROCS(0), start: time.Now()}
+	w := &World{Layout: l, Mesh: mesh, Timeout: timeout, Checks: checks, Streams: 1, Procs: runtime.GOMAXPROCS(0), start: time.Now()}
 	for i, place := range l.Workers {
 		for range place.Ranks {
 			w.WorkerOf = append(w.WorkerOf, i)
