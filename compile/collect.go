@@ -10,52 +10,95 @@ import (
 	"sync"
 )
 
-// collecting is how often the garbage collector runs while programs are compiled.
+// collecting is how often the garbage collector runs while a process starts and while programs are compiled.
 var collecting struct {
 	sync.Mutex
-	programs int // that are being compiled
-	before   int // GOGC, when none is
+	programs int  // that are being compiled
+	started  bool // collectLate was called
+	late     bool // no collection was since then
+	before   int  // GOGC, when none of that is
 }
 
-// collectLess lets the garbage collector run less often while a program is compiled, until restore is called: programs and plans are made of many small things. The
-// heap grows to five times what lives, or to a GiB if that is less, but to twice of it at least, as usual. It is set anew after each collection.
+// Heaps grow to so much before the first collection of a process, while it starts.
+const firstHeap = 256 << 20
+
+// usual is GOGC if nobody chooses.
+const usual = 100
+
+// collectLate lets the next collection wait for a heap of some size, once in a process. What is allocated until the first step lives: the model's graph, its program
+// and plan, and tensors. Collecting it again whenever it has doubled costs as much as a pass over the program, and frees next to nothing.
+func collectLate() {
+	c := &collecting
+	c.Lock()
+	defer c.Unlock()
+	if c.started || chosen() {
+		return
+	}
+	c.started = true
+	if c.programs == 0 {
+		if c.before = debug.SetGCPercent(usual); c.before != usual {
+			debug.SetGCPercent(c.before) // the program chose it
+			return
+		}
+		onCollection()
+	}
+	c.late = true
+	debug.SetGCPercent(percent())
+}
+
+// collectLess lets the garbage collector run less often while a program is compiled, until restore is called: programs and plans are made of many small things. For a
+// training program it is called after the first step, for which variables and activations are allocated. The heap grows to five times what lives, or to a GiB if that is less, but to twice of it at least, as usual. It is set anew after each collection.
 func collectLess() (restore func()) {
 	c := &collecting
-	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
+	if chosen() {
 		return func() {}
 	}
 	c.Lock()
 	defer c.Unlock()
-	if c.programs++; c.programs == 1 {
+	if c.programs++; c.programs == 1 && !c.late {
 		c.before = debug.SetGCPercent(percent())
 		onCollection()
 	}
-	return func() {
+	return sync.OnceFunc(func() {
 		c.Lock()
 		defer c.Unlock()
-		if c.programs--; c.programs == 0 {
+		if c.programs--; c.programs == 0 && !c.late {
 			debug.SetGCPercent(c.before)
 		}
-	}
+	})
 }
+
+// chosen tells whether the user says how often garbage is collected.
+func chosen() bool { return os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" }
 
 // percent is GOGC for what lives.
 func percent() int {
-	const usual, most, room = 100, 400, 1 << 30
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(live)
-	return min(max(int(room*100/max(live[0].Value.Uint64(), 1))-100, usual), most)
+	const most, room, least = 400, 1 << 30, 4 << 20 // Go counts no less than 4 MiB
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	live := max(sample[0].Value.Uint64(), least)
+	to := func(heap uint64) int { return max(int(heap*100/live)-100, usual) }
+	if collecting.late {
+		return max(to(firstHeap), min(to(room), most))
+	}
+	return min(to(room), most)
 }
 
 // onCollection sets GOGC after the next collection, and after those that follow, while programs are compiled.
 func onCollection() {
 	type garbage struct{ _ *byte } // what the next collection finds
 	runtime.AddCleanup(new(garbage), func(int) {
-		collecting.Lock()
-		defer collecting.Unlock()
-		if collecting.programs > 0 {
+		c := &collecting
+		c.Lock()
+		defer c.Unlock()
+		wasLate := c.late
+		c.late = false
+		switch {
+		case c.programs > 0:
 			debug.SetGCPercent(percent())
 			onCollection()
+		case wasLate:
+			debug.SetGCPercent(c.before)
 		}
 	}, 0)
 }

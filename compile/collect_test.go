@@ -8,6 +8,8 @@ import (
 	"runtime/metrics"
 	"testing"
 	"time"
+
+	"github.com/gomlx/compute"
 )
 
 func gogc() int {
@@ -41,5 +43,72 @@ func TestTheCollectorRunsLessOftenWhileLittleLives(t *testing.T) {
 	runtime.GC()
 	if got := gogc(); got != 77 {
 		t.Errorf("%d%% after that", got)
+	}
+}
+
+// heapGoal is how large the heap is when it is collected next.
+func heapGoal() uint64 {
+	x := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}
+	metrics.Read(x)
+	return x[0].Value.Uint64()
+}
+
+func TestTheFirstCollectionComesLate(t *testing.T) {
+	t.Setenv("GOGC", "")
+	defer debug.SetGCPercent(debug.SetGCPercent(usual))
+	defer func(started, late bool) { collecting.started, collecting.late = started, late }(collecting.started, collecting.late)
+	collecting.started, collecting.late = false, false
+	runtime.GC() // what lives is little
+
+	debug.SetGCPercent(77)
+	collectLate()
+	if got := gogc(); got != 77 {
+		t.Errorf("a program chose 77%%, and it became %d%%", got)
+	}
+
+	debug.SetGCPercent(usual)
+	collecting.started = false
+	collectLate()
+	if got := heapGoal(); got < firstHeap*3/4 {
+		t.Errorf("the first collection comes at %d MiB", got>>20)
+	}
+	collectLess()()
+	if got := heapGoal(); got < firstHeap*3/4 {
+		t.Errorf("after a program was compiled, it comes at %d MiB", got>>20)
+	}
+	for range 100 {
+		if runtime.GC(); gogc() == usual {
+			break
+		}
+		time.Sleep(10 * time.Millisecond) // cleanups run beside
+	}
+	if got := gogc(); got != usual {
+		t.Errorf("%d%% after it", got)
+	}
+	collectLate()
+	if got := gogc(); got != usual {
+		t.Errorf("%d%%, when another engine begins", got)
+	}
+}
+
+// ran is an executable that does nothing.
+type ran struct{ compute.Executable }
+
+func (ran) Execute([]compute.Buffer, []bool, compute.DeviceNum) ([]compute.Buffer, error) {
+	return nil, nil
+}
+func (ran) Finalize() {}
+
+func TestTheCollectorIsAsUsualAfterTheFirstStep(t *testing.T) {
+	for name, run := range map[string]func(accounted){
+		"a step":  func(x accounted) { _, _ = x.Execute(nil, nil, 0) },
+		"no step": accounted.Finalize,
+	} {
+		started := 0
+		x := accounted{ran{}, Options{}, nil, func() { started++ }}
+		run(x)
+		if started != 1 {
+			t.Errorf("%s: said %d times that the first step has run", name, started)
+		}
 	}
 }

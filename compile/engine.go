@@ -104,6 +104,7 @@ func newCompiled(p *ir.Program, number int, cfg *config.Config) *Compiled {
 
 // New makes an engine whose programs the runner runs, on the devices of the cluster's local worker.
 func New(opts Options, runner exec.Runner) *Engine {
+	collectLate()
 	e := &Engine{Runner: runner, opts: opts, trace: timeline{file: opts.Trace, which: opts.TraceSteps, waits: opts.Waits}}
 	e.opts.Slicing, e.opts.Timeline, e.opts.Planner = opts.Config.IO.Slicing, opts.Trace != "" || opts.Simulate, runner.Planner()
 	if opts.Plan != "" && opts.Hardware.Processors() {
@@ -221,7 +222,12 @@ func (e *Engine) compile(c *Compiled, w *watch) (x compute.Executable, err error
 			x, err = nil, dumpErr
 		}
 	}()
-	defer collectLess()()
+	collect := collectLess()
+	defer func() {
+		if err != nil || !c.Recorded.IsTraining() {
+			collect() // else when its first step has run
+		}
+	}()
 	if err := e.unmarked(c.source); err != nil {
 		return nil, err
 	}
@@ -259,7 +265,7 @@ func (e *Engine) compile(c *Compiled, w *watch) (x compute.Executable, err error
 				return
 			}
 			e.isChecked(x)
-			x = e.watched(e.guarded(accounted{x, e.opts, c}, c), c)
+			x = e.watched(e.guarded(accounted{x, e.opts, c, collect}, c), c)
 		}
 	}()
 	switch {

@@ -37,7 +37,7 @@ import (
 //  20. A placement is one of an axis that the mesh of the op's stage has. A value is sharded along a dim that it has, in units that
 //     every device gets one of at least; a Reshard leaves the shape as it is, unless it stacks, and within a stage changes one axis.
 func (p *Program) Verify() error {
-	v := verifier{p: p, ids: make(map[int]*Op, p.nextID), defined: map[*Value]bool{}, merged: map[*Value]*Op{}}
+	v := verifier{p: p, ids: make([]*Op, p.nextID), usable: make([]bool, p.nextID), merged: map[*Value]*Op{}}
 	for _, check := range []func() error{v.local, v.taskGraphs, v.stages, v.functions, v.parameters, v.variables, v.gradients, v.outputs, v.collections} {
 		if err := check(); err != nil {
 			return errors.WithMessagef(err, "epl: internal error: program %q is broken", p.Name)
@@ -47,11 +47,31 @@ func (p *Program) Verify() error {
 }
 
 type verifier struct {
-	p       *Program
-	ids     map[int]*Op
-	defined map[*Value]bool // values that the function being checked may use
-	merged  map[*Value]*Op  // values of main, by the op that merges them
-	groups  int             // of devices
+	p      *Program
+	ids    []*Op          // the ops so far, by ID
+	usable []bool         // by ID: the function being checked may use what it defines
+	merged map[*Value]*Op // values of main, by the op that merges them
+	groups int            // of devices
+}
+
+// defined tells whether the function being checked may use a value.
+func (v *verifier) defined(x *Value) bool {
+	if x == nil || !v.seen(x.Op) {
+		return false
+	}
+	return v.usable[x.Op.ID] && x.Index < len(x.Op.Outputs) && x.Op.Outputs[x.Index] == x
+}
+
+// seen tells whether an op is one of those so far.
+func (v *verifier) seen(op *Op) bool {
+	return op != nil && op.ID >= 0 && op.ID < len(v.ids) && v.ids[op.ID] == op
+}
+
+// end says that nobody else may use what a function defines.
+func (v *verifier) end(f *Func) {
+	for _, op := range f.Ops {
+		v.usable[op.ID] = false
+	}
 }
 
 func (v *verifier) local() error {
@@ -85,9 +105,11 @@ func (v *verifier) functions() error {
 		if f.Parent != nil {
 			return errors.Errorf("function %q is listed in the program but is a closure", f.Name)
 		}
-		v.defined = make(map[*Value]bool, len(f.Ops))
 		if err := v.function(f); err != nil {
 			return errors.WithMessagef(err, "function %q", f.Name)
+		}
+		if f != v.p.Main {
+			v.end(f)
 		}
 	}
 	return nil
@@ -102,15 +124,13 @@ func (v *verifier) function(f *Func) error {
 		if _, ok := op.Attrs.(*Parameter); ok {
 			params = append(params, op.Outputs...)
 		}
-		for _, o := range op.Outputs {
-			v.defined[o] = true
-		}
+		v.usable[op.ID] = true
 	}
 	if !slices.Equal(params, f.Params) {
 		return errors.Errorf("it lists %d parameters, its ops define %d, or in another order", len(f.Params), len(params))
 	}
 	for i, o := range f.Outputs {
-		if !v.defined[o] {
+		if !v.defined(o) {
 			return errors.Errorf("output %d, %s, is not defined in it", i, o)
 		}
 	}
@@ -120,6 +140,9 @@ func (v *verifier) function(f *Func) error {
 func (v *verifier) op(f *Func, op *Op) error {
 	if op.Attrs == nil {
 		return errors.New("it has no attributes, hence no type")
+	}
+	if op.ID < 0 || op.ID >= len(v.ids) {
+		return errors.Errorf("its ID, %d, is none that the program gave", op.ID)
 	}
 	if other := v.ids[op.ID]; other != nil {
 		return errors.Errorf("its ID is also that of %s", other)
@@ -146,11 +169,11 @@ func (v *verifier) op(f *Func, op *Op) error {
 		return errors.Errorf("its twin has %d values, it has %d", len(op.Twin), len(op.Outputs))
 	}
 	for i, t := range op.Twin {
-		if !v.defined[t] || !t.Shape.Equal(op.Outputs[i].Shape) {
+		if !v.defined(t) || !t.Shape.Equal(op.Outputs[i].Shape) {
 			return errors.Errorf("its twin %s is not defined before it, or has another shape", t)
 		}
 	}
-	if op.Of != nil && !v.defined[op.Of] {
+	if op.Of != nil && !v.defined(op.Of) {
 		return errors.Errorf("it belongs to %s, which is not defined before it", op.Of)
 	}
 	if err := v.places(op); err != nil {
@@ -246,7 +269,7 @@ func (v *verifier) inputs(op *Op) error {
 			}
 			continue
 		}
-		if !v.defined[in] {
+		if !v.defined(in) {
 			return errors.Errorf("input %d, %s, is not defined before it", i, in)
 		}
 	}
@@ -277,24 +300,18 @@ func (v *verifier) closures(op *Op) error {
 		if f.Parent != op.Func {
 			return errors.New("its closure belongs to another function")
 		}
-		if len(f.Ops) > 0 && v.ids[f.Ops[0].ID] == f.Ops[0] {
+		if len(f.Ops) > 0 && v.seen(f.Ops[0]) {
 			continue // used by an earlier op and checked there
 		}
-		outer := v.defined
-		v.defined = map[*Value]bool{}
-		for x := range outer {
-			v.defined[x] = true
-		}
-		err := v.function(f)
-		v.defined = outer
-		if err != nil {
+		if err := v.function(f); err != nil {
 			return errors.WithMessage(err, "in its closure")
 		}
+		v.end(f)
 	}
 	return nil
 }
 
-// parameters is called when v.defined holds the values of main, as are the checks after it.
+// parameters is called when the values of main are defined, as are the checks after it.
 func (v *verifier) parameters() error {
 	kinds := map[*Value]int{}
 	paths := map[string]bool{}
@@ -331,7 +348,7 @@ func (v *verifier) variables() error {
 		if x.Update == nil {
 			continue
 		}
-		if !v.defined[x.Update] {
+		if !v.defined(x.Update) {
 			return errors.Errorf("the new value of variable %q is not in main", x.Path)
 		}
 		if err := v.update(x); err != nil {
@@ -363,7 +380,7 @@ func (v *verifier) gradients() error {
 			return errors.Errorf("variable %q has two gradients", g.Variable.Path)
 		case !g.Variable.Trainable:
 			return errors.Errorf("variable %q has a gradient and is not trainable", g.Variable.Path)
-		case g.Value == nil || !v.defined[g.Value]:
+		case g.Value == nil || !v.defined(g.Value):
 			return errors.Errorf("the gradient of %q is not in main", g.Variable.Path)
 		case !g.Value.Shape.Equal(g.Variable.Param.Shape):
 			return errors.Errorf("variable %q is %s, its gradient %s", g.Variable.Path, ShapeText(g.Variable.Param.Shape), ShapeText(g.Value.Shape))
@@ -376,7 +393,7 @@ func (v *verifier) gradients() error {
 	switch {
 	case l == nil:
 		return nil
-	case !v.defined[l]:
+	case !v.defined(l):
 		return errors.Errorf("the loss %s is not in main", l)
 	case l.Shape.Rank() != 0 || !l.Shape.DType.IsFloat() && l.Shape.DType != dtypes.BFloat16:
 		return errors.Errorf("the loss %s is %s, not a float scalar", l, ShapeText(l.Shape))
@@ -410,7 +427,7 @@ func (v *verifier) outputs() error {
 func (v *verifier) collections() error {
 	for _, c := range v.p.Collections {
 		for _, x := range c.Values {
-			if !v.defined[x] {
+			if !v.defined(x) {
 				return errors.Errorf("collection %q holds %s, which is not in main", c.Key, x)
 			}
 		}

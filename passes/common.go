@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
+	"strconv"
 
 	"github.com/gomlx/compute/dtypes"
 
@@ -55,13 +55,17 @@ func mergeable(op *ir.Op) bool {
 
 // number is equal for ops that may be equal.
 func number(op *ir.Op) string {
-	var k strings.Builder
-	k.WriteString(string(op.Type()))
+	k := append(make([]byte, 0, 64), op.Type()...)
 	if c, ok := op.Attrs.(*ir.Constant); ok {
-		fmt.Fprintf(&k, " %s %x", ir.ShapeText(c.Value.Shape), sha256.Sum256(dtypes.UnsafeByteSliceFromAny(c.Value.Flat)))
+		k = fmt.Appendf(k, " %s %x", ir.ShapeText(c.Value.Shape), sha256.Sum256(dtypes.UnsafeByteSliceFromAny(c.Value.Flat)))
 	}
 	for _, in := range op.Inputs {
-		fmt.Fprintf(&k, " %s", in)
+		k = append(k, ' ')
+		if in != nil {
+			k = strconv.AppendInt(k, int64(in.Op.ID), 10)
+			k = append(k, '.')
+			k = strconv.AppendInt(k, int64(in.Index), 10)
+		}
 	}
-	return k.String()
+	return string(k)
 }

@@ -3,13 +3,16 @@
 package local
 
 import (
+	"cmp"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/pkg/errors"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
@@ -52,34 +55,8 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 	if err := s.takeBatches(buffers, s.away(buffers, homes)); err != nil {
 		return err
 	}
-	for i, b := range buffers {
-		if b.feed != nil || s.plain[s.program.Main.Params[i]] == b {
-			continue
-		}
-		s.shards[i] = make([]compute.Buffer, len(s.devices))
-		for d := range s.devices {
-			seat, home := s.seat(s.first+d), homes[s.program.Main.Params[i]]
-			if !slices.Contains(home.Places, seat.place) {
-				continue
-			}
-			var err error
-			part, shared := rowsOf(home.Param, seat.at())
-			switch host, pin := home.Host, len(donate) > 0 && donate[i] && s.keeps(home, d); {
-			case host && shared:
-				s.shards[i][d], err = b.onHost(d, &part, pin)
-			case host:
-				s.shards[i][d], err = b.onHost(d, nil, pin)
-			case shared && s.opts.Forward && (len(donate) == 0 || !donate[i]):
-				s.shards[i][d], err = b.view(d, part)
-			case shared:
-				s.shards[i][d], err = b.part(d, part)
-			default:
-				s.shards[i][d], err = b.shard(d) // a copy for every device
-			}
-			if err != nil {
-				return errors.WithMessagef(err, "input %d", i)
-			}
-		}
+	if err := s.takeVariables(buffers, donate, homes); err != nil {
+		return err
 	}
 	for i, d := range donate {
 		if !d {
@@ -102,6 +79,59 @@ func (s *step) takeInputs(inputs []compute.Buffer, donate []bool) error {
 			}
 		}
 		s.donated[i] = true
+	}
+	return nil
+}
+
+// takeVariables finds the variables on every device. In the first step most are copied there, so that all cores do it.
+func (s *step) takeVariables(buffers []*Buffer, donate []bool, homes map[*ir.Value]schedule.Variable) error {
+	errs := make([]error, len(buffers))
+	take := func(i int) {
+		errs[i] = errors.WithMessagef(s.takeVariable(i, buffers[i], len(donate) > 0 && donate[i], homes), "input %d", i)
+	}
+	var copies errgroup.Group
+	copies.SetLimit(runtime.GOMAXPROCS(0))
+	for i, b := range buffers {
+		switch {
+		case b.feed != nil || s.plain[s.program.Main.Params[i]] == b:
+		case s.count == 1:
+			copies.Go(func() error {
+				take(i)
+				return nil
+			})
+		default:
+			take(i)
+		}
+	}
+	_ = copies.Wait()
+	return cmp.Or(errs...)
+}
+
+// takeVariable finds a variable on every device that has it.
+func (s *step) takeVariable(i int, b *Buffer, donated bool, homes map[*ir.Value]schedule.Variable) error {
+	s.shards[i] = make([]compute.Buffer, len(s.devices))
+	for d := range s.devices {
+		seat, home := s.seat(s.first+d), homes[s.program.Main.Params[i]]
+		if !slices.Contains(home.Places, seat.place) {
+			continue
+		}
+		var err error
+		part, shared := rowsOf(home.Param, seat.at())
+		switch host, pin := home.Host, donated && s.keeps(home, d); {
+		case host && shared:
+			s.shards[i][d], err = b.onHost(d, &part, pin)
+		case host:
+			s.shards[i][d], err = b.onHost(d, nil, pin)
+		case shared && s.opts.Forward && !donated:
+			s.shards[i][d], err = b.view(d, part)
+		case shared:
+			s.shards[i][d], err = b.part(d, part)
+		default:
+			s.shards[i][d], err = b.shard(d) // a copy for every device
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
