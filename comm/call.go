@@ -15,7 +15,8 @@ package comm
 //
 // Buffers are flat slices of GoMLX's element types. They are lent to the call until it is over. Out may be this rank's
 // part of In (ReduceScatter), In this rank's part of Out (AllGather); otherwise no two buffers of a call may share
-// memory if one of them is written, be they of one rank or of two: that is an error.
+// memory if one of them is written, be they of one rank or of two: that is an error. Ranks of one process may all gather
+// into the same Out (AllGather), which is then written once.
 type Call struct {
 	// Program is whose call this is: a name for reports. Ranks that meet must agree in it.
 	Program string

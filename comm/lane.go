@@ -2,6 +2,11 @@
 
 package comm
 
+import (
+	"cmp"
+	"time"
+)
+
 // lane is a queue of calls of one rank that run one after the other: the collectives of a communicator, or its sends to
 // one peer with one tag. It has no goroutine while it is empty.
 type lane struct {
@@ -24,6 +29,7 @@ type Handle struct {
 	ticket   ticket
 	done     chan struct{}
 	err      error
+	ended    time.Time
 }
 
 // Wait returns when the call is over, with its error. It may be called often.
@@ -44,6 +50,9 @@ func (h *Handle) Over() bool {
 		return false
 	}
 }
+
+// Ended is when the call was over, once it is. The work of a collective may have been done by another rank before this one noticed, which it does when it gets a processor.
+func (h *Handle) Ended() time.Time { return h.ended }
 
 // Do makes a call and returns when it is over. It waits for its turn behind those that were started before.
 func (c *Communicator) Do(from Call) error { return c.do(&from) }
@@ -147,6 +156,7 @@ func (c *Communicator) drain(l *lane) {
 		l.queue = l.queue[1:]
 		c.mu.Unlock()
 		h.err = c.run(&h.call)
+		h.ended = c.group.world.base.At(cmp.Or(h.call.Ended, c.group.world.base.Now()))
 		h.call.reset()
 		close(h.done)
 	}

@@ -38,6 +38,7 @@ type Meeting struct {
 	pieces    int64               // into which the work is divided
 	pieceSize int                 // in elements
 	total     int                 // elements
+	ended     time.Duration       // when the last piece of the round before was done: all have left that before another can end
 
 	_ cacheLine
 	// state is 4·(rounds that are closed), plus checking or open for the next one, plus broken when the meeting failed.
@@ -122,6 +123,7 @@ func (m *Meeting) Collective(s *Seat, k *transport.Call) error {
 		}
 	}
 	s.wait(m.patience(k), func() bool { return m.state.Load()&^broken >= before+closed }, nil)
+	k.Ended = m.ended
 	return nil
 }
 
@@ -208,6 +210,7 @@ func (m *Meeting) work(s *Seat, piece int64) {
 		from := int(piece) * m.pieceSize
 		s.piece.doParts(m.parts, from, min(from+m.pieceSize, m.total))
 		if m.done.Add(1) == m.pieces {
+			m.ended = m.world.Now()
 			m.state.Add(closed - open)
 			m.wakeAll(s)
 			return

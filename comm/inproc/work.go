@@ -3,6 +3,7 @@
 package inproc
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/easyparallel/epl/comm/internal/kernel"
@@ -96,11 +97,14 @@ func (w *worker) allGather(calls []*transport.Call, from, to int) {
 	for pos, count := range calls[0].OutCounts {
 		lo, hi := max(from, start), min(to, start+count)
 		if lo < hi {
-			for i, c := range calls {
-				w.dst[i] = c.Out.At(lo)
+			dst := w.dst[:0]
+			for _, c := range calls {
+				if p := c.Out.At(lo); !slices.Contains(dst, p) { // ranks may gather into the same memory
+					dst = append(dst, p)
+				}
 			}
 			in := calls[pos].In
-			transport.MoveToAll(w.dst, in.At(lo-start), (hi-lo)*in.Size)
+			transport.MoveToAll(dst, in.At(lo-start), (hi-lo)*in.Size)
 		}
 		start += count
 	}

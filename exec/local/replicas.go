@@ -142,7 +142,7 @@ func (r *run) crossing(op *ir.Op, micro int) (*crossing, error) {
 	}
 	x := &crossing{backend: r.device.backend, held: h, shared: shared, from: flat, out: op.Outputs[0], shape: op.Outputs[0].LocalShape(r.at())}
 	if h.whole == nil {
-		x.b, x.to, err = r.fresh(x.shape)
+		x.b, x.to, err = r.gathersInto(op, micro, x.shape)
 		return x, err
 	}
 	r.forget(r.slot(op.Inputs[0], micro)) // what comes has its memory

@@ -83,6 +83,8 @@ type run struct {
 	most    int64         // bytes that have lived, if a timeline is made
 	looked  int64         // bytes that lived when it was noted where they come from
 	lived   []lived       // by time, if a timeline is made
+	// underway is what was communicated, if a timeline is made.
+	underway []underway
 }
 
 func newRun(s *step, local int) *run {

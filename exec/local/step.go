@@ -38,7 +38,8 @@ type step struct {
 	drawn    sync.WaitGroup // bars of sends in the timeline
 	runs     []*run
 
-	handovers handovers
+	handovers  handovers
+	gatherings gatherings
 }
 
 func (s *step) execute(inputs []compute.Buffer, donate []bool) ([]compute.Buffer, error) {
@@ -70,6 +71,7 @@ func (s *step) execute(inputs []compute.Buffer, donate []bool) ([]compute.Buffer
 		s.drawn.Wait()
 		start := time.Now()
 		for _, r := range s.runs {
+			r.draw()
 			r.recall()
 		}
 		s.trace.Late += time.Since(start)

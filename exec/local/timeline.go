@@ -115,17 +115,32 @@ func (r *run) label(format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// communicates notes communication that began at a time and is over when all calls are. It does not wait for that.
+// underway is communication of which a timeline is told after the step: nobody has to wait for its end meanwhile.
+type underway struct {
+	trace.Event
+	calls []*comm.Handle
+}
+
+// communicates notes communication that began at a time and is over when all calls are.
 func (r *run) communicates(lane int, op, name string, start time.Time, bytes int64, calls ...*comm.Handle) {
 	if r.trace == nil || op == "" {
 		return
 	}
-	r.drawn.Go(func() {
-		for _, h := range calls {
+	r.underway = append(r.underway, underway{trace.Event{Device: r.id, Lane: lane, Kind: trace.Communicate, Op: op, Name: name, Start: start, Bytes: bytes}, calls})
+}
+
+// draw tells the timeline when that was over.
+func (r *run) draw() {
+	for _, x := range r.underway {
+		x.End = x.Start // if there was nothing to do
+		for _, h := range x.calls {
 			_ = h.Wait()
+			if h.Ended().After(x.End) {
+				x.End = h.Ended()
+			}
 		}
-		r.communicated(lane, op, name, start, bytes)
-	})
+		r.trace.Add(x.Event)
+	}
 }
 
 // communicated notes communication that is over.

@@ -81,6 +81,7 @@ type Call struct {
 	InCounts, OutCounts []int
 	Async               bool          // runs beside the rank's own goroutine
 	Began               time.Duration // when its turn came, in world time
+	Ended               time.Duration // when others finished the work of it, in world time; 0: when the rank noticed
 	Owner               Owner
 	Parts               []*Call // of a call of several buffers: one for each; nil: it has one
 }

@@ -86,3 +86,6 @@ func (w *World) IsLocal(rank int) bool { return w.WorkerOf[rank] == w.Layout.Wor
 
 // Now is the world's time: what recorders write and deadlines count.
 func (w *World) Now() time.Duration { return time.Since(w.start) }
+
+// At is a time of the world as others tell it.
+func (w *World) At(t time.Duration) time.Time { return w.start.Add(t) }
