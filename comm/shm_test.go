@@ -510,6 +510,33 @@ func TestWorkersThatCannotShareMemoryUseConnections(t *testing.T) {
 	}
 }
 
+func TestWorkersThatCannotMapAHeapGoAnotherWay(t *testing.T) {
+	for name, fails := range map[string]func(try int64) bool{
+		"all": func(int64) bool { return true },
+		"one": func(try int64) bool { return try == 1 },
+	} {
+		for _, lends := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/lends=%t", name, lends), func(t *testing.T) {
+				var tries atomic.Int64
+				replace(t, &shm.OpenOther, func(name string, flag int, perm os.FileMode) (*os.File, error) {
+					if what, _ := os.Readlink(name); strings.Contains(what, "epl-heap") && fails(tries.Add(1)) {
+						return nil, unix.EMFILE
+					}
+					return os.OpenFile(name, flag, perm)
+				})
+				if !lends {
+					replace(t, &shm.ReadOther, func(uint64, unsafe.Pointer, uint64, int) (int, unix.Errno) { return 0, unix.EPERM })
+				}
+				w := sharing(t, 3, one, Options{Timeout: time.Minute})
+				mustAll(t, ends(t, w.All(), 0), everySize)
+				if tries.Load() == 0 {
+					t.Error("nobody tried to map a heap")
+				}
+			})
+		}
+	}
+}
+
 func TestMemoryThatRunsOutIsAnErrorWithWords(t *testing.T) {
 	replace(t, &shm.Reserve, func(int, uint32, int64, int64) error { return unix.ENOSPC })
 	cs := ends(t, sharing(t, 2, one, Options{}).All(), 0)

@@ -63,6 +63,9 @@ func (a *area) allToAll(k *transport.Call, r *transport.Round) error {
 	if most <= per {
 		return look(0, a.step-1)
 	}
+	if way, err = a.reach(k, r, way); err != nil {
+		return err
+	}
 	switch {
 	case way == mapped:
 		return a.touch(k, func() error {

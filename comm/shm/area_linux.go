@@ -33,6 +33,8 @@ type area struct {
 	takes   [2][][]int64        // by position of the taker and of the giver
 	claims  []claimsLine        // by member that gives and member that takes, see parcels
 	views   views               // of others' shared heaps
+	reached map[uint64]bool     // pieces of heaps, by id: whether all members have mapped them
+	fresh   []uint64            // see reach
 
 	step    uint64 // the next one
 	settled uint64 // all are known to have left the steps before it
@@ -60,7 +62,8 @@ type seat struct {
 
 	looked atomic.Uint64 // steps in which it needs nobody's slot any more
 	left   atomic.Uint64 // steps in which it needs nobody's results any more
-	_      [48]byte
+	views  [2]uint64     // 1: it has mapped the buffers of all, by step; see answer
+	_      [32]byte
 
 	touching atomic.Uint32 // nobody looks as long as all is well
 	_        [60]byte
@@ -110,7 +113,7 @@ func (e *engine) newArea(k *transport.Call) (*area, error) {
 		return &area{}, err
 	}
 	a := &area{segment: s, team: e.team, src: make([]unsafe.Pointer, ranks), dst: make([]unsafe.Pointer, ranks+1),
-		mapped: make([]unsafe.Pointer, ranks), offsets: make([]int, ranks)}
+		mapped: make([]unsafe.Pointer, ranks), offsets: make([]int, ranks), reached: map[uint64]bool{}}
 	for _, at := range l.seats {
 		a.seats = append(a.seats, (*seat)(s.at(at)))
 	}

@@ -5,8 +5,6 @@ package shm
 import (
 	"unsafe"
 
-	"github.com/pkg/errors"
-
 	"github.com/easyparallel/epl/comm/internal/transport"
 )
 
@@ -24,7 +22,7 @@ type way int
 const (
 	staged way = iota // not at all: everything goes through slots
 	lent              // the kernel lets them read and write it, see lend_linux.go
-	mapped            // all buffers are in shared heaps, which everyone maps
+	mapped            // all buffers are in shared heaps, which everyone maps, see reach
 )
 
 // direct lets members meet, and then get at each other's own memory if they can: by overMap, or by overLoan where that pays.
@@ -35,6 +33,9 @@ func (a *area) direct(k *transport.Call, r *transport.Round, pays bool, overMap,
 		return false, err
 	}
 	a.step++
+	if way, err = a.reach(k, r, way); err != nil {
+		return false, err
+	}
 	switch {
 	case way == mapped:
 		return true, a.touch(k, overMap)
@@ -60,25 +61,81 @@ func (a *area) show(k *transport.Call, r *transport.Round) (way, error) {
 	if err := a.meet(k, r, shared); err != nil {
 		return 0, err
 	}
-	way := staged
-	if a.lends {
-		way = lent
-	}
 	if a.allShare() {
-		way = mapped
-		for _, c := range r.Calls {
-			a.mapped[c.Pos] = c.In.Ptr
-		}
-		for pos, m := range a.team.MemberOf {
-			if m != a.me && cards[pos].piece != 0 {
-				memory, err := a.views.open(a.peers[m].pid, cards[pos])
-				if err != nil {
-					return 0, errors.Errorf("epl: worker %d cannot map the shared heap of worker %d, where a buffer of rank %d is: %s; raise the limits of open files and of address space",
-						a.team.Members[a.me].Worker, a.team.Members[m].Worker, a.team.Ranks[pos], err)
-				}
-				a.mapped[pos] = unsafe.Pointer(&memory[cards[pos].offset])
-			}
+		return mapped, nil
+	}
+	return a.unmapped(), nil
+}
+
+// unmapped is the way if heaps are not mapped.
+func (a *area) unmapped() way {
+	if a.lends {
+		return lent
+	}
+	return staged
+}
+
+// reach maps the buffers that members showed in the step before, if that is their way, or finds another way: a member may
+// be at its limit of files or addresses. Of pieces that are new, all say in a step of their own whether they have mapped them. They see
+// the same cards and the same answers, so that all know the same pieces, and nobody asks twice.
+func (a *area) reach(k *transport.Call, r *transport.Round, w way) (way, error) {
+	if w != mapped {
+		return w, nil
+	}
+	cards := a.cards[(a.step-1)&1]
+	a.fresh = a.fresh[:0]
+	for _, c := range cards {
+		switch reached, known := a.reached[c.piece]; {
+		case known && !reached:
+			return a.unmapped(), nil
+		case !known && c.piece != 0:
+			a.fresh = append(a.fresh, c.piece)
 		}
 	}
-	return way, nil
+	views := a.view(r, cards)
+	if len(a.fresh) == 0 { // it has mapped them before
+		return mapped, nil
+	}
+	return a.answer(k, a.fresh, views)
+}
+
+// view maps the buffers of all ranks, and tells whether it could.
+func (a *area) view(r *transport.Round, cards []*card) bool {
+	for _, c := range r.Calls {
+		a.mapped[c.Pos] = c.In.Ptr
+	}
+	for pos, m := range a.team.MemberOf {
+		if m != a.me && cards[pos].piece != 0 {
+			memory, err := a.views.open(a.peers[m].pid, cards[pos])
+			if err != nil {
+				return false
+			}
+			a.mapped[pos] = unsafe.Pointer(&memory[cards[pos].offset])
+		}
+	}
+	return true
+}
+
+// answer says whether this member has mapped new pieces, hears the others, and notes what all can reach. It is a step.
+func (a *area) answer(k *transport.Call, pieces []uint64, views bool) (way, error) {
+	i := a.step & 1
+	a.seats[a.me].views[i] = 0
+	if views {
+		a.seats[a.me].views[i] = 1
+	}
+	a.fill(a.step)
+	if err := a.awaitAll(k, filled, a.step+1); err != nil {
+		return 0, err
+	}
+	w := mapped
+	for _, s := range a.seats {
+		if s.views[i] == 0 {
+			w = a.unmapped()
+		}
+	}
+	for _, id := range pieces {
+		a.reached[id] = w == mapped
+	}
+	a.step++
+	return w, nil
 }

@@ -37,7 +37,7 @@ type segmentHead struct {
 }
 
 // segmentVersion changes with the layout of segments.
-const segmentVersion = 5
+const segmentVersion = 6
 
 // segmentPeer is what a member tells the others of itself.
 type segmentPeer struct {
