@@ -17,31 +17,43 @@ import (
 const within = 0.02
 
 // busyRow measures for which part of the time a pipeline has something to do for its devices: all that is not bubble. It says what the bubble consists of:
-// cores that are not equally fast make stages unequal, which the target, that of equal stages, does not allow for.
+// a core that is slower for a while makes equal stages unequal, which the target, that of equal stages, does not allow for.
 func (m stagedMLP) busyRow(micro int, strategy string, where place) Row {
 	name := fmt.Sprintf("pipeline/busy/%s/%s/%d-micro-batches/%s", m.name, where.name, micro, strategy)
 	return Row{Name: name, Peer: "all the time", Pairs: 10, Custom: func(runs int) (Result, error) {
-		var busy, ideal, formula, unequal, between []float64
-		for len(busy) < runs {
-			steps, err := m.traced(stages(micro, strategy), where)
+		var steps []*trace.Step
+		var watch watch
+		for len(steps) < runs {
+			more, err := m.traced(stages(micro, strategy), where, &watch)
 			if err != nil {
 				return Result{}, err
 			}
-			for _, s := range steps {
-				b, err := bubbleOf(s)
-				if err != nil {
-					return Result{}, err
-				}
-				busy, ideal, formula = append(busy, 1-b.measured), append(ideal, b.ideal), append(formula, b.formula)
-				unequal, between = append(unequal, b.played-b.ideal), append(between, b.measured-b.played)
-			}
+			steps = append(steps, more...)
 		}
-		r := Result{Ratio: median(busy), Target: math.Round(1000*(1-median(ideal)-within)) / 1000}
-		r.Low, r.High = bootstrap(busy)
-		fmt.Fprintf(os.Stderr, "  bubble %s: ideal %s (formula of equal stages %s), tasks that took unequally long %s, what came between tasks %s\n",
-			points(1-r.Ratio), points(median(ideal)), points(median(formula)), points(median(unequal)), points(median(between)))
-		return r, nil
+		all, err := bubblesOf(steps)
+		if err != nil {
+			return Result{}, err
+		}
+		return resultOf(all, &watch), nil
 	}}
+}
+
+// resultOf is what bubbles of steps say.
+func resultOf(all []bubble, w *watch) Result {
+	of := func(f func(b bubble) float64) (x []float64) {
+		for _, b := range all {
+			x = append(x, f(b))
+		}
+		return x
+	}
+	mid := func(f func(b bubble) float64) string { return points(median(of(f))) }
+	busy, ideal := of(func(b bubble) float64 { return 1 - b.measured }), median(of(func(b bubble) float64 { return b.ideal }))
+	r := Result{Ratio: median(busy), Target: math.Round(1000*(1-ideal-within)) / 1000}
+	r.Low, r.High = bootstrap(busy)
+	fmt.Fprintf(os.Stderr, "  bubble %s: ideal %s (formula of equal stages %s), stages that are not equal %s, tasks slower than others of their stage %s, what came between tasks %s; %s\n",
+		points(1-r.Ratio), points(ideal), mid(func(b bubble) float64 { return b.formula }), mid(func(b bubble) float64 { return b.typical - b.ideal }),
+		mid(func(b bubble) float64 { return b.played - b.typical }), mid(func(b bubble) float64 { return b.measured - b.played }), w)
+	return r
 }
 
 func points(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
@@ -67,7 +79,7 @@ var (
 const firstTraced, lastTraced = 4, 8
 
 // traced trains a little, and returns the steps that have a timeline.
-func (m stagedMLP) traced(s settings, where place) (steps []*trace.Step, err error) {
+func (m stagedMLP) traced(s settings, where place, w *watch) (steps []*trace.Step, err error) {
 	dir, err := os.MkdirTemp("", "epl-bench")
 	if err != nil {
 		return nil, err
@@ -85,6 +97,7 @@ func (m stagedMLP) traced(s settings, where place) (steps []*trace.Step, err err
 	}
 	defer run.close()
 	for range lastTraced {
+		w.look()
 		if _, err := run.once(); err != nil {
 			return nil, err
 		}

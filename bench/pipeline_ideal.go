@@ -13,25 +13,54 @@ import (
 // bubble is the part of the time of a pipeline's devices in which they do not work on micro-batches.
 type bubble struct {
 	measured float64
-	// played is what is left if values travel at once and nothing comes between tasks, and ideal is that if tasks also take equally long on all stages.
-	played, ideal float64
+	// played is what is left if values travel at once and nothing comes between tasks, typical is that if tasks of a stage also take equally long in all steps, and
+	// ideal if they do so on all stages.
+	played, typical, ideal float64
 	// formula is that of equal stages.
 	formula float64
 }
 
-// bubbleOf takes the bubble of a step apart. The first micro-batch has nothing to add its gradients to, and what is not added up by backward itself follows what a stage passes on:
+// bubblesOf takes the bubbles of steps apart. The first micro-batch has nothing to add its gradients to, and what is not added up by backward itself follows what a stage passes on:
 // nobody waits for it. The formulas, (S-1)/(M+S-1) and others, know neither.
-func bubbleOf(s *trace.Step) (b bubble, err error) {
-	r := s.Report()
-	b.measured, b.formula = r.Bubble, r.Ideal
-	tasks := tasksOf(s)
-	if b.played, err = tasks.play(func(t task) time.Duration { return t.time }); err != nil {
-		return b, err
+func bubblesOf(steps []*trace.Step) (all []bubble, err error) {
+	times := map[work][]float64{} // of all steps: what makes a core slower for a while falls on all stages alike
+	for _, s := range steps {
+		for _, tasks := range tasksOf(s) {
+			for _, t := range tasks {
+				times[workOf(t)] = append(times[workOf(t)], float64(t.time))
+			}
+		}
 	}
-	mean := tasks.means()
-	b.ideal, err = tasks.play(func(t task) time.Duration { return mean[kindOf(t.Task)] })
-	return b, err
+	typical := map[work]time.Duration{}
+	for w, x := range times {
+		typical[w] = time.Duration(median(x))
+	}
+	for _, s := range steps {
+		r, tasks := s.Report(), tasksOf(s)
+		mean := tasks.means()
+		b := bubble{measured: r.Bubble, formula: r.Ideal}
+		for to, long := range map[*float64]func(t task) time.Duration{
+			&b.played:  func(t task) time.Duration { return t.time },
+			&b.typical: func(t task) time.Duration { return typical[workOf(t)] },
+			&b.ideal:   func(t task) time.Duration { return mean[kindOf(t.Task)] },
+		} {
+			if *to, err = tasks.play(long); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, b)
+	}
+	return all, nil
 }
+
+// work is what takes equally long for all micro-batches, but for the first, which may have less to add up.
+type work struct {
+	kind  string
+	stage int
+	first bool
+}
+
+func workOf(t task) work { return work{t.Kind, t.Stage, t.Micro == 0} }
 
 // task is what a device did for a micro-batch, and how long it took.
 type task struct {
