@@ -147,7 +147,7 @@ var mayImport = map[string][]string{
 	"internal/usage":      {"internal/near"}, // of commands
 	"internal/procmem":    {},
 	"examples/...":        {"", "xla", "internal/equiv", "internal/procmem", "checkpoint/convert", "cost", "data", "data/source", "hf", "examples/internal/bertlarge", "examples/internal/moe", "examples/internal/pictures", "examples/internal/residual"},
-	"bench/...":           {"", "bench/meeting", "bench/transformer", "checkpoint", "cluster", "comm", "config", "cost", "cost/calibrate", "cpu", "emit", "ir", "passes", "pjrt", "plan", "rendezvous", "simulate", "state", "trace", "wire", "xla", "internal/equiv", "internal/procmem", "launch", "metrics", "metrics/prometheus"},
+	"bench/...":           {"", "bench/meeting", "bench/transformer", "checkpoint", "cluster", "comm", "config", "cost", "cost/calibrate", "cpu", "emit", "ir", "passes", "pjrt", "plan", "rendezvous", "simulate", "state", "trace", "wire", "xla", "internal/cores", "internal/equiv", "internal/procmem", "launch", "metrics", "metrics/prometheus"},
 }
 
 // withCgo are the packages that may need cgo, because they link backends that do. All others build with CGO_ENABLED=0.
