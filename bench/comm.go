@@ -9,10 +9,15 @@ import (
 )
 
 // commSizes are the bytes of the whole buffer of a collective, and how often it is repeated for one measurement.
-var commSizes = []struct {
+var commSizes = []commSize{{"4-KB", 4 << 10, 200}, {"256-KB", 256 << 10, 50}, {"4-MB", 4 << 20, 10}, {"64-MB", 64 << 20, 2}}
+
+// betweenSizes are more of them, without targets, for shared memory: it changes its way at some.
+var betweenSizes = []commSize{{"16-KB", 16 << 10, 200}, {"1-MB", 1 << 20, 20}}
+
+type commSize struct {
 	name           string
 	bytes, repeats int
-}{{"4-KB", 4 << 10, 200}, {"256-KB", 256 << 10, 50}, {"4-MB", 4 << 20, 10}, {"64-MB", 64 << 20, 2}}
+}
 
 // A comparison of communication: one of our ways against a peer, for some operations. Targets are ratios for 2 workers by
 // size; none means that there is no target.
@@ -55,13 +60,16 @@ func commComparisons() []commComparison {
 // commRows compare collectives between processes with Open MPI and Gloo.
 func commRows() (all []Row) {
 	for _, workers := range []int{2, 4} {
-		for i, size := range commSizes { // sizes outside: processes keep memory for one
+		for i, size := range slices.Concat(commSizes, betweenSizes) { // sizes outside: processes keep memory for one
 			for _, c := range commComparisons() {
+				if i >= len(commSizes) && c.path != "shared-memory" {
+					continue
+				}
 				for _, op := range c.ops {
 					row := Row{Name: fmt.Sprintf("comm/%d-workers/%s/%s/%s", workers, size.name, op, c.path), Peer: c.peer, Pairs: 15, Warm: 2,
 						Ours:   func() (side, error) { return commSide(op, size.bytes, size.repeats, workers, c.ours) },
 						Theirs: func() (side, error) { return commSide(op, size.bytes, size.repeats, workers, c.theirs...) }}
-					if workers == 2 && c.targets != nil {
+					if workers == 2 && i < len(c.targets) {
 						row.Target = c.targets[i]
 					}
 					all = append(all, row)
