@@ -56,8 +56,12 @@ func heapGoal() uint64 {
 func TestTheFirstCollectionComesLate(t *testing.T) {
 	t.Setenv("GOGC", "")
 	defer debug.SetGCPercent(debug.SetGCPercent(usual))
-	defer func(started, late bool) { collecting.started, collecting.late = started, late }(collecting.started, collecting.late)
-	collecting.started, collecting.late = false, false
+	begin := func() { // as a process does
+		collecting.Lock()
+		defer collecting.Unlock()
+		collecting.started, collecting.late = false, false
+	}
+	begin()
 	runtime.GC() // what lives is little
 
 	debug.SetGCPercent(77)
@@ -67,7 +71,7 @@ func TestTheFirstCollectionComesLate(t *testing.T) {
 	}
 
 	debug.SetGCPercent(usual)
-	collecting.started = false
+	begin()
 	collectLate()
 	if got := heapGoal(); got < firstHeap*3/4 {
 		t.Errorf("the first collection comes at %d MiB", got>>20)
