@@ -97,6 +97,9 @@ const (
 // packRun is how many rows of B are packed before the next panel's: memory is then read along its rows.
 const packRun = 16
 
+// narrowBytes are the packed panels of B of a block at most.
+const narrowBytes = 1 << 20
+
 // small is the work, in multiplications, below which a product is not worth sharing out.
 const small = 1 << 16
 
@@ -125,15 +128,15 @@ func runIntegers[T element](p *Product, team *pool.Pool, a, b, c unsafe.Pointer,
 func (p *Product) parts(threads int) (rows, cols int) {
 	work := p.M * p.N * p.K
 	entries := p.Entries()
+	rows, cols = 1, p.narrow()
 	if work <= small || threads == 1 || entries >= 2*threads {
-		return 1, 1
+		return rows, cols
 	}
 	blocks := 3 * threads // a thread that is slow leaves blocks to others
 	if max(p.M, p.N) <= 1024 {
 		blocks = threads // every block packs its own panels, which costs more than waiting for a thread
 	}
 	want := min(blocks, work/small+1)
-	rows, cols = 1, 1
 	if p.WholeRows {
 		return max(min(want, p.M/24), 1), 1
 	}
@@ -152,6 +155,14 @@ func (p *Product) parts(threads int) (rows, cols int) {
 		}
 	}
 	return rows, cols
+}
+
+// narrow is into how many columns of blocks the result is cut at least, so that the packed panels of a block stay in the caches of a core.
+func (p *Product) narrow() int {
+	if p.WholeRows || p.mayTurn() && p.M <= turnedRows {
+		return 1
+	}
+	return max((p.N*depthOf(p.K)*p.DType.Size()+narrowBytes-1)/narrowBytes, 1)
 }
 
 func run[T element](p *Product, k *micro[T], team *pool.Pool, a, b, c unsafe.Pointer, then Then) error {

@@ -289,3 +289,37 @@ func TestTurnedProductsAreTheSame(t *testing.T) {
 		}
 	}
 }
+
+// A wide product is computed in blocks of columns whose panels fit into a cache, on one thread as well: with the bits of narrow ones, each element told of once.
+func TestWideProductsAreCutIntoColumns(t *testing.T) {
+	team := pool.New(1)
+	defer team.Close()
+	r := rand.New(rand.NewPCG(5, 6))
+	const m, n, k, width = 13, 2500, 256, 500
+	a, b := numbers[float32](r, m*k), numbers[float32](r, k*n)
+	p := &Product{DType: dtypes.Float32, M: m, N: n, K: k, A: Matrix{k, 1}, B: Matrix{n, 1}, CRow: n}
+	if rows, cols := p.parts(1); rows != 1 || cols != 3 {
+		t.Errorf("%d rows and %d columns of blocks", rows, cols)
+	}
+	got, want, told := make([]float32, m*n), make([]float32, m*n), make([]int, m*n)
+	err := p.Run(team, ptr(a), ptr(b), ptr(got), func(_ *pool.Worker, row, rows, col, cols int) {
+		for i := row; i < row+rows; i++ {
+			for j := col; j < col+cols; j++ {
+				told[i*n+j]++
+			}
+		}
+	})
+	if err != nil || slices.Min(told) != 1 || slices.Max(told) != 1 {
+		t.Errorf("elements are told of %d to %d times; %v", slices.Min(told), slices.Max(told), err)
+	}
+	for col := 0; col < n; col += width {
+		narrow := *p
+		narrow.N = width
+		if err := narrow.Run(team, ptr(a), ptr(b[col:]), ptr(want[col:]), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Error("it is not the same as narrow products")
+	}
+}
