@@ -39,10 +39,11 @@ type RegionChoice struct {
 
 // PartChoice says what the pass zero divides over the model replicas.
 type PartChoice struct {
-	Divided   []string `json:"divided"`   // variables
-	Weights   []string `json:"weights"`   // those among them that forward and backward read
-	Gradients []int    `json:"gradients"` // merges of which each model replica gets a part
-	Whole     []string `json:"whole"`     // sentences: what stays whole, and why
+	Divided   []string `json:"divided"`            // variables
+	Weights   []string `json:"weights"`            // those among them that forward and backward read
+	Gradients []int    `json:"gradients"`          // merges of which each model replica gets a part
+	Factored  []int    `json:"factored,omitempty"` // those among them that are computed from gathered factors
+	Whole     []string `json:"whole"`              // sentences: what stays whole, and why
 }
 
 // GroupChoice says what the optimizer computes in each group of the pass apply-groups.

@@ -30,7 +30,7 @@ const (
 // them: the elements of a tensor, laid out flat. Every op of the optimizer that works element by element, a sum over all
 // elements included, works on a part as well; what needs the whole of something gets it gathered.
 func zero(p *ir.Program, o Options) (int, error) {
-	if o.Share == ShareNothing || !p.IsTraining() {
+	if o.Share == ShareNothing && o.Choices.Zero == nil || !p.IsTraining() {
 		return 0, nil
 	}
 	if p.Local == nil || p.Local.Replicas == 1 {
@@ -53,6 +53,8 @@ func zero(p *ir.Program, o Options) (int, error) {
 			z.put(op)
 		case IsApply(op):
 			z.optimize(op)
+		case z.factored[op]:
+			z.multiply(op)
 		case len(op.Outputs) > 0 && z.needs[op.Outputs[0]]: // computed where it is read
 		default:
 			op.Inputs = ir.Through(op.Inputs, func(in *ir.Value) *ir.Value { return z.nearTo(in, op) })
@@ -76,7 +78,9 @@ type division struct {
 	made     map[form]*ir.Value   // values in another placement than they were computed in
 	homes    map[*ir.Value]*ir.Op // by parameter: what computes the variable's new value, where it lives
 	captured map[*ir.Value]bool   // functions of the optimizer read it from outside: it must be there as it is
-	number   *ir.Value            // of the model replica
+	factored map[*ir.Op]bool      // merges of gradients whose factors are gathered
+	joined   map[*ir.Value]*ir.Value
+	number   *ir.Value // of the model replica
 }
 
 // nearby is a value for the ops of a region.
@@ -94,7 +98,8 @@ type form struct {
 
 func newDivision(p *ir.Program) *division {
 	z := &division{Index: analysis.Of(p), p: p, n: p.Local.Replicas, weights: map[*ir.Value]bool{}, needs: map[*ir.Value]bool{},
-		near: map[nearby]*ir.Value{}, made: map[form]*ir.Value{}, homes: map[*ir.Value]*ir.Op{}, captured: map[*ir.Value]bool{}}
+		near: map[nearby]*ir.Value{}, made: map[form]*ir.Value{}, homes: map[*ir.Value]*ir.Op{}, captured: map[*ir.Value]bool{},
+		factored: map[*ir.Op]bool{}, joined: map[*ir.Value]*ir.Value{}}
 	for _, op := range p.Main.Ops {
 		if IsApply(op) {
 			op.Captures(func(v *ir.Value) { z.captured[v] = true })
@@ -134,6 +139,15 @@ func (z *division) apply(c *PartChoice, note func(string)) error {
 			return errors.Errorf("epl: the plan divides the gradient of op %d over the model replicas, which is none in the program here", i)
 		}
 		z.p.Main.Ops[i].Outputs[0].SetOn(ir.Replicas, flat, z.n)
+	}
+	for _, i := range c.Factored {
+		if !slices.Contains(c.Gradients, i) {
+			return errors.Errorf("epl: the plan gathers the factors of the gradient of op %d, which it does not divide", i)
+		}
+		if _, ok := factorsOf(z.p.Main.Ops[i]); !ok {
+			return errors.Errorf("epl: the plan gathers the factors of the gradient of op %d, which is no product in the program here", i)
+		}
+		z.factored[z.p.Main.Ops[i]] = true
 	}
 	return nil
 }

@@ -21,14 +21,22 @@ type partChooser struct {
 
 // ChooseParts finds what the pass zero divides; nil: nothing is to be divided.
 func ChooseParts(p *ir.Program, o Options) *PartChoice {
-	if o.Share == ShareNothing || !p.IsTraining() || p.Local == nil || p.Local.Replicas == 1 {
+	if !p.IsTraining() || p.Local == nil || p.Local.Replicas == 1 {
 		return nil
 	}
 	z := &partChooser{division: newDivision(p)}
+	if o.Share == ShareNothing {
+		z.factors(o)
+		if z.Gradients = slices.Clone(z.Factored); len(z.Factored) == 0 {
+			return nil
+		}
+		return &z.PartChoice
+	}
 	z.variables(o.Share)
 	// With one micro-batch a gradient is merged once: where the optimizer reads a part of it, a reduce-scatter sends half of what an all-reduce does.
 	if o.Share >= ShareGradients || len(z.Divided) > 0 && p.Local.MicroBatches == 1 {
 		z.gradients(o.OneBucket)
+		z.factors(o)
 	}
 	return &z.PartChoice
 }
@@ -176,4 +184,37 @@ func (z *partChooser) scatters(op *ir.Op) bool {
 // kindOf is equal for gradients that can be in one bucket.
 func kindOf(op *ir.Op) string {
 	return fmt.Sprint(op.Outputs[0].Shape.DType, op.Place, op.Inputs[0].On(ir.Model).Kind == ir.Partial)
+}
+
+// factors finds the gradients that are computed from gathered factors.
+func (z *partChooser) factors(o Options) {
+	if o.OneBucket || o.splits() || z.p.Local.MicroBatches > 1 || z.p.Local.Shares != nil {
+		return
+	}
+	for i, op := range z.p.Main.Ops {
+		if !addsGradients(op) || !z.scatters(op) || o.Share != ShareNothing && !slices.Contains(z.Gradients, i) {
+			continue
+		}
+		if f, ok := factorsOf(op); ok && f.pay(op.Outputs[0].Shape, z.n) && (o.Share != ShareNothing || !z.feedsState(op)) {
+			z.Factored = append(z.Factored, i)
+		}
+	}
+}
+
+// feedsState tells whether the optimizer keeps something of the size of a gradient that depends on it. Model replicas have all of that if nothing else is asked for.
+func (z *partChooser) feedsState(gradient *ir.Op) bool {
+	reached := map[*ir.Value]bool{}
+	var reach func(v *ir.Value)
+	reach = func(v *ir.Value) {
+		if !reached[v] && v.Shape.Size() == gradient.Outputs[0].Shape.Size() {
+			reached[v] = true
+			for _, u := range z.Users(v) {
+				for _, w := range u.Outputs {
+					reach(w)
+				}
+			}
+		}
+	}
+	reach(gradient.Outputs[0])
+	return slices.ContainsFunc(z.p.Variables, func(x *ir.Variable) bool { return !x.Trainable && reached[x.Update] })
 }
