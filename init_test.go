@@ -121,6 +121,7 @@ var works = []struct {
 	{"cluster.cores_per_device", map[string]any{"cluster.cores_per_device": 1}},
 	{"communication.num_communicators", map[string]any{"communication.num_communicators": 4}},
 	{"communication.sparse_as_dense", map[string]any{"communication.sparse_as_dense": true}},
+	{"communication.gather_factors", map[string]any{"communication.gather_factors": false}},
 	{"communication.max_splits", map[string]any{"communication.max_splits": 8}},
 	{"communication.fp16", map[string]any{"communication.fp16": true}},
 	{"communication.fp16_scale", map[string]any{"communication.fp16_scale": 64, "communication.fp16": true}},

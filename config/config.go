@@ -148,6 +148,9 @@ type Communication struct {
 	// SparseAsDense turns sparse (gathered) gradients into dense ones before they travel. False sends values and
 	// indices.
 	SparseAsDense bool
+	// GatherFactors lets model replicas gather the factors of a wide layer's gradient, where they are less than half as large: what the layer
+	// read and the gradient of what it gave. Each then computes its part of the gradient.
+	GatherFactors bool
 
 	// MaxSplits is the most buckets that the gradients of one dtype are fused into: at least 1. It is a hard cap for each
 	// dtype and each group of devices that reduces together.

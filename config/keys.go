@@ -168,6 +168,11 @@ var keys = []key{
 		doc:   "Turn sparse (gathered) gradients into dense ones before they are reduced.",
 	},
 	{
+		name: "communication.gather_factors", typ: boolType{}, def: true, ours: true,
+		field: func(c *Config) any { return &c.Communication.GatherFactors },
+		doc:   "Gather the factors of wide layers' gradients, where they are less than half as large, instead of reducing these.",
+	},
+	{
 		name: "communication.max_splits", typ: intType{min: 1}, def: 5,
 		field: func(c *Config) any { return &c.Communication.MaxSplits },
 		doc:   "Most buckets that the gradients of one dtype are fused into.",

@@ -50,6 +50,7 @@ var samples = map[string]struct {
 	"cluster.measure":                        {false, "true", true, false, false},
 	"cluster.cores_per_device":               {0, "2", 2, 4, 4},
 	"communication.num_communicators":        {2, "1", 1, "3", 3},
+	"communication.gather_factors":           {true, "false", false, "True", true},
 	"communication.sparse_as_dense":          {false, "true", true, "False", false},
 	"communication.max_splits":               {5, "24", 24, 15, 15},
 	"communication.fp16":                     {false, "True", true, false, false},

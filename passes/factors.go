@@ -54,9 +54,12 @@ func factorsOf(merge *ir.Op) (f factors, ok bool) {
 	return f, false // the gradient of something else than a matrix
 }
 
+// factoredSize is the least gradient for which factors are gathered: by themselves, while smaller ones share a bucket.
+const factoredSize = 1 << 18
+
 // pay tells whether n model replicas gather less than half of what a gradient is, and each can have as many of its rows.
 func (f factors) pay(gradient shapes.Shape, n int) bool {
-	return gradient.Dimensions[0]%n == 0 && 2*n*(f.rows.Shape.Size()+f.columns.Shape.Size()) <= gradient.Size()
+	return gradient.Size() >= factoredSize && gradient.Dimensions[0]%n == 0 && 2*n*(f.rows.Shape.Size()+f.columns.Shape.Size()) <= gradient.Size()
 }
 
 // multiply makes of the merge of a divided gradient the model replica's rows of the product, laid out flat.

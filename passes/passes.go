@@ -78,6 +78,8 @@ type Options struct {
 	CheckGradients bool
 	// Share says what is divided over the model replicas.
 	Share Sharing
+	// GatherFactors: gradients of wide layers are computed from factors that model replicas gather.
+	GatherFactors bool
 	// OneBucket: gradients of a dtype travel in one bucket, so that none stays whole where others are divided.
 	OneBucket bool
 	// ApplyGroups is how many groups of variables the optimizer takes one after the other; 0 means 1.

@@ -410,7 +410,13 @@ func (z *division) outputs() {
 
 // tell says what is divided, and returns how many variables are.
 func (z *division) tell(o Options) int {
-	count, gradients, bytes := 0, 0, int64(0)
+	if len(z.factored) > 0 {
+		o.note(fmt.Sprintf("communication.gather_factors: %d model replicas gather the factors of %s, because they are less than half as large, and each computes and applies a part of them", z.n, counted(len(z.factored), "gradient")))
+	}
+	if o.Share == ShareNothing {
+		return len(z.factored)
+	}
+	count, gradients, bytes := 0, len(z.factored), int64(0)
 	for _, x := range z.p.Variables {
 		if isFlat(x.Param) {
 			count++

@@ -25,18 +25,18 @@ func ChooseParts(p *ir.Program, o Options) *PartChoice {
 		return nil
 	}
 	z := &partChooser{division: newDivision(p)}
-	if o.Share == ShareNothing {
-		z.factors(o)
-		if z.Gradients = slices.Clone(z.Factored); len(z.Factored) == 0 {
-			return nil
-		}
-		return &z.PartChoice
+	if o.Share > ShareNothing {
+		z.variables(o.Share)
 	}
-	z.variables(o.Share)
 	// With one micro-batch a gradient is merged once: where the optimizer reads a part of it, a reduce-scatter sends half of what an all-reduce does.
 	if o.Share >= ShareGradients || len(z.Divided) > 0 && p.Local.MicroBatches == 1 {
 		z.gradients(o.OneBucket)
-		z.factors(o)
+	}
+	if o.GatherFactors && !o.OneBucket && !o.splits() {
+		z.factors()
+	}
+	if o.Share == ShareNothing && len(z.Factored) == 0 {
+		return nil
 	}
 	return &z.PartChoice
 }
@@ -186,22 +186,27 @@ func kindOf(op *ir.Op) string {
 	return fmt.Sprint(op.Outputs[0].Shape.DType, op.Place, op.Inputs[0].On(ir.Model).Kind == ir.Partial)
 }
 
-// factors finds the gradients that are computed from gathered factors.
-func (z *partChooser) factors(o Options) {
-	if o.OneBucket || o.splits() || z.p.Local.MicroBatches > 1 || z.p.Local.Shares != nil {
+// factors finds the gradients that are computed from gathered factors. Those that would not be divided otherwise are, if the optimizer keeps nothing of them.
+func (z *partChooser) factors() {
+	if z.p.Local.MicroBatches > 1 || z.p.Local.Shares != nil { // instances add up, or have samples of different weights
 		return
 	}
 	for i, op := range z.p.Main.Ops {
-		if !addsGradients(op) || !z.scatters(op) || o.Share != ShareNothing && !slices.Contains(z.Gradients, i) {
+		if !addsGradients(op) || !z.scatters(op) {
 			continue
 		}
-		if f, ok := factorsOf(op); ok && f.pay(op.Outputs[0].Shape, z.n) && (o.Share != ShareNothing || !z.feedsState(op)) {
-			z.Factored = append(z.Factored, i)
+		divided := slices.Contains(z.Gradients, i)
+		if f, ok := factorsOf(op); !ok || !f.pay(op.Outputs[0].Shape, z.n) || !divided && z.feedsState(op) {
+			continue
 		}
+		if !divided {
+			z.Gradients = append(z.Gradients, i)
+		}
+		z.Factored = append(z.Factored, i)
 	}
 }
 
-// feedsState tells whether the optimizer keeps something of the size of a gradient that depends on it. Model replicas have all of that if nothing else is asked for.
+// feedsState tells whether the optimizer keeps something of the size of a gradient that depends on it: who asks for no ZeRO has all of that on every model replica.
 func (z *partChooser) feedsState(gradient *ir.Op) bool {
 	reached := map[*ir.Value]bool{}
 	var reach func(v *ir.Value)

@@ -337,7 +337,9 @@ func (pl *Plan) passOptions(cfg *config.Config, t Target, s assignment) passes.O
 		Checkpoint: checkpoint.Type, CheckpointEnd: checkpoint.EndTaskgraph + 1, CheckGradients: checkpoint.CheckGradients,
 		Regions: cfg.Zero.Level == config.ZeroV2 || offload,
 		Share:   zeroLevels[cfg.Zero.Level], OneBucket: comm.MaxSplits == 1, Offload: offload,
-		ApplyGroups: cfg.Optimizer.NumApplyGroup, Timeline: t.Timeline,
+		// What replicas compute in parts, none can compare with the others; and gradients that are to travel as float16 do.
+		GatherFactors: comm.GatherFactors && !comm.FP16 && (cfg.Reliability.CheckEvery == 0 || cfg.Zero.Level != ""),
+		ApplyGroups:   cfg.Optimizer.NumApplyGroup, Timeline: t.Timeline,
 		Trial: t.trial, AMP: HalfType(cfg.AMP), AMPBarriers: !t.AsWritten, Attention: t.Attention, Fused: t.Fused, Choices: pl.Choices,
 	}
 }

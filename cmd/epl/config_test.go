@@ -68,7 +68,7 @@ func TestConfigPrintsJSONForOtherPrograms(t *testing.T) {
 		args []string
 		want int // entries
 	}{
-		{[]string{"config", "--json"}, 41},
+		{[]string{"config", "--json"}, 42},
 		{[]string{"config", "--json", "--changed"}, 1},
 		{[]string{"config", "--json", "amp.level"}, 1},
 		{[]string{"config", "--json", "--changed", "--set", "amp.level="}, 0},

@@ -31,6 +31,7 @@ func init() {
 		for _, m := range []Model{
 			{"mlp", MLP(2, 16, false), Models()[0].Loss, Regression(8, 8)},
 			{"transformer", Transformer0, Models()[1].Loss, Tokens(2, 16, 32)},
+			wideModels()[0],
 		} {
 			for _, micro := range []int{1, 3} {
 				if err := w.sameWeights(m, micro, nil, 5); err != nil {
