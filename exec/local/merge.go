@@ -313,6 +313,9 @@ func (r *run) gather(c circle, p *part) (result func() []any, err error) {
 
 // concat puts the values of all instances one after the other.
 func (r *run) concat(c circle, p *part) error {
+	if one := p.in.LocalShape(r.at()); r.schedule.Local.MicroBatches == 1 && c.total == len(c.ranks) && p.shape.Size() == c.total*one.Size() && r.device.backend.HasSharedBuffers() {
+		return r.concatWhole(c, p, one)
+	}
 	gathered, err := r.gather(c, p)
 	if err != nil {
 		return err
@@ -337,6 +340,25 @@ func (r *run) concat(c circle, p *part) error {
 		p.flat = out.Interface()
 		return nil
 	}
+	return nil
+}
+
+// concatWhole gathers one value of each device, from memory to memory.
+func (r *run) concatWhole(c circle, p *part, one shapes.Shape) error {
+	b, err := r.contribution(p.in)
+	if err != nil {
+		return err
+	}
+	mine, err := b.Data()
+	if err != nil {
+		return err
+	}
+	var all any
+	if p.buffer, all, err = r.fresh(p.shape); err != nil {
+		return err
+	}
+	r.start(c, p, comm.Call{Op: comm.AllGather, In: mine, Out: all, OutCounts: slices.Repeat([]int{one.Size()}, len(c.ranks))})
+	p.finish = b.Finalize
 	return nil
 }
 
