@@ -171,26 +171,18 @@ var exhausted = []string{"RESOURCE_EXHAUSTED", "out of memory", "Out of memory",
 // has the account.
 type accounted struct {
 	compute.Executable
-	o       Options
-	c       *Compiled
-	started func() // is to be called after the first step, or if there is none
+	o Options
+	c *Compiled
 }
 
 // Execute implements compute.Executable.
 func (x accounted) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
 	x.o.Faults.Step()
-	defer x.started()
 	if x.o.Job != nil {
 		defer x.o.Job.Training()()
 	}
 	outs, err := x.Executable.Execute(inputs, donate, device)
 	return outs, x.o.advised(err, x.c)
-}
-
-// Finalize implements compute.Executable.
-func (x accounted) Finalize() {
-	x.started()
-	x.Executable.Finalize()
 }
 
 // Advise adds to the error of a device that ran out of memory what helps. Such an error comes late, when something is read.

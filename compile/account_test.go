@@ -41,7 +41,7 @@ func TestABackendThatRunsOutOfMemoryGetsTheAccount(t *testing.T) {
 		"CUDA_ERROR_OUT_OF_MEMORY":    true,
 		"INVALID_ARGUMENT: bad shape": false,
 	} {
-		_, err := accounted{failing{err: errors.New(text)}, Options{Config: cfg}, c, func() {}}.Execute(nil, nil, 0)
+		_, err := accounted{failing{err: errors.New(text)}, Options{Config: cfg}, c}.Execute(nil, nil, 0)
 		for _, want := range []string{"device 0 needs 4.0 MiB", "at run instance.0", "activations  3.0 MiB", "weights      1.0 MiB", "smaller micro-batch"} {
 			if strings.Contains(err.Error(), want) != accounts {
 				t.Errorf("%s: %q is said: %v, in:\n%v", text, want, !accounts, err)

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
+
+	"github.com/gomlx/compute"
 )
 
 // collecting is how often the garbage collector runs while a process starts and while programs are compiled.
@@ -101,4 +103,22 @@ func onCollection() {
 			debug.SetGCPercent(c.before)
 		}
 	}, 0)
+}
+
+// starting is a training program whose first step is still part of the start.
+type starting struct {
+	compute.Executable
+	restore func() // is called after the first step, or if there is none; later calls do nothing
+}
+
+// Execute implements compute.Executable.
+func (x starting) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
+	defer x.restore()
+	return x.Executable.Execute(inputs, donate, device)
+}
+
+// Finalize implements compute.Executable.
+func (x starting) Finalize() {
+	x.restore()
+	x.Executable.Finalize()
 }

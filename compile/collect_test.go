@@ -104,12 +104,12 @@ func (ran) Execute([]compute.Buffer, []bool, compute.DeviceNum) ([]compute.Buffe
 func (ran) Finalize() {}
 
 func TestTheCollectorIsAsUsualAfterTheFirstStep(t *testing.T) {
-	for name, run := range map[string]func(accounted){
-		"a step":  func(x accounted) { _, _ = x.Execute(nil, nil, 0) },
-		"no step": accounted.Finalize,
+	for name, run := range map[string]func(starting){
+		"a step":  func(x starting) { _, _ = x.Execute(nil, nil, 0) },
+		"no step": starting.Finalize,
 	} {
 		started := 0
-		x := accounted{ran{}, Options{}, nil, func() { started++ }}
+		x := starting{ran{}, func() { started++ }}
 		run(x)
 		if started != 1 {
 			t.Errorf("%s: said %d times that the first step has run", name, started)

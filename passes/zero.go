@@ -75,12 +75,12 @@ type division struct {
 	weights  map[*ir.Value]bool // divided variables that instances read
 	needs    map[*ir.Value]bool // values that do not differ between instances, and are computed from those
 	near     map[nearby]*ir.Value
-	made     map[form]*ir.Value   // values in another placement than they were computed in
-	homes    map[*ir.Value]*ir.Op // by parameter: what computes the variable's new value, where it lives
-	captured map[*ir.Value]bool   // functions of the optimizer read it from outside: it must be there as it is
-	factored map[*ir.Op]bool      // merges of gradients whose factors are gathered
-	joined   map[*ir.Value]*ir.Value
-	number   *ir.Value // of the model replica
+	made     map[form]*ir.Value      // values in another placement than they were computed in
+	homes    map[*ir.Value]*ir.Op    // by parameter: what computes the variable's new value, where it lives
+	captured map[*ir.Value]bool      // functions of the optimizer read it from outside: it must be there as it is
+	factored map[*ir.Op]bool         // merges of gradients whose factors are gathered
+	joined   map[*ir.Value]*ir.Value // factors of all samples, by those of an instance
+	number   *ir.Value               // of the model replica
 }
 
 // nearby is a value for the ops of a region.
