@@ -126,7 +126,19 @@ func (p *peer) connect(connect func(string) (io.ReadWriteCloser, error)) {
 		p.add("ssh", problem("on "+p.host+": "+install, "It can be reached, but does not run epl: %v.", failed))
 		return
 	}
-	p.add("ssh", problem("ssh-copy-id "+p.host+"; then this must work without a question: ssh "+p.host+" true", "It cannot be reached: %v.", err))
+	p.add("ssh", problem(opens(p.host, err), "It cannot be reached: %v.", err))
+}
+
+// opens is what lets ssh reach a host, by what it said.
+func opens(host string, err error) string {
+	first := "ssh-copy-id " + host
+	switch says := err.Error(); {
+	case strings.Contains(says, "resolve hostname"):
+		first = "give " + host + " an address, in DNS or /etc/hosts, or correct its name"
+	case strings.Contains(says, "Connection refused"), strings.Contains(says, "timed out"), strings.Contains(says, "No route to host"):
+		first = "start sshd on " + host + ", let it through the firewall, or name its port: --ssh 'ssh -p PORT'"
+	}
+	return first + "; then this must work without a question: ssh " + host + " true"
 }
 
 // greet asks an agent who it is.
@@ -180,6 +192,7 @@ const tooFar = time.Second
 
 // clocks compares the clocks of all machines.
 func clocks(peers []*peer) []Finding {
+	hosts := len(peers)
 	peers = slices.DeleteFunc(slices.Clone(peers), func(p *peer) bool { return p.conn == nil })
 	if len(peers) < 2 {
 		return nil
@@ -187,13 +200,21 @@ func clocks(peers []*peer) []Finding {
 	bySkew := func(a, b *peer) int { return cmp.Compare(a.skew, b.skew) }
 	behind, ahead := slices.MinFunc(peers, bySkew), slices.MaxFunc(peers, bySkew)
 	apart, doubt := ahead.skew-behind.skew, ahead.doubt+behind.doubt
-	f := ok("The clocks of all hosts differ by at most %s.", max(apart+doubt, time.Millisecond).Round(time.Millisecond))
+	f := ok("The clocks of %s differ by at most %s.", answered(len(peers), hosts), max(apart+doubt, time.Millisecond).Round(time.Millisecond))
 	if apart > tooFar+doubt {
 		f = warning("sudo timedatectl set-ntp true, on both", "The clock of %s is %s ahead of that of %s: times in logs mislead, and TLS may refuse certificates.",
 			ahead.host, apart.Round(time.Millisecond), behind.host)
 	}
 	f.Check = "clocks"
 	return []Finding{f}
+}
+
+// answered says of which hosts a finding is.
+func answered(some, all int) string {
+	if some < all {
+		return fmt.Sprintf("the %s that answered", words.Count(some, "host"))
+	}
+	return "all hosts"
 }
 
 // checkMachine takes what is wrong with the machine itself.
@@ -264,15 +285,22 @@ func programs(peers []*peer, files []string) (all []Finding) {
 		}
 	}
 	for _, file := range files {
-		all = append(all, same(file, sums[file]))
+		if len(sums[file]) > 0 {
+			all = append(all, same(file, sums[file], len(peers)))
+		}
 	}
 	return all
 }
 
-// same tells whether a file is the same on all hosts. Those without it have the sum "".
-func same(file string, hosts map[string][]string) (f Finding) {
-	missing := hosts[""]
+// same tells whether a file is the same on the hosts that answered, of so many. Those without it have the sum "".
+func same(file string, hosts map[string][]string, of int) (f Finding) {
+	missing, some := hosts[""], 0
+	for _, names := range hosts {
+		some += len(names)
+	}
 	switch {
+	case len(missing) == some:
+		f = problem("build it, and copy it to all hosts", "%s is on none of them: %s.", file, strings.Join(missing, ", "))
 	case len(missing) > 0:
 		f = problem("scp "+file+" "+missing[0]+":"+file, "%s is not on %s.", file, strings.Join(missing, ", "))
 	case len(hosts) > 1:
@@ -283,7 +311,7 @@ func same(file string, hosts map[string][]string) (f Finding) {
 		slices.Sort(groups)
 		f = problem("copy one file to all hosts", "%s differs between %s.", file, strings.Join(groups, " and "))
 	default:
-		f = ok("%s is the same file on all hosts.", file)
+		f = ok("%s is the same file on %s.", file, answered(some, of))
 	}
 	f.Check = "program"
 	return f

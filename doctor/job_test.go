@@ -93,7 +93,9 @@ func TestWhatIsWrongBetweenHostsIsNamed(t *testing.T) {
 		says   string
 		fix    string
 	}{
-		{name: "no login", err: &RemoteError{Login: true, Text: "Permission denied (publickey)"}, check: "ssh", says: "cannot be reached: Permission denied (publickey).", fix: "ssh-copy-id localhost"},
+		{name: "no login", err: &RemoteError{Login: true, Text: "Permission denied (publickey)"}, check: "ssh", says: "cannot be reached: Permission denied (publickey).", fix: "ssh-copy-id localhost; then this must work without a question: ssh localhost true"},
+		{name: "no name", err: &RemoteError{Login: true, Text: "ssh: Could not resolve hostname node9: Name or service not known"}, check: "ssh", says: "Could not resolve hostname", fix: "give localhost an address"},
+		{name: "no sshd", err: &RemoteError{Login: true, Text: "ssh: connect to host node1 port 22: Connection refused"}, check: "ssh", says: "Connection refused", fix: "start sshd on localhost"},
 		{name: "no epl", err: &RemoteError{Text: "sh: epl: not found"}, check: "ssh", says: "does not run epl: sh: epl: not found.", fix: "go install"},
 		{name: "no launcher", change: func(f *fake) { f.commands["epl-launch --version"] = "" }, check: "version", says: "There is no epl-launch", fix: "go install"},
 		{name: "another launcher", change: func(f *fake) { f.commands["epl-launch --version"] = "epl-launch 0.0.1" }, check: "version", says: "Its launcher is epl-launch 0.0.1", fix: "go install"},
@@ -160,7 +162,7 @@ func TestClocksThatAreFarApartAreAWarning(t *testing.T) {
 		a, b := &peer{host: "a", conn: conn}, &peer{host: "b", conn: conn}
 		b.skew = -time.Duration(ahead) * time.Millisecond
 		all := clocks([]*peer{a, b, {host: "unreached"}})
-		if len(all) != 1 || all[0].Level != want || want == Warning && !strings.Contains(all[0].Says, "The clock of a is 3s ahead of that of b") {
+		if len(all) != 1 || all[0].Level != want || want == OK && !strings.Contains(all[0].Says, "of the 2 hosts that answered") || want == Warning && !strings.Contains(all[0].Says, "The clock of a is 3s ahead of that of b") {
 			t.Errorf("%d ms: %+v", ahead, all)
 		}
 	}
@@ -169,15 +171,27 @@ func TestClocksThatAreFarApartAreAWarning(t *testing.T) {
 func TestProgramsThatDifferAreNamedWithTheirHosts(t *testing.T) {
 	for _, test := range []struct {
 		hosts map[string][]string
+		of    int
 		level Level
 		says  string
 	}{
-		{map[string][]string{"1": {"a", "b"}}, OK, "./train is the same file on all hosts."},
-		{map[string][]string{"1": {"a"}, "2": {"b", "c"}}, Problem, "./train differs between a and b, c."},
-		{map[string][]string{"1": {"a"}, "": {"b"}}, Problem, "./train is not on b."},
+		{map[string][]string{"1": {"a", "b"}}, 2, OK, "./train is the same file on all hosts."},
+		{map[string][]string{"1": {"a", "b"}}, 3, OK, "./train is the same file on the 2 hosts that answered."},
+		{map[string][]string{"1": {"a"}, "2": {"b", "c"}}, 3, Problem, "./train differs between a and b, c."},
+		{map[string][]string{"1": {"a"}, "": {"b"}}, 2, Problem, "./train is not on b."},
+		{map[string][]string{"": {"a", "b"}}, 2, Problem, "./train is on none of them: a, b."},
 	} {
-		if f := same("./train", test.hosts); f.Level != test.level || f.Says != test.says {
+		if f := same("./train", test.hosts, test.of); f.Level != test.level || f.Says != test.says {
 			t.Errorf("%+v", f)
 		}
+	}
+}
+
+func TestHostsThatDoNotAnswerAreNotSpokenFor(t *testing.T) {
+	all := Job(Options{Hosts: twoHosts, Program: []string{"train"}, Connect: func(string) (io.ReadWriteCloser, error) {
+		return nil, &RemoteError{Login: true, Text: "Connection refused"}
+	}})
+	if len(all) != 2 || all[0].Check != "ssh" || all[1].Check != "ssh" {
+		t.Errorf("neither host answers, and yet: %+v", all)
 	}
 }
