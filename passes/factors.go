@@ -5,7 +5,6 @@ package passes
 import (
 	"slices"
 
-	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 
 	"github.com/easyparallel/epl/ir"
@@ -65,39 +64,26 @@ func (f factors) pay(gradient shapes.Shape, n int) bool {
 // multiply makes of the merge of a divided gradient the model replica's rows of the product, laid out flat.
 func (z *division) multiply(merge *ir.Op) {
 	f, _ := factorsOf(merge)
-	at := merge.Attribution
-	rows, columns := z.gathered(f.rows, at), z.gathered(f.columns, at)
-	if d := columns.Shape.DType; merge.Attrs.(*ir.Merge).How == ir.Mean {
-		n := z.once(at, &ir.InstanceCount{}, shapes.Make(dtypes.Float32))
-		if d != dtypes.Float32 {
-			n = z.once(at, &ir.ConvertDType{DType: d}, shapes.Make(d), n)
-		}
-		columns = z.once(at, &ir.Div{}, columns.Shape, columns, n)
+	insert := z.insertAt(merge.Attribution)
+	rows, columns := insert.concat(f.rows, z.n, z.joined), insert.concat(f.columns, z.n, z.joined)
+	if merge.Attrs.(*ir.Merge).How == ir.Mean {
+		columns = insert(&ir.Div{}, columns.Shape, columns, insert.instances(columns.Shape.DType))
 	}
-	own := z.once(at, &ir.Reshard{}, rows.Shape, rows, z.position())
+	own := insert(&ir.Reshard{}, rows.Shape, rows, z.position())
 	own.SetOn(ir.Replicas, ir.Placement{Kind: ir.Sharded, Dim: f.row, Unit: 1}, z.n)
-	product := z.once(at, f.dot, merge.Outputs[0].Shape, own, columns)
+	product := insert(f.dot, merge.Outputs[0].Shape, own, columns)
 	product.SetOn(ir.Replicas, ir.Placement{Kind: ir.Sharded, Unit: 1}, z.n)
 	merge.Attrs, merge.Inputs = &ir.Reshape{Dimensions: product.Shape.Dimensions}, []*ir.Value{product}
 	z.put(merge)
 }
 
-// gathered is a factor of all samples. A value may be merged in another way, too, so that what is merged here is a copy of its own.
-func (z *division) gathered(v *ir.Value, at ir.Attribution) *ir.Value {
-	if z.joined[v] == nil {
-		s := v.Shape.Clone()
-		s.Dimensions[0] *= z.n
-		own := z.once(at, &ir.Identity{}, v.Shape, v)
-		own.Op.Varying = true
-		z.joined[v] = z.once(at, &ir.Merge{How: ir.Concat, Pad: true}, s, own)
+// insertAt adds ops with an attribution.
+func (z *division) insertAt(at ir.Attribution) inserter {
+	return func(a ir.Attrs, s shapes.Shape, in ...*ir.Value) *ir.Value {
+		op := z.p.NewOp(a, in, s)
+		op.Attribution = at
+		op.SetVarying()
+		z.put(op)
+		return op.Outputs[0]
 	}
-	return z.joined[v]
-}
-
-// once adds an op that runs once in a step.
-func (z *division) once(at ir.Attribution, a ir.Attrs, s shapes.Shape, in ...*ir.Value) *ir.Value {
-	op := z.p.NewOp(a, in, s)
-	op.Attribution = at
-	z.put(op)
-	return op.Outputs[0]
 }

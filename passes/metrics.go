@@ -6,9 +6,6 @@ import (
 	"path"
 	"strings"
 
-	"github.com/gomlx/compute/dtypes"
-	"github.com/gomlx/compute/shapes"
-
 	"github.com/easyparallel/epl/ir"
 )
 
@@ -71,12 +68,7 @@ func (l *localiser) accumulate(x *ir.Variable, term *ir.Value, means bool) *ir.V
 	} else if weighted {
 		term = l.merge(l.end, term, mean)
 	}
-	return at.insert(&ir.Add{}, s, x.Param, at.insert(&ir.Mul{}, s, term, at.instances(s.DType)))
-}
-
-// instances is how many there are in a step.
-func (at spot) instances(d dtypes.DType) *ir.Value {
-	return at.convert(at.insert(&ir.InstanceCount{}, shapes.Make(dtypes.Float32)), d)
+	return at.insert(&ir.Add{}, s, x.Param, at.insert(&ir.Mul{}, s, term, inserter(at.insert).instances(s.DType)))
 }
 
 // termOf is what the new value of a variable adds to the old one; nil if it does something else.

@@ -44,25 +44,14 @@ func (at spot) mergeSparse(g *ir.Value, s *ir.ScatterSum, how ir.How, w *weight)
 	if w != nil {
 		updates = at.weighted(updates, w)
 	}
-	indices, updates = at.concat(indices), at.concat(updates)
+	insert, n := inserter(at.insert), at.l.p.Local.Instances()
+	indices, updates = insert.concat(indices, n, at.l.joined), insert.concat(updates, n, at.l.joined)
 	switch {
 	case w != nil:
 		updates = at.divided(updates, w, d)
 	case how == ir.Mean:
-		updates = at.insert(&ir.Div{}, updates.Shape, updates, at.instances(d))
+		updates = insert(&ir.Div{}, updates.Shape, updates, insert.instances(d))
 	}
-	return at.insert(&ir.ScatterSum{IndexVectorAxis: s.IndexVectorAxis, UpdateWindowAxes: s.UpdateWindowAxes,
+	return insert(&ir.ScatterSum{IndexVectorAxis: s.IndexVectorAxis, UpdateWindowAxes: s.UpdateWindowAxes,
 		InsertedWindowAxes: s.InsertedWindowAxes, ScatterAxesToOperandAxes: s.ScatterAxesToOperandAxes}, g.Shape, zeros, indices, updates)
-}
-
-// concat puts the values of all instances one after the other. Gradients may share indices; and a value may also be
-// merged in another way, so that what is merged here is a copy of its own.
-func (at spot) concat(v *ir.Value) *ir.Value {
-	l := at.l
-	if l.joined[v] == nil {
-		shape := v.Shape.Clone()
-		shape.Dimensions[0] *= l.p.Local.Instances()
-		l.joined[v] = at.insert(&ir.Merge{How: ir.Concat, Pad: true}, shape, at.insert(&ir.Identity{}, v.Shape, v))
-	}
-	return l.joined[v]
 }

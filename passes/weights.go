@@ -128,10 +128,7 @@ func (at spot) reshaped(v *ir.Value, dims []int) *ir.Value {
 
 // convert is a value in another type.
 func (at spot) convert(v *ir.Value, d dtypes.DType) *ir.Value {
-	if v.Shape.DType == d {
-		return v
-	}
-	return at.insert(&ir.ConvertDType{DType: d}, typed(v.Shape, d), v)
+	return inserter(at.insert).convert(v, d)
 }
 
 // typed is a shape with another type of elements.
