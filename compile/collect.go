@@ -111,14 +111,21 @@ type starting struct {
 	restore func() // is called after the first step, or if there is none; later calls do nothing
 }
 
+// start lets the collector be as before after the first step of a program, or when nobody can run it any more.
+func start(x compute.Executable, restore func()) *starting {
+	s := &starting{x, restore}
+	runtime.AddCleanup(s, func(restore func()) { restore() }, restore)
+	return s
+}
+
 // Execute implements compute.Executable.
-func (x starting) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
+func (x *starting) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
 	defer x.restore()
 	return x.Executable.Execute(inputs, donate, device)
 }
 
 // Finalize implements compute.Executable.
-func (x starting) Finalize() {
+func (x *starting) Finalize() {
 	x.restore()
 	x.Executable.Finalize()
 }

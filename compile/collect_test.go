@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
 	"testing"
 	"time"
 
@@ -104,15 +105,29 @@ func (ran) Execute([]compute.Buffer, []bool, compute.DeviceNum) ([]compute.Buffe
 func (ran) Finalize() {}
 
 func TestTheCollectorIsAsUsualAfterTheFirstStep(t *testing.T) {
-	for name, run := range map[string]func(starting){
-		"a step":  func(x starting) { _, _ = x.Execute(nil, nil, 0) },
-		"no step": starting.Finalize,
+	for name, run := range map[string]func(*starting){
+		"a step":  func(x *starting) { _, _ = x.Execute(nil, nil, 0) },
+		"no step": (*starting).Finalize,
 	} {
 		started := 0
-		x := starting{ran{}, func() { started++ }}
+		x := start(ran{}, sync.OnceFunc(func() { started++ }))
 		run(x)
 		if started != 1 {
 			t.Errorf("%s: said %d times that the first step has run", name, started)
 		}
 	}
+}
+
+func TestTheCollectorIsAsUsualAfterAProgramThatNobodyRuns(t *testing.T) {
+	dropped := make(chan struct{})
+	start(ran{}, func() { close(dropped) })
+	for range 100 {
+		runtime.GC()
+		select {
+		case <-dropped:
+			return
+		case <-time.After(10 * time.Millisecond): // cleanups run beside
+		}
+	}
+	t.Error("nobody has the program any more, and it is still said to start")
 }

@@ -265,7 +265,7 @@ func (e *Engine) compile(c *Compiled, w *watch) (x compute.Executable, err error
 				return
 			}
 			e.isChecked(x)
-			x = e.watched(e.guarded(accounted{starting{x, collect}, e.opts, c}, c), c)
+			x = e.watched(e.guarded(accounted{start(x, collect), e.opts, c}, c), c)
 		}
 	}()
 	switch {
