@@ -373,7 +373,7 @@ func (r *Result) schedule(cfg *config.Config, t Target, s assignment) (err error
 		return err
 	}
 	r.communicators = comm.NumCommunicators
-	r.traffic = schedule.Traffic{Half: comm.FP16, Packed: t.Cluster.WorkerNum() > 1}
+	r.traffic = schedule.Traffic{Half: comm.FP16, Packed: t.Cluster.WorkerNum() > 1, Shared: t.Planner != nil && s.near(t.Cluster, r.Schedule.Groups)}
 	return r.account(t.Planner)
 }
 

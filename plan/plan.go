@@ -233,6 +233,20 @@ func (s assignment) spans(c *cluster.Cluster) bool {
 
 // checkSlicing refuses io.slicing where files would be dealt to workers that do not feed as many model replicas as their
 // share: nobody would read some of them, or some too soon.
+// near tells whether the devices of each group, of all model replicas, are of one worker.
+func (s assignment) near(c *cluster.Cluster, groups [][]int) bool {
+	for _, places := range groups {
+		for _, ranks := range s.ranks {
+			for _, place := range places {
+				if c.Device(ranks[place]).Worker != c.Device(s.ranks[0][places[0]]).Worker {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
 func (s assignment) checkSlicing(c *cluster.Cluster) error {
 	for w, n := range s.perWorker(c) {
 		if has := len(c.Workers()[w].Devices); n*len(s.ranks[0]) != has {

@@ -296,7 +296,13 @@ func (c *counter) put(at Slot) {
 }
 
 // bytes are those of a value between segments: a part that is updated where it lies has the memory of all of the variable.
-func (c *counter) bytes(v *ir.Value) Bytes { return c.ledger.bytes(cmp.Or(c.s.inPlace[v], v)) }
+func (c *counter) bytes(v *ir.Value) Bytes {
+	b := c.ledger.bytes(cmp.Or(c.s.inPlace[v], v))
+	for use, n := range b {
+		b[use] = c.s.Counts(v, n, c.traffic)
+	}
+	return b
+}
 
 // drop takes a value off the books, as soon as nobody reads it any more.
 func (c *counter) drop(at Slot) {

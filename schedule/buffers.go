@@ -15,6 +15,32 @@ import (
 type Traffic struct {
 	Half   bool // gradients travel as float16
 	Packed bool // small values travel together
+	Shared bool // all model replicas have one memory, into which they gather weights: once, not once for each
+}
+
+// Counts are the bytes that a device answers for, of those that a value has: its share, if model replicas gathered it into one memory.
+func (s *Program) Counts(v *ir.Value, bytes int64, t Traffic) int64 {
+	if n := int64(len(s.Ranks)); t.Shared && s.gathered[v] {
+		return (bytes + n - 1) / n
+	}
+	return bytes
+}
+
+// findGathered finds what model replicas gather of variables for a micro-batch. Nobody writes to it, so that they can share it.
+func (s *Program) findGathered() {
+	s.gathered = map[*ir.Value]bool{}
+	for _, list := range s.Places {
+		for _, in := range list {
+			if in.Kind != Exchange || in.Micro == Once {
+				continue
+			}
+			if axis, how := in.Op.Change(); axis == ir.Replicas && how == ir.AllGatherOf {
+				for _, op := range in.Ops() {
+					s.gathered[op.Outputs[0]] = true
+				}
+			}
+		}
+	}
 }
 
 // SmallBytes is how large a value may be that travels with others.

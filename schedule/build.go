@@ -73,6 +73,7 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 	b.sums()
 	b.s.frees()
 	if o.InPlace {
+	b.s.findGathered()
 		for place := range b.s.Places {
 			b.updateInPlace(place)
 		}

@@ -41,9 +41,10 @@ type Program struct {
 	Results   []Result
 	Checks    *Checks // nil: the host checks what is to be checked
 
-	homes   map[*ir.Value][]int     // by parameter of a variable: the places that have it
-	apart   [][]Instr               // the lists with instructions that add up what segments do; nil: there are none
-	inPlace map[*ir.Value]*ir.Value // by the new part of a variable that is updated where it lies: the new value, which has the same memory
+	homes    map[*ir.Value][]int     // by parameter of a variable: the places that have it
+	apart    [][]Instr               // the lists with instructions that add up what segments do; nil: there are none
+	gathered map[*ir.Value]bool      // what model replicas gather of variables for a micro-batch
+	inPlace  map[*ir.Value]*ir.Value // by the new part of a variable that is updated where it lies: the new value, which has the same memory
 }
 
 // Segment is a piece of the program that runs on one place.

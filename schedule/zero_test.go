@@ -3,8 +3,10 @@
 package schedule
 
 import (
+	"slices"
 	"testing"
 
+	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/ir"
 )
 
@@ -97,4 +99,32 @@ func TestRegionsUnderZeroAreSegmentsWithOneBucketAndGatheredAhead(t *testing.T) 
 		t.Fatal(err)
 	}
 	golden(t, "zero-regions", s.String())
+}
+
+// What devices of one memory gather there is there once: each answers for its share.
+func TestGatheredWeightsAreCountedOnceForAllThatShareThem(t *testing.T) {
+	p, err := ir.Parse(threeLayers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Build(p, Options{MaxSplits: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plans := make([]*emit.Listing, len(s.Segments))
+	for i, x := range s.Segments {
+		plans[i] = &emit.Listing{Over: slices.Repeat([]int{-1}, len(x.First.Outputs))}
+	}
+	gathered := func(t Traffic) (most int64) { // in the micro-batch: then weights are updated
+		const own = 3*16 + 4*16/2 // biases, and parts of the others
+		for _, x := range s.Account(p, t, plans).Brief()[0] {
+			if x.At >= 0 && s.Places[0][x.At].Micro != Once {
+				most = max(most, x.Live[ForWeights]-own)
+			}
+		}
+		return most
+	}
+	if alone, shared := gathered(Traffic{}), gathered(Traffic{Shared: true}); alone < 3*16 || alone != 2*shared {
+		t.Errorf("two devices gather %d bytes each, and with one memory %d", alone, shared)
+	}
 }

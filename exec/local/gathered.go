@@ -3,6 +3,7 @@
 package local
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/gomlx/compute"
@@ -68,6 +69,11 @@ func (r *run) gathersInto(op *ir.Op, micro int, shape shapes.Shape) (b compute.B
 	}
 	flat, err = b.Data()
 	return b, flat, err
+}
+
+// sharing tells whether devices of a worker have one memory.
+func sharing(devices []compute.Backend) bool {
+	return !slices.ContainsFunc(devices, func(b compute.Backend) bool { _, ok := b.(exec.Sharer); return !ok })
 }
 
 // shareMemory tells whether ranks are devices of this worker that see the memory of each other.

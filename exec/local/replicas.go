@@ -114,9 +114,9 @@ func (r *run) across(in schedule.Instr, how ir.Collective) error {
 		if x.shared && how != ir.AllReduceOf {
 			x.held.sends = append(x.held.sends, handle)
 		}
-		at := schedule.Slot{Value: x.out, Micro: in.Micro}
-		r.coming(at, x.out.Bytes(), call.Op.String(), func() (compute.Buffer, error) { return x.arrival(handle) })
-		if err := r.meter.add(r.values[at].use, x.out.Bytes()); err != nil {
+		at, counts := schedule.Slot{Value: x.out, Micro: in.Micro}, r.schedule.Counts(x.out, x.out.Bytes(), r.traffic)
+		r.coming(at, counts, call.Op.String(), func() (compute.Buffer, error) { return x.arrival(handle) })
+		if err := r.meter.add(r.values[at].use, counts); err != nil {
 			return err
 		}
 	}

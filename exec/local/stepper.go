@@ -94,6 +94,7 @@ func newStepper(p *ir.Program, s *schedule.Program, runner *Runner, opts exec.St
 		x.world, x.first = x.job.World, x.job.First()
 	}
 	x.spans = x.spansWorkers()
+	x.traffic.Shared = !x.spans && sharing(runner.devices)
 	var classes lower.Classes
 	for d, backend := range runner.devices {
 		dev, err := x.compile(backend, x.seat(x.first+d), &classes)
