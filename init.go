@@ -291,7 +291,13 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			return nil, err
 		}
 	}
-	target := plan.Target{Cluster: cl, Passes: set, AsWritten: asWritten, Attention: exec.Attention(devices[0]), Fused: exec.Fused(devices[0]), Hardware: known, Sensitivity: planOut != ""}
+	var links *cost.Cluster // of a machine that was calibrated
+	if known == nil && !gpus && planOut == "" && cl.TotalDevices() > 1 {
+		if links, err = costs(cl, "", ""); err != nil {
+			return nil, err
+		}
+	}
+	target := plan.Target{Links: links, Cluster: cl, Passes: set, AsWritten: asWritten, Attention: exec.Attention(devices[0]), Fused: exec.Fused(devices[0]), Hardware: known, Sensitivity: planOut != ""}
 	if planOut != "" && gpus {
 		target.Attention = func(*ir.Op) bool { return true } // by cuDNN
 	}

@@ -58,6 +58,7 @@ func rows() []Row {
 	all = append(all, hiddenRow())
 	all = append(all, commRows()...)
 	all = append(append(all, scalingRows()...), zeroRows()...)
+	all = append(all, bucketRows()...)
 	all = append(append(all, pipelineRows()...), splitRows()...)
 	all = append(append(all, recomputeRows()...), engineRows()...)
 	return append(all, reliabilityRows()...)

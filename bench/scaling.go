@@ -32,6 +32,7 @@ const (
 var scalingModels = map[string]func(batch int) problem{
 	"mlp-25M": wideMLP,
 	"gpt-256": func(batch int) problem { return gpt(256, batch) },
+	"gpt-64":  func(batch int) problem { return gpt(64, batch) },
 }
 
 // wideMLP has 25M parameters.
@@ -93,9 +94,9 @@ func inARow(s side, err error) (side, error) {
 }
 
 // ourTraining is workers with one core each. The Go runtime gets two threads to run: one waits for other workers while the
-// other computes.
-func ourTraining(workers int, model string, batch int, path string) (*fleet, error) {
-	vars := []string{"GOMAXPROCS=2", envScaled + "=" + model, envBatch + "=" + strconv.Itoa(batch/workers)}
+// other computes. more are variables of their environment.
+func ourTraining(workers int, model string, batch int, path string, more ...string) (*fleet, error) {
+	vars := append(more, "GOMAXPROCS=2", envScaled+"="+model, envBatch+"="+strconv.Itoa(batch/workers))
 	if path == trainPath {
 		vars = append(vars, cluster.EnvNumWorkers+"="+strconv.Itoa(workers))
 	}

@@ -153,7 +153,7 @@ type Communication struct {
 	GatherFactors bool
 
 	// MaxSplits is the most buckets that the gradients of one dtype are fused into: at least 1. It is a hard cap for each
-	// dtype and each group of devices that reduces together.
+	// dtype and each group of devices that reduces together. If nobody sets it, plans have fewer where links are known by which fewer take less time.
 	MaxSplits int
 
 	// FP16 lets gradients travel as float16.

@@ -175,7 +175,7 @@ var keys = []key{
 	{
 		name: "communication.max_splits", typ: intType{min: 1}, def: 5,
 		field: func(c *Config) any { return &c.Communication.MaxSplits },
-		doc:   "Most buckets that the gradients of one dtype are fused into.",
+		doc:   "Most buckets that the gradients of one dtype are fused into. Not set: fewer where links are known, and fewer take less time.",
 	},
 	{
 		name: "communication.fp16", typ: boolType{}, def: false,

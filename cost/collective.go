@@ -4,6 +4,7 @@ package cost
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -42,6 +43,18 @@ func (c *Cluster) Collective(kind Collective, bytes int64, ranks []int) time.Dur
 		total += t.ring(kind, n/float64(t.below))
 	}
 	return total
+}
+
+// Apart is how long a collective takes, in two parts: what it takes whatever the bytes are, and what grows with them.
+func (c *Cluster) Apart(kind Collective, bytes int64, ranks []int) (latency, rest time.Duration) {
+	all := c.Collective(kind, bytes, ranks)
+	latency = min(max(2*c.Collective(kind, 1, ranks)-c.Collective(kind, 2, ranks), 0), all) // what nothing would take
+	return latency, all - latency
+}
+
+// Connected tells whether it is known what connects some ranks.
+func (c *Cluster) Connected(ranks []int) bool {
+	return !slices.ContainsFunc(c.tiers(ranks), func(t tier) bool { return t.link == DefaultLink })
 }
 
 // tier is members that are connected by links of one kind.

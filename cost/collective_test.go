@@ -66,6 +66,17 @@ func TestDevicesOfWorkersOfHosts(t *testing.T) {
 	}
 }
 
+func TestCollectivesOfBytesAndOfNone(t *testing.T) {
+	link := Link{Latency: time.Millisecond, Bandwidth: 1e6}
+	c := Uniform(2, 2, Default, link, DefaultLink)
+	if latency, rest := c.Apart(AllReduce, 1e6, ranks(2)); latency.Round(time.Microsecond) != 2*time.Millisecond || rest.Round(time.Millisecond) != time.Second {
+		t.Errorf("an all-reduce takes %v and %v", latency, rest)
+	}
+	if !c.Connected(ranks(2)) || c.Connected(ranks(3)) {
+		t.Error("it is known what connects devices of a host, and not what connects hosts")
+	}
+}
+
 func TestSmallValuesTakeATree(t *testing.T) {
 	c := Uniform(1, 16, Default, Link{Latency: time.Second, Bandwidth: 1e15}, Link{})
 	if got := c.Collective(AllReduce, 4, ranks(16)).Round(time.Millisecond); got != 8*time.Second {

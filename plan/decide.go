@@ -32,6 +32,8 @@ type Target struct {
 	Passes  passes.Set
 	// Hardware is what the devices of the cluster can do, by rank, and what connects them; nil: usual ones.
 	Hardware *cost.Cluster
+	// Links is a cluster of which only counts what connects its devices; nil: as Hardware says.
+	Links *cost.Cluster
 	// AsWritten: the engine rounds where programs say so.
 	AsWritten bool
 	// Attention tells whether the engine has an attention, and its gradient, as one op; nil: it has none.
@@ -62,6 +64,7 @@ type Target struct {
 	batches int           // of a step; 0: what the configuration says
 	trial   bool          // a plan that is compared with others: nobody reads it
 	shards  *shard.Chosen // that were chosen before for the same cut; nil: none
+	unfused bool          // there are as many buckets as communication.max_splits says
 	weights *Weights      // for which devices have room; nil: they go by speed
 }
 
@@ -125,6 +128,10 @@ func decide(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error)
 		return pl, r, err
 	}
 	pl, r, err := plan(t)
+	if err == nil && pl.Fusion != nil && r.Fullest(r.Account, func(rank int) int64 { return t.Memory(cfg, rank) }).Over() {
+		t.unfused = true // fewer buckets are larger
+		pl, r, err = plan(t)
+	}
 	if err != nil {
 		return pl, r, err
 	}
@@ -186,7 +193,13 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (*Result, error) {
 		r.text = beside(r.Final.Fingerprint)
 		defer r.text() // nobody reads the program any more
 	}
-	if err := r.schedule(cfg, t, assigned); err != nil {
+	if decide && p.IsTraining() && !t.unfused {
+		pl.fuse(r, cfg, t, assigned)
+	}
+	if pl.Fusion != nil {
+		r.Notes = append(r.Notes, Note{Line: pl.Fusion.Why})
+	}
+	if err := r.schedule(cfg, t, assigned, pl.Fusion.splits()); err != nil {
 		return r, err
 	}
 	if looks {
@@ -356,7 +369,7 @@ func HalfType(c config.AMP) dtypes.DType {
 }
 
 // schedule finds what each device does, and what it needs for that. cfg has the settings of the plan.
-func (r *Result) schedule(cfg *config.Config, t Target, s assignment) (err error) {
+func (r *Result) schedule(cfg *config.Config, t Target, s assignment, splits []int) (err error) {
 	if r.Final.Local == nil {
 		return r.account(t.Planner)
 	}
@@ -364,7 +377,7 @@ func (r *Result) schedule(cfg *config.Config, t Target, s assignment) (err error
 	if !r.Final.IsTraining() {
 		s.ranks = r.Replicas[:1]
 	}
-	o := schedule.Options{MaxSplits: comm.MaxSplits, Strategy: schedule.Strategy(pipeline.Strategy), Ranks: s.ranks,
+	o := schedule.Options{MaxSplits: comm.MaxSplits, Splits: splits, Strategy: schedule.Strategy(pipeline.Strategy), Ranks: s.ranks,
 		Offload: cfg.Offload.Level != "" && r.Final.IsTraining(), Phases: t.Timeline, InPlace: t.Planner != nil}
 	if pipeline.StagesPerDevice > 1 {
 		o.Groups = len(r.Final.Stages) / pipeline.StagesPerDevice

@@ -47,7 +47,9 @@ type Plan struct {
 	Stages    []Stage   `json:"stages,omitempty"`
 	// Choices are what passes apply to single ops and variables.
 	Choices passes.Choices `json:"choices"`
-	Buckets []Bucket       `json:"buckets,omitempty"`
+	// Fusion is how many buckets of gradients there are by what links take; nil: as many as communication.max_splits says.
+	Fusion  *Fusion  `json:"fusion,omitempty"`
+	Buckets []Bucket `json:"buckets,omitempty"`
 	// Why says of a program without gradients why it runs on several devices; "": it runs as a whole, on one.
 	Why string `json:"-"`
 	// Dealt says how batches of such a program are dealt to model replicas; "": there is one.
@@ -231,8 +233,6 @@ func (s assignment) spans(c *cluster.Cluster) bool {
 	})
 }
 
-// checkSlicing refuses io.slicing where files would be dealt to workers that do not feed as many model replicas as their
-// share: nobody would read some of them, or some too soon.
 // near tells whether the devices of each group, of all model replicas, are of one worker.
 func (s assignment) near(c *cluster.Cluster, groups [][]int) bool {
 	for _, places := range groups {
@@ -247,6 +247,8 @@ func (s assignment) near(c *cluster.Cluster, groups [][]int) bool {
 	return true
 }
 
+// checkSlicing refuses io.slicing where files would be dealt to workers that do not feed as many model replicas as their
+// share: nobody would read some of them, or some too soon.
 func (s assignment) checkSlicing(c *cluster.Cluster) error {
 	for w, n := range s.perWorker(c) {
 		if has := len(c.Workers()[w].Devices); n*len(s.ranks[0]) != has {

@@ -111,7 +111,7 @@ type searcher struct {
 
 func newSearch(p *ir.Program, cfg *config.Config, t Target) (*searcher, error) {
 	s := &searcher{p: p, cfg: cfg, t: t, cuts: map[string]*Cut{}, shards: map[*Cut]*shard.Chosen{}, off: map[kind]float64{}}
-	s.t.Look, s.t.trial = nil, true
+	s.t.Look, s.t.trial, s.t.unfused = nil, true, true
 	if len(p.TaskGraphs) != 1 || !p.TaskGraphs[0].Implicit {
 		return nil, errors.Errorf("epl: internal error: program %q has annotations and is searched", p.Name)
 	}

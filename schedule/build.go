@@ -18,6 +18,8 @@ import (
 type Options struct {
 	// MaxSplits is the most buckets that gradients of one dtype are fused into, for each group of devices that merges: a stage.
 	MaxSplits int
+	// Splits are how many of them there are, by group; nil, or 0: as many as MaxSplits. Gradients that cannot be in one bucket may need more.
+	Splits []int
 	// Strategy is the order in which stages work on micro-batches; "" is PreferBackward.
 	Strategy Strategy
 	// Groups is how many groups of devices the stages are dealt to; 0: each has its own.
@@ -71,9 +73,9 @@ func Build(p *ir.Program, o Options) (*Program, error) {
 		}
 	}
 	b.sums()
+	b.s.findGathered()
 	b.s.frees()
 	if o.InPlace {
-	b.s.findGathered()
 		for place := range b.s.Places {
 			b.updateInPlace(place)
 		}
@@ -227,7 +229,11 @@ func (b *builder) buckets(maxSplits int) error {
 				slices.SortStableFunc(byKind[i], func(x, y *ir.Op) int { return cmp.Compare(b.region(x), b.region(y)) })
 			}
 		}
-		splits, err := share(byKind, maxSplits)
+		wanted := maxSplits
+		if b.o.Splits != nil {
+			wanted = cmp.Or(b.o.Splits[key.place], maxSplits)
+		}
+		splits, err := share(byKind, maxSplits, wanted)
 		if err != nil {
 			return err
 		}

@@ -103,8 +103,8 @@ func dtypeOf(merge *ir.Op) dtypes.DType { return merge.Inputs[0].Shape.DType }
 func weightOf(merge *ir.Op) int64 { return max(merge.Inputs[0].Bytes(), 1) }
 
 // share divides the buckets of each dtype over families of merges, which cannot be in one bucket: at least one for each, and
-// the next always for the family with the most bytes in a bucket.
-func share(families [][]*ir.Op, maxSplits int) ([]map[dtypes.DType]int, error) {
+// the next always for the family with the most bytes in a bucket, until there are as many as wanted.
+func share(families [][]*ir.Op, maxSplits, wanted int) ([]map[dtypes.DType]int, error) {
 	splits := make([]map[dtypes.DType]int, len(families))
 	counts, bytes := make([]map[dtypes.DType]int, len(families)), make([]map[dtypes.DType]int64, len(families))
 	left := map[dtypes.DType]int{}
@@ -130,7 +130,7 @@ func share(families [][]*ir.Op, maxSplits int) ([]map[dtypes.DType]int, error) {
 			return nil, errors.Errorf("epl: communication.max_splits = %d: gradients of %s need %d buckets, because some are all-reduced and some "+
 				"reduce-scattered, or some by mean and some by sum; set it to %d or more", maxSplits, strings.ToLower(d.String()), maxSplits-left[d], maxSplits-left[d])
 		}
-		for ; left[d] > 0; left[d]-- {
+		for left[d] = min(left[d], wanted-(maxSplits-left[d])); left[d] > 0; left[d]-- {
 			best := -1
 			for i := range families {
 				if splits[i][d] < counts[i][d] && (best < 0 || bytes[i][d]*int64(splits[best][d]) > bytes[best][d]*int64(splits[i][d])) {

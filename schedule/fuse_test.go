@@ -13,10 +13,26 @@ import (
 	"github.com/easyparallel/epl/ir"
 )
 
+// Fewer buckets than the cap allows are made where that is wanted, but one for each family.
+func TestThereAreAsManyBucketsAsWanted(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	p := ir.NewProgram("x")
+	a, b := tensors(p, r, slices.Repeat([]int{8}, 20), dtypes.Float32), tensors(p, r, slices.Repeat([]int{8}, 10), dtypes.Float32)
+	for wanted, want := range map[int]int{0: 2, 1: 2, 2: 2, 3: 3, 5: 5, 8: 5} {
+		splits, err := share([][]*ir.Op{a, b}, 5, wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := splits[0][dtypes.Float32] + splits[1][dtypes.Float32]; got != want {
+			t.Errorf("%d buckets where %d are wanted, at most 5 of two families", got, wanted)
+		}
+	}
+}
+
 // fused are the buckets of all families, which share a cap.
 func fused(t *testing.T, maxSplits int, families ...[]*ir.Op) (groups [][]*ir.Op) {
 	t.Helper()
-	splits, err := share(families, maxSplits)
+	splits, err := share(families, maxSplits, maxSplits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +80,7 @@ func TestSmallFamiliesGetOneBucket(t *testing.T) {
 	p, r := ir.NewProgram("x"), rand.New(rand.NewSource(1))
 	large := tensors(p, r, []int{1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000}, dtypes.Float32)
 	small := tensors(p, r, []int{1, 2, 3, 4}, dtypes.Float32)
-	splits, err := share([][]*ir.Op{large, small}, 5)
+	splits, err := share([][]*ir.Op{large, small}, 5, 5)
 	if err != nil || splits[0][dtypes.Float32] != 4 || splits[1][dtypes.Float32] != 1 {
 		t.Errorf("got %v, %v", splits, err)
 	}
@@ -73,7 +89,7 @@ func TestSmallFamiliesGetOneBucket(t *testing.T) {
 func TestACapThatCannotBeKeptIsRefused(t *testing.T) {
 	p, r := ir.NewProgram("x"), rand.New(rand.NewSource(1))
 	a, b := tensors(p, r, []int{10}, dtypes.Float32), tensors(p, r, []int{10}, dtypes.Float32)
-	_, err := share([][]*ir.Op{a, b}, 1)
+	_, err := share([][]*ir.Op{a, b}, 1, 1)
 	if err == nil || !strings.Contains(err.Error(), "epl: communication.max_splits = 1: gradients of float32 need 2 buckets") {
 		t.Errorf("got %v", err)
 	}

@@ -41,10 +41,8 @@ func (s *run) take(f *flow, calls []call) (latency, ns float64) {
 		t, ok := f.times[x]
 		if !ok {
 			for _, ranks := range f.patterns {
-				took := func(bytes int64) float64 { return float64(s.cluster.Collective(x.kind, bytes, ranks)) }
-				if all := took(x.bytes); all > t[0]+t[1] {
-					first := min(max(2*took(1)-took(2), 0), all) // what nothing would take
-					t = [2]float64{first, all - first}
+				if latency, rest := s.cluster.Apart(x.kind, x.bytes, ranks); float64(latency+rest) > t[0]+t[1] {
+					t = [2]float64{float64(latency), float64(rest)}
 				}
 			}
 			f.times[x] = t
