@@ -13,6 +13,10 @@ const (
 	// smallBytes is up to where a collective is one step, in which every member computes all of its results by itself.
 	smallBytes = 16 << 10
 
+	// oneSlotBytes is the same for a broadcast. All but one wait until a slot is filled, and only then copy: from here on it
+	// pays that they read the root's own memory.
+	oneSlotBytes = 8 << 10
+
 	// lentBytes is from where it pays to lend memory, for what a member gives.
 	lentBytes = 64 << 10
 

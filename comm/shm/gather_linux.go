@@ -73,9 +73,9 @@ func (a *area) broadcast(k *transport.Call, r *transport.Round) error {
 	own := func(from, n int) {
 		transport.MoveToAll(a.outs(r, from/c.In.Size), unsafe.Add(a.callAt(r, c.PeerPos).In.Ptr, from), n)
 	}
-	small := bytes <= smallBytes
+	small := bytes <= oneSlotBytes
 	if !small {
-		done, err := a.direct(k, r, bytes >= lentBytes, func() error {
+		done, err := a.direct(k, r, true, func() error {
 			if a.me == root {
 				own(0, bytes)
 			} else {
@@ -94,6 +94,9 @@ func (a *area) broadcast(k *transport.Call, r *transport.Round) error {
 				}
 				return list
 			}}
+			if bytes < lentBytes {
+				return p.takeAlone()
+			}
 			return p.carry()
 		})
 		if done || err != nil {
