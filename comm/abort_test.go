@@ -13,7 +13,11 @@ import (
 // Under the race detector this shows that nobody touches a buffer after its owner's call has returned, whatever ended it.
 func TestAbortInTheMiddleOfTrafficGivesTheBuffersBack(t *testing.T) {
 	forEachTransport(t, func(t *testing.T, newWorld func(*testing.T, int, Options) *World) {
-		for left := 150; left > 0; left-- {
+		times := 150
+		if testing.Short() {
+			times = 50
+		}
+		for left := times; left > 0; left-- {
 			n := 2 + rand.IntN(3)
 			w := newWorld(t, n, Options{})
 			if severalWorkers(w) {

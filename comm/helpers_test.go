@@ -4,9 +4,11 @@ package comm
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -15,6 +17,12 @@ import (
 
 	"github.com/easyparallel/epl/comm/internal/elements"
 )
+
+// TestMain lets more tests run at once than there are processors: those that do wait for clocks.
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "4")
+	os.Exit(m.Run())
+}
 
 // transports are the ways to make a world. What is tested with newWorldOf holds for all of them.
 var transports = []struct {

@@ -548,6 +548,7 @@ func TestMemoryThatRunsOutIsAnErrorWithWords(t *testing.T) {
 func TestAWorkerThatDoesNotComeIsNamed(t *testing.T) {
 	for name, meet := range map[string]bool{"when memory is to be shared": false, "later": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			cs := ends(t, sharing(t, 3, one, Options{Timeout: time.Second}).All(), 0)
 			pair := ends(t, sharing(t, 2, one, Options{Timeout: time.Second}).All(), 0)
 			if meet {
