@@ -108,7 +108,7 @@ func buildPrograms(t *testing.T, plans map[string][]command) string {
 			names[name] = true
 		}
 	}
-	if out, err := exec.Command("go", append([]string{"build", "-o", bin + "/"}, folders...)...).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", append([]string{"build", "-ldflags=-w", "-o", bin + "/"}, folders...)...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(goScript), 0o755); err != nil {

@@ -18,7 +18,7 @@ import (
 func TestAnUnchangedExampleOfGoMLXRunsOnEPL(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "linear")
 	// noxla leaves out GoMLX's own backend for GPUs, which needs cgo.
-	if out, err := exec.Command("go", "build", "-tags", "noxla", "-o", program, "./testdata/linear").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags=-w", "-tags", "noxla", "-o", program, "./testdata/linear").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	run := func(backend string) (string, error) {

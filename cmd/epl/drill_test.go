@@ -17,7 +17,7 @@ func TestDrillsOfTheElasticExample(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"cmd/epl", "examples/elastic"} {
-		if out, err := exec.Command("go", "build", "-o", dir+"/", "github.com/easyparallel/epl/"+name).CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", "build", "-ldflags=-w", "-o", dir+"/", "github.com/easyparallel/epl/"+name).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}

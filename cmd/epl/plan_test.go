@@ -32,7 +32,17 @@ func TestMain(m *testing.M) {
 		slow(os.Args[2])
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	folder, err := os.MkdirTemp("", "epl-examples-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(folder)
+	examples.folder = folder
+	return m.Run()
 }
 
 func stubborn(name string) {
@@ -51,13 +61,23 @@ func stubborn(name string) {
 	}
 }
 
-// example builds an example, so that planning it does not compile it every time.
+// examples are those that were built, by name, in a folder that TestMain removes.
+var examples = struct {
+	folder string
+	built  map[string]bool
+}{built: map[string]bool{}}
+
+// example builds an example, once for all tests.
 func example(t *testing.T, name string) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), name)
-	if text, err := exec.Command("go", "build", "-o", program, "../../examples/"+name).CombinedOutput(); err != nil {
+	program := filepath.Join(examples.folder, name)
+	if examples.built[name] {
+		return program
+	}
+	if text, err := exec.Command("go", "build", "-ldflags=-w", "-o", program, "../../examples/"+name).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
+	examples.built[name] = true
 	return program
 }
 

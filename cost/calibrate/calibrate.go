@@ -47,7 +47,7 @@ func Machine(o Options) (*cost.Profile, error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
-	o.sweeps = cmp.Or(o.sweeps, sweeps)
+	o.sweeps = min(cmp.Or(o.sweeps, sweeps), int(o.Each)) // each has some time
 	o.Each /= time.Duration(o.sweeps)
 	var all []*cost.Profile
 	for n := range o.sweeps {

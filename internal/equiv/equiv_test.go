@@ -3,6 +3,7 @@
 package equiv
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/gomlx/gomlx/ml/train/optimizer"
@@ -48,12 +49,27 @@ func train1(t *testing.T, m Model, opt optimizer.Interface, steps int, env *epl.
 
 const steps = 40
 
+// references are runs of the plain backend, by model and optimizer, that several tests compare with.
+var references sync.Map
+
+// reference is training of all steps by the plain backend, which the first test that needs it does.
+func reference(t *testing.T, m Model, optimizer int) *Run {
+	t.Helper()
+	o := optimizers[optimizer]
+	run, _ := references.LoadOrStore(m.Name+"/"+o.name, sync.OnceValues(func() (*Run, error) { return Train(Plain(), m, o.make(), steps) }))
+	got, err := run.(func() (*Run, error))()
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	return got
+}
+
 func TestWithoutPassesEveryBitOfFortyStepsIsThatOfThePlainBackend(t *testing.T) {
 	for _, m := range Models() {
-		for _, o := range optimizers {
+		for i, o := range optimizers {
 			t.Run(m.Name+"/"+o.name, func(t *testing.T) {
 				t.Parallel()
-				want := train1(t, m, o.make(), steps, nil)
+				want := reference(t, m, i)
 				got := train1(t, m, epl.Optimizer(o.make()), steps, newEnv(t, "none"))
 				if err := SameBits(want, got); err != nil {
 					t.Error(err)
@@ -83,11 +99,11 @@ func TestWithAllPassesTrainingStaysWithinRounding(t *testing.T) {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
 			sgd, adam := optimizers[0].make, optimizers[1].make
-			want, got := train1(t, m, sgd(), steps, nil), train1(t, m, epl.Optimizer(sgd()), steps, newEnv(t, "all"))
+			want, got := reference(t, m, 0), train1(t, m, epl.Optimizer(sgd()), steps, newEnv(t, "all"))
 			if err := CloseWeights(want, got, 1e-5); err != nil {
 				t.Error("sgd:", err)
 			}
-			want, got = train1(t, m, adam(), steps, nil), train1(t, m, epl.Optimizer(adam()), steps, newEnv(t, "all"))
+			want, got = reference(t, m, 1), train1(t, m, epl.Optimizer(adam()), steps, newEnv(t, "all"))
 			if err := CloseLosses(want, got, 1e-3); err != nil {
 				t.Error("adam:", err)
 			}
