@@ -108,6 +108,8 @@ func (w wrappedWithGradients) UpdateGraph(scope *model.Scope, g *graph.Graph, lo
 	watch.judge(scope, loss, nodes, keepGradients(b, scope, paths, nodes))
 	apply.UpdateGraphWithGradients(scope, nodes, loss.DType())
 	b.EndApply()
+	// GoMLX computes first values after compilation, unless there are any. It also says what is wrong with those that cannot be computed.
+	b.Beside(func() { _ = scope.Store().InitializeVariables(g.Backend(), nil) })
 }
 
 // UpdateGraphWithGradients implements train.OptimizeWithGradients, for Trainer.AccumulateGradients on other backends.

@@ -182,7 +182,10 @@ func (e *Engine) Finalize() {
 }
 
 // Compile implements record.Engine.
-func (e *Engine) Compile(p *ir.Program) (compute.Executable, error) {
+func (e *Engine) Compile(p *ir.Program) (compute.Executable, error) { return e.CompileBeside(p, nil) }
+
+// CompileBeside implements record.Starter.
+func (e *Engine) CompileBeside(p *ir.Program, first func()) (compute.Executable, error) {
 	if err := e.Closed(); err != nil {
 		return nil, err
 	}
@@ -190,6 +193,9 @@ func (e *Engine) Compile(p *ir.Program) (compute.Executable, error) {
 	e.programs = append(e.programs, nil)
 	c := newCompiled(p, len(e.programs), e.opts.Config)
 	e.mu.Unlock()
+	if first != nil && e.opts.early(p) { // now that the program has its number
+		defer beside(first)()
+	}
 	if e.opts.Job != nil {
 		defer e.opts.Job.Busy("compiling")()
 	}

@@ -29,7 +29,9 @@ func (b *Backend) Compile(s *ir.Segment, other func(*ir.Segment) (compute.Execut
 	if err != nil {
 		return nil, errors.WithMessagef(err, "epl: segment %q", s.Name)
 	}
-	b.arena.expect(p.arena)
+	if len(s.Inputs) > 0 { // else it computes first values, once, and what runs often is still to come
+		b.arena.expect(p.arena)
+	}
 	return b.ready(p)
 }
 

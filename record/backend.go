@@ -24,6 +24,12 @@ type Engine interface {
 	Closed() error
 }
 
+// Starter is an engine that can do something else while it compiles a program.
+type Starter interface {
+	// CompileBeside is Compile. It calls first on another core, if it may, and returns after it: once, or never.
+	CompileBeside(p *ir.Program, first func()) (compute.Executable, error)
+}
+
 // Backend is the compute.Backend that GoMLX programs are built against.
 type Backend struct {
 	engine Engine

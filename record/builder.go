@@ -31,6 +31,7 @@ type Builder struct {
 	backward
 	attentions
 	params map[string]*ir.Value // parameters of main by name
+	first  func()               // see Beside; nil: nothing
 	closed error                // why nothing can be recorded, such as that the backend was closed before; nil: it can
 }
 
@@ -137,8 +138,15 @@ func (b *Builder) Compile() (compute.Executable, error) {
 		v.shadow = nil
 	}
 	b.values, b.shadow, b.main.shadow = nil, nil, nil
+	if s, ok := b.backend.engine.(Starter); ok && b.first != nil {
+		return s.CompileBeside(b.program, b.first)
+	}
 	return b.backend.engine.Compile(b.program)
 }
+
+// Beside lets the engine call first on another goroutine while it compiles the program, in which the one that builds it waits. Or it does not:
+// nothing may depend on that.
+func (b *Builder) Beside(first func()) { b.first = first }
 
 // Name implements compute.Function.
 func (f *Func) Name() string { return f.fn.Name }
