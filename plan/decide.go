@@ -7,11 +7,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 
 	"github.com/gomlx/compute/dtypes"
 	"github.com/pkg/errors"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
@@ -397,12 +399,17 @@ func (r *Result) account(planner emit.Planner) error {
 		if r.Schedule != nil {
 			segments = each(r.Schedule.Segments, func(s *schedule.Segment) *ir.Segment { return s.First })
 		}
-		for _, s := range segments {
-			l, err := planner.Plan(s)
-			if err != nil {
+		r.Listings = make([]*emit.Listing, len(segments))
+		var all errgroup.Group
+		all.SetLimit(runtime.GOMAXPROCS(0))
+		for i, s := range segments {
+			all.Go(func() (err error) {
+				r.Listings[i], err = planner.Plan(s)
 				return err
-			}
-			r.Listings = append(r.Listings, l)
+			})
+		}
+		if err := all.Wait(); err != nil {
+			return err
 		}
 	}
 	r.Account = r.AccountOf(nil, r.Listings)

@@ -26,8 +26,8 @@ type caller struct{ user, library ir.Source }
 // walk looks for the line, up to the call of EPL's optimizer if it is known what called that: all ops of an optimizer have the same stack from there on.
 func walk(optimizer *caller) (user, library ir.Source) {
 	var pcs [64]uintptr
-	// Most user lines are near: look at a few frames before asking for all.
-	for _, depth := range []int{16, len(pcs)} {
+	// Most lines are near: look at a few frames before asking for all. Frames cost more than all else of recording an op.
+	for _, depth := range []int{12, len(pcs)} {
 		library = ""
 		n := runtime.Callers(3, pcs[:depth])
 		for _, pc := range pcs[:n] {
