@@ -98,6 +98,7 @@ func sendToFirst(c *Communicator, buf []float32) error {
 
 func TestDataThatWereChangedOnTheirWayNameBothRanksAndTheCall(t *testing.T) {
 	for _, c := range damageCases {
+		right := results(t, c.call, c.places, c.size)
 		for at := int64(0); at < c.bytes; at += 1 + at*9 { // in heads, headers and data of many records
 			for kind, wrap := range map[string]func(net.Conn) net.Conn{"descriptor": nil, "opaque": func(c net.Conn) net.Conn { return opaque{c} }} {
 				t.Run(fmt.Sprintf("%s/byte %d/%s", c.name, at, kind), func(t *testing.T) {
@@ -105,7 +106,6 @@ func TestDataThatWereChangedOnTheirWayNameBothRanksAndTheCall(t *testing.T) {
 						t.Skip("a variant; not with -short")
 					}
 					t.Parallel()
-					right := results(t, c.call, c.places, c.size)
 					w, err := damaging(c.places, c.purpose, 1, 0, at, Options{Timeout: time.Minute, Streams: c.streams}, wrap)
 					if err != nil {
 						t.Fatal(err)

@@ -25,7 +25,11 @@ func TestRandomProgramsGiveTheResultsOfTheBackendAtEveryLevel(t *testing.T) {
 	atEveryLevel(t, func(t *testing.T) {
 		oracle, list := opByOp(t), engines(t)
 		defer oracle.Finalize()
-		for seed := range uint64(60) {
+		cases := uint64(60)
+		if testing.Short() {
+			cases = 20
+		}
+		for seed := range cases {
 			w := program(rand.New(rand.NewPCG(1000+seed, 7)), fmt.Sprint("random ", 1000+seed))
 			checkProgram(t, w, list, oracle)
 		}
