@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/gomlx/compute"
-	"github.com/gomlx/compute/shapes"
 
 	"github.com/easyparallel/epl/comm"
 	"github.com/easyparallel/epl/exec"
+	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/trace"
 )
@@ -164,7 +164,7 @@ func (r *run) meet(in schedule.Instr, from int) error {
 	var b compute.Buffer
 	shape := t.Into.LocalShape(r.at())
 	err := r.copyFar(from, r.id, in, func() (wait func() error, err error) {
-		if err := r.makeRoom(shape); err != nil {
+		if err := r.makeRoom(t.Into); err != nil {
 			return nil, err
 		}
 		b, wait, err = r.device.backend.(exec.Distant).ReceiveFrom(from, shape)
@@ -181,9 +181,9 @@ func (r *run) meet(in schedule.Instr, from int) error {
 }
 
 // makeRoom frees what others have taken, before memory is taken for a value that they give: they took it before, and the account says so.
-func (r *run) makeRoom(shape shapes.Shape) error {
-	if err := r.reap(); err != nil {
+func (r *run) makeRoom(v *ir.Value) error {
+	if err := r.reap(); err != nil || len(r.leaving) == 0 {
 		return err
 	}
-	return r.room(shape.ByteSize())
+	return r.room(v.LocalShape(r.at()).ByteSize())
 }

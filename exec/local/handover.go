@@ -3,7 +3,9 @@
 package local
 
 import (
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gomlx/compute"
@@ -11,74 +13,86 @@ import (
 
 	"github.com/easyparallel/epl/comm"
 	"github.com/easyparallel/epl/exec"
+	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/schedule"
 	"github.com/easyparallel/epl/trace"
 )
 
 // Devices of one worker that can copy from each other hand values of stages over without the host; CPU devices share the memory. The receiver copies when it comes to its Receive: so its
-// memory is taken when the account says, and the sender keeps the value until then, as the account says, too. That one has come is told by comm, which
-// finds out who holds up whom.
+// memory is taken when the account says, and the sender keeps the value until then, as the account says, too. A value lies in a box of the receiver. Who finds it there takes it and goes on;
+// only who has to wait for the other one does so by comm, which finds out who holds up whom.
 
 // handover is a value of one device that another one copies.
 type handover struct {
 	from   compute.Buffer
 	bytes  int64
-	call   *comm.Handle  // over when the other one has come
-	taken  chan struct{} // closed when it has begun to copy, or failed to
-	copied func() error  // waits for the copy; nil if it failed to begin
+	to     int // the rank of the other one
+	tag    int
+	state  atomic.Int32
+	copied func() error  // waits for the copy; nil if there is none: the memory is shared, or it failed to begin
+	drawn  chan struct{} // closed when it is taken, if a timeline is made
+}
+
+// What state a handover is in.
+const (
+	lies    = iota // until the receiver comes
+	awaited        // by the sender, too
+	taken          // the receiver has begun to copy, or failed to
+)
+
+// box is where a receiver finds a value of a transfer and micro-batch.
+type box = atomic.Pointer[handover]
+
+// wanted is in a box that the receiver found empty: it waits for a token.
+var wanted = &handover{}
+
+// box is that of a device for what an instruction brings.
+func (r *run) box(in schedule.Instr) *box {
+	return &r.boxes[in.Transfer*(r.schedule.Local.MicroBatches+1)+in.Micro+1]
 }
 
 // Over tells whether the copy has begun: devices keep the order of what they are given, so the value can be freed or overwritten.
-func (h *handover) Over() bool {
-	select {
-	case <-h.taken:
-		return true
-	default:
-		return false
-	}
-}
+func (h *handover) Over() bool { return h.state.Load() == taken }
 
-// end waits for the copy.
+// end waits for the copy of a value that was taken.
 func (h *handover) end() error {
-	if err := h.call.Wait(); err != nil {
-		return err
-	}
-	if <-h.taken; h.copied == nil {
-		return nil // the other one says why
+	if h.copied == nil {
+		return nil // if it failed, the other one says why
 	}
 	return h.copied()
 }
 
-// handovers are those of a step that the receiver has not come to.
-type handovers struct {
-	mu  sync.Mutex
-	all map[journey]*handover
-}
-
-// journey is a value on its way between two ranks.
-type journey struct{ transfer, micro, from, to int }
-
-func (x *handovers) put(j journey, h *handover) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.all == nil {
-		x.all = map[journey]*handover{}
+// awaitTaken waits until the other device has taken a value, and for its copy.
+func (r *run) awaitTaken(h *handover) error {
+	if h.state.CompareAndSwap(lies, awaited) {
+		if err := r.tokenTo(h.to, h.tag); err != nil {
+			return err
+		}
 	}
-	x.all[j] = h
+	return h.end()
 }
 
-func (x *handovers) take(j journey) *handover {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	h := x.all[j]
-	delete(x.all, j)
-	return h
+// took tells the sender that its value is taken.
+func (r *run) took(h *handover, from int) error {
+	if h.drawn != nil {
+		defer close(h.drawn)
+	}
+	if h.state.CompareAndSwap(lies, taken) {
+		return nil
+	}
+	h.state.Store(taken)
+	return r.tokenFrom(from, h.tag)
 }
 
-// whole tells whether what one device has of a value is what the other gets.
-func (r *run) whole(t schedule.Transfer, x leg) bool {
-	from, to := seat{r.replica, t.From, x.from}, seat{r.replica, t.To, x.to}
-	return x.within(t.Value, from.at(), t.Value.LocalShape(from.at())) == nil && x.within(t.Into, to.at(), t.Into.LocalShape(to.at())) == nil
+// token is what is sent instead of a value that is handed over.
+var token = []uint8{}
+
+func (r *run) tokenTo(to, tag int) error {
+	return r.pipes[r.local].Do(comm.Call{Op: comm.Send, Buf: token, Peer: to, Tag: tag, Program: r.program.Name})
+}
+
+func (r *run) tokenFrom(from, tag int) error {
+	return r.pipes[r.local].Do(comm.Call{Op: comm.Recv, Buf: token, Peer: from, Tag: tag, Program: r.program.Name})
 }
 
 // near tells whether ranks are devices of this worker of which the second can copy from the first, or read its memory.
@@ -102,11 +116,11 @@ func (d *device) shares() bool {
 	return ok
 }
 
-// copyFrom makes what another device of the worker has a buffer of this device, by a copy or without one.
+// copyFrom makes what another device of the worker has a buffer of this device, by a copy, or without one: copied is nil then.
 func (d *device) copyFrom(b compute.Buffer) (c compute.Buffer, copied func() error, err error) {
 	if s, ok := d.backend.(exec.Sharer); ok {
 		c, err = s.Share(b)
-		return c, func() error { return nil }, err
+		return c, nil, err
 	}
 	return d.backend.(exec.Neighbor).CopyFrom(b)
 }
@@ -118,51 +132,70 @@ func (r *run) handOver(in schedule.Instr, to int) error {
 	if err != nil {
 		return err
 	}
-	x := &handover{from: h.Buffer, bytes: h.bytes, taken: make(chan struct{})}
-	r.handovers.put(journey{in.Transfer, in.Micro, r.id, to}, x)
-	start := time.Now()
-	x.call = r.startSend(token, to, in.Transfer)
+	x := &handover{from: h.Buffer, bytes: h.bytes, to: to, tag: in.Transfer}
 	h.sends, r.handed = append(h.sends, x), append(r.handed, x)
 	if !r.device.shares() {
 		h.handed = append(h.handed, x)
 	}
-	name := r.label("%s to device %d", v, to)
-	r.did(trace.Event{Kind: trace.Launch, Op: comm.Send.String(), Name: name, Start: start, Flow: r.flow(in.Transfer, in.Micro, r.id, to)})
 	if r.trace != nil {
-		r.drawn.Go(func() {
-			_ = x.end()
-			r.communicated(r.sendLane(), comm.Send.String(), name, start, x.bytes)
-		})
+		r.drawHandover(x, in, fmt.Sprintf("%s to device %d", v, to))
 	}
-	return nil
+	at := r.runs[to-r.stepper.first].box(in)
+	if at.CompareAndSwap(nil, x) {
+		return nil
+	}
+	at.Store(x)
+	return r.tokenTo(to, in.Transfer)
+}
+
+// drawHandover shows in the timeline how long a value is on its way.
+func (r *run) drawHandover(x *handover, in schedule.Instr, name string) {
+	start := time.Now()
+	r.did(trace.Event{Kind: trace.Launch, Op: comm.Send.String(), Name: name, Start: start, Flow: r.flow(in.Transfer, in.Micro, r.id, x.to)})
+	x.drawn = make(chan struct{})
+	r.drawn.Go(func() {
+		<-x.drawn
+		_ = x.end()
+		r.communicated(r.sendLane(), comm.Send.String(), name, start, x.bytes)
+	})
 }
 
 // copied is what is handed over, in the statistics.
 const copied = "copy"
 
-// token is what is sent instead of a value that is handed over.
-var token = []uint8{}
-
 // takeOver copies a value of another device.
 func (r *run) takeOver(in schedule.Instr, from int) error {
 	t := r.schedule.Transfers[in.Transfer]
 	start := time.Now()
-	if err := r.pipes[r.local].Do(comm.Call{Op: comm.Recv, Buf: token, Peer: from, Tag: in.Transfer, Program: r.program.Name}); err != nil {
-		return err
+	at := r.box(in)
+	if at.CompareAndSwap(nil, wanted) {
+		if err := r.tokenFrom(from, in.Transfer); err != nil {
+			return err
+		}
 	}
-	h := r.handovers.take(journey{in.Transfer, in.Micro, from, r.id})
-	if h == nil {
+	h := at.Load()
+	if h == wanted {
 		return errors.Errorf("device %d hands another value over", from)
 	}
-	defer close(h.taken)
-	if err := r.makeRoom(t.Into.LocalShape(r.at())); err != nil {
-		return err
+	b, err := r.copyOver(h, t.Into)
+	if told := r.took(h, from); err == nil {
+		err = told
 	}
-	b, wait, err := r.device.copyFrom(h.from)
 	if err != nil {
 		return err
 	}
-	h.copied = sync.OnceValue(wait)
 	r.received(t.Value, from, start, h.bytes, r.flow(in.Transfer, in.Micro, from, r.id))
 	return r.keep(schedule.Slot{Value: t.Into, Micro: in.Micro}, b)
+}
+
+// copyOver begins to copy a value of another device.
+func (r *run) copyOver(h *handover, into *ir.Value) (compute.Buffer, error) {
+	if err := r.makeRoom(into); err != nil {
+		return nil, err
+	}
+	b, wait, err := r.device.copyFrom(h.from)
+	if err == nil && wait != nil {
+		h.copied = sync.OnceValue(wait)
+	}
+	return b, err
 }

@@ -69,6 +69,7 @@ type run struct {
 	outbox  []*held        // what others still read, and nobody here needs
 	calls   []*comm.Handle // sends that are not known to be over
 	handed  []*handover
+	boxes   []box // by transfer and micro-batch, see handover
 	parted  []*parting
 	pending []*merging // by bucket
 	// scattered are the buckets of which model replicas get parts, by bucket.
@@ -90,6 +91,7 @@ type run struct {
 func newRun(s *step, local int) *run {
 	id := s.first + local
 	r := &run{step: s, id: id, local: local, seat: s.seat(id), device: s.devices[local], values: map[schedule.Slot]*held{}, host: map[*ir.Value]*hostBuffer{}, loads: map[*ir.Value]int{},
+		boxes:   make([]box, len(s.schedule.Transfers)*(s.schedule.Local.MicroBatches+1)),
 		pending: make([]*merging, len(s.schedule.Buckets)), scattered: make([]*scattering, len(s.schedule.Buckets)),
 		meter: &meter{device: id, limit: s.opts.Memory}}
 	return r
@@ -166,7 +168,7 @@ func (r *run) list() (err error) {
 
 // waitSends waits until others have taken all that the device sent.
 func (r *run) waitSends() error {
-	if len(r.calls) == 0 && len(r.parted) == 0 {
+	if len(r.calls) == 0 && len(r.parted) == 0 && len(r.handed) == 0 {
 		return nil
 	}
 	start := time.Now()
@@ -176,7 +178,7 @@ func (r *run) waitSends() error {
 		}
 	}
 	for _, h := range r.handed {
-		if err := h.end(); err != nil {
+		if err := r.awaitTaken(h); err != nil {
 			return err
 		}
 	}
@@ -577,8 +579,11 @@ func (r *run) letGo() {
 	}
 	var copies sync.WaitGroup
 	for _, h := range r.handed {
-		if h.Over() {
+		switch over := h.Over(); {
+		case over && h.copied != nil:
 			copies.Go(func() { _ = h.end() })
+		case !over && h.drawn != nil:
+			close(h.drawn) // nobody comes
 		}
 	}
 	copies.Wait()

@@ -38,7 +38,6 @@ type step struct {
 	drawn    sync.WaitGroup // bars of sends in the timeline
 	runs     []*run
 
-	handovers  handovers
 	gatherings gatherings
 }
 

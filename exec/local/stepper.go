@@ -68,6 +68,7 @@ type device struct {
 	segments []compute.Executable
 	adders   []compute.Executable // per bucket; nil where nothing is accumulated
 	known    map[any]compute.Buffer
+	hops     [][]hop // by transfer; nil: not asked for yet
 }
 
 // newStepper compiles the segments of the schedule for every device. Devices that can run segments together do.
@@ -161,7 +162,7 @@ func (x *stepper) feeder(replica int) int { return x.workerOf(x.schedule.Ranks[r
 
 // compile makes the segments of a place run on a device of it.
 func (x *stepper) compile(b compute.Backend, seat seat, classes *lower.Classes) (*device, error) {
-	dev := &device{backend: b, known: map[any]compute.Buffer{}, segments: make([]compute.Executable, len(x.schedule.Segments)),
+	dev := &device{backend: b, known: map[any]compute.Buffer{}, hops: make([][]hop, len(x.schedule.Transfers)), segments: make([]compute.Executable, len(x.schedule.Segments)),
 		adders: make([]compute.Executable, len(x.schedule.Buckets))}
 	for i, s := range x.schedule.Segments {
 		if s.Place != seat.place {

@@ -16,97 +16,43 @@ import (
 	"github.com/easyparallel/epl/trace"
 )
 
-// leg is what one device of a place sends to one of another: some rows of a value, all if dim is -1.
-type leg struct {
-	from, to int // positions
-	dim      int
-	rows     [2]int // of the value
-}
-
-// legs say who sends what to whom: each device of the second place gets what it needs from those of the first that have it.
-func (r *run) legs(t schedule.Transfer) (legs []leg) {
-	n, m := len(r.schedule.Groups[t.From]), len(r.schedule.Groups[t.To])
-	has, needs := t.Value.On(ir.Model), t.Into.On(ir.Model)
-	dims := t.Value.Shape.Dimensions
-	for to := range m {
-		if has.Kind != ir.Sharded && needs.Kind != ir.Sharded {
-			legs = append(legs, leg{to % n, to, -1, [2]int{}})
-			continue
-		}
-		x := leg{to % n, to, needs.Dim, [2]int{}}
-		if needs.Kind != ir.Sharded {
-			x.dim = has.Dim
-			x.rows[1] = dims[x.dim]
-		} else {
-			x.rows[0], x.rows[1] = needs.Rows(dims[x.dim], to, t.Into.Division(ir.Model))
-		}
-		if has.Kind != ir.Sharded {
-			legs = append(legs, x)
-			continue
-		}
-		for from := range n {
-			first, last := has.Rows(dims[x.dim], from, t.Value.Division(ir.Model))
-			if first, last = max(first, x.rows[0]), min(last, x.rows[1]); first < last {
-				legs = append(legs, leg{from, to, x.dim, [2]int{first, last}})
-			}
-		}
-	}
-	return legs
-}
-
-// within are the rows of a leg in what a device has of a value, which is of the given shape; nil if they are all of it.
-func (x leg) within(v *ir.Value, at ir.Coordinates, s shapes.Shape) *rows {
-	if x.dim < 0 {
-		return nil
-	}
-	r := &rows{dim: x.dim, start: x.rows[0], size: x.rows[1] - x.rows[0]}
-	if mine, ok := rowsOf(v, at); ok && mine.dim == x.dim {
-		r.start -= mine.start
-	}
-	if r.size == s.Dimensions[x.dim] {
-		return nil
-	}
-	return r
-}
-
 // send gives a value to devices of another place. It does not wait until they take it.
 func (r *run) send(in schedule.Instr) error {
 	t := r.schedule.Transfers[in.Transfer]
 	if t.Input {
 		return r.sendInput(in, t)
 	}
-	for _, x := range r.legs(t) {
-		if x.from != r.position {
-			continue
+	for _, x := range r.hops(in.Transfer) {
+		var err error
+		switch x.by {
+		case byHandover:
+			err = r.handOver(in, x.other)
+		case byDevices:
+			err = r.part(in, x.other)
+		default:
+			err = r.sendHop(in, t, x)
 		}
-		to := r.rank(seat{r.replica, t.To, x.to})
-		var hand func(in schedule.Instr, to int) error
-		switch {
-		case !r.whole(t, x):
-		case r.near(r.id, to):
-			hand = r.handOver
-		case r.reaches(r.id, to):
-			hand = r.part
-		}
-		if hand != nil {
-			if err := hand(in, to); err != nil {
-				return err
-			}
-			continue
-		}
-		h, flat, shared, err := r.view(t.Value, in.Micro)
 		if err != nil {
 			return err
 		}
-		s := t.Value.LocalShape(r.at())
-		if part := x.within(t.Value, r.at(), s); part != nil {
-			piece := newFlat(part.shape(s))
-			part.cut(piece, flat, s)
-			flat, shared = piece, false
-		}
-		if call := r.sendFlat(flat, to, in.Transfer, t.Value.String(), r.flow(in.Transfer, in.Micro, r.id, to)); shared {
-			h.sends = append(h.sends, call)
-		}
+	}
+	return nil
+}
+
+// sendHop sends a value, or rows of it, through the host.
+func (r *run) sendHop(in schedule.Instr, t schedule.Transfer, x hop) error {
+	h, flat, shared, err := r.view(t.Value, in.Micro)
+	if err != nil {
+		return err
+	}
+	s := t.Value.LocalShape(r.at())
+	if part := x.within(t.Value, r.at(), s); part != nil {
+		piece := newFlat(part.shape(s))
+		part.cut(piece, flat, s)
+		flat, shared = piece, false
+	}
+	if call := r.sendFlat(flat, x.other, in.Transfer, t.Value.String(), r.flow(in.Transfer, in.Micro, r.id, x.other)); shared {
+		h.sends = append(h.sends, call)
 	}
 	return nil
 }
@@ -183,29 +129,24 @@ func (r *run) receive(in schedule.Instr) error {
 		}
 		return r.keep(schedule.Slot{Value: t.Value, Micro: in.Micro}, b)
 	}
-	for _, x := range r.legs(t) {
-		from := r.rank(seat{r.replica, t.From, x.from})
-		switch { // it is all that the device gets
-		case x.to != r.position || !r.whole(t, x):
-		case r.near(from, r.id):
-			return r.takeOver(in, from)
-		case r.reaches(from, r.id):
-			return r.meet(in, from)
+	hops := r.hops(in.Transfer)
+	for _, x := range hops {
+		switch x.by { // it is all that the device gets
+		case byHandover:
+			return r.takeOver(in, x.other)
+		case byDevices:
+			return r.meet(in, x.other)
 		}
 	}
 	s := t.Into.LocalShape(r.at())
 	b, err := r.fill(s, func(flat any) error {
-		for _, x := range r.legs(t) {
-			if x.to != r.position {
-				continue
-			}
-			from := r.rank(seat{r.replica, t.From, x.from})
+		for _, x := range hops {
 			part := x.within(t.Into, r.at(), s)
 			if part == nil {
-				return take(flat, from)
+				return take(flat, x.other)
 			}
 			piece := newFlat(part.shape(s))
-			if err := take(piece, from); err != nil {
+			if err := take(piece, x.other); err != nil {
 				return err
 			}
 			part.paste(flat, piece, s)
