@@ -101,7 +101,8 @@ func (r *run) keepParts(all []*owning, gives []schedule.Slot, outs []compute.Buf
 		if !x.mine {
 			continue
 		}
-		h := &held{Buffer: outs[x.Output], whole: x.whole, use: r.ledger.Use(x.New), bytes: bytesOf(x.whole)}
+		h := r.device.memory.newHeld()
+		h.Buffer, h.whole, h.use, h.bytes = outs[x.Output], x.whole, r.ledger.Use(x.New), bytesOf(x.whole)
 		r.values[gives[x.Output]] = h
 		if err := r.meter.add(h.use, h.bytes); err != nil {
 			return err

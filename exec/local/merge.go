@@ -226,9 +226,15 @@ func (r *run) reduce(c circle, m *merging, p *part, how ir.How) error {
 	if err != nil {
 		return err
 	}
-	if x, ok := flat.([]float32); ok && r.opts.FP16Scale > 0 && p.op.Phase == ir.Backward && len(c.ranks) > 1 {
+	x, single := flat.([]float32)
+	switch {
+	case len(c.ranks) == 1: // others may wait for this device meanwhile: it is divided when it is needed
+		p.finish = func() error {
+			return c.end.Do(comm.Call{Op: comm.AllReduce, Buf: flat, Reduction: comm.Sum, Scale: scale, Program: r.program.Name})
+		}
+	case single && r.opts.FP16Scale > 0 && p.op.Phase == ir.Backward:
 		r.reduceHalf(c, m, p, x, scale)
-	} else {
+	default:
 		r.allReduce(c, m, p, flat, scale, nil)
 	}
 	if shared {

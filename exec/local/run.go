@@ -90,7 +90,8 @@ type run struct {
 
 func newRun(s *step, local int) *run {
 	id := s.first + local
-	r := &run{step: s, id: id, local: local, seat: s.seat(id), device: s.devices[local], values: map[schedule.Slot]*held{}, host: map[*ir.Value]*hostBuffer{}, loads: map[*ir.Value]int{},
+	dev := s.devices[local]
+	r := &run{step: s, id: id, local: local, seat: s.seat(id), device: dev, values: dev.memory.values, host: map[*ir.Value]*hostBuffer{}, loads: map[*ir.Value]int{},
 		boxes:   make([]box, len(s.schedule.Transfers)*(s.schedule.Local.MicroBatches+1)),
 		pending: make([]*merging, len(s.schedule.Buckets)), scattered: make([]*scattering, len(s.schedule.Buckets)),
 		meter: &meter{device: id, limit: s.opts.Memory}}
@@ -132,13 +133,15 @@ func (r *run) list() (err error) {
 			r.values[slot].readers = r.readers[i]
 		}
 	}
-	for _, in := range r.schedule.Places[r.place] {
-		if in.Kind == schedule.Load {
+	for i := range r.device.lines {
+		if in := &r.device.lines[i]; in.Kind == schedule.Load {
 			r.loads[in.Value]++
 		}
 	}
-	for _, at = range r.schedule.Places[r.place] {
-		if err := r.do(at); err != nil {
+	lines := r.device.lines
+	for i := range lines {
+		at = lines[i].Instr
+		if err := r.do(&lines[i]); err != nil {
 			return err
 		}
 		r.remember(r.meter.books.Live, nil)
@@ -191,9 +194,10 @@ func (r *run) waitSends() error {
 	return nil
 }
 
-func (r *run) do(in schedule.Instr) error {
+func (r *run) do(x *line) error {
+	in := x.Instr
 	if !r.together && in.Micro != schedule.Once && !r.deal.exists(r.replica, in.Micro) && !(r.schedule.Meets(in) && r.deal.any(in.Micro)) {
-		return r.freeAll(in) // what came for the micro-batch all the same: gathered weights, loaded variables
+		return r.freeAll(x) // what came for the micro-batch all the same: gathered weights, loaded variables
 	}
 	if err := r.reap(); err != nil {
 		return err
@@ -201,7 +205,7 @@ func (r *run) do(in schedule.Instr) error {
 	start := time.Now()
 	switch in.Kind {
 	case schedule.Run:
-		return r.segment(in)
+		return r.segment(x)
 	case schedule.Accumulate:
 		return r.accumulate(in)
 	case schedule.Merge:
@@ -253,21 +257,19 @@ func (r *run) do(in schedule.Instr) error {
 	default:
 		return errors.Errorf("unknown instruction %s", in.Kind)
 	}
-	return r.freeAll(in)
+	return r.freeAll(x)
 }
 
 // segment runs a piece of the program.
-func (r *run) segment(in schedule.Instr) error {
-	s := r.schedule.Segments[in.Segment]
-	ins, donate, others := make([]compute.Buffer, len(s.Inputs)), make([]bool, len(s.Inputs)), make([]readers, len(s.Inputs))
-	takes, gives := r.schedule.Takes(in), r.schedule.Gives(in)
+func (r *run) segment(x *line) error {
+	in, s := x.Instr, r.schedule.Segments[x.Segment]
+	ins, donate, others := x.ins, x.donate, x.others
+	defer x.clear()
+	takes, gives := x.takes, x.gives
 	for i, v := range s.Inputs {
 		var err error
-		if ins[i], donate[i], err = r.input(v, takes[i], in); err != nil {
+		if ins[i], donate[i], others[i], err = r.input(v, x, i); err != nil {
 			return err
-		}
-		if h := r.values[takes[i]]; h != nil {
-			others[i] = h.readers
 		}
 	}
 	owns, err := r.own(in, ins, donate)
@@ -317,31 +319,32 @@ func (r *run) segment(in schedule.Instr) error {
 			return err
 		}
 	}
-	return r.freeAll(in)
+	return r.freeAll(x)
 }
 
-// input finds an input of a segment; owned tells whether the segment may consume it.
-func (r *run) input(v *ir.Value, at schedule.Slot, in schedule.Instr) (b compute.Buffer, owned bool, err error) {
+// input finds an input of a segment; owned tells whether the segment may consume it, others are those who read it, too.
+func (r *run) input(v *ir.Value, x *line, i int) (b compute.Buffer, owned bool, others readers, err error) {
+	at := x.takes[i]
 	switch v.Op.Attrs.(type) {
 	case *ir.Instance:
-		b, err = scalar(r.device.backend, []uint64{uint64(r.schedule.Local.Number(r.replica, in.Micro))}, dtypes.Uint64)
-		return b, true, err
+		b, err = scalar(r.device.backend, []uint64{uint64(r.schedule.Local.Number(r.replica, x.Micro))}, dtypes.Uint64)
+		return b, true, nil, err
 	case *ir.Position:
 		position := r.at().At(v.Op.Attrs.(*ir.Position).Axis)
 		b, err = scalar(r.device.backend, []int32{int32(position)}, dtypes.Int32)
-		return b, true, err
+		return b, true, nil, err
 	case *ir.InstanceCount:
 		b, err = known(r.device, float32(r.instances(v.Op.Attrs.(*ir.InstanceCount).Worker)), dtypes.Float32)
-		return b, false, err
+		return b, false, nil, err
 	case *ir.Present:
 		b, err = known(r.device, r.deal.exists(r.replica, at.Micro), dtypes.Bool)
-		return b, false, err
+		return b, false, nil, err
 	}
 	h, err := r.value(at)
 	if err != nil {
-		return nil, false, err
+		return nil, false, nil, err
 	}
-	return h.Buffer, slices.Contains(in.Frees, at) && !h.borrowed && !h.sending(), nil
+	return h.Buffer, x.frees[i] && !h.borrowed && !h.sending(), h.readers, nil
 }
 
 // value finds a value, and waits for it.
@@ -408,7 +411,8 @@ func (r *run) keep(at schedule.Slot, b compute.Buffer) error {
 	if err := r.free(at); err != nil { // what does not differ between instances may be computed again
 		return err
 	}
-	h := &held{Buffer: b, use: r.ledger.Use(at.Value), bytes: bytesOf(b)}
+	h := r.device.memory.newHeld()
+	h.Buffer, h.use, h.bytes = b, r.ledger.Use(at.Value), bytesOf(b)
 	r.values[at] = h
 	return r.meter.add(h.use, h.bytes)
 }
@@ -447,8 +451,8 @@ func (r *run) take(at schedule.Slot) (compute.Buffer, bool, error) {
 }
 
 // freeAll lets go of what nobody needs after an instruction.
-func (r *run) freeAll(in schedule.Instr) error {
-	for _, at := range in.Dies() {
+func (r *run) freeAll(x *line) error {
+	for _, at := range x.dies {
 		if err := r.free(at); err != nil {
 			return err
 		}
@@ -596,6 +600,7 @@ func (r *run) letGo() {
 		_ = r.free(at)
 	}
 	r.letGoHost()
+	r.device.memory.reset()
 }
 
 func bytesOf(b compute.Buffer) int64 {

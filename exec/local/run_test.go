@@ -42,14 +42,15 @@ func TestAValueLivesUntilItsReceiverHasIt(t *testing.T) {
 	p := ir.NewProgram("test")
 	v := p.NewOp(&ir.Exp{}, nil, shapes.Make(dtypes.Float32, 4)).Outputs[0]
 	at := schedule.Slot{Value: v, Micro: 0}
-	r := &run{step: &step{stepper: &stepper{ledger: schedule.NewLedger(p)}}, values: map[schedule.Slot]*held{}, meter: &meter{}}
+	r := &run{step: &step{stepper: &stepper{ledger: schedule.NewLedger(p)}}, device: &device{}, values: map[schedule.Slot]*held{}, meter: &meter{}}
 	b := &lent{}
 	if err := r.keep(at, b); err != nil {
 		t.Fatal(err)
 	}
 	send := ends[0].Start(comm.Call{Op: comm.Send, Buf: []float32{1, 2, 3, 4}, Peer: 1})
 	r.values[at].sends = []sending{send}
-	if _, owned, err := r.input(v, at, schedule.Instr{Micro: 0, Frees: []schedule.Slot{at}}); owned || err != nil {
+	reads := &line{takes: []schedule.Slot{at}, frees: []bool{true}}
+	if _, owned, _, err := r.input(v, reads, 0); owned || err != nil {
 		t.Errorf("a segment may write over what is being sent: %v, %v", owned, err)
 	}
 	if err := r.free(at); err != nil {

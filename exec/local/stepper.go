@@ -69,6 +69,8 @@ type device struct {
 	adders   []compute.Executable // per bucket; nil where nothing is accumulated
 	known    map[any]compute.Buffer
 	hops     [][]hop // by transfer; nil: not asked for yet
+	lines    []line  // its list
+	memory   memory
 }
 
 // newStepper compiles the segments of the schedule for every device. Devices that can run segments together do.
@@ -164,6 +166,10 @@ func (x *stepper) feeder(replica int) int { return x.workerOf(x.schedule.Ranks[r
 func (x *stepper) compile(b compute.Backend, seat seat, classes *lower.Classes) (*device, error) {
 	dev := &device{backend: b, known: map[any]compute.Buffer{}, hops: make([][]hop, len(x.schedule.Transfers)), segments: make([]compute.Executable, len(x.schedule.Segments)),
 		adders: make([]compute.Executable, len(x.schedule.Buckets))}
+	dev.memory.values = map[schedule.Slot]*held{}
+	if seat.place >= 0 {
+		dev.lines = linesOf(x.schedule, seat.place)
+	}
 	for i, s := range x.schedule.Segments {
 		if s.Place != seat.place {
 			continue

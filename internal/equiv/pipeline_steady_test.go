@@ -3,6 +3,7 @@
 package equiv
 
 import (
+	"fmt"
 	"runtime"
 	"testing"
 
@@ -46,27 +47,54 @@ func TestAStepOfAPipelineAllocatesNoTensors(t *testing.T) {
 				p.stages, p.perDevice = 4, 2
 			}
 			env := p.env(t, nil, epl.WithInner("cpu"))
-			build := heavy(p.stages)
-			loop := train.NewLoop(train.NewTrainer(env.Backend(), model.NewStore(), build, Models()[0].Loss, epl.Optimizer(optimizer.StochasticGradientDescent().WithDecay(false).WithLearningRate(1e-6)), nil, nil))
-			const first, last = 4, 12
-			var before, after runtime.MemStats
-			loop.OnStep("allocated", 0, func(l *train.Loop, _ []*tensors.Tensor) error {
-				switch l.LoopStep {
-				case first:
-					runtime.ReadMemStats(&before)
-				case last:
-					runtime.ReadMemStats(&after)
-				}
-				return nil
-			})
-			if _, err := loop.RunSteps(env.Dataset(Dataset{Regression(heavyBatch, 4)}), last+1); err != nil {
-				t.Fatal(err)
-			}
-			const activation = heavyBatch * heavyWidth * 4
-			if got := (after.TotalAlloc - before.TotalAlloc) / (last - first); got >= activation {
-				t.Errorf("a step allocates %d bytes; an activation has %d", got, activation)
-			}
-			t.Logf("%d bytes, %d allocations a step", (after.TotalAlloc-before.TotalAlloc)/(last-first), (after.Mallocs-before.Mallocs)/(last-first))
+			steadyStep(t, env, p.stages, sgd())
 		})
 	}
+}
+
+// The same holds for replicas, whose gradients and weights of 4 MB are reduced, gathered and updated in memory of the steps before.
+func TestAStepOfReplicasAllocatesNoTensors(t *testing.T) {
+	for _, level := range []string{"", "v0", "v1", "v2"} {
+		for _, gather := range []bool{false, true} {
+			for _, micro := range []int{1, 2} {
+				if gather && micro > 1 {
+					continue // factors are gathered of one micro-batch only
+				}
+				t.Run(fmt.Sprintf("ZeRO %s, gathered factors %v, micro-batches %d", level, gather, micro), func(t *testing.T) {
+					opt := sgd()
+					if level != "" {
+						opt = adam() // which has something to divide
+					}
+					params := map[string]any{"zero.level": level, "communication.gather_factors": gather}
+					steadyStep(t, newCluster(t, 2, micro, params, epl.WithInner("cpu")), 2, opt)
+				})
+			}
+		}
+	}
+}
+
+// steadyStep trains heavy, and checks what a step allocates when those before it have been through all.
+func steadyStep(t *testing.T, env *epl.Env, stages int, opt optimizer.Interface) {
+	t.Helper()
+	loop := train.NewLoop(train.NewTrainer(env.Backend(), model.NewStore(), heavy(stages), Models()[0].Loss, epl.Optimizer(opt), nil, nil))
+	const first, last = 4, 10
+	var before, after runtime.MemStats
+	loop.OnStep("allocated", 0, func(l *train.Loop, _ []*tensors.Tensor) error {
+		switch l.LoopStep {
+		case first:
+			runtime.ReadMemStats(&before)
+		case last:
+			runtime.ReadMemStats(&after)
+		}
+		return nil
+	})
+	if _, err := loop.RunSteps(env.Dataset(Dataset{Regression(heavyBatch, 4)}), last+1); err != nil {
+		t.Fatal(err)
+	}
+	const activation = heavyBatch * heavyWidth * 4
+	got := (after.TotalAlloc - before.TotalAlloc) / (last - first)
+	if got >= activation {
+		t.Errorf("a step allocates %d bytes; an activation has %d", got, activation)
+	}
+	t.Logf("%d bytes, %d allocations a step", got, (after.Mallocs-before.Mallocs)/(last-first))
 }
