@@ -176,7 +176,7 @@ func (r *run) meet(in schedule.Instr, from int) error {
 		}
 		return err
 	}
-	r.received(t.Value, from, start, shape.ByteSize(), r.flow(in.Transfer, in.Micro, from, r.id))
+	r.received(t.Value, from, start, shape.ByteSize(), r.flowOf(in, from, r.id))
 	return r.keep(schedule.Slot{Value: t.Into, Micro: in.Micro}, b)
 }
 

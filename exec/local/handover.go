@@ -30,7 +30,8 @@ type handover struct {
 	tag    int
 	state  atomic.Int32
 	copied func() error  // waits for the copy; nil if there is none: the memory is shared, or it failed to begin
-	drawn  chan struct{} // closed when it is taken, if a timeline is made
+	over   time.Time     // when it was taken, if a timeline is made
+	drawn  chan struct{} // closed then, if there is a copy
 }
 
 // What state a handover is in.
@@ -76,6 +77,9 @@ func (r *run) awaitTaken(h *handover) error {
 func (r *run) took(h *handover, from int) error {
 	if h.drawn != nil {
 		defer close(h.drawn)
+	}
+	if r.trace != nil {
+		h.over = time.Now()
 	}
 	if h.state.CompareAndSwap(lies, taken) {
 		return nil
@@ -138,7 +142,7 @@ func (r *run) handOver(in schedule.Instr, to int) error {
 		h.handed = append(h.handed, x)
 	}
 	if r.trace != nil {
-		r.drawHandover(x, in, fmt.Sprintf("%s to device %d", v, to))
+		r.drawHandover(x, in, func() string { return fmt.Sprintf("%s to device %d", v, to) })
 	}
 	at := r.runs[to-r.stepper.first].box(in)
 	if at.CompareAndSwap(nil, x) {
@@ -149,14 +153,19 @@ func (r *run) handOver(in schedule.Instr, to int) error {
 }
 
 // drawHandover shows in the timeline how long a value is on its way.
-func (r *run) drawHandover(x *handover, in schedule.Instr, name string) {
+func (r *run) drawHandover(x *handover, in schedule.Instr, name func() string) {
 	start := time.Now()
-	r.did(trace.Event{Kind: trace.Launch, Op: comm.Send.String(), Name: name, Start: start, Flow: r.flow(in.Transfer, in.Micro, r.id, x.to)})
+	flow := r.flowOf(in, r.id, x.to)
+	r.noted(trace.Event{Kind: trace.Launch, Op: comm.Send.String(), Start: start}, func(e *trace.Event) { e.Name, e.Flow = name(), flow() })
+	if r.device.shares() {
+		r.noted(trace.Event{Lane: r.sendLane(), Kind: trace.Communicate, Op: comm.Send.String(), Start: start, Bytes: x.bytes}, func(e *trace.Event) { e.Name, e.End = name(), x.over })
+		return
+	}
 	x.drawn = make(chan struct{})
 	r.drawn.Go(func() {
 		<-x.drawn
 		_ = x.end()
-		r.communicated(r.sendLane(), comm.Send.String(), name, start, x.bytes)
+		r.communicated(r.sendLane(), comm.Send.String(), name(), start, x.bytes)
 	})
 }
 
@@ -184,7 +193,7 @@ func (r *run) takeOver(in schedule.Instr, from int) error {
 	if err != nil {
 		return err
 	}
-	r.received(t.Value, from, start, h.bytes, r.flow(in.Transfer, in.Micro, from, r.id))
+	r.received(t.Value, from, start, h.bytes, r.flowOf(in, from, r.id))
 	return r.keep(schedule.Slot{Value: t.Into, Micro: in.Micro}, b)
 }
 

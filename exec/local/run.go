@@ -86,6 +86,7 @@ type run struct {
 	lived   []lived       // by time, if a timeline is made
 	// underway is what was communicated, if a timeline is made.
 	underway []underway
+	notes    []note
 }
 
 func newRun(s *step, local int) *run {

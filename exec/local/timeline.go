@@ -104,7 +104,22 @@ func (r *run) ran(task trace.Task, name func() string, start time.Time) {
 		return
 	}
 	task.Replica = r.replica
-	r.did(trace.Event{Kind: trace.Run, Name: name(), Task: task, Start: start})
+	r.noted(trace.Event{Kind: trace.Run, Task: task, Start: start}, func(e *trace.Event) { e.Name = name() })
+}
+
+// note is something that the device did, and what is written of it when the step is over: that takes longer than what comes between tasks otherwise.
+type note struct {
+	trace.Event
+	write func(e *trace.Event)
+}
+
+// noted notes what the device itself did, until now.
+func (r *run) noted(e trace.Event, write func(e *trace.Event)) {
+	if r.trace == nil {
+		return
+	}
+	e.Device, e.End = r.id, time.Now()
+	r.notes = append(r.notes, note{e, write})
 }
 
 // label is text for a timeline; "" if none is made.
@@ -129,8 +144,12 @@ func (r *run) communicates(lane int, op, name string, start time.Time, bytes int
 	r.underway = append(r.underway, underway{trace.Event{Device: r.id, Lane: lane, Kind: trace.Communicate, Op: op, Name: name, Start: start, Bytes: bytes}, calls})
 }
 
-// draw tells the timeline when that was over.
+// draw tells the timeline what was noted, and when communication was over.
 func (r *run) draw() {
+	for _, x := range r.notes {
+		x.write(&x.Event)
+		r.trace.Add(x.Event)
+	}
 	for _, x := range r.underway {
 		x.End = x.Start // if there was nothing to do
 		for _, h := range x.calls {
@@ -162,6 +181,11 @@ func (r *run) arrive(h *held) error {
 // flow names a value on its way, by its transfer, or what else tags it.
 func (r *run) flow(tag, micro, from, to int) string {
 	return r.label("%d/%d/%d/%d/%d", r.replica, tag, micro, from, to)
+}
+
+// flowOf is the flow of what an instruction sends or receives.
+func (r *run) flowOf(in schedule.Instr, from, to int) func() string {
+	return func() string { return r.flow(in.Transfer, in.Micro, from, to) }
 }
 
 // opOf is how a bucket is merged; nothing if no other device takes part.

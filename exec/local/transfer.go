@@ -105,8 +105,10 @@ func (r *run) startSend(flat any, to, tag int) *comm.Handle {
 }
 
 // received notes that the device waited for a value and took it.
-func (r *run) received(v *ir.Value, from int, start time.Time, bytes int64, flow string) {
-	r.did(trace.Event{Kind: trace.Receive, Op: comm.Send.String(), Name: r.label("%s from device %d", v, from), Start: start, Bytes: bytes, Flow: flow})
+func (r *run) received(v *ir.Value, from int, start time.Time, bytes int64, flow func() string) {
+	r.noted(trace.Event{Kind: trace.Receive, Op: comm.Send.String(), Start: start, Bytes: bytes}, func(e *trace.Event) {
+		e.Name, e.Flow = fmt.Sprintf("%s from device %d", v, from), flow()
+	})
 }
 
 // receive takes a value that devices of another place send.
@@ -116,7 +118,7 @@ func (r *run) receive(in schedule.Instr) error {
 		start := time.Now()
 		err := r.pipes[r.local].Do(comm.Call{Op: comm.Recv, Buf: flat, Peer: from, Tag: in.Transfer, Program: r.program.Name})
 		if err == nil {
-			r.received(t.Value, from, start, int64(len(dtypes.UnsafeByteSliceFromAny(flat))), r.flow(in.Transfer, in.Micro, from, r.id))
+			r.received(t.Value, from, start, int64(len(dtypes.UnsafeByteSliceFromAny(flat))), r.flowOf(in, from, r.id))
 		}
 		return err
 	}
@@ -238,7 +240,7 @@ func (r *run) deliver() error {
 				if err != nil {
 					return err
 				}
-				r.received(x.Value, from, start, bytesOf(b), flow(to))
+				r.received(x.Value, from, start, bytesOf(b), func() string { return flow(to) })
 				if err := r.keep(at, b); err != nil {
 					return err
 				}
