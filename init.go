@@ -296,6 +296,9 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 		if links, err = costs(cl, "", ""); err != nil {
 			return nil, err
 		}
+		if links != nil && j != nil {
+			onHosts(links, j.Host)
+		}
 	}
 	target := plan.Target{Links: links, Cluster: cl, Passes: set, AsWritten: asWritten, Attention: exec.Attention(devices[0]), Fused: exec.Fused(devices[0]), Hardware: known, Sensitivity: planOut != ""}
 	if planOut != "" && gpus {

@@ -132,6 +132,19 @@ func costs(cl *cluster.Cluster, description, profile string) (*cost.Cluster, err
 	return c, nil
 }
 
+// onHosts notes which workers are on the same machine, by a name of each worker's. A job finds that out, also where nobody names the machines.
+func onHosts(c *cost.Cluster, host func(worker int) string) {
+	first := map[string]int{}
+	for i := range c.Devices {
+		d := &c.Devices[i]
+		name := host(d.Worker)
+		if _, known := first[name]; !known {
+			first[name] = d.Worker
+		}
+		d.Host = first[name]
+	}
+}
+
 // measured is what the devices can do, with speeds that are measured now. known is what is known without that, if anything.
 func measured(runner *local.Runner, cl *cluster.Cluster, known *cost.Cluster) (*cost.Cluster, error) {
 	speeds, err := runner.Speeds()
