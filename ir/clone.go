@@ -6,7 +6,7 @@ import "slices"
 
 // Clone returns a copy of the program that shares only what never changes: attributes and shapes.
 func (p *Program) Clone() *Program {
-	c := cloner{values: map[*Value]*Value{}, funcs: map[*Func]*Func{}, taskGraphs: map[*TaskGraph]*TaskGraph{}, variables: map[*Variable]*Variable{}}
+	c := cloner{values: make(map[*Value]*Value, p.nextID), funcs: map[*Func]*Func{}, taskGraphs: map[*TaskGraph]*TaskGraph{}, variables: map[*Variable]*Variable{}}
 	q := &Program{Name: p.Name, OutputsKnown: p.OutputsKnown, Passes: slices.Clone(p.Passes), nextID: p.nextID}
 	if p.Local != nil {
 		local := *p.Local

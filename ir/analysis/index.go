@@ -19,9 +19,9 @@ type Index struct {
 	p        *ir.Program
 	ops      []*ir.Op
 	stages   map[*ir.TaskGraph]int
-	position map[*ir.Op]int
+	position byOp[int]
 	users    map[*ir.Value][]*ir.Op
-	flow     map[*ir.Op]flow
+	flow     byOp[flow]
 	crossing map[*ir.Value]bool
 	regions  int
 }
@@ -49,12 +49,31 @@ func (x *Index) Stage(op *ir.Op) int { return x.StageOf(op.TaskGraph) }
 // Position is where an op stands in main.
 func (x *Index) Position(op *ir.Op) int {
 	if x.position == nil {
-		x.position = make(map[*ir.Op]int, len(x.ops))
+		x.position = newByOp[int](x.ops)
 		for i, op := range x.ops {
-			x.position[op] = i
+			x.position[op.ID] = i
 		}
 	}
-	return x.position[op]
+	return x.position.of(op)
+}
+
+// byOp holds something about ops by their number, which is unique in a program.
+type byOp[T any] []T
+
+func newByOp[T any](ops []*ir.Op) byOp[T] {
+	n := 0
+	for _, op := range ops {
+		n = max(n, op.ID+1)
+	}
+	return make(byOp[T], n)
+}
+
+// of is what is held about an op; zero: nothing is.
+func (b byOp[T]) of(op *ir.Op) (x T) {
+	if op.ID >= 0 && op.ID < len(b) {
+		x = b[op.ID]
+	}
+	return x
 }
 
 // Users are the ops of main that read a value, by an input or in a function: in order, each once.
@@ -107,21 +126,21 @@ type flow struct{ merged, exchanged, bound bool }
 
 func (x *Index) flowOf(op *ir.Op) flow {
 	if x.flow == nil {
-		x.flow = make(map[*ir.Op]flow, len(x.ops))
+		x.flow = newByOp[flow](x.ops)
 		for _, op := range x.ops {
 			f := flow{exchanged: op.IsExchange(), bound: op.IsMerge() || op.IsExchange() || op.IsTransfer()}
 			op.Uses(func(v *ir.Value) {
-				from := x.flow[v.Op]
+				from := x.flow.of(v.Op)
 				f.merged = f.merged || from.merged || v.Op.IsMerge()
 				f.exchanged = f.exchanged || from.exchanged
 				_, given := v.Op.Attrs.(*ir.Parameter)
 				f.bound = f.bound || from.bound || given && v.IsPlaced() // devices have parts of the variable
 			})
 			f.exchanged, f.bound = f.exchanged && !op.Varying, f.bound && !op.Varying
-			x.flow[op] = f
+			x.flow[op.ID] = f
 		}
 	}
-	return x.flow[op]
+	return x.flow.of(op)
 }
 
 // Merged tells whether the op reads what instances were merged to, directly or not.
