@@ -2,7 +2,56 @@
 
 package compile
 
-import "github.com/easyparallel/epl/ir"
+import (
+	"sync"
+
+	"github.com/gomlx/compute"
+	"github.com/pkg/errors"
+
+	"github.com/easyparallel/epl/ir"
+)
+
+// First values of variables are computed beside the compilation of the training program, but not before it is known that there is a plan for it: nothing runs on behalf of one that is refused.
+
+// verdict is whether there is a plan for a program.
+type verdict struct {
+	once  sync.Once
+	given chan struct{}
+	runs  bool
+}
+
+// give says it. What is said later changes nothing.
+func (v *verdict) give(runs bool) {
+	if v != nil {
+		v.once.Do(func() {
+			v.runs = runs
+			close(v.given)
+		})
+	}
+}
+
+// awaiting is a program without inputs, such as one of first values, that was compiled beside another. It waits for the verdict.
+type awaiting struct {
+	compute.Executable
+	*verdict
+}
+
+// Execute implements compute.Executable.
+func (x awaiting) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
+	if <-x.given; !x.runs {
+		return nil, errors.New("epl: it does not run, because a training program that was compiled at the same time is refused")
+	}
+	return x.Executable.Execute(inputs, donate, device)
+}
+
+// forget lets programs that are compiled from now on wait for no verdict, unless there is another one.
+func (e *Engine) forget(v *verdict) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.verdict == v {
+		e.verdict = nil
+	}
+}
 
 // early tells whether variables of a program may get their first values while it is compiled. A plan that does not fit into memory has to be refused before
 // they have taken it, so they must be small beside that of the machine.

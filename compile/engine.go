@@ -43,6 +43,7 @@ type Engine struct {
 	batches  int         // that a training step takes, whatever its plan; 0: as the configuration says
 	steppers int         // training programs so far
 	programs []*Compiled // nil while one is being compiled
+	verdict  *verdict    // of the training program beside whose compilation first values are computed; nil: there is none
 	guards   []*guarded  // training programs that are not to use what is not finite
 	checked  []exec.Checked
 }
@@ -94,6 +95,7 @@ type Compiled struct {
 	fingerprint func() string
 	stepper     int                // which training program of a job it is, from 1
 	changes     []simulate.Changed // what else was simulated
+	verdict     *verdict           // nil: nobody waits for it
 }
 
 func newCompiled(p *ir.Program, number int, cfg *config.Config) *Compiled {
@@ -192,9 +194,16 @@ func (e *Engine) CompileBeside(p *ir.Program, first func()) (compute.Executable,
 	e.mu.Lock()
 	e.programs = append(e.programs, nil)
 	c := newCompiled(p, len(e.programs), e.opts.Config)
+	besideOf := e.verdict
+	if first != nil && e.opts.early(p) {
+		c.verdict = &verdict{given: make(chan struct{})}
+		e.verdict = c.verdict
+	}
 	e.mu.Unlock()
-	if first != nil && e.opts.early(p) { // now that the program has its number
+	if c.verdict != nil { // now that the program has its number
+		defer e.forget(c.verdict)
 		defer beside(first)()
+		defer c.verdict.give(false) // unless it was given
 	}
 	if e.opts.Job != nil {
 		defer e.opts.Job.Busy("compiling")()
@@ -210,6 +219,9 @@ func (e *Engine) CompileBeside(p *ir.Program, first func()) (compute.Executable,
 	}
 	if err == nil {
 		exec = e.observed(exec, c, w)
+	}
+	if err == nil && besideOf != nil && len(p.Inputs) == 0 && !p.IsTraining() {
+		exec = awaiting{exec, besideOf}
 	}
 	return exec, err
 }
@@ -261,6 +273,7 @@ func (e *Engine) compile(c *Compiled, w *watch) (x compute.Executable, err error
 			return nil, err
 		}
 	}
+	c.verdict.give(true)
 	defer func() {
 		if err == nil && !c.Recorded.IsTraining() {
 			c.together(x)
