@@ -164,7 +164,7 @@ func (e *engines) measure(p *cost.Profile) error {
 	if err != nil {
 		return err
 	}
-	launch := max(many-one, 0) / 32
+	launch := max((many-one)/32, resolution.Seconds()) // noise can hide it
 	p.Launch, p.Segment = duration(launch), duration(max(one-launch, 0))
 	for _, m := range measurements() {
 		e.o.Progress(fmt.Sprintf("%d devices with %d cores: %s", len(e.devices), e.threads, m.what))
@@ -191,8 +191,11 @@ func significant(x float64) float64 {
 }
 
 func duration(seconds float64) time.Duration {
-	return time.Duration(seconds * 1e9).Round(10 * time.Nanosecond)
+	return time.Duration(seconds * 1e9).Round(resolution)
 }
+
+// resolution is that of durations in profiles.
+const resolution = 10 * time.Nanosecond
 
 // usual is the median.
 func usual(all []time.Duration) time.Duration {
