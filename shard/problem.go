@@ -293,7 +293,12 @@ func (x *problem) findSlots() {
 		if !ok || s.Trainable {
 			continue
 		}
-		if of := owner[n]; of != nil && of != s && of.Param.Shape.EqualDimensions(s.Param.Shape) {
+		of := owner[n]
+		if of == nil || of == s || !of.Param.Shape.EqualDimensions(s.Param.Shape) {
+			continue
+		}
+		// Variables without gradients may share the zeros in place of these, also those of different devices.
+		if s.TaskGraph == nil || x.of[s.TaskGraph] == x.of[of.TaskGraph] {
 			x.slots[of] = append(x.slots[of], s)
 		}
 	}
