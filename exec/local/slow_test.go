@@ -30,7 +30,8 @@ func TestSpeedsAreThoseOfSlowDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(speeds) != 2 || speeds[1] <= 0 || speeds[0] < 2*speeds[1] {
-		t.Errorf("speeds %v; the second takes 2 s for what takes others a few, or a hundred under the race detector", speeds)
+	// How fast the first is depends on what else the machine does; the second cannot be done in less than 2 seconds.
+	if len(speeds) != 2 || speeds[1] <= 0 || speeds[1] > 0.5 || speeds[0] <= speeds[1] {
+		t.Errorf("speeds %v; the second takes 2 s for what takes others a few milliseconds, or more under the race detector", speeds)
 	}
 }
