@@ -50,7 +50,7 @@ func Program(backend compute.Backend, p *ir.Program) (compute.Executable, error)
 		return c.Compile(Whole(p), func(s *ir.Segment) (compute.Executable, error) { return segment(backend, s) })
 	}
 	b := backend.Builder(p.Name)
-	e := newEmitter(b)
+	e := newEmitter(backend, b)
 	if err := e.body(p.Main, b.Main()); err != nil {
 		return nil, errors.WithMessagef(err, "epl: program %q", p.Name)
 	}
@@ -96,7 +96,7 @@ func Has(backend compute.Backend, op *ir.Op) bool {
 
 func segment(backend compute.Backend, s *ir.Segment) (compute.Executable, error) {
 	b := backend.Builder(s.Name)
-	e := newEmitter(b)
+	e := newEmitter(backend, b)
 	main := b.Main()
 	for i, v := range s.Inputs {
 		p, err := main.Parameter(fmt.Sprintf("in%d", i), v.Shape, nil)
@@ -120,11 +120,20 @@ type emitter struct {
 	builder compute.Builder
 	values  map[*ir.Value]compute.Value
 	funcs   map[*ir.Func]compute.Function
+	// pureGo: ops are those of GoMLX's pure-Go backend.
+	pureGo bool
 }
 
-func newEmitter(b compute.Builder) *emitter {
-	return &emitter{b, map[*ir.Value]compute.Value{}, map[*ir.Func]compute.Function{}}
+func newEmitter(backend compute.Backend, b compute.Builder) *emitter {
+	name := backend.String()
+	return &emitter{b, map[*ir.Value]compute.Value{}, map[*ir.Func]compute.Function{}, name == gobackend || name == engine}
 }
+
+// Names of backends with the ops of GoMLX's pure-Go one.
+const (
+	gobackend = "go"
+	engine    = "cpu"
+)
 
 func (e *emitter) body(f *ir.Func, to compute.Function) error {
 	for _, op := range f.Ops {
@@ -173,6 +182,11 @@ func (e *emitter) op(op *ir.Op, to compute.Function) error {
 	if err != nil {
 		return errors.WithMessage(err, op.String())
 	}
+	if _, random := op.Attrs.(*ir.RNGBitGenerator); random && e.pureGo {
+		if outs[0], err = wholeState(to, e.values[op.Inputs[0]], outs[0]); err != nil {
+			return errors.WithMessage(err, op.String())
+		}
+	}
 	if len(outs) != len(op.Outputs) {
 		return errors.Errorf("%s has %d outputs, the backend gives %d", op, len(op.Outputs), len(outs))
 	}
@@ -189,6 +203,25 @@ func (e *emitter) op(op *ir.Op, to compute.Function) error {
 	}
 	return nil
 }
+
+// wholeState is the state after a random op, all of it. The pure-Go backend uses two of its three words, and leaves in the third what was in memory before:
+// it would be another on every device. It stays as it was.
+func wholeState(to compute.Function, old, new compute.Value) (compute.Value, error) {
+	words, err := to.Shape(new)
+	if err != nil || words.Size() <= usedWords {
+		return new, err
+	}
+	if new, err = to.Slice(new, []int{0}, []int{usedWords}, []int{1}); err != nil {
+		return nil, err
+	}
+	if old, err = to.Slice(old, []int{usedWords}, []int{words.Size()}, []int{1}); err != nil {
+		return nil, err
+	}
+	return to.Concatenate(0, new, old)
+}
+
+// usedWords of its state are what the pure-Go backend's random generator has.
+const usedWords = 2
 
 // inline emits the body of a function in the place of its call: the pure-Go backend fails on some functions with several results.
 func (e *emitter) inline(call *ir.Op, in []compute.Value, to compute.Function) error {

@@ -60,15 +60,21 @@ func (c Case) split() splitPlan {
 	return splitPlan{parts: c.Parts, colocate: c.Colocate, replicas: c.Replicas, micro: c.Micro, schedule: c.Strategy}
 }
 
-func drawPipeline(seed uint64) Case {
-	plans := allPlans()
-	r := rand.New(rand.NewSource(int64(seed)))
-	m := StagedModels()[r.Intn(len(StagedModels()))]
-	p := plans[r.Intn(len(plans))]
-	// Of six stages on, "only-sent" has so many layers that one device, too, ends elsewhere when its inputs change by a rounding error.
+// drawPiped draws a model and a plan for it.
+func drawPiped(r *rand.Rand) (m Staged, p pipelinePlan) {
+	models, plans := StagedModels(), allPlans()
+	m, p = models[r.Intn(len(models))], plans[r.Intn(len(plans))]
+	// "reordered" is refused with several stages per device. Of six stages on, "only-sent" has so many layers that one device, too, ends elsewhere when its inputs
+	// change by a rounding error.
 	for m.Name == "reordered" && p.perDevice > 0 || m.Name == "only-sent" && p.stages > 4 {
 		p = plans[r.Intn(len(plans))]
 	}
+	return m, p
+}
+
+func drawPipeline(seed uint64) Case {
+	r := rand.New(rand.NewSource(int64(seed)))
+	m, p := drawPiped(r)
 	return Case{Kind: "pipeline", Seed: seed, Model: m.Name, Settings: randomSetting(r), Passes: randomPasses(r)}.inStages(p).reliable(r)
 }
 

@@ -216,14 +216,9 @@ func TestWhatCannotBeACheckpointIsRefused(t *testing.T) {
 
 // Whatever else is switched on: one device on the same samples ends at the same weights.
 func TestRandomPlansWithRecomputeGiveTheWeightsOfOneDevice(t *testing.T) {
-	plans := allPlans()
 	for seed := int(*firstSeed); seed < int(*firstSeed)+(*seedCount+5)/6; seed++ {
 		r := rand.New(rand.NewSource(int64(seed)))
-		m := StagedModels()[r.Intn(len(StagedModels()))]
-		p := plans[r.Intn(len(plans))]
-		for m.Name == "reordered" && p.perDevice > 0 {
-			p = plans[r.Intn(len(plans))]
-		}
+		m, p := drawPiped(r)
 		params, spec := recomputing(randomSettings(r)), randomPasses(r)
 		if r.Intn(3) == 0 {
 			params["gradient_checkpoint.end_taskgraph"] = r.Intn(p.stages)
