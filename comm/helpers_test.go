@@ -20,7 +20,7 @@ import (
 
 // TestMain lets more tests run at once than there are processors: those that do wait for clocks.
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "4")
+	_ = flag.Set("test.parallel", "8")
 	os.Exit(m.Run())
 }
 

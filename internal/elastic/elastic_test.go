@@ -15,6 +15,7 @@ import (
 const pause = 20 * time.Millisecond
 
 func TestAJobGoesOnWithFewerWorkersAndTakesThemInAgain(t *testing.T) {
+	t.Parallel()
 	const steps = 60
 	undisturbed := job{work: work{Dir: t.TempDir(), Steps: steps, Every: 1000}, Options: launch.Options{Workers: 4}}
 	status, said := undisturbed.run(t)
@@ -56,6 +57,7 @@ func TestAJobGoesOnWithFewerWorkersAndTakesThemInAgain(t *testing.T) {
 }
 
 func TestASpareTakesThePlaceOfALostWorker(t *testing.T) {
+	t.Parallel()
 	plain := job{work: work{Dir: t.TempDir(), Steps: 16, Every: 1000}, Options: launch.Options{Workers: 3}}
 	if status, said := plain.run(t); status != 0 {
 		t.Fatal(said)
@@ -71,6 +73,7 @@ func TestASpareTakesThePlaceOfALostWorker(t *testing.T) {
 }
 
 func TestAJobEndsWhenTheSameStepFailsAgain(t *testing.T) {
+	t.Parallel()
 	j := job{work: work{Dir: t.TempDir(), Steps: 20, Every: 4, Broken: 7, Pause: pause}, Options: launch.Options{Workers: 2, MinWorkers: 2, MaxRestarts: 9}}
 	status, said := j.run(t)
 	want := `epl-launch: the job ends: the workers failed 2 times in a row with the same error, after step 7 ` +
@@ -81,6 +84,7 @@ func TestAJobEndsWhenTheSameStepFailsAgain(t *testing.T) {
 }
 
 func TestALoopThatDoesNotEndAtAGlobalStepIsRefused(t *testing.T) {
+	t.Parallel()
 	j := job{work: work{Dir: t.TempDir(), Steps: 20, Every: 4, Again: true, Pause: pause, Wait: true}, Options: launch.Options{Workers: 2, MinWorkers: 2, MaxRestarts: 9}}
 	j.hear = killAt(7, 1)
 	status, said := j.run(t)
@@ -91,6 +95,7 @@ func TestALoopThatDoesNotEndAtAGlobalStepIsRefused(t *testing.T) {
 }
 
 func TestOneWorkerAloneMayBeElastic(t *testing.T) {
+	t.Parallel()
 	j := job{work: work{Dir: t.TempDir(), Steps: 16, Every: 4, Pause: pause, Wait: true}, Options: launch.Options{Workers: 1, MinWorkers: 1, MaxRestarts: 2}}
 	j.hear = killAt(7, 0)
 	status, said := j.run(t)

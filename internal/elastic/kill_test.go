@@ -98,6 +98,7 @@ func killLoop(t *testing.T, stream uint64, change func(*work), check func(t *tes
 }
 
 func TestKillLoop(t *testing.T) {
+	t.Parallel()
 	killLoop(t, 0, func(w *work) { w.Every = 4 }, func(*testing.T, string) string { return "" })
 }
 

@@ -27,6 +27,7 @@ func (j job) signalled(t *testing.T, s os.Signal, step int) (status int, said st
 }
 
 func TestAJobSavesOnASignalAndGoesOnLater(t *testing.T) {
+	t.Parallel()
 	const steps = 24
 	plain := job{work: work{Dir: t.TempDir(), Steps: steps, Every: 1000}, Options: launch.Options{Workers: 3}}
 	if status, said := plain.run(t); status != 0 {
@@ -60,6 +61,7 @@ func TestAJobSavesOnASignalAndGoesOnLater(t *testing.T) {
 
 // A worker that is taken away by its own signal leaves a checkpoint to the others, who go on without it.
 func TestAWorkerThatIsTakenAwayLeavesACheckpoint(t *testing.T) {
+	t.Parallel()
 	j := job{work: work{Dir: t.TempDir(), Steps: 24, Every: 1000, Pause: 3 * pause, Signal: true},
 		Options: launch.Options{Workers: 3, MinWorkers: 2, MaxRestarts: 2, RestartDelay: time.Hour}}
 	running, sent := pids{}, false

@@ -3,6 +3,7 @@
 package elastic
 
 import (
+	"flag"
 	"fmt"
 	"iter"
 	"os"
@@ -37,6 +38,7 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(launchVariable); text != "" && len(os.Args) == 1 { // not its guard
 		os.Exit(launcher(text))
 	}
+	_ = flag.Set("test.parallel", "4") // jobs wait more than they compute
 	jobtest.Main(m, launch.Guard, workVariable, (*work).run)
 }
 

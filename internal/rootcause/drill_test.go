@@ -212,6 +212,7 @@ func (r *outcome) judge(out, errs *timed, hit time.Time) {
 
 // TestDrill kills and stops workers, in all phases of a job.
 func TestDrill(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it takes long; not with -short")
 	}
@@ -300,6 +301,7 @@ func TestAProgramThatFailsOrEndsIsNamedAtOnce(t *testing.T) {
 }
 
 func TestAProgramThatHangsIsNamedWithinTheTimeout(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it takes long; not with -short")
 	}
