@@ -23,24 +23,72 @@ func Here() ir.Source {
 // caller is what called EPL's optimizer: a line of the user's code, or else of GoMLX's.
 type caller struct{ user, library ir.Source }
 
+// found is what a walk up the stack found.
+type found struct {
+	user, library ir.Source
+	optimizer     bool // it ended at EPL's optimizer
+}
+
+// stack is where the calls on a stack return to. It says which lines are on it.
+type stack struct {
+	returns [64]uintptr
+	known   bool // what called EPL's optimizer
+}
+
+// stacks remembers what was found: the layers of a model and the updates of its variables have few stacks, and looking at all frames of one costs more than recording an op.
+var stacks = struct {
+	sync.Mutex
+	found map[stack]found
+}{found: map[stack]found{}}
+
 // walk looks for the line, up to the call of EPL's optimizer if it is known what called that: all ops of an optimizer have the same stack from there on.
+//
+//go:noinline
 func walk(optimizer *caller) (user, library ir.Source) {
+	const most = 1 << 14 // stacks that are remembered
+	at := stack{known: optimizer != nil}
+	if returns(&at.returns) < 0 {
+		f := search(at.known)
+		return f.of(optimizer)
+	}
+	stacks.Lock()
+	defer stacks.Unlock()
+	f, ok := stacks.found[at]
+	if !ok {
+		if f = search(at.known); len(stacks.found) < most {
+			stacks.found[at] = f
+		}
+	}
+	return f.of(optimizer)
+}
+
+// of is the line, where optimizer called EPL's optimizer.
+func (f found) of(optimizer *caller) (user, library ir.Source) {
+	if f.optimizer {
+		return optimizer.user, cmp.Or(f.library, optimizer.library)
+	}
+	return f.user, f.library
+}
+
+// search looks for the line above the caller of walk. If what called EPL's optimizer is known, it goes no further than that.
+func search(known bool) (f found) {
 	var pcs [64]uintptr
-	// Most lines are near: look at a few frames before asking for all. Frames cost more than all else of recording an op.
+	// Most lines are near: look at a few frames before asking for all.
 	for _, depth := range []int{12, len(pcs)} {
-		library = ""
-		n := runtime.Callers(3, pcs[:depth])
+		f.library = ""
+		n := runtime.Callers(4, pcs[:depth])
 		for _, pc := range pcs[:n] {
-			for _, f := range framesAt(pc) {
+			for _, frame := range framesAt(pc) {
 				switch {
-				case f.kind == userFrame:
-					return f.source, ""
-				case f.kind == libraryFrame:
-					library = cmp.Or(library, f.source)
-				case f.kind == optimizerFrame && optimizer != nil:
-					return optimizer.user, cmp.Or(library, optimizer.library)
-				case f.kind == endFrame:
-					return "", library
+				case frame.kind == userFrame:
+					return found{user: frame.source}
+				case frame.kind == libraryFrame:
+					f.library = cmp.Or(f.library, frame.source)
+				case frame.kind == optimizerFrame && known:
+					f.optimizer = true
+					return f
+				case frame.kind == endFrame:
+					return f
 				}
 			}
 		}
@@ -48,7 +96,7 @@ func walk(optimizer *caller) (user, library ir.Source) {
 			break
 		}
 	}
-	return "", library
+	return f
 }
 
 type frameKind uint8

@@ -1,0 +1,7 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
+//go:build !amd64
+
+package record
+
+func returns(*[64]uintptr) int { return -1 }
