@@ -117,26 +117,31 @@ func isZero(v reflect.Value) bool {
 }
 
 // ShapeText prints a shape as "float32[8,20]"; a dynamic axis is "?", a named one "batch=8".
-func ShapeText(s shapes.Shape) string {
-	var w strings.Builder
-	w.WriteString(strings.ToLower(s.DType.String()))
-	w.WriteByte('[')
+func ShapeText(s shapes.Shape) string { return string(appendShape(nil, s)) }
+
+// appendShape appends the text of a shape.
+func appendShape(b []byte, s shapes.Shape) []byte {
+	for _, c := range []byte(s.DType.String()) {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		b = append(b, c)
+	}
+	b = append(b, '[')
 	for i, d := range s.Dimensions {
 		if i > 0 {
-			w.WriteByte(',')
+			b = append(b, ',')
 		}
 		if i < len(s.AxisNames) && s.AxisNames[i] != "" {
-			w.WriteString(strconv.Quote(s.AxisNames[i]))
-			w.WriteByte('=')
+			b = append(strconv.AppendQuote(b, s.AxisNames[i]), '=')
 		}
 		if d == shapes.DynamicDim {
-			w.WriteByte('?')
+			b = append(b, '?')
 		} else {
-			w.WriteString(strconv.Itoa(d))
+			b = strconv.AppendInt(b, int64(d), 10)
 		}
 	}
-	w.WriteByte(']')
-	return w.String()
+	return append(b, ']')
 }
 
 func (w *attrPrinter) literal(l Literal) {

@@ -3,9 +3,11 @@
 package ir
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"strings"
 )
 
@@ -54,12 +56,22 @@ func isUUID(s string) bool {
 // Fingerprint is the same for programs that compute the same in the same way, in this process and in others: it covers the text of
 // the program without its name and the lines of the user, which change when a comment does.
 func (p *Program) Fingerprint() string {
-	var w strings.Builder
+	const some = 1 << 16
+	var w bytes.Buffer
+	sum := sha256.New()
+	write := func() {
+		io.WriteString(sum, Stable(w.String())) // what it replaces is within a line
+		w.Reset()
+	}
 	q := *p
 	q.Name = ""
-	q.write(&w, printer{bare: true})
-	sum := sha256.Sum256([]byte(Stable(w.String())))
-	return hex.EncodeToString(sum[:12])
+	q.write(&w, printer{bare: true, flush: func() {
+		if w.Len() >= some {
+			write()
+		}
+	}})
+	write()
+	return hex.EncodeToString(sum.Sum(nil)[:12])
 }
 
 // VariableNames are names of the variables that are the same in every process, and differ: their paths, with a number where

@@ -3,6 +3,9 @@
 package ir_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -55,5 +58,28 @@ main {
 		if print(other) == print(text) {
 			t.Errorf("another program has the same fingerprint:\n%s", other)
 		}
+	}
+}
+
+// The fingerprint of a long program, which is summed up in parts, is that of its text.
+func TestALongProgramHasTheFingerprintOfItsText(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("program \"\"\noutputs result\nmain {\n")
+	const id = "0c9d8f5e-1b2a-4c3d-8e9f-001122334455"
+	const ops = 5000
+	for i := range ops {
+		fmt.Fprintf(&text, "  %%%d = Parameter() {Name: \"/w-%d/%s-%d\", Shape: float32[%d]} -> float32[%d] : forward\n", i, i, id, i, i+1, i+1)
+	}
+	fmt.Fprintf(&text, "  return %%%d\n}\n", ops-1)
+	p, err := ir.Parse(text.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.String() != text.String() {
+		t.Fatal("the text does not print as it was read")
+	}
+	sum := sha256.Sum256([]byte(strings.ReplaceAll(text.String(), id, "…")))
+	if got, want := p.Fingerprint(), hex.EncodeToString(sum[:12]); got != want {
+		t.Errorf("%s, not %s", got, want)
 	}
 }

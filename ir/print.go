@@ -3,6 +3,7 @@
 package ir
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,7 +12,7 @@ import (
 
 // String prints the whole program, as text that [Parse] reads back.
 func (p *Program) String() string {
-	var w strings.Builder
+	var w bytes.Buffer
 	p.write(&w, printer{})
 	return w.String()
 }
@@ -19,24 +20,25 @@ func (p *Program) String() string {
 // Fprint prints the program for people: like [Program.String], but with long constants left out, so that it does not
 // parse back when there are any.
 func (p *Program) Fprint(w io.Writer) error {
-	var s strings.Builder
+	var s bytes.Buffer
 	p.write(&s, printer{elide: true})
-	_, err := io.WriteString(w, s.String())
+	_, err := s.WriteTo(w)
 	return err
 }
 
 // Text prints the op as one line of program text, with long constants and the bodies of closures left out.
 func (op *Op) Text() string {
-	w := printer{out: &strings.Builder{}, elide: true, outline: true}
+	w := printer{out: &bytes.Buffer{}, elide: true, outline: true}
 	w.op(op)
 	return strings.TrimSpace(w.out.String())
 }
 
 type printer struct {
-	out      *strings.Builder
-	elide    bool // leave out long constants
-	outline  bool // leave out bodies of closures
-	bare     bool // leave out the lines and scopes of the user
+	out      *bytes.Buffer
+	flush    func() // is called between lines; nil: nobody waits for them
+	elide    bool   // leave out long constants
+	outline  bool   // leave out bodies of closures
+	bare     bool   // leave out the lines and scopes of the user
 	indent   int
 	closures map[*Func]int
 }
@@ -48,10 +50,10 @@ func (w *printer) text(text string) { w.out.WriteString(text) }
 
 func (w *printer) number(before string, n int) {
 	w.out.WriteString(before)
-	w.out.WriteString(strconv.Itoa(n))
+	w.out.Write(strconv.AppendInt(w.out.AvailableBuffer(), int64(n), 10))
 }
 
-func (p *Program) write(out *strings.Builder, w printer) {
+func (p *Program) write(out *bytes.Buffer, w printer) {
 	w.out, w.closures = out, map[*Func]int{}
 	w.printf("program %q\n", p.Name)
 	if len(p.Passes) > 0 {
@@ -165,6 +167,9 @@ func (w *printer) body(f *Func) {
 	w.indent++
 	for _, op := range f.Ops {
 		w.op(op)
+		if w.flush != nil {
+			w.flush()
+		}
 	}
 	w.printf("%sreturn", strings.Repeat("  ", w.indent))
 	w.values(" ", f.Outputs)
@@ -178,7 +183,18 @@ func (w *printer) values(before string, vs []*Value) {
 			before = ", "
 		}
 		w.text(before)
-		w.text(v.String())
+		w.value(v)
+	}
+}
+
+// value prints what [Value.String] does.
+func (w *printer) value(v *Value) {
+	if v == nil {
+		w.text("_")
+		return
+	}
+	if w.number("%", v.Op.ID); v.Index != 0 {
+		w.number(".", v.Index)
 	}
 }
 
@@ -212,7 +228,7 @@ func (w *printer) op(op *Op) {
 			w.text(",")
 		}
 		w.text(" ")
-		w.text(ShapeText(v.Shape))
+		w.out.Write(appendShape(w.out.AvailableBuffer(), v.Shape))
 		for axis, p := range v.placed {
 			if p.Placement != (Placement{}) {
 				w.printf(" on %s of %d", Axis(axis), p.Devices)
@@ -245,7 +261,7 @@ func (w *printer) op(op *Op) {
 	}
 	if op.Of != nil {
 		w.text(" of ")
-		w.text(op.Of.String())
+		w.value(op.Of)
 	}
 	if op.Scope != "" && !w.bare {
 		w.printf(" in %s", strconv.Quote(op.Scope))
