@@ -113,9 +113,9 @@ func Search(p *ir.Program) (*Chosen, error) {
 	}
 	c, err := newChooser(p)
 	if err == nil && len(c.inputs()) > 0 { // what Partition makes of it, if they are sharded
-		p = p.Clone()
-		unflatten(p)
-		c, err = newChooser(p)
+		if q := p.Clone(); unflatten(q) > 0 {
+			c, err = newChooser(q)
+		}
 	}
 	if err == nil {
 		err = c.pin()

@@ -120,10 +120,10 @@ func (c *chooser) keptWhole(todo *plan) float64 {
 // exchanges to share the work of a layer norm.
 func (x *problem) time(todo *plan) time.Duration {
 	type load struct{ flops, bytes int64 }
-	loads := map[*group]load{}
+	loads := make([]load, len(x.groups))
 	for _, s := range todo.steps {
-		l := loads[s.g]
-		fused := s.kind == opStep && s.task.fuses()
+		l := &loads[s.g.index]
+		fused := s.kind == opStep && s.task.fused
 		if s.kind == opStep && !fused {
 			l.flops += s.flops()
 		}
@@ -137,7 +137,6 @@ func (x *problem) time(todo *plan) time.Duration {
 				l.bytes += x.localBytes(h)
 			}
 		}
-		loads[s.g] = l
 	}
 	var most load
 	for _, l := range loads {
@@ -198,9 +197,9 @@ func (x *problem) exchanges(todo *plan, exchange func(phase ir.Phase, how ir.Col
 	}
 }
 
-// fuses tells whether an op makes each element from a few others.
-func (t *task) fuses() bool {
-	return len(t.out) == 1 && len(t.rule.Factors) > 0 && !slices.ContainsFunc(t.rule.Factors, func(f *Factor) bool { return f.Reduce != 0 })
+// fuses tells whether an op with one output makes each element from a few others.
+func fuses(r *Rule) bool {
+	return len(r.Factors) > 0 && !slices.ContainsFunc(r.Factors, func(f *Factor) bool { return f.Reduce != 0 })
 }
 
 // localBytes is how much the device has of a value that has most.

@@ -47,6 +47,7 @@ type task struct {
 	flops int64
 	deals bool // its TaskGraph deals data to devices by samples
 	data  bool // it does something cheap to data: its users say which rows they need
+	fused bool // it makes each element from a few others
 	sum   *sum // it adds up more than two values, together with others
 }
 
@@ -150,6 +151,7 @@ func (x *problem) read(op *ir.Op, gradients map[*ir.Value]*ir.Variable) {
 			t.rule = r
 		}
 	}
+	t.fused = len(op.Outputs) == 1 && fuses(t.rule)
 	for _, v := range op.Outputs {
 		info := value{v: v, by: t, home: t.g}
 		if len(t.in) == 1 && reshapes(op) {

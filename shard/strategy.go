@@ -34,7 +34,7 @@ func (r *propagation) choose(t *task) {
 		copy(r.best.out, r.best.in)
 		return
 	}
-	if r.takesOffer(t) {
+	if r.takesOffer(t) || r.allWhole(t) {
 		return
 	}
 	lowest, whole := r.cost(t, &r.best, 1<<62), true
@@ -55,6 +55,27 @@ func (r *propagation) choose(t *task) {
 	if whole && slices.ContainsFunc(t.in, func(v int) bool { return v >= 0 && r.onlySharded(v, t.g, t.op.Phase) }) {
 		r.gathered = append(r.gathered, t.op)
 	}
+}
+
+// allWhole tells whether the devices have all inputs of an op whole, and in no other way: there is nothing to choose.
+func (r *propagation) allWhole(t *task) bool {
+	if t.deals && !t.data {
+		return false
+	}
+	for _, v := range t.in {
+		if v < 0 {
+			continue
+		}
+		if home := r.values[v].home; home != nil && home != t.g {
+			return false
+		}
+		for h := r.at(v, t.g); h != nil; h = h.next {
+			if h.Kind != Replicated {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // chooseMerge: the merge of a gradient gives what the variable is. Terms are added up on the way; rows are merged by the device
