@@ -24,12 +24,16 @@ import (
 // Predicted is what a step of the last training program needs on the devices of this worker, in the words of what they
 // are found to have needed: PeakBytes, Peak and Most.
 func (e *Engine) Predicted() []exec.DeviceStats {
-	all := make([]exec.DeviceStats, len(e.opts.Cluster.LocalDevices()))
 	c := e.last(func(c *Compiled) bool { return c.Account != nil })
 	if c == nil {
-		return all
+		return make([]exec.DeviceStats, len(e.opts.Cluster.LocalDevices()))
 	}
-	account := c.Counted()
+	return e.predicted(c)
+}
+
+// predicted is that of a program.
+func (e *Engine) predicted(c *Compiled) []exec.DeviceStats {
+	all, account := make([]exec.DeviceStats, len(e.opts.Cluster.LocalDevices())), c.Counted()
 	first := e.opts.first()
 	for d := range all {
 		place := d

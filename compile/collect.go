@@ -15,13 +15,14 @@ import (
 // collecting is how often the garbage collector runs while a process starts and while programs are compiled.
 var collecting struct {
 	sync.Mutex
-	programs int  // that are being compiled
-	started  bool // collectLate was called
-	late     bool // no collection was since then
-	before   int  // GOGC, when none of that is
+	programs int   // that are being compiled
+	started  bool  // collectLate was called
+	late     bool  // no collection was since then
+	tensors  int64 // that live soon, as is known of the training programs so far
+	before   int   // GOGC, when none of that is
 }
 
-// Heaps grow to so much before the first collection of a process, while it starts.
+// Heaps grow to so much before the first collection of a process, while it starts, and the tensors of its training programs.
 const firstHeap = 256 << 20
 
 // usual is GOGC if nobody chooses.
@@ -46,6 +47,17 @@ func collectLate() {
 	}
 	c.late = true
 	debug.SetGCPercent(percent())
+}
+
+// collectLater lets the first collection of a process wait for so many bytes more, which tensors take: that they are there is no reason to collect.
+func collectLater(bytes int64) {
+	c := &collecting
+	c.Lock()
+	defer c.Unlock()
+	if c.late {
+		c.tensors += bytes
+		debug.SetGCPercent(percent())
+	}
 }
 
 // collectLess lets the garbage collector run less often while a program is compiled, until restore is called: programs and plans are made of many small things. For a
@@ -81,7 +93,7 @@ func percent() int {
 	live := max(sample[0].Value.Uint64(), least)
 	to := func(heap uint64) int { return max(int(heap*100/live)-100, usual) }
 	if collecting.late {
-		return max(to(firstHeap), min(to(room), most))
+		return max(to(firstHeap+uint64(collecting.tensors)), min(to(room), most))
 	}
 	return min(to(room), most)
 }

@@ -77,6 +77,11 @@ func TestTheFirstCollectionComesLate(t *testing.T) {
 	if got := heapGoal(); got < firstHeap*3/4 {
 		t.Errorf("the first collection comes at %d MiB", got>>20)
 	}
+	const tensors = 64 << 20
+	collectLater(tensors)
+	if got := heapGoal(); got < (firstHeap+tensors)*3/4 {
+		t.Errorf("with tensors it comes at %d MiB", got>>20)
+	}
 	collectLess()()
 	if got := heapGoal(); got < firstHeap*3/4 {
 		t.Errorf("after a program was compiled, it comes at %d MiB", got>>20)
@@ -91,6 +96,7 @@ func TestTheFirstCollectionComesLate(t *testing.T) {
 		t.Errorf("%d%% after it", got)
 	}
 	collectLate()
+	collectLater(tensors)
 	if got := gogc(); got != usual {
 		t.Errorf("%d%%, when another engine begins", got)
 	}

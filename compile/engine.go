@@ -273,6 +273,11 @@ func (e *Engine) compile(c *Compiled, w *watch) (x compute.Executable, err error
 			return nil, err
 		}
 	}
+	if e.opts.Host > 0 && c.Recorded.IsTraining() {
+		for _, device := range e.predicted(c) {
+			collectLater(device.PeakBytes)
+		}
+	}
 	c.verdict.give(true)
 	defer func() {
 		if err == nil && !c.Recorded.IsTraining() {
