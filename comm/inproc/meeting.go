@@ -32,6 +32,8 @@ type Meeting struct {
 	seats  []*Seat          // of this worker's ranks
 	Engine transport.Engine // between workers; nil if the group has only ranks of this one
 
+	crowded bool // ranks do not have a processor each
+
 	// What the last to come writes, before it opens a round, and others read until it closes.
 	calls     []*transport.Call   // by position
 	parts     [][]*transport.Call // the same for each buffer
@@ -81,7 +83,8 @@ type Seat struct {
 // New returns the meeting of a team's ranks in this worker. The engine is between workers; nil if there is no other.
 func New(t *transport.Team, e transport.Engine) *Meeting {
 	n := len(t.Mine())
-	m := &Meeting{world: t.World, Team: t, Engine: e, calls: make([]*transport.Call, n), pending: map[transport.Stream]*post{}}
+	m := &Meeting{world: t.World, Team: t, Engine: e, calls: make([]*transport.Call, n), pending: map[transport.Stream]*post{},
+		crowded: t.World.Crowded() || t.World.Layout.Workers[t.World.Layout.Worker].Ranks > t.World.Procs}
 	for _, pos := range t.Mine() {
 		m.seats = append(m.seats, &Seat{pos: pos, waiter: newWaiter(), piece: newWorker(n)})
 	}
