@@ -146,9 +146,16 @@ func (m stagedMLP) steps(env *epl.Env, stages int) side {
 	return trained(env, train.NewTrainer(env.Backend(), newStore(), m.build(stages), loss.MeanSquaredError, epl.Optimizer(sgd()), nil, nil), batch)
 }
 
-// trained measures steps on four batches in turn.
+// trained measures steps on four batches in turn. They are made before: random numbers for the next step would take a core from a device.
 func trained(env *epl.Env, trainer *train.Trainer, batch func(int) (in, labels []*tensors.Tensor)) side {
-	next, stop := pull(env.Dataset(equiv.Dataset{Batch: func(i int) (in, labels []*tensors.Tensor) { return batch(i % 4) }}))
+	var made [4]train.Batch
+	for i := range made {
+		made[i].Inputs, made[i].Labels = batch(i)
+	}
+	next, stop := pull(env.Dataset(equiv.Dataset{Batch: func(i int) (in, labels []*tensors.Tensor) {
+		b := made[i%len(made)]
+		return copies(b.Inputs), copies(b.Labels)
+	}}))
 	return side{
 		once: func() (time.Duration, error) {
 			batch, err := next()
@@ -164,6 +171,18 @@ func trained(env *epl.Env, trainer *train.Trainer, batch func(int) (in, labels [
 			_ = env.Close()
 		},
 	}
+}
+
+// copies of tensors, which who gets them may free.
+func copies(all []*tensors.Tensor) (to []*tensors.Tensor) {
+	for _, t := range all {
+		c, err := t.LocalClone()
+		if err != nil {
+			panic(err) // its memory is the host's
+		}
+		to = append(to, c)
+	}
+	return to
 }
 
 // stepRows compare times of a step of 8 micro-batches.

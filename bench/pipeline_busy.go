@@ -34,6 +34,9 @@ func (m stagedMLP) busyRow(micro int, strategy string, where place) Row {
 		if err != nil {
 			return Result{}, err
 		}
+		for i, s := range steps {
+			all[i].quiet = watch.quiet(i/(lastTraced-firstTraced+1), lastTraced, s.Number-1)
+		}
 		return resultOf(all, &watch), nil
 	}}
 }
@@ -50,9 +53,19 @@ func resultOf(all []bubble, w *watch) Result {
 	busy, ideal := of(func(b bubble) float64 { return 1 - b.measured }), median(of(func(b bubble) float64 { return b.ideal }))
 	r := Result{Ratio: median(busy), Target: math.Round(1000*(1-ideal-within)) / 1000}
 	r.Low, r.High = bootstrap(busy)
-	fmt.Fprintf(os.Stderr, "  bubble %s: ideal %s (formula of equal stages %s), stages that are not equal %s, tasks slower than others of their stage %s, what came between tasks %s; %s\n",
+	var calm []float64
+	for _, b := range all {
+		if b.quiet {
+			calm = append(calm, b.measured-b.ideal)
+		}
+	}
+	alone := "no step had the cores for itself"
+	if len(calm) > 0 {
+		alone = fmt.Sprintf("in the %d of %d steps before and after which nobody else was seen, the bubble is %s over ideal", len(calm), len(all), points(median(calm)))
+	}
+	fmt.Fprintf(os.Stderr, "  bubble %s: ideal %s (formula of equal stages %s), stages that are not equal %s, tasks slower than others of their stage %s, what came between tasks %s; %s; %s\n",
 		points(1-r.Ratio), points(ideal), mid(func(b bubble) float64 { return b.formula }), mid(func(b bubble) float64 { return b.typical - b.ideal }),
-		mid(func(b bubble) float64 { return b.played - b.typical }), mid(func(b bubble) float64 { return b.measured - b.played }), w)
+		mid(func(b bubble) float64 { return b.played - b.typical }), mid(func(b bubble) float64 { return b.measured - b.played }), w, alone)
 	return r
 }
 
@@ -102,6 +115,7 @@ func (m stagedMLP) traced(s settings, where place, w *watch) (steps []*trace.Ste
 			return nil, err
 		}
 	}
+	w.look()
 	return timeline(dir)
 }
 

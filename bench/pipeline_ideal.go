@@ -18,6 +18,8 @@ type bubble struct {
 	played, typical, ideal float64
 	// formula is that of equal stages.
 	formula float64
+	// quiet: nobody else was seen on the cores.
+	quiet bool
 }
 
 // bubblesOf takes the bubbles of steps apart. The first micro-batch has nothing to add its gradients to, and what is not added up by backward itself follows what a stage passes on:

@@ -85,12 +85,23 @@ func (w *watch) String() string {
 	if len(*w) == 0 || (*w)[0] == 0 {
 		return "who else is on the cores is not known"
 	}
-	const clearly = 1.15
-	often, least := 0, slices.Min(*w)
-	for _, x := range *w {
-		if x > clearly*least {
+	often := 0
+	for i := range *w {
+		if w.seen(i) {
 			often++
 		}
 	}
 	return fmt.Sprintf("somebody else was seen on a core %d of %d times", often, len(*w))
+}
+
+// seen tells whether somebody else was on a core when it looked for the i-th time.
+func (w *watch) seen(i int) bool {
+	const clearly = 1.15
+	return (*w)[i] > clearly*slices.Min(*w)
+}
+
+// quiet tells whether nobody else was seen before nor after a step. The looks are those of several processes, each of so many steps, that looked before every step and after the last.
+func (w *watch) quiet(process, steps, step int) bool {
+	i := process*(steps+1) + step
+	return (*w)[0] != 0 && !w.seen(i) && !w.seen(i+1)
 }

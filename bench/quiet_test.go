@@ -15,3 +15,15 @@ func TestSomebodyElseOnACoreIsToldFromItsClock(t *testing.T) {
 		}
 	}
 }
+
+func TestAStepIsQuietIfNobodyIsSeenBeforeNorAfterIt(t *testing.T) {
+	w := watch{1, 1, 2, 1, 1, 1} // two processes of two steps
+	for i, want := range []bool{true, false, true, true} {
+		if got := w.quiet(i/2, 2, i%2); got != want {
+			t.Errorf("step %d of process %d: quiet %v, want %v", i%2, i/2, got, want)
+		}
+	}
+	if (&watch{0, 0}).quiet(0, 1, 0) {
+		t.Error("a step is quiet where that is not known")
+	}
+}
