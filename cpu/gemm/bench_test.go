@@ -107,7 +107,7 @@ func BenchmarkMicrokernel(b *testing.B) {
 			for b.Loop() {
 				err := team.Run(4*threads, func(w *pool.Worker, _ int) {
 					for range times {
-						k.tile(depth, panel{ptr(x), 1, k.rows}, panel{ptr(y), 1, k.cols}, ptr(c[w.Index*k.rows*k.cols:]), k.cols, k.rows, k.cols, false)
+						k.tile(depth, panel{ptr(x), 1, k.rows}, panel{ptr(y), 1, k.cols}, ptr(c[w.Index*k.rows*k.cols:]), k.cols, k.rows, k.cols, false, asking{})
 					}
 				})
 				if err != nil {

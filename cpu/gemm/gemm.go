@@ -159,7 +159,7 @@ func (p *Product) parts(threads int) (rows, cols int) {
 
 // narrow is into how many columns of blocks the result is cut at least, so that the packed panels of a block stay in the caches of a core.
 func (p *Product) narrow() int {
-	if p.WholeRows || p.mayTurn() && p.M <= turnedRows {
+	if p.WholeRows || p.mayTurn() && p.M <= turnedRows && p.K*p.M*p.DType.Size() <= turnedBytes {
 		return 1
 	}
 	return max((p.N*depthOf(p.K)*p.DType.Size()+narrowBytes-1)/narrowBytes, 1)
@@ -238,7 +238,7 @@ func block[T element](p *Product, k *micro[T], from source[T], w *pool.Worker, a
 				if directB {
 					panelB = panel{unsafe.Add(b, (k0*p.B.Row+j*k.cols)*size), 1, p.B.Row}
 				}
-				k.tile(kl, panelA, panelB, unsafe.Add(c, (i*p.CRow+j*k.cols)*size), p.CRow, rows, min(k.cols, n-j*k.cols), k0 > 0 || p.Add)
+				k.tile(kl, panelA, panelB, unsafe.Add(c, (i*p.CRow+j*k.cols)*size), p.CRow, rows, min(k.cols, n-j*k.cols), k0 > 0 || p.Add, asking{})
 			}
 			if done != nil && k0+kl == p.K {
 				done(i, rows)

@@ -265,7 +265,7 @@ func TestTurnedProductsAreTheSame(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	plain := micro32
 	plain.turn = nil
-	for _, m := range []int{4, 5, 12, 16, 31, 32, 33, 63, 64} {
+	for _, m := range []int{4, 5, 12, 16, 31, 32, 33, 63, 64, 65, 100, 128} {
 		for _, n := range []int{1, 13, 240, 260, 517} {
 			for _, k := range []int{1, 15, 256, 300, 1000} {
 				p := &Product{DType: dtypes.Float32, M: m, N: n, K: k, A: Matrix{k, 1}, B: Matrix{1, k}, CRow: n + 3}
@@ -285,6 +285,34 @@ func TestTurnedProductsAreTheSame(t *testing.T) {
 				if !slices.Equal(got, want) {
 					t.Fatalf("%+v: the transposed product differs", p)
 				}
+			}
+		}
+	}
+}
+
+// What is asked for while a tile is computed is what the next one reads: every tile of a product that is computed as its transpose, but the first, was asked for.
+func TestTilesAreAskedFor(t *testing.T) {
+	const apart = 1000
+	b := make([]float32, 500*apart)
+	for _, n := range []int{1, 12, 13, 240, 241, 500} {
+		for _, k := range []int{1, 15, 256, 300, 1000} {
+			p := &Product{DType: dtypes.Float32, M: 32, N: n, K: k, A: Matrix{k, 1}, B: Matrix{1, apart}, CRow: n}
+			asked, steps := asking{}, depthOf(k)
+			for n0 := 0; n0 < n; n0 += turnedLines {
+				lines := min(turnedLines, n-n0)
+				for k0 := 0; k0 < k; k0 += steps {
+					for i := 0; i < lines; i += micro32.rows {
+						at := unsafe.Pointer(&b[(n0+i)*apart+k0])
+						bytes := 4 * min(steps, k-k0)
+						if n0+i+k0 > 0 && (asked.at != at || asked.lines*lineBytes < bytes || asked.left != asked.lines || asked.lines*lineBytes+asked.gap != 4*apart) {
+							t.Fatalf("%d lines of %d steps: line %d, step %d was not asked for: %+v", n, k, n0+i, k0, asked)
+						}
+						asked = following(p, &micro32, ptr(b), n, n0, i, k0, lines, steps)
+					}
+				}
+			}
+			if asked.at != nil {
+				t.Errorf("%d lines of %d steps: after the last tile %+v is asked for", n, k, asked)
 			}
 		}
 	}

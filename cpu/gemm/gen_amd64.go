@@ -37,7 +37,8 @@ func main() {
 // mask.
 //
 // The accumulators of row i are Z(2i) and Z(2i+1). A step loads a row of B into Z24 and Z25, and broadcasts each element of
-// the column of A into one of Z26 to Z31. SI, R10, R11 and R12 are rows 0, 3, 6 and 9 of A.
+// the column of A into one of Z26 to Z31. SI, R10, R11 and R12 are rows 0, 3, 6 and 9 of A. R9 is the line of memory that a step
+// asks for, and R13 how many are left of its segment; only the largest microkernel does that.
 func tile512(name, t string, size, rows int) {
 	p("\n// func %s(x *tileArgs)", name)
 	p("TEXT ·%s(SB), NOSPLIT, $0-8", name)
@@ -109,10 +110,17 @@ func tileRows(t string, size, rows, registers int) {
 	}
 	p("\tTESTQ CX, CX")
 	p("\tJZ %sstore", name)
-	if rows == 12 && registers == 2 {
+	asks := rows == 12 && registers == 2
+	if asks {
 		packedLoop(t, size, rows, name)
+		p("%sany:", name)
+		p("\tMOVQ 88(AX), R9 // what is read soon")
+		p("\tMOVQ 104(AX), R13")
 	}
 	p("%sloop:", name)
+	if asks {
+		ask(name + "asked")
+	}
 	for j := range registers {
 		p("\tPREFETCHT0 %d(DI)(R15*8)", j*64)
 	}
@@ -157,6 +165,17 @@ func tileRows(t string, size, rows, registers int) {
 		next(i)
 	}
 	p("\tJMP done")
+}
+
+// ask asks for the next line of what is read soon.
+func ask(label string) {
+	p("\tPREFETCHT1 (R9)")
+	p("\tADDQ 96(AX), R9 // to the next line")
+	p("\tDECQ R13")
+	p("\tJNZ %s", label)
+	p("\tADDQ 120(AX), R9 // to the next segment")
+	p("\tMOVQ 112(AX), R13")
+	p("%s:", label)
 }
 
 // tile256 writes a microkernel of rows × two registers of 32 bytes, for whole tiles only.
@@ -333,13 +352,13 @@ func transpose256() {
 // packedLoop writes the loop of whole tiles of packed panels, which are most: with constant strides it is a little faster.
 func packedLoop(t string, size, rows int, name string) {
 	p("\tCMPQ BX, $%d", size)
-	p("\tJNE %sloop", name)
+	p("\tJNE %sany", name)
 	p("\tCMPQ R14, $%d", rows*size)
-	p("\tJNE %sloop", name)
+	p("\tJNE %sany", name)
 	p("\tCMPQ R15, $128")
-	p("\tJNE %sloop", name)
+	p("\tJNE %sany", name)
 	p("\tCMPQ R13, $%d", 1<<(64/size)-1)
-	p("\tJNE %sloop", name)
+	p("\tJNE %sany", name)
 	step := func(n int) {
 		p("\tPREFETCHT0 %d(DI)", 1024+n*128)
 		p("\tPREFETCHT0 %d(DI)", 1024+n*128+64)

@@ -2255,13 +2255,13 @@ two12:
 	TESTQ CX, CX
 	JZ two12store
 	CMPQ BX, $4
-	JNE two12loop
+	JNE two12any
 	CMPQ R14, $48
-	JNE two12loop
+	JNE two12any
 	CMPQ R15, $128
-	JNE two12loop
+	JNE two12any
 	CMPQ R13, $65535
-	JNE two12loop
+	JNE two12any
 	SHRQ $1, CX
 	JNC two12pairs
 	PREFETCHT0 1024(DI)
@@ -2394,7 +2394,17 @@ two12pairs:
 	DECQ CX
 	JNZ two12pairs
 	JMP two12store
+two12any:
+	MOVQ 88(AX), R9 // what is read soon
+	MOVQ 104(AX), R13
 two12loop:
+	PREFETCHT1 (R9)
+	ADDQ 96(AX), R9 // to the next line
+	DECQ R13
+	JNZ two12asked
+	ADDQ 120(AX), R9 // to the next segment
+	MOVQ 112(AX), R13
+two12asked:
 	PREFETCHT0 0(DI)(R15*8)
 	PREFETCHT0 64(DI)(R15*8)
 	VMOVUPS.Z 0(DI), K1, Z24
@@ -4936,13 +4946,13 @@ two12:
 	TESTQ CX, CX
 	JZ two12store
 	CMPQ BX, $8
-	JNE two12loop
+	JNE two12any
 	CMPQ R14, $96
-	JNE two12loop
+	JNE two12any
 	CMPQ R15, $128
-	JNE two12loop
+	JNE two12any
 	CMPQ R13, $255
-	JNE two12loop
+	JNE two12any
 	SHRQ $1, CX
 	JNC two12pairs
 	PREFETCHT0 1024(DI)
@@ -5075,7 +5085,17 @@ two12pairs:
 	DECQ CX
 	JNZ two12pairs
 	JMP two12store
+two12any:
+	MOVQ 88(AX), R9 // what is read soon
+	MOVQ 104(AX), R13
 two12loop:
+	PREFETCHT1 (R9)
+	ADDQ 96(AX), R9 // to the next line
+	DECQ R13
+	JNZ two12asked
+	ADDQ 120(AX), R9 // to the next segment
+	MOVQ 112(AX), R13
+two12asked:
 	PREFETCHT0 0(DI)(R15*8)
 	PREFETCHT0 64(DI)(R15*8)
 	VMOVUPD.Z 0(DI), K1, Z24

@@ -13,8 +13,8 @@ type micro[T element] struct {
 	rows, cols int
 	// direct tells whether panels may lie anywhere, those of B with contiguous columns. Otherwise they are packed.
 	direct bool
-	// tile writes rows×cols elements of C, or adds to them.
-	tile func(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool)
+	// tile writes rows×cols elements of C, or adds to them. It may ask for what is read soon.
+	tile func(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool, soon asking)
 	// pack writes dst[s*width+i] = src[i*stride+s*step] for i < n and s < k. What it writes for i from n to width is read,
 	// but has no influence.
 	pack func(dst, src unsafe.Pointer, stride, step, n, width, k int)
@@ -26,6 +26,17 @@ type micro[T element] struct {
 type panel struct {
 	at           unsafe.Pointer
 	stride, step int
+}
+
+// lineBytes is how much of memory comes at once.
+const lineBytes = 64
+
+// asking is memory that is read soon, a line for each step: from at on, left lines of a segment, and then all lines of the segments
+// behind it. It comes into the second cache while a tile is computed, so that memory and multiplications take their time together.
+type asking struct {
+	at               unsafe.Pointer // nil: there is nothing to ask for
+	step             int            // bytes from line to line
+	left, lines, gap int            // gap: bytes from the end of a segment to the next
 }
 
 // The microkernels of this CPU; files for an architecture replace them when the program starts.
@@ -40,7 +51,7 @@ const (
 )
 
 // tile is the portable microkernel.
-func tile[T element](k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool) {
+func tile[T element](k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool, _ asking) {
 	var acc [portableRows][portableCols]T
 	as, bs := unsafe.Slice((*T)(a.at), k*portableRows), unsafe.Slice((*T)(b.at), k*portableCols)
 	for len(as) >= portableRows && len(bs) >= portableCols {

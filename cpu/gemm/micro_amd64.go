@@ -21,6 +21,7 @@ type tileArgs struct {
 	add  int
 	// Bytes from row to row of a, and from step to step of a and b.
 	arow, astep, bstep int
+	soon               asking
 }
 
 //go:noescape
@@ -66,28 +67,31 @@ func use(l isa.Level) {
 
 // The functions below call assembly by its name: an argument of a function value would be put on the heap.
 
-func newTileArgs(k int, a, b panel, c unsafe.Pointer, crow, rows, cols, size int, add bool) tileArgs {
-	x := tileArgs{k: k, a: a.at, b: b.at, c: c, crow: crow * size, rows: rows, mask: 1<<cols - 1, arow: a.stride * size, astep: a.step * size, bstep: b.step * size}
+func newTileArgs(k int, a, b panel, c unsafe.Pointer, crow, rows, cols, size int, add bool, soon asking) tileArgs {
+	x := tileArgs{k: k, a: a.at, b: b.at, c: c, crow: crow * size, rows: rows, mask: 1<<cols - 1, arow: a.stride * size, astep: a.step * size, bstep: b.step * size, soon: soon}
+	if soon.at == nil { // always the same line, which is there
+		x.soon = asking{at: a.at}
+	}
 	if add {
 		x.add = 1
 	}
 	return x
 }
 
-func tile512(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool) {
-	x := newTileArgs(k, a, b, c, crow, rows, cols, 4, add)
+func tile512(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool, soon asking) {
+	x := newTileArgs(k, a, b, c, crow, rows, cols, 4, add, soon)
 	tile12x32(&x)
 }
 
-func tile512d(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool) {
-	x := newTileArgs(k, a, b, c, crow, rows, cols, 8, add)
+func tile512d(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool, soon asking) {
+	x := newTileArgs(k, a, b, c, crow, rows, cols, 8, add, soon)
 	tile12x16d(&x)
 }
 
 // The microkernels of AVX2 write whole tiles only: where C ends they write beside it.
 
-func tile256(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool) {
-	x := newTileArgs(k, a, b, c, crow, rows, 0, 4, add)
+func tile256(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool, _ asking) {
+	x := newTileArgs(k, a, b, c, crow, rows, 0, 4, add, asking{})
 	if rows == 6 && cols == 16 {
 		tile6x16(&x)
 		return
@@ -98,8 +102,8 @@ func tile256(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool
 	put(beside[:], 16, c, crow, rows, cols, add)
 }
 
-func tile256d(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool) {
-	x := newTileArgs(k, a, b, c, crow, rows, 0, 8, add)
+func tile256d(k int, a, b panel, c unsafe.Pointer, crow, rows, cols int, add bool, _ asking) {
+	x := newTileArgs(k, a, b, c, crow, rows, 0, 8, add, asking{})
 	if rows == 6 && cols == 8 {
 		tile6x8d(&x)
 		return

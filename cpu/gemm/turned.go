@@ -11,10 +11,10 @@ import (
 // turnedRows is the most rows of C for which B, if its columns are contiguous, is read where it lies: as the left operand of the
 // transposed product, whose right one is as few columns wide. Packing would transpose all of B to use it a few times; the
 // gradient by the input of a layer, of a small batch, is such a product.
-const turnedRows = 64
+const turnedRows = 128
 
-// turnedBytes is the most that A may take, packed: it stays in the second cache.
-const turnedBytes = 1 << 20
+// turnedBytes is the most that A may take, packed: it stays in the second cache, or is read from the third a few times.
+const turnedBytes = 2 << 20
 
 // turnedLines are the columns of C that are computed before they are transposed: their sums stay in the fastest caches.
 const turnedLines = 240
@@ -49,9 +49,11 @@ func turned[T element](p *Product, k *micro[T], w *pool.Worker, a, b, c unsafe.P
 			kl := min(steps, p.K-k0)
 			for i := 0; i < lines; i += k.rows {
 				left := panel{unsafe.Add(b, ((n0+i)*p.B.Col+k0)*size), p.B.Col, 1}
+				soon := following(p, k, b, n, n0, i, k0, lines, steps)
 				for j := range panels {
 					right := panel{unsafe.Add(pa, (k0*width+j*k.cols*kl)*size), 1, k.cols}
-					k.tile(kl, left, right, unsafe.Add(sums, (i*width+j*k.cols)*size), width, min(k.rows, lines-i), min(k.cols, m-j*k.cols), k0 > 0)
+					k.tile(kl, left, right, unsafe.Add(sums, (i*width+j*k.cols)*size), width, min(k.rows, lines-i), min(k.cols, m-j*k.cols), k0 > 0, soon)
+					soon = asking{}
 				}
 			}
 		}
@@ -60,4 +62,20 @@ func turned[T element](p *Product, k *micro[T], w *pool.Worker, a, b, c unsafe.P
 	if done != nil {
 		done(0, m)
 	}
+}
+
+// following is what the tiles read of B that follow those of line n0+i and step k0.
+func following[T element](p *Product, k *micro[T], b unsafe.Pointer, n, n0, i, k0, lines, steps int) asking {
+	size := int(unsafe.Sizeof(*new(T)))
+	line, step := n0+i+k.rows, k0
+	if i+k.rows >= lines {
+		if line, step = n0, k0+steps; step >= p.K {
+			line, step = n0+lines, 0
+		}
+	}
+	if line >= n {
+		return asking{}
+	}
+	segment := (min(steps, p.K-step)*size + lineBytes - 1) / lineBytes
+	return asking{unsafe.Add(b, (line*p.B.Col+step)*size), lineBytes, segment, segment, p.B.Col*size - segment*lineBytes}
 }
