@@ -103,7 +103,8 @@ var mayImport = map[string][]string{
 	"cost":  {"ir", "config", "internal/near"},
 	"shard": {"ir", "ir/analysis", "cost"},
 	// Measures this machine, on what programs run on.
-	"cost/calibrate": {"ir", "cost", "emit", "cpu", "comm", "rendezvous", "wire", "internal/cores"},
+	"cost/links":     {"cost", "comm"},
+	"cost/calibrate": {"ir", "cost", "cost/links", "emit", "cpu", "comm", "rendezvous", "wire", "internal/cores"},
 
 	// What one device runs of what all do.
 	"exec/lower": {"ir"},
@@ -121,7 +122,7 @@ var mayImport = map[string][]string{
 	"plan":             {"config", "cluster", "ir", "ir/analysis", "cost", "shard", "passes", "emit", "schedule", "simulate", "internal/version", "internal/words"}, // decides, and has passes and schedule apply it
 	"cpu":              {"ir", "emit", "cpu/gemm", "cpu/isa", "cpu/kernel", "cpu/loop", "cpu/pool"},                                                                 // compiles what emit would
 	"exec":             {"ir", "schedule", "emit", "trace"},                                                                                                         // what a runner is
-	"exec/local":       {"ir", "exec", "exec/lower", "schedule", "emit", "comm", "state", "trace", "worker"},                                                        // the end of it: it executes what the others made
+	"exec/local":       {"ir", "cost", "cost/links", "exec", "exec/lower", "schedule", "emit", "comm", "state", "trace", "worker"},                                  // the end of it: it executes what the others made
 	"exec/xla":         {"ir", "emit", "exec", "cost", "hlo", "pjrt", "pjrt/profile", "internal/words"},
 	"exec/xla/xlatest": {"ir", "emit", "exec", "exec/xla", "pjrt", "pjrt/pjrttest"}, // for tests
 	"data":             {"checkpoint", "exec/local"},

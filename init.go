@@ -286,13 +286,21 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			}
 		}
 	}
-	if cfg.Cluster.Measure && planOut == "" {
-		if known, err = measured(runner, cl, known); err != nil {
+	var links *cost.Cluster // as was measured now, or of a machine that was calibrated
+	var found *plan.Links
+	switch {
+	case cfg.Cluster.Measure && planOut == "":
+		if known, links, found, err = measured(runner, cl, known, gpus); err != nil {
+			if j != nil {
+				j.Fail(err)
+				_ = j.Leave()
+			}
 			return nil, err
 		}
+	case cfg.Cluster.Measure:
+		found = &plan.Links{Not: "a plan is made without devices; --cluster describes links"}
 	}
-	var links *cost.Cluster // of a machine that was calibrated
-	if known == nil && !gpus && planOut == "" && cl.TotalDevices() > 1 {
+	if known == nil && links == nil && !gpus && planOut == "" && cl.TotalDevices() > 1 {
 		if links, err = costs(cl, "", ""); err != nil {
 			return nil, err
 		}
@@ -300,7 +308,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			onHosts(links, j.Host)
 		}
 	}
-	target := plan.Target{Links: links, Cluster: cl, Passes: set, AsWritten: asWritten, Attention: exec.Attention(devices[0]), Fused: exec.Fused(devices[0]), Hardware: known, Sensitivity: planOut != ""}
+	target := plan.Target{Links: links, Measured: found, Cluster: cl, Passes: set, AsWritten: asWritten, Attention: exec.Attention(devices[0]), Fused: exec.Fused(devices[0]), Hardware: known, Sensitivity: planOut != ""}
 	if planOut != "" && gpus {
 		target.Attention = func(*ir.Op) bool { return true } // by cuDNN
 	}

@@ -145,11 +145,12 @@ func onHosts(c *cost.Cluster, host func(worker int) string) {
 	}
 }
 
-// measured is what the devices can do, with speeds that are measured now. known is what is known without that, if anything.
-func measured(runner *local.Runner, cl *cluster.Cluster, known *cost.Cluster) (*cost.Cluster, error) {
+// measured is what the devices can do, with speeds and links that are measured now. known is what is known without that, if anything. Of devices that are equally fast, and
+// otherwise unknown, links alone are known.
+func measured(runner *local.Runner, cl *cluster.Cluster, known *cost.Cluster, gpus bool) (hardware, links *cost.Cluster, found *plan.Links, err error) {
 	speeds, err := runner.Speeds()
 	if err != nil {
-		return nil, errors.WithMessage(err, "epl: cluster.measure")
+		return nil, nil, nil, errors.WithMessage(err, "epl: cluster.measure: speeds of devices")
 	}
 	c := cost.Cluster{Inside: cost.DefaultLink, Between: cost.DefaultLink}
 	if known != nil {
@@ -166,10 +167,27 @@ func measured(runner *local.Runner, cl *cluster.Cluster, known *cost.Cluster) (*
 		x.Speed = max(math.Round(relative*10)/10, min(relative, 0.05))
 		c.Devices = append(c.Devices, x)
 	}
-	if known == nil && !c.Unequal() {
-		return nil, nil
+	switch {
+	case gpus:
+		found = &plan.Links{Not: "GPUs communicate by themselves; their profile says what connects them, or cluster.description"}
+	case cl.TotalDevices() == 1:
+		found = &plan.Links{Not: "there is one device"}
+	default:
+		l, err := runner.Links()
+		if err != nil {
+			return nil, nil, nil, errors.WithMessage(err, "epl: cluster.measure: links")
+		}
+		if runner.Job != nil {
+			onHosts(&c, runner.Job.Host)
+		}
+		found = &plan.Links{Within: l.Within, Inside: l.Inside, Between: l.Between}
+		found.On(&c)
+		links = &c
 	}
-	return &c, nil
+	if known == nil && !c.Unequal() {
+		return nil, links, found, nil
+	}
+	return &c, nil, found, nil
 }
 
 // sameDevices refuses a description of other workers than there are.

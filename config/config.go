@@ -132,7 +132,8 @@ type Cluster struct {
 	// Model replicas on faster devices take more micro-batches. "" means that devices are alike.
 	Description string
 
-	// Measure lets all devices compute a matrix product at the start, and shares micro-batches by how fast they are, as if Description said so.
+	// Measure lets all devices compute a matrix product at the start, and shares micro-batches by how fast they are, as if Description said so. Links between CPU devices are
+	// measured, too.
 	Measure bool
 
 	// CoresPerDevice is how many threads a virtual CPU device has. 0 divides the machine's cores by the devices that the job

@@ -149,7 +149,7 @@ var keys = []key{
 	{
 		name: "cluster.measure", typ: boolType{}, def: false, ours: true,
 		field: func(c *Config) any { return &c.Cluster.Measure },
-		doc:   "Measure at the start how fast devices compute, instead of cluster.description.",
+		doc:   "Measure at the start how fast devices compute, and the links between CPU devices, instead of cluster.description.",
 	},
 	{
 		name: "cluster.cores_per_device", typ: intType{}, def: 0, ours: true,

@@ -4,6 +4,7 @@ package plan_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,5 +96,46 @@ func TestGradientsAreFusedOnlyAsFarAsMemoryAllowsIt(t *testing.T) {
 	}
 	if got, by := peak(fused-1, time.Second); by != nil || got != usual {
 		t.Errorf("%d bytes where there are %d, and as usual there would be %d: %+v", got, fused-1, usual, by)
+	}
+}
+
+// Links that were measured are part of the plan, in words and in its file.
+func TestAPlanHasTheLinksThatWereMeasured(t *testing.T) {
+	p := recorded(t, language(4, 0))
+	cfg, target := withDevices(t, nil, cost.Device{}, cost.Device{})
+	found := &plan.Links{Within: &cost.Link{Latency: time.Second, Bandwidth: 2e9, Shared: true}}
+	target.Hardware, target.Measured = nil, found
+	target.Links = cost.Uniform(1, 2, cost.Default, cost.DefaultLink, cost.DefaultLink)
+	found.On(target.Links)
+	pl, r, err := plan.Decide(p, cfg, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := buckets(r); got != 1 || pl.Fusion == nil {
+		t.Errorf("%d buckets, where each takes a second: %+v", got, pl.Fusion)
+	}
+	const line = "links were measured at the start (cluster.measure): 1s and 2 GB/s between devices of a worker"
+	said := func(r *plan.Result) bool {
+		return slices.ContainsFunc(r.Notes, func(n plan.Note) bool { return n.Line == line })
+	}
+	if !said(r) {
+		t.Errorf("nothing says %q: %v", line, r.Notes)
+	}
+	// Where the plan is pinned nothing is measured, and it says the same.
+	var text bytes.Buffer
+	if err := pl.Encode(&text); err != nil {
+		t.Fatal(err)
+	}
+	pinned, err := plan.Decode(&text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target.Links, target.Measured = nil, nil
+	again, err := pinned.Apply(p, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := buckets(again); got != 1 || !said(again) || *pinned.Links.Within != *found.Within {
+		t.Errorf("the pinned plan has %d buckets and says %v", got, again.Notes)
 	}
 }

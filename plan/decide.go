@@ -36,6 +36,8 @@ type Target struct {
 	Hardware *cost.Cluster
 	// Links is a cluster of which only counts what connects its devices; nil: as Hardware says.
 	Links *cost.Cluster
+	// Measured is what of the links of Hardware, or of Links, was measured for this job; nil: nothing was to be.
+	Measured *Links
 	// AsWritten: the engine rounds where programs say so.
 	AsWritten bool
 	// Attention tells whether the engine has an attention, and its gradient, as one op; nil: it has none.
@@ -197,6 +199,9 @@ func (pl *Plan) run(p *ir.Program, t Target, decide bool) (*Result, error) {
 	}
 	if decide && p.IsTraining() && !t.unfused {
 		pl.fuse(r, cfg, t, assigned)
+	}
+	if pl.Links != nil && p.IsTraining() {
+		r.Notes = append(r.Notes, Note{Line: pl.Links.String()})
 	}
 	if pl.Fusion != nil {
 		r.Notes = append(r.Notes, Note{Line: pl.Fusion.Why})

@@ -47,6 +47,8 @@ type Plan struct {
 	Stages    []Stage   `json:"stages,omitempty"`
 	// Choices are what passes apply to single ops and variables.
 	Choices passes.Choices `json:"choices"`
+	// Links are what was measured of links before the plan was made; nil: nothing was to be.
+	Links *Links `json:"links,omitempty"`
 	// Fusion is how many buckets of gradients there are by what links take; nil: as many as communication.max_splits says.
 	Fusion  *Fusion  `json:"fusion,omitempty"`
 	Buckets []Bucket `json:"buckets,omitempty"`
@@ -127,7 +129,7 @@ func newPlan(p *ir.Program, cfg *config.Config, t Target) *Plan {
 
 // undecidedPlan is a plan of which the settings are known.
 func undecidedPlan(cfg *config.Config, t Target) *Plan {
-	pl := &Plan{Version: Version, EPL: version.Version, Cluster: clusterOf(t), Engine: engineOf(t), Passes: t.Passes.String(), Replicas: 1, MicroBatches: 1}
+	pl := &Plan{Version: Version, EPL: version.Version, Cluster: clusterOf(t), Engine: engineOf(t), Passes: t.Passes.String(), Replicas: 1, MicroBatches: 1, Links: t.Measured}
 	for _, e := range cfg.Entries() {
 		if !slices.Contains(undecided, e.Key) {
 			pl.Settings = append(pl.Settings, Setting{e.Key, e.Value, e.Source.String()})

@@ -15,6 +15,9 @@ func (t Target) hardware() *cost.Cluster {
 	if t.Hardware != nil {
 		return t.Hardware
 	}
+	if t.Measured.any() && t.Links != nil {
+		return t.Links
+	}
 	c := &cost.Cluster{Inside: cost.DefaultLink, Between: cost.DefaultLink}
 	for _, d := range t.Cluster.Devices() {
 		c.Devices = append(c.Devices, cost.Device{Profile: cost.Default, Host: d.Worker, Speed: 1})

@@ -55,8 +55,11 @@ func search(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error)
 	}
 	pl.Ways, pl.Changes = s.ways(best), changes
 	if !t.Hardware.Known() {
-		const unknown = "what the devices can do is not known: ways are compared on usual ones; epl calibrate measures this machine"
-		pl.note(r, unknown)
+		links := ""
+		if t.Measured.any() {
+			links = ", with the links that were measured"
+		}
+		pl.note(r, "what the devices can do is not known: ways are compared on usual ones"+links+"; epl calibrate measures this machine")
 	}
 	if line := s.pattern(best, pl.Choices.Shards); line != "" {
 		pl.note(r, line)

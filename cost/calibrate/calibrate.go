@@ -89,7 +89,7 @@ func sweep(o Options) (*cost.Profile, error) {
 			break
 		}
 	}
-	return p, links(p, o)
+	return p, connections(p, o)
 }
 
 // typical has the medians of profiles that were measured alike.

@@ -57,7 +57,7 @@ func TestAProfileHasTheMediansOfWhatWasMeasured(t *testing.T) {
 }
 
 func TestTransportsThatThereAreNot(t *testing.T) {
-	if err := links(&cost.Profile{}, Options{Transports: []string{"pigeons"}}); err == nil || !strings.Contains(err.Error(), "use in-process, shared-memory, tcp") {
+	if err := connections(&cost.Profile{}, Options{Transports: []string{"pigeons"}}); err == nil || !strings.Contains(err.Error(), "use in-process, shared-memory, tcp") {
 		t.Errorf("%v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/easyparallel/epl/comm"
 	"github.com/easyparallel/epl/cost"
+	"github.com/easyparallel/epl/cost/links"
 	"github.com/easyparallel/epl/rendezvous"
 	"github.com/easyparallel/epl/wire"
 )
@@ -22,8 +23,8 @@ import (
 // Transports are what connects devices: those of a worker, workers of a host, hosts.
 var Transports = []string{"in-process", "shared-memory", "tcp"}
 
-// links measures what connects two devices.
-func links(p *cost.Profile, o Options) error {
+// connections measures what connects two devices.
+func connections(p *cost.Profile, o Options) error {
 	for _, name := range o.Transports {
 		if !slices.Contains(Transports, name) {
 			return errors.Errorf("epl: there is no transport %q; use %s", name, strings.Join(Transports, ", "))
@@ -144,19 +145,21 @@ func (m mesh) Health(worker int) comm.Health {
 
 func (mesh) Waiting() (string, []int) { return "", nil }
 
-// measureLink is the link by which an all-reduce of two takes as long as it does, for the two that share it twice the bytes. Its latency is what it takes two devices to
-// meet that compute in between.
+// measureLink is the link by which an all-reduce of two takes as long as it does. Its latency is what it takes two devices to meet that compute in between.
 func measureLink(ends [2]*comm.Communicator, o Options) (l cost.Link, err error) {
 	const large = 32 << 20 // as much as gradients have, so that no cache does
-	small, err := allReduce(ends, 4, o.Each)
-	if err != nil {
+	var both [2]cost.Link
+	var failed [2]error
+	var done sync.WaitGroup
+	for i, end := range ends {
+		done.Go(func() { both[i], failed[i] = links.Measure(end, large, o.Each) })
+	}
+	done.Wait()
+	if err := firstOf(failed); err != nil {
 		return l, err
 	}
-	whole, err := allReduce(ends, large, o.Each)
-	if err != nil {
-		return l, err
-	}
-	l = cost.Link{Latency: max(small/2, 1), Bandwidth: significant(2 * large / max(whole-small, whole/4, time.Microsecond).Seconds()), Shared: true}
+	l = both[0]
+	l.Bandwidth = significant(l.Bandwidth)
 	if usable() > 1 { // else they do not compute at the same time
 		met, err := meet(ends, o)
 		if err != nil {
@@ -217,42 +220,6 @@ func meet(ends [2]*comm.Communicator, o Options) (time.Duration, error) {
 		return mean
 	}
 	return max(mean(took)-mean(computed), 0), nil
-}
-
-// allReduce is how long it takes.
-func allReduce(ends [2]*comm.Communicator, bytes int, each time.Duration) (time.Duration, error) {
-	// Both have to do the same number of calls.
-	one, err := allReduces(ends, bytes, 3)
-	if err != nil {
-		return 0, err
-	}
-	all, err := allReduces(ends, bytes, min(max(int(each/max(usual(one), 1)), 3), 10000))
-	if err != nil {
-		return 0, err
-	}
-	return usual(all), nil
-}
-
-func allReduces(ends [2]*comm.Communicator, bytes, times int) ([]time.Duration, error) {
-	took := make([]time.Duration, times)
-	var failed [2]error
-	var done sync.WaitGroup
-	for i, end := range ends {
-		done.Go(func() {
-			buffer := make([]float32, bytes/4)
-			for n := range times {
-				start := time.Now()
-				if failed[i] = end.AllReduce(buffer, comm.Sum); failed[i] != nil {
-					return
-				}
-				if i == 0 {
-					took[n] = time.Since(start)
-				}
-			}
-		})
-	}
-	done.Wait()
-	return took, errors.WithStack(firstOf(failed))
 }
 
 func firstOf(all [2]error) error {

@@ -43,7 +43,7 @@ func (d *Runner) Speeds() ([]float64, error) {
 	took := make([]int64, most) // nanoseconds
 	errs := make([]error, len(d.devices))
 	if d.Job != nil { // they begin at the same time
-		if _, err := gather(d.Job.Leaders, "cluster.measure", 0); err != nil {
+		if _, err := gather(d.Job.Leaders, measures, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -64,7 +64,7 @@ func (d *Runner) Speeds() ([]float64, error) {
 	all, counts := [][]int64{took}, []int{len(d.devices)}
 	if d.Job != nil {
 		var err error
-		if all, err = gather(d.Job.Leaders, "cluster.measure", took...); err != nil {
+		if all, err = gather(d.Job.Leaders, measures, took...); err != nil {
 			return nil, err
 		}
 		counts = d.Job.Devices
@@ -81,7 +81,7 @@ func (d *Runner) Speeds() ([]float64, error) {
 // measure is how long a device takes for a product.
 func (d *Runner) measure(device int, b compute.Backend) (time.Duration, error) {
 	shape := shapes.Make(dtypes.Float32, measuredRows, measuredRows)
-	p := ir.NewProgram("cluster.measure")
+	p := ir.NewProgram(measures)
 	x := p.NewOp(&ir.Parameter{Name: "x", Shape: shape}, nil, shape)
 	dot := p.NewOp(&ir.DotGeneral{LHSContractingAxes: []int{1}, RHSContractingAxes: []int{0}}, []*ir.Value{x.Outputs[0], x.Outputs[0]}, shape)
 	p.Main.Append(x)
