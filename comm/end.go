@@ -69,3 +69,14 @@ func (e end) run(k *transport.Call) error {
 	}
 	return m.Engine.Exchange(k)
 }
+
+// post offers the data of a send to another worker at once, if the engine can.
+func (e end) post(k *request) {
+	m := e.meeting
+	if k.Op != transport.Send || k.bad != nil || k.before != nil || m.Team.MemberOf[k.PeerPos] == m.Team.Me {
+		return
+	}
+	if p, ok := m.Engine.(transport.Poster); ok {
+		p.Post(&k.Call)
+	}
+}

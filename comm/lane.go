@@ -94,7 +94,7 @@ func (c *Communicator) Start(from Call) *Handle {
 	case c.Size() == 1: // nobody to wait for
 		c.drain(l)
 	default:
-		c.group.world.goDo(func() { c.drain(l) })
+		c.group.world.goAfter(func() { c.end.post(&h.call) }, func() { c.drain(l) })
 	}
 	return h
 }

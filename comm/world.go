@@ -223,7 +223,10 @@ func (w *World) Close() error {
 }
 
 // goDo runs f in a goroutine that Close waits for, or here if the world is closed.
-func (w *World) goDo(f func()) {
+func (w *World) goDo(f func()) { w.goAfter(func() {}, f) }
+
+// goAfter does the same after something that the caller does, which is left out when the world is closed: nothing that it needs goes away meanwhile.
+func (w *World) goAfter(first, f func()) {
 	w.mu.Lock()
 	if w.closed {
 		w.mu.Unlock()
@@ -232,6 +235,7 @@ func (w *World) goDo(f func()) {
 	}
 	w.running.Add(1)
 	w.mu.Unlock()
+	first()
 	go func() {
 		defer w.running.Done()
 		f()

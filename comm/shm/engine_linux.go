@@ -77,7 +77,7 @@ func earliest(r *transport.Round) *transport.Call {
 
 // Exchange implements transport.Engine.
 func (e *engine) Exchange(k *transport.Call) error {
-	if err := e.failure(); err != nil {
+	if err := e.failure(); err != nil && k.Posted == 0 { // else the other worker may be reading the data
 		return err
 	}
 	p, err := e.pair(k, e.team.MemberOf[k.PeerPos])
@@ -91,6 +91,19 @@ func (e *engine) Exchange(k *transport.Call) error {
 		return p.send(k)
 	}
 	return p.recv(k)
+}
+
+// Post implements transport.Poster.
+func (e *engine) Post(k *transport.Call) {
+	p := e.pairs[e.team.MemberOf[k.PeerPos]].Load()
+	if e.failed.Load() || p == nil || !p.connected.Load() || p.err != nil || p.segment == nil {
+		return
+	}
+	p.out.mu.Lock()
+	defer p.out.mu.Unlock()
+	if p.hasRoom() {
+		k.Posted = p.put(k).id
+	}
 }
 
 // connections returns the engine for members that cannot share memory.

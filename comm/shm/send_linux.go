@@ -23,7 +23,11 @@ func hashOf(program string) uint64 {
 // send returns when the other worker has received, or does not agree.
 func (p *pair) send(k *transport.Call) error {
 	o := &p.out
-	send, err := p.post(k)
+	var err error
+	send := o.posted(k)
+	if send == nil {
+		send, err = p.post(k)
+	}
 	if err != nil {
 		return p.unsent(err)
 	}
@@ -82,17 +86,38 @@ func (o *shmOutbox) waits() *shmSend {
 	return s
 }
 
+// posted returns the send of a call that was posted; nil if it was not.
+func (o *shmOutbox) posted(k *transport.Call) *shmSend {
+	if k.Posted == 0 {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.waiting[slices.IndexFunc(o.waiting, func(s *shmSend) bool { return s.id == k.Posted })]
+}
+
 // post puts a message into the ring as soon as there is room.
 func (p *pair) post(k *transport.Call) (*shmSend, error) {
 	o := &p.out
-	room := func() bool { return o.sent.Load()-o.taken.Load() < uint64(len(o.messages)) }
-	for o.mu.Lock(); !room(); o.mu.Lock() {
+	for o.mu.Lock(); !p.hasRoom(); o.mu.Lock() {
 		o.mu.Unlock()
-		if err := p.wait(k, room, p.other); err != nil {
+		if err := p.wait(k, p.hasRoom, p.other); err != nil {
 			return nil, err
 		}
 	}
 	defer o.mu.Unlock()
+	return p.put(k), nil
+}
+
+// hasRoom tells whether the ring has room for a message.
+func (p *pair) hasRoom() bool {
+	o := &p.out
+	return o.sent.Load()-o.taken.Load() < uint64(len(o.messages))
+}
+
+// put puts a message into the ring, which has room. The lock is held.
+func (p *pair) put(k *transport.Call) *shmSend {
+	o := &p.out
 	s := o.waits()
 	at := o.sent.Load()
 	m := &o.messages[at%uint64(len(o.messages))]
@@ -104,7 +129,7 @@ func (p *pair) post(k *transport.Call) (*shmSend, error) {
 	}
 	o.sent.Store(at + 1)
 	p.ringAll()
-	return s, nil
+	return s
 }
 
 // note takes out the receipts that are there, whosever they are.

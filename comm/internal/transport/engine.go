@@ -42,6 +42,13 @@ type Engine interface {
 // after it has given them what they wait for. Then writing down costs no time.
 type Beginner interface{ BeginsCalls() }
 
+// Poster is an engine that can offer the data of a send to the other worker without waiting for anything, before a goroutine of its own makes the call: to wake that takes
+// longer than the rest.
+type Poster interface {
+	// Post does so if it can, and says so in the call. Exchange then waits until the data are received.
+	Post(*Call)
+}
+
 // Round is one collective of one worker.
 type Round struct {
 	Calls  []*Call // of the worker's ranks, in the order of their positions: never empty

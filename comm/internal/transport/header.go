@@ -84,6 +84,7 @@ type Call struct {
 	Ended               time.Duration // when others finished the work of it, in world time; 0: when the rank noticed
 	Owner               Owner
 	Parts               []*Call // of a call of several buffers: one for each; nil: it has one
+	Posted              uint64  // what a Poster calls what it offered; 0: nothing
 }
 
 // Part is the call of one of its buffers.
