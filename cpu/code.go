@@ -112,8 +112,8 @@ type coder struct {
 // loops makes loops; nil: there are none.
 func compileGroup(vs views, n *node, stored func(*ir.Value) bool, loops func(*loop.Program) *loop.Func) *code {
 	g := n.group
-	c := &coder{code: &code{n: g.n, rows: 1, cols: g.n}, views: vs, g: g, memNo: map[*ir.Value]int{}, where: map[*ir.Value]ref{},
-		loaded: map[loadKey]ref{}, last: map[*ir.Value]int{}}
+	c := &coder{code: &code{n: g.n, rows: 1, cols: g.n}, views: vs, g: g, memNo: make(map[*ir.Value]int, len(n.ops)), where: make(map[*ir.Value]ref, len(n.ops)),
+		loaded: map[loadKey]ref{}, last: make(map[*ir.Value]int, len(n.ops))}
 	if g.cols == 0 {
 		g.cols = c.columns(n)
 	}

@@ -26,8 +26,9 @@ type fuser struct {
 // maxGroup is how many ops a group may have: its blocks must stay in the fastest caches.
 const maxGroup = 150
 
-func newFuser(vs views, o options) *fuser {
-	return &fuser{views: vs, wrote: map[*ir.Value]*node{}, users: map[*ir.Value][]*node{}, opts: o}
+// newFuser makes one for so many ops.
+func newFuser(vs views, o options, ops int) *fuser {
+	return &fuser{views: vs, wrote: make(map[*ir.Value]*node, ops), users: make(map[*ir.Value][]*node, ops), opts: o}
 }
 
 // made is the node that writes a root; nil for inputs and constants.

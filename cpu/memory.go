@@ -14,7 +14,7 @@ func (b *builder) memory() {
 	for _, n := range b.outputs {
 		output[n] = true
 	}
-	reader := map[int]*task{} // the only task of its last step that reads a tensor; nil: there are several
+	reader := make([]*task, len(b.tensors)) // the only task of its last step that reads a tensor; nil: there are several
 	for at, step := range b.steps {
 		for _, t := range step {
 			for i, n := range t.mems {
@@ -50,7 +50,7 @@ func (b *builder) memory() {
 }
 
 // takes lets the result of a task take the memory of an input that it reads for the last time.
-func (b *builder) takes(at int, t *task, input int, output map[int]bool, reader map[int]*task) {
+func (b *builder) takes(at int, t *task, input int, output map[int]bool, reader []*task) {
 	in, out := t.mems[input], t.mems[t.reads]
 	others := slices.Delete(slices.Clone(t.mems[:t.reads]), input, input+1)
 	if x := &b.tensors[in]; x.last == at && reader[in] == t && !output[in] && !slices.Contains(others, in) && mayTake(x, &b.tensors[out]) {
@@ -69,7 +69,7 @@ func (t *task) writes(i int, x *tensor) bool {
 
 // overwrite lets the results of a group take the memory of what it reads for the last time: of an operand first, since the result of w - step
 // is to lie where w is, and no other result there.
-func (b *builder) overwrite(at int, t *task, output map[int]bool, reader map[int]*task) {
+func (b *builder) overwrite(at int, t *task, output map[int]bool, reader []*task) {
 	taken := map[int]bool{}
 	for _, operands := range []bool{true, false} {
 		for i, n := range t.mems {

@@ -26,7 +26,7 @@ func (b *builder) padSums(ops []*ir.Op) (last map[*ir.Op]*padSum, within map[*ir
 	if !b.opts.elementwise {
 		return last, within
 	}
-	here := map[*ir.Op]bool{}
+	here := make(map[*ir.Op]bool, len(ops))
 	for _, op := range ops {
 		here[op] = true
 	}

@@ -84,8 +84,9 @@ type tensor struct {
 
 // newPlan compiles a segment.
 func newPlan(s *ir.Segment, o options, other fallbackCompiler) (*plan, error) {
-	p := &plan{segment: s, views: views{}, number: map[*ir.Value]int{}}
-	b := &builder{plan: p, opts: o, fuser: newFuser(p.views, o), tasks: map[*ir.Op]*task{}, uses: map[*ir.Value]int{}, contiguous: map[*ir.Value]*ir.Value{},
+	n := len(s.Ops)
+	p := &plan{segment: s, views: make(views, n), number: make(map[*ir.Value]int, n)}
+	b := &builder{plan: p, opts: o, fuser: newFuser(p.views, o, n), tasks: map[*ir.Op]*task{}, uses: make(map[*ir.Value]int, n), contiguous: map[*ir.Value]*ir.Value{},
 		onlyTranspose: map[*ir.Value]*ir.Op{}, onlyAdd: map[*ir.Value]*ir.Op{}}
 	for _, op := range s.Ops {
 		op.Uses(func(v *ir.Value) { b.uses[v]++ })

@@ -19,7 +19,7 @@ type sinker struct {
 
 // sink moves ops of all groups, the last first; output are the tensors that the segment returns.
 func (f *fuser) sink(output map[*ir.Value]bool) {
-	s := &sinker{fuser: f, output: output, home: map[*ir.Op]*node{}, readers: map[*ir.Value][]*ir.Op{}}
+	s := &sinker{fuser: f, output: output, home: make(map[*ir.Op]*node, len(f.wrote)), readers: make(map[*ir.Value][]*ir.Op, len(f.wrote))}
 	nodes := f.order()
 	for _, n := range nodes {
 		if n.group == nil {

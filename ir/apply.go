@@ -27,8 +27,8 @@ func (p *Program) PlaceApply(shares *TaskGraph) {
 			becomes[v.Param.Op] = v.Update
 		}
 	}
-	place := map[*Op]int{}
-	users := map[*Op][]*Op{}
+	place := make(map[*Op]int, len(p.Main.Ops))
+	users := make(map[*Op][]*Op, len(p.Main.Ops))
 	var apply []*Op
 	for _, op := range p.Main.Ops {
 		if op.Phase != Apply {

@@ -313,8 +313,8 @@ func (v *verifier) closures(op *Op) error {
 
 // parameters is called when the values of main are defined, as are the checks after it.
 func (v *verifier) parameters() error {
-	kinds := map[*Value]int{}
-	paths := map[string]bool{}
+	kinds := make(map[*Value]int, len(v.p.Variables))
+	paths := make(map[string]bool, len(v.p.Variables))
 	for _, x := range v.p.Variables {
 		if x.Param == nil || x.Path == "" {
 			return errors.Errorf("variable %q lacks a parameter or a path", x.Path)

@@ -19,7 +19,7 @@ import (
 // collections merge in different ways.
 func common(p *ir.Program) int {
 	ways := waysOf(p)
-	first := map[string][]*ir.Op{}
+	first := make(map[string][]*ir.Op, len(p.Main.Ops))
 	by := map[*ir.Value]*ir.Value{}
 	for _, op := range p.Main.Ops {
 		for i, in := range op.Inputs {

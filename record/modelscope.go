@@ -13,11 +13,12 @@ import (
 // But variables have paths. An op that reads variables is in their scope; one that reads none is where its inputs come from. Ops of backward are in the
 // scope of the forward op that they belong to, and those of apply in that of the variable whose gradient they read.
 func modelScopes(p *ir.Program) {
-	s := &scoper{weights: map[*ir.Value]bool{}, of: map[*ir.Value]string{}}
+	n := len(p.Main.Ops)
+	s := &scoper{weights: map[*ir.Value]bool{}, of: make(map[*ir.Value]string, n)}
 	for _, v := range p.Variables {
 		s.weights[v.Param], s.of[v.Param] = true, scopeOf(v.Path)
 	}
-	updated := map[*ir.Value]string{}
+	updated := make(map[*ir.Value]string, n)
 	for _, g := range p.Gradients {
 		updated[g.Value], updated[g.Variable.Param] = scopeOf(g.Variable.Path), scopeOf(g.Variable.Path)
 	}

@@ -138,8 +138,9 @@ func (l *Ledger) size(v *ir.Value) int64 {
 
 // NewLedger reads a program as it runs.
 func NewLedger(p *ir.Program) *Ledger {
-	l := &Ledger{use: map[*ir.Value]Use{}, backward: map[*ir.Value]bool{}}
-	trained := map[*ir.Op]bool{} // apply ops that read gradients, directly or not
+	n := len(p.Main.Ops)
+	l := &Ledger{use: map[*ir.Value]Use{}, backward: make(map[*ir.Value]bool, n)}
+	trained := make(map[*ir.Op]bool, n) // apply ops that read gradients, directly or not
 	for _, op := range p.Main.Ops {
 		op.Uses(func(v *ir.Value) {
 			switch op.Phase {

@@ -81,7 +81,7 @@ func (l *Ledger) Profile(s *ir.Segment, f *emit.Listing) *Profile {
 	n := len(s.Ops)
 	p := &Profile{lives: newLives(n + 1), planned: f, needs: map[string]Need{}}
 	copy(p.ops, s.Ops)
-	last, leaves := map[*ir.Value]int{}, map[*ir.Value]bool{}
+	last, leaves := make(map[*ir.Value]int, n), map[*ir.Value]bool{}
 	for i, op := range s.Ops {
 		op.Uses(func(v *ir.Value) { last[v] = i })
 	}

@@ -81,7 +81,7 @@ type value struct {
 
 // newProblem reads a program, without the ops of phases after the last one.
 func newProblem(p *ir.Program, last ir.Phase) (*problem, error) {
-	x := &problem{p: p, of: map[*ir.TaskGraph]*group{}, number: map[*ir.Value]int{}}
+	x := &problem{p: p, of: map[*ir.TaskGraph]*group{}, number: make(map[*ir.Value]int, len(p.Main.Ops)), values: make([]value, 0, len(p.Main.Ops))}
 	if err := x.readStages(); err != nil {
 		return nil, err
 	}

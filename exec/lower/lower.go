@@ -39,8 +39,8 @@ func Lower(s *ir.Segment, at ir.Coordinates) *ir.Segment {
 	if s.Mesh != nil {
 		at = nil // all run the same
 	}
-	l := &lowering{at: at, p: ir.NewProgram(s.Name), values: map[*ir.Value]*ir.Value{}, mesh: s.Mesh, fillings: map[filling]*ir.Value{},
-		to: &ir.Segment{Name: s.Name, Of: map[*ir.Value]*ir.Value{}, Mesh: s.Mesh}}
+	l := &lowering{at: at, p: ir.NewProgram(s.Name), values: make(map[*ir.Value]*ir.Value, len(s.Ops)), mesh: s.Mesh, fillings: map[filling]*ir.Value{},
+		to: &ir.Segment{Name: s.Name, Of: make(map[*ir.Value]*ir.Value, len(s.Ops)), Mesh: s.Mesh}}
 	for _, v := range s.Inputs {
 		op := v.Op.Copy(nil)
 		op.Outputs[v.Index] = &ir.Value{Op: op, Index: v.Index, Shape: v.LocalShape(at)}
