@@ -5,6 +5,7 @@ package equiv
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/gomlx/gomlx/core/tensors"
@@ -81,24 +82,26 @@ func gentle() optimizer.Interface {
 func steadyStep(t *testing.T, env *epl.Env, stages int, opt optimizer.Interface) {
 	t.Helper()
 	loop := train.NewLoop(train.NewTrainer(env.Backend(), model.NewStore(), heavy(stages), Models()[0].Loss, epl.Optimizer(opt), nil, nil))
-	const first, last = 4, 10
-	var before, after runtime.MemStats
+	const first, last = 4, 16
+	var before runtime.MemStats
+	var bytes []uint64 // of the steps after the first ones
 	loop.OnStep("allocated", 0, func(l *train.Loop, _ []*tensors.Tensor) error {
-		switch l.LoopStep {
-		case first:
-			runtime.ReadMemStats(&before)
-		case last:
-			runtime.ReadMemStats(&after)
+		var now runtime.MemStats
+		runtime.ReadMemStats(&now)
+		if l.LoopStep > first {
+			bytes = append(bytes, now.TotalAlloc-before.TotalAlloc)
 		}
+		before = now
 		return nil
 	})
 	if _, err := loop.RunSteps(env.Dataset(Dataset{Regression(heavyBatch, 4)}), last+1); err != nil {
 		t.Fatal(err)
 	}
 	const activation = heavyBatch * heavyWidth * 4
-	got := (after.TotalAlloc - before.TotalAlloc) / (last - first)
-	if got >= activation {
+	slices.Sort(bytes)
+	// Memory may still grow once, when threads meet in an order that was not there before. Half of the steps allocate no more than this.
+	if got := bytes[len(bytes)/2]; got >= activation {
 		t.Errorf("a step allocates %d bytes; an activation has %d", got, activation)
 	}
-	t.Logf("%d bytes, %d allocations a step", got, (after.Mallocs-before.Mallocs)/(last-first))
+	t.Logf("bytes of %d steps: %v", len(bytes), bytes)
 }
