@@ -169,7 +169,7 @@ func measured(runner *local.Runner, cl *cluster.Cluster, known *cost.Cluster, gp
 	}
 	switch {
 	case gpus:
-		found = &plan.Links{Not: "GPUs communicate by themselves; their profile says what connects them, or cluster.description"}
+		found = &plan.Links{Not: "those of GPUs are not measured; their profile says what connects them, or cluster.description"}
 	case cl.TotalDevices() == 1:
 		found = &plan.Links{Not: "there is one device"}
 	default:

@@ -428,8 +428,39 @@ func TestMemoryThatIsNoLongerLentEndsTheCallOnAllRanks(t *testing.T) {
 }
 
 func TestManySendsMayBeReceivedInAnyOrder(t *testing.T) {
-	mustAll(t, ends(t, sharing(t, 2, one, Options{Timeout: time.Minute}).All(), 0), manyTags)
+	pair := ends(t, sharing(t, 2, one, Options{Timeout: time.Minute}).All(), 0)
+	mustAll(t, pair, manyTags)
+	mustAll(t, pair, manyTags) // now that they are connected
 	mustAll(t, ends(t, sharing(t, 6, two, Options{Timeout: time.Minute}).All(), 0), manyTags)
+}
+
+// Nobody has to wake up before the other worker sees the data of a send that is started.
+func TestAStartedSendIsOfferedAtOnce(t *testing.T) {
+	mustAll(t, ends(t, sharing(t, 2, one, Options{Timeout: time.Minute}).All(), 0), func(c *Communicator) error {
+		for round := range 3 { // in the first the workers connect, which takes a goroutine
+			buf := []float32{float32(round)}
+			if c.pos == 1 {
+				if err := c.Barrier(); err != nil {
+					return err
+				}
+				if err := c.Recv(buf, 0, 0); err != nil || buf[0] != float32(round) {
+					return fmt.Errorf("round %d: %v, %w", round, buf, err)
+				}
+				continue
+			}
+			h := c.Start(Call{Op: Send, Buf: buf, Peer: 1})
+			if offered := h.call.Posted != 0; offered != (round > 0) {
+				return fmt.Errorf("round %d: offered %v", round, offered)
+			}
+			if err := c.Barrier(); err != nil {
+				return err
+			}
+			if err := h.Wait(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // manyTags sends more messages than the ring holds, of all sizes, and receives them in another order.
