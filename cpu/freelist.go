@@ -30,9 +30,10 @@ type freeList struct {
 	mu     sync.Mutex
 	taken  map[*byte]int // bytes of what is from there
 	sizes  map[int]*freeSize
-	held   int // bytes in the list
-	used   int // bytes of buffers
-	most   int // of used, since someone asked
+	held   int    // bytes in the list
+	used   int    // bytes of buffers
+	most   int    // of used, since someone asked
+	peaks  [2]int // of used, in the window of calls before and in this one
 	calls  int
 	closed bool // it keeps nothing
 }
@@ -43,8 +44,19 @@ type freeSize struct {
 	last int // the call that used the size last
 }
 
-// keep is how many bytes the list may hold beyond those that are in use.
-const keep = 64 << 20
+// A step of a training uses the memory of the step before again, so the list keeps what buffers had when they had most, and somewhat more, because they are not of the
+// same sizes then.
+const (
+	keep   = 64 << 20 // bytes that it may always hold
+	more   = 8        // and this part of the most
+	window = 1 << 16  // calls: what was most in this window and in the one before counts
+)
+
+// limit is how many bytes the list may hold.
+func (f *freeList) limit() int {
+	peak := max(f.peaks[0], f.peaks[1], f.used)
+	return peak - f.used + peak/more + keep
+}
 
 // hold is what all buffers have that lie in the same memory, if it is not Go's.
 type hold struct {
@@ -78,7 +90,7 @@ func (f *freeList) take(n int) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.used += n
-	f.most = max(f.most, f.used)
+	f.most, f.peaks[1] = max(f.most, f.used), max(f.peaks[1], f.used)
 	l := f.size(n)
 	if last := len(l.free) - 1; last >= 0 {
 		b := l.free[last]
@@ -108,12 +120,17 @@ func (f *freeList) give(b []byte) {
 	if n == 0 {
 		return
 	}
-	if n > f.used+keep || f.closed {
+	if f.closed {
 		f.forget(b)
 		return
 	}
 	f.size(n) // so that others go first
-	for f.held+n > f.used+keep {
+	limit := f.limit()
+	if n > limit {
+		f.forget(b)
+		return
+	}
+	for f.held+n > limit {
 		f.drop()
 	}
 	l := f.size(n)
@@ -131,7 +148,9 @@ func (f *freeList) size(n int) *freeSize {
 		l = &freeSize{}
 		f.sizes[n] = l
 	}
-	f.calls++
+	if f.calls++; f.calls%window == 0 {
+		f.peaks = [2]int{f.peaks[1], f.used} // what is in use now is in use in the next window, too
+	}
 	l.last = f.calls
 	return l
 }

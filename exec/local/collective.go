@@ -16,8 +16,8 @@ import (
 var reductions = map[ir.Reduction]comm.Reduction{ir.ReduceBySum: comm.Sum, ir.ReduceByMax: comm.Max, ir.ReduceByMin: comm.Min}
 
 // collective changes a placement along the axis of the k devices of a place: from is what this one gives, to what it gets. Communicators know
-// flat slices only: along dims other than the first, values are divided before, or put together after.
-func collective(end *comm.Communicator, program string, op *ir.Op, how ir.Collective, at ir.Coordinates, k int, from, to any) error {
+// flat slices only: along dims other than the first, values are divided before, or put together after, in memory for that.
+func collective(end *comm.Communicator, program string, op *ir.Op, how ir.Collective, at ir.Coordinates, k int, from, to any, memory staging) error {
 	v, w := op.Inputs[0], op.Outputs[0]
 	before, after := v.On(ir.Model), w.On(ir.Model)
 	division := v.Division(ir.Model)
@@ -49,43 +49,58 @@ func collective(end *comm.Communicator, program string, op *ir.Op, how ir.Collec
 		}
 		got := rows(before)
 		call.OutCounts = counts(out, before.Dim, got)
-		return joined(&call, end, out, got, before.Dim)
+		return joined(&call, end, out, got, before.Dim, memory)
 	case ir.ReduceScatterOf:
 		call.Op, call.Out, call.Reduction = comm.ReduceScatter, to, reductions[before.Reduce]
 		given := rows(after)
-		call.In, call.InCounts = divided(from, in, given, after.Dim), counts(in, after.Dim, given)
-		return end.Do(call)
+		call.InCounts = counts(in, after.Dim, given)
+		return divided(&call, from, in, given, after.Dim, memory, func() error { return end.Do(call) })
 	case ir.AllToAllOf:
 		given, got := rows(after), rows(before)
-		call.Op, call.Out, call.In = comm.AllToAll, to, divided(from, in, given, after.Dim)
+		call.Op, call.Out = comm.AllToAll, to
 		call.InCounts, call.OutCounts = counts(in, after.Dim, given), counts(out, before.Dim, got)
-		return joined(&call, end, out, got, before.Dim)
+		return divided(&call, from, in, given, after.Dim, memory, func() error { return joined(&call, end, out, got, before.Dim, memory) })
 	}
 	return errors.Errorf("unknown collective %s", how)
 }
 
-// divided lays the parts of a tensor along a dim one after the other.
-func divided(flat any, s shapes.Shape, sizes []int, dim int) any {
+// staging gives memory for a tensor on the way, and what takes it back. If a call fails, it is not given back: somebody may still read it.
+type staging func(shapes.Shape) (flat any, free func() error, err error)
+
+// divided makes a call that is given the parts of a tensor along a dim, one after the other.
+func divided(call *comm.Call, flat any, s shapes.Shape, sizes []int, dim int, memory staging, do func() error) error {
 	if schedule.Leading(s, dim) {
-		return flat
+		call.In = flat
+		return do()
 	}
-	all := newFlat(s)
+	all, free, err := memory(s)
+	if err != nil {
+		return err
+	}
 	eachPart(all, s, sizes, dim, func(part any, r rows) { r.cut(part, flat, s) })
-	return all
+	call.In = all
+	if err := do(); err != nil {
+		return err
+	}
+	return free()
 }
 
 // joined makes a call whose result is parts, one after the other, and puts them together along a dim.
-func joined(call *comm.Call, end *comm.Communicator, s shapes.Shape, sizes []int, dim int) error {
+func joined(call *comm.Call, end *comm.Communicator, s shapes.Shape, sizes []int, dim int, memory staging) error {
 	if schedule.Leading(s, dim) {
 		return end.Do(*call)
 	}
 	whole := call.Out
-	call.Out = newFlat(s)
+	all, free, err := memory(s)
+	if err != nil {
+		return err
+	}
+	call.Out = all
 	if err := end.Do(*call); err != nil {
 		return err
 	}
-	eachPart(call.Out, s, sizes, dim, func(part any, r rows) { r.paste(whole, part, s) })
-	return nil
+	eachPart(all, s, sizes, dim, func(part any, r rows) { r.paste(whole, part, s) })
+	return free()
 }
 
 // eachPart visits parts that lie one after the other.

@@ -158,7 +158,7 @@ func exchanges(t *testing.T, before, after ir.Placement, whole shapes.Shape, alo
 				return
 			}
 			got := newFlat(op.Outputs[0].LocalShape(ir.Coordinates{0, j}))
-			if err := collective(end, "test", op, how, ir.Coordinates{0, j}, k, from[j], got); err != nil {
+			if err := collective(end, "test", op, how, ir.Coordinates{0, j}, k, from[j], got, onHeap); err != nil {
 				t.Error(err)
 			} else if !slices.Equal(got.([]float32), want[j].([]float32)) {
 				t.Errorf("device %d has %v, want %v", j, got, want[j])
@@ -166,4 +166,9 @@ func exchanges(t *testing.T, before, after ir.Placement, whole shapes.Shape, alo
 		})
 	}
 	wg.Wait()
+}
+
+// onHeap is memory of Go.
+func onHeap(s shapes.Shape) (flat any, free func() error, err error) {
+	return newFlat(s), func() error { return nil }, nil
 }

@@ -198,7 +198,7 @@ func (r *run) exchange(in schedule.Instr) error {
 	}
 	start := time.Now()
 	b, err := r.fill(out.LocalShape(r.at()), func(to any) error {
-		return collective(end, r.program.Name, in.Op, how, r.at(), len(r.schedule.Groups[r.place]), flat, to)
+		return collective(end, r.program.Name, in.Op, how, r.at(), len(r.schedule.Groups[r.place]), flat, to, r.stage)
 	})
 	if err != nil {
 		return err
@@ -209,6 +209,15 @@ func (r *run) exchange(in schedule.Instr) error {
 		return err
 	}
 	return r.meter.during(schedule.ExchangeBuffers(in.Op))
+}
+
+// stage is memory of the device for a tensor on the way: see staging.
+func (r *run) stage(shape shapes.Shape) (flat any, free func() error, err error) {
+	b, flat, err := r.fresh(shape)
+	if err != nil || b == nil {
+		return flat, func() error { return nil }, err
+	}
+	return flat, b.Finalize, nil
 }
 
 // deliver gives results to workers whose devices do not have them: from the first model replica to their first device.

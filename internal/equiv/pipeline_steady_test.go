@@ -81,7 +81,12 @@ func gentle() optimizer.Interface {
 // steadyStep trains heavy, and checks what a step allocates when those before it have been through all.
 func steadyStep(t *testing.T, env *epl.Env, stages int, opt optimizer.Interface) {
 	t.Helper()
-	loop := train.NewLoop(train.NewTrainer(env.Backend(), model.NewStore(), heavy(stages), Models()[0].Loss, epl.Optimizer(opt), nil, nil))
+	steadyStepOf(t, env, heavy(stages), opt)
+}
+
+func steadyStepOf(t *testing.T, env *epl.Env, build func(scope *model.Scope, inputs []*Node) []*Node, opt optimizer.Interface) {
+	t.Helper()
+	loop := train.NewLoop(train.NewTrainer(env.Backend(), model.NewStore(), build, Models()[0].Loss, epl.Optimizer(opt), nil, nil))
 	const first, last = 4, 16
 	var before runtime.MemStats
 	var bytes []uint64 // of the steps after the first ones
@@ -104,4 +109,22 @@ func steadyStep(t *testing.T, env *epl.Env, stages int, opt optimizer.Interface)
 		t.Errorf("a step allocates %d bytes; an activation has %d", got, activation)
 	}
 	t.Logf("bytes of %d steps: %v", len(bytes), bytes)
+}
+
+// The same holds for split layers, between which activations are exchanged.
+func TestAStepOfSplitLayersAllocatesNoTensors(t *testing.T) {
+	env := newCluster(t, 2, 1, map[string]any{"cluster.colocate_split_and_replicate": true}, epl.WithInner("cpu"))
+	build := func(scope *model.Scope, inputs []*Node) []*Node {
+		x := inputs[0]
+		epl.With(x, epl.Split(2, "all"), func() {
+			for i := range 3 {
+				x = hidden(scope, x, i, heavyWidth)
+				const half = heavyWidth / 2
+				x = Concatenate([]*Node{Slice(x, AxisRange(), AxisRange(half)), Slice(x, AxisRange(), AxisRange(0, half))}, -1) // of columns that another device has
+			}
+			x = layers.Dense(scope.In("out"), x, true, 1)
+		})
+		return []*Node{x}
+	}
+	steadyStepOf(t, env, build, gentle())
 }
