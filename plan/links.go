@@ -42,7 +42,7 @@ func (l *Links) String() string {
 	return "links were measured at the start (cluster.measure): " + strings.Join(all, ", ")
 }
 
-// On is a cluster with those links in place of what was known of them.
+// On gives a cluster those links in place of what was known of them.
 func (l *Links) On(c *cost.Cluster) {
 	for of, link := range map[*cost.Link]*cost.Link{&c.Within: l.Within, &c.Inside: l.Inside, &c.Between: l.Between} {
 		if link != nil {

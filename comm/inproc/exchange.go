@@ -42,7 +42,7 @@ func (m *Meeting) Exchange(k *transport.Call) error {
 	m.mu.Unlock()
 
 	left := func() time.Duration { return m.world.UntilLook(k.Began) }
-	transport.Linger(k, m.crowded, p.over.Load)
+	transport.Linger(k, m.mayLinger, p.over.Load)
 	for !p.wait(m.patience(k), p.over.Load, left) {
 		m.mu.Lock()
 		missing := m.pending[key] == p

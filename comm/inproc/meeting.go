@@ -32,7 +32,7 @@ type Meeting struct {
 	seats  []*Seat          // of this worker's ranks
 	Engine transport.Engine // between workers; nil if the group has only ranks of this one
 
-	crowded bool // ranks do not have a processor each
+	mayLinger bool // World.MayLinger
 
 	// What the last to come writes, before it opens a round, and others read until it closes.
 	calls     []*transport.Call   // by position
@@ -84,7 +84,7 @@ type Seat struct {
 func New(t *transport.Team, e transport.Engine) *Meeting {
 	n := len(t.Mine())
 	m := &Meeting{world: t.World, Team: t, Engine: e, calls: make([]*transport.Call, n), pending: map[transport.Stream]*post{},
-		crowded: t.World.Crowded() || t.World.Layout.Workers[t.World.Layout.Worker].Ranks > t.World.Procs}
+		mayLinger: t.World.MayLinger()}
 	for _, pos := range t.Mine() {
 		m.seats = append(m.seats, &Seat{pos: pos, waiter: newWaiter(), piece: newWorker(n)})
 	}
@@ -96,7 +96,7 @@ func (m *Meeting) SeatOf(pos int) *Seat { return m.seats[slices.Index(m.Team.Min
 
 // patience returns how a call should wait.
 func (m *Meeting) patience(k *transport.Call) patience {
-	if k.Async || m.world.Layout.Workers[m.world.Layout.Worker].Ranks > m.world.Procs {
+	if k.Async || m.world.Outnumbered() {
 		return crowded
 	}
 	return alone

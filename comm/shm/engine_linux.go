@@ -21,6 +21,8 @@ type engine struct {
 	team    *transport.Team
 	create  func(*transport.Team) transport.Engine // see instead
 	crowded bool
+	// mayLinger is World.MayLinger.
+	mayLinger bool
 
 	ctx    context.Context // ends with fail
 	stop   context.CancelCauseFunc
@@ -37,7 +39,7 @@ type engine struct {
 // New returns an engine over shared memory. Where members cannot share any, they use what instead makes.
 func New(t *transport.Team, instead func(*transport.Team) transport.Engine) transport.Engine {
 	ctx, stop := context.WithCancelCause(context.Background())
-	return &engine{team: t, create: instead, ctx: ctx, stop: stop, pairs: make([]atomic.Pointer[pair], len(t.Members)), crowded: t.World.Crowded()}
+	return &engine{team: t, create: instead, ctx: ctx, stop: stop, pairs: make([]atomic.Pointer[pair], len(t.Members)), crowded: t.World.Crowded(), mayLinger: t.World.MayLinger()}
 }
 
 // Collective implements transport.Engine.

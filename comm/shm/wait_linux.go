@@ -48,7 +48,7 @@ const nap = 200 * time.Millisecond
 // wait returns when ready does, or with an error: that of fail, or that the missing are overdue.
 func (s *segment) wait(k *transport.Call, ready func() bool, missing func() []int) error {
 	k.Begin()
-	if transport.Linger(k, s.engine.crowded, ready) || s.spin(k, ready) {
+	if transport.Linger(k, s.engine.mayLinger, ready) || s.spin(k, ready) {
 		return nil
 	}
 	e, b := s.engine, &s.mine().bell

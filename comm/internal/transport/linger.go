@@ -12,10 +12,10 @@ const (
 	lingerGreedy = 16   // rounds after which others get the processor: that wakes threads, so not after each
 )
 
-// Linger looks again and again, and returns true as soon as ready does, if the call is a receive that somebody waits for, who has nothing else to do and a processor of his
-// own: it is not crowded.
-func Linger(k *Call, crowded bool, ready func() bool) bool {
-	if k.Op != Recv || k.Async || crowded {
+// Linger looks again and again, and returns true as soon as ready does, if the call is a receive that somebody waits for, who has nothing else to do and, as may
+// says, a processor of his own.
+func Linger(k *Call, may bool, ready func() bool) bool {
+	if k.Op != Recv || k.Async || !may {
 		return false
 	}
 	for round := range lingerRounds {

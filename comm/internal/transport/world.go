@@ -44,6 +44,12 @@ func (w *World) Crowded() bool {
 	return ranks > cores.Online() || w.Procs == 1 && runtime.NumCPU() > 1
 }
 
+// Outnumbered tells whether the ranks of this worker do not have a processor each.
+func (w *World) Outnumbered() bool { return w.Layout.Workers[w.Layout.Worker].Ranks > w.Procs }
+
+// MayLinger tells whether who waits takes the processor from nobody: see Linger.
+func (w *World) MayLinger() bool { return !w.Crowded() && !w.Outnumbered() }
+
 // LookEvery is how often a call that waits looks whether somebody is overdue, or has ended.
 const LookEvery = 200 * time.Millisecond
 
