@@ -199,7 +199,8 @@ type Checkpoint struct {
 	before model.Loader // of the store
 	loaded reader
 	saved  time.Time
-	next   int // number of the next save; the first worker's counts
+	next   int  // number of the next save; the first worker's counts
+	shared bool // a message has said that another job saves to the folder
 
 	mu     sync.Mutex
 	unused map[string]bool // variables of the checkpoint that no program has asked for

@@ -120,6 +120,8 @@ func (c *Checkpoint) ticket(all []savable, cannot error) (t ticket, _ error) {
 		if cannot != nil {
 			t.Err = sentence(cannot)
 		} else if !t.Skip {
+			c.alone()
+			t.Number = c.next
 			c.next++
 		}
 		for _, v := range all {
@@ -138,6 +140,30 @@ func (c *Checkpoint) ticket(all []savable, cannot error) (t ticket, _ error) {
 		return t, err
 	}
 	return t, json.Unmarshal([]byte(handed), &t)
+}
+
+// alone warns of another job that saves to the same folder: a checkpoint has a number that this job has not given yet. Numbers go on after it.
+func (c *Checkpoint) alone() {
+	names, err := c.fs.List(c.dir)
+	if c.dir == "" || err != nil {
+		return
+	}
+	foreign := ""
+	for _, name := range names {
+		if !checkpoint.IsName(name) || name < checkpoint.Name(c.next, 0) {
+			continue
+		}
+		if inside, err := c.fs.List(filepath.Join(c.dir, name)); err == nil && slices.Contains(inside, checkpoint.ManifestName) {
+			foreign = name
+		}
+	}
+	for foreign >= checkpoint.Name(c.next, 0) {
+		c.next++
+	}
+	if foreign != "" && !c.shared {
+		c.shared = true
+		warn("another job saves to %s, too, and has written %s: the two remove each other's checkpoints, and a restart loads the newest of both. Give each job a folder of its own", c.dir, foreign)
+	}
 }
 
 // manifest is that of a checkpoint whose files are not known yet.

@@ -332,6 +332,32 @@ func logged(f func()) string {
 	return b.String()
 }
 
+func TestTwoJobsThatSaveToOneFolderAreToldSoOnce(t *testing.T) {
+	dir := t.TempDir()
+	save := func(r *savedRun, until int) func() {
+		return func() {
+			r.train(t, until)
+			if err := r.saver.Save(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	one, two := savedPlans["replicas"].start(t, dir, nil), savedPlans["replicas"].start(t, dir, nil)
+	if said := logged(save(one, 1)); strings.Contains(said, "another job") {
+		t.Errorf("one job alone: %s", said)
+	}
+	if said := logged(save(two, 2)); !strings.Contains(said, "epl: another job saves to "+dir+", too, and has written n0000000-step-00000001: ") {
+		t.Errorf("the other job: %q", said)
+	}
+	if said := logged(save(two, 3)); strings.Contains(said, "another job") {
+		t.Errorf("again: %s", said)
+	}
+	all, _, _, err := checkpoint.List(checkpoint.OS, dir)
+	if err != nil || len(all) != 1 || all[0].Name != "n0000002-step-00000003" {
+		t.Errorf("%v: %v", all, err)
+	}
+}
+
 func TestTrainingGoesOnWhenTheDiskIsGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "checkpoints")
 	r := savedPlans["one device"].start(t, dir, func(b *epl.CheckpointBuilder) *epl.CheckpointBuilder { return b.EverySteps(1) })

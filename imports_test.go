@@ -133,7 +133,7 @@ var mayImport = map[string][]string{
 	// Computes a program again, to find out what went wrong.
 	"exec/replay": {"ir", "emit", "passes"},
 	"compile":     {"exec/replay", "config", "cluster", "ir", "record", "plan", "passes", "emit", "schedule", "simulate", "explain", "faults", "trace", "exec", "worker", "internal/words"},
-	"":            {"config", "cluster", "cost", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "internal/hostmem", "internal/version", "internal/words", "compile", "simulate", "state", "checkpoint", "recovery", "faults", "metrics", "dashboard", "worker"},
+	"":            {"config", "cluster", "cost", "cpu", "cpu/isa", "exec", "ir", "record", "passes", "plan", "trace", "exec/local", "data", "internal/cores", "internal/hostmem", "internal/near", "internal/version", "internal/words", "compile", "simulate", "state", "checkpoint", "recovery", "faults", "metrics", "dashboard", "worker"},
 
 	"xla": {"exec", "exec/xla", "pjrt"}, // registers GPUs
 

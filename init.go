@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +25,9 @@ import (
 	"github.com/easyparallel/epl/cpu/isa"
 	"github.com/easyparallel/epl/exec"
 	"github.com/easyparallel/epl/exec/local"
+	"github.com/easyparallel/epl/faults"
 	"github.com/easyparallel/epl/internal/hostmem"
+	"github.com/easyparallel/epl/internal/near"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
 	"github.com/easyparallel/epl/plan"
@@ -202,6 +205,12 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 	traced, steps, err := timeline()
 	if err != nil {
 		return nil, err
+	}
+	if err := writable(os.Getenv(EnvDump), traced, cl.WorkerIndex()); err != nil {
+		return nil, err
+	}
+	if cl.WorkerIndex() == 0 {
+		misspelt(os.Environ())
 	}
 	gpus := strings.HasPrefix(name, "xla")
 	if planOut != "" && gpus {
@@ -410,6 +419,48 @@ func timeline() (file string, steps trace.Range, err error) {
 		return "", steps, errors.WithMessage(err, "epl: "+EnvTraceSteps)
 	}
 	return file, steps, nil
+}
+
+// writable makes the folder for programs, which the first worker writes, and that of a timeline, so that a wrong name is an error at once.
+func writable(dump, timeline string, worker int) error {
+	if dump != "" && worker == 0 {
+		if info, err := os.Stat(dump); err == nil && !info.IsDir() {
+			return errors.Errorf("epl: %s=%q is not a directory; name one, it is made if it does not exist", EnvDump, dump)
+		}
+		if err := os.MkdirAll(dump, 0o755); err != nil {
+			return errors.Errorf("epl: %s=%q: cannot make this directory: %v", EnvDump, dump, err)
+		}
+	}
+	if timeline != "" {
+		if info, err := os.Stat(timeline); err == nil && info.IsDir() {
+			return errors.Errorf("epl: %s=%q is a directory; name a file, such as %s", EnvTrace, timeline, filepath.Join(timeline, "trace.json"))
+		}
+		if err := os.MkdirAll(filepath.Dir(timeline), 0o755); err != nil {
+			return errors.Errorf("epl: %s=%q: cannot make its directory: %v", EnvTrace, timeline, err)
+		}
+	}
+	return nil
+}
+
+// variables are those that a user sets, but for the configuration's, which are checked there.
+var variables = []string{EnvDump, EnvTrace, EnvTraceSteps, EnvPlanFile, EnvPasses, faults.EnvSlow, faults.Env, isa.Env, cluster.EnvNumWorkers, cluster.EnvWorkerIndex,
+	cluster.EnvDevicesPerWorker, cluster.EnvWorkerHosts}
+
+// misspelt warns of variables that EPL does not know, and that are nearly one that it does.
+func misspelt(environ []string) {
+	for _, variable := range environ {
+		name, value, _ := strings.Cut(variable, "=")
+		rest, ours := strings.CutPrefix(name, "EPL_")
+		if !ours || value == "" || slices.Contains(variables, name) {
+			continue
+		}
+		for _, known := range variables {
+			if other := strings.TrimPrefix(known, "EPL_"); near.Distance(near.Letters(rest), near.Letters(other)) <= 2 && len(rest) > 4 {
+				warn("the variable %s is not used; did you mean %s?", name, known)
+				break
+			}
+		}
+	}
 }
 
 // timelineFact is what workers must agree about: a program of which a timeline is made is cut into other segments.

@@ -239,16 +239,34 @@ func TestPassesOfTheEnvironmentAndOfCodeAddUp(t *testing.T) {
 	}
 }
 
-func TestADumpThatCannotBeWrittenIsAnError(t *testing.T) {
+func TestADumpOrTimelineThatCannotBeWrittenIsAnErrorOfInit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(epl.EnvDump, filepath.Join(file, "dump"))
-	err := run(newEnv(t, nil).Backend(), func(x *Node) *Node { return Sin(x) })
-	for _, want := range []string{"epl: EPL_DUMP", file} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got:  %v\nwant: …%s…", err, want)
-		}
+	for variable, path := range map[string]string{epl.EnvDump: filepath.Join(file, "dump"), epl.EnvTrace: filepath.Join(file, "trace.json")} {
+		t.Run(variable, func(t *testing.T) {
+			t.Setenv(variable, path)
+			if _, err := epl.Init(nil); err == nil || !strings.HasPrefix(err.Error(), "epl: "+variable) || !strings.Contains(err.Error(), file) {
+				t.Errorf("Init: %v", err)
+			}
+		})
+	}
+	for variable, path := range map[string]string{epl.EnvDump: file, epl.EnvTrace: filepath.Dir(file)} {
+		t.Run(variable+" is of another kind", func(t *testing.T) {
+			t.Setenv(variable, path)
+			if _, err := epl.Init(nil); err == nil || !strings.Contains(err.Error(), "a directory; name") {
+				t.Errorf("Init: %v", err)
+			}
+		})
+	}
+}
+
+func TestVariablesThatAreNearlyEPLsAreNamed(t *testing.T) {
+	t.Setenv("EPL_DEVICE_PER_WORKER", "2")
+	t.Setenv("EPL_COLOUR", "blue") // somebody else's
+	said := logged(func() { newEnv(t, nil) })
+	if want := "epl: the variable EPL_DEVICE_PER_WORKER is not used; did you mean EPL_DEVICES_PER_WORKER?"; !strings.Contains(said, want) || strings.Contains(said, "COLOUR") {
+		t.Errorf("got %q, want %q only", said, want)
 	}
 }

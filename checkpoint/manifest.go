@@ -190,6 +190,9 @@ func number(name string) int {
 	return n
 }
 
+// IsName tells whether a folder of this name is a checkpoint, or was to be one.
+func IsName(name string) bool { return number(name) >= 0 }
+
 // Listed is a checkpoint in a folder of them.
 type Listed struct {
 	Name     string

@@ -16,15 +16,18 @@ func nearest(name string) (best *key, likely bool) {
 	for i := range keys {
 		k := &keys[i]
 		// The right attribute under the wrong category, or under none, is a likely mistake: it counts as one letter.
-		d := min(near.Distance(whole, near.Letters(k.name)), 1+near.Distance(attribute, near.Letters(attributeOf(k.name))))
+		d, close := near.Distance(whole, near.Letters(k.name)), true
+		if a := near.Distance(attribute, near.Letters(attributeOf(k.name))); 1+a < d {
+			d, close = 1+a, 2*a <= len(attribute)
+		}
 		if len(whole) >= shortestStart && strings.HasPrefix(string(near.Letters(k.name)), string(whole)) {
-			d = 1 // the start of a key, which someone was too lazy to finish
+			d, close = 1, true // the start of a key, which someone was too lazy to finish
 		}
 		if best == nil || d < least {
-			best, least = k, d
+			best, least, likely = k, d, close && 2*d <= len(whole)
 		}
 	}
-	return best, 2*least <= len(whole)
+	return best, likely
 }
 
 // attributeOf returns the part of a key after its category, or all of it when it names none.

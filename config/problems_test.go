@@ -232,4 +232,7 @@ func TestTheNearestKeyIsTheOneThatWasMeant(t *testing.T) {
 			t.Errorf("%s: %s (likely: %t), want %s", given, k.name, likely, want)
 		}
 	}
+	if k, likely := nearest("foo.bar"); likely {
+		t.Errorf("%s is not what was meant by foo.bar", k.name)
+	}
 }

@@ -645,6 +645,7 @@ func TestBadInputIsRefusedBeforeAnythingIsStarted(t *testing.T) {
 		{Options{Command: []string{"say"}, DevicesPerWorker: 100000}, "epl: --gpu_per_worker 100000: a worker has at most 1024 devices; use more workers"},
 		{Options{Command: []string{"say"}, Workers: 100000}, "epl: 100000 workers on " + hostName() + ": a machine runs at most 1024"},
 		{Options{Command: []string{"say"}, Environ: cleanEnviron("RANK=1")}, `epl: RANK="1" is set, but WORLD_SIZE is not`},
+		{Options{Command: []string{"say"}, Port: 29871}, "epl: --port 29871 is where the first of several machines listens, but there are no others"},
 		{Options{Command: []string{"say"}, Port: 70000}, "epl: --port 70000: expected"},
 		{Options{Command: []string{"say"}, TaskLabel: "../up"}, `epl: --task_label "../up": expected a name`},
 		{Options{Command: []string{"say"}, TLSCert: "a"}, "epl: --tls_cert, --tls_key and --tls_ca belong together"},

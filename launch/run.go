@@ -161,6 +161,9 @@ func plan(ctx context.Context, o *Options) (crews []place, leave func(), err err
 	case o.Rendezvous != "":
 		return overEtcd(ctx, *o, job)
 	default:
+		if o.Port != 0 {
+			return nil, nil, errors.Errorf("epl: --port %d is where the first of several machines listens, but there are no others; name them by --hosts or --machine_list, or leave it out", o.Port)
+		}
 		crews = alone(job, max(o.Workers, 1))
 	}
 	return crews, nil, err

@@ -113,6 +113,12 @@ a signal ended it).`,
 			}
 			o.Command, o.GPUs, o.SSH, o.Self = args, changed("gpu_per_worker"), strings.Fields(ssh), self()
 			o.Stdout, o.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if changed("hosts") && strings.Trim(o.Hosts, ", ") == "" {
+				return usage.Errorf("epl: --hosts names no machine; name some, such as a,b:2, or leave it out")
+			}
+			if changed("ssh") && o.Hosts == "" {
+				return usage.Errorf("epl: --ssh is how the machines of --hosts are reached: name them, or leave it out")
+			}
 			for _, flag := range []string{"image", "queue"} {
 				if manifests := generate == "k8s" || generate == "jobset"; changed(flag) && !manifests {
 					return usage.Errorf("epl: --%s is for manifests: add --generate k8s or jobset, or leave it out", flag)

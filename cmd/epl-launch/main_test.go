@@ -128,6 +128,8 @@ func TestBadFlagsEndWithStatus2AndASentence(t *testing.T) {
 		{[]string{"-n", "0", "echo"}, "epl: --num_workers 0: expected a number of at least 1"},
 		{[]string{"--generate", "lsf", "echo"}, `epl: --generate "lsf": expected slurm, k8s or jobset`},
 		{[]string{"--queue", "research", "echo"}, "epl: --queue is for manifests: add --generate k8s or jobset"},
+		{[]string{"--hosts", "", "echo"}, "epl: --hosts names no machine"},
+		{[]string{"--ssh", "ssh -p 2222", "echo"}, "epl: --ssh is how the machines of --hosts are reached"},
 		{[]string{"--grace", "1s", "echo"}, "epl: --grace 1s: expected at least 3s"},
 		{[]string{"--grace", "0", "echo"}, "epl: --grace 0s: expected at least 3s"},
 		{[]string{"--generate", "k8s"}, "epl: there is no command to run"},
