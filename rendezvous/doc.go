@@ -33,4 +33,9 @@
 // # What it assumes
 //
 // That workers with the same token mean the same job, and do not try to harm it.
+//
+// # Why it is not on gRPC
+//
+// gRPC does not hand out authenticated connections of plain TCP, which the data plane needs, its calls overtake each other, and its errors hide whether a
+// connection was closed, reset or damaged. bench/control compares both.
 package rendezvous
