@@ -89,7 +89,7 @@ func TestBadInputIsAnErrorThatSaysWhatAndWhere(t *testing.T) {
 		"a dataset without batches": {func(env *epl.Env) error {
 			_, err := train.NewLoop(trainer(env.Backend(), sgdOf(), nil)).RunEpochs(env.Dataset(samples{}), 1)
 			return err
-		}, []string{`epl: the dataset "samples" of worker 0 has no batch`}},
+		}, []string{`epl: the dataset "samples" of worker 0 has no batch`, "not larger than all of its samples"}},
 		"a dataset that fails": {spoiled(func(*train.Batch) error { return errors.New("disk on fire") }),
 			[]string{`epl: the dataset "samples" of worker 0 failed at batch 5, counted from 0: disk on fire`}},
 		"a dataset that panics": {spoiled(func(*train.Batch) error { panic("no memory") }),

@@ -75,8 +75,8 @@ func (g *guarded) Iter() iter.Seq2[train.Batch, error] {
 		}
 		if n == 0 {
 			yielding = true
-			yield(train.Batch{}, errors.Errorf("epl: the dataset %q of worker %d has no batch; check where its samples come from, "+
-				"and that it begins anew for every iteration", g.Name(), g.worker))
+			yield(train.Batch{}, errors.Errorf("epl: the dataset %q of worker %d has no batch; check where its samples come from, that it begins anew "+
+				"for every iteration, and that a batch is not larger than all of its samples if incomplete ones are dropped", g.Name(), g.worker))
 		}
 	}
 }
