@@ -105,8 +105,14 @@ type Books struct {
 
 // Add puts bytes on the books, or takes them off if they are negative. It tells whether more live than ever before.
 func (b *Books) Add(u Use, bytes int64) (peak bool) {
-	b.Live[u] += bytes
-	return b.During(Need{})
+	if b.Live[u] += bytes; bytes <= 0 {
+		return false
+	}
+	b.Most[u] = max(b.Most[u], b.Live[u])
+	if peak = b.Live.Total() > b.Peak.Total(); peak {
+		b.Peak = b.Live
+	}
+	return peak
 }
 
 // During notes what is needed for a moment beyond what lives.

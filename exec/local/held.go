@@ -13,15 +13,15 @@ import (
 // held is a value on a device with what the meter knows of it, which it must not ask of a buffer that someone consumed.
 type held struct {
 	compute.Buffer
-	use      schedule.Use
-	bytes    int64
+	use   schedule.Use
+	bytes int64
+	sends []sending // that read it
+	// arrival, if it is not nil, waits for a value that is on its way; op and what say how it comes, in a timeline.
+	arrival  func() (compute.Buffer, error)
 	borrowed bool           // the caller's: not to be overwritten or freed
 	whole    compute.Buffer // of a part of a variable that was updated where it lies: what has its memory
 	readers  readers        // of a variable
-	sends    []sending      // that read it
 	handed   []*handover    // those that copy it without the host, also if they have begun
-	// arrival, if it is not nil, waits for a value that is on its way; op and what say how it comes, in a timeline.
-	arrival  func() (compute.Buffer, error)
 	op, what string
 }
 

@@ -25,12 +25,15 @@ func (r *run) segment(x *line) error {
 			return err
 		}
 	}
-	owns, err := r.own(in, ins, donate)
-	if err != nil {
-		return err
+	var owns []*owning
+	if len(s.Owns) > 0 {
+		var err error
+		if owns, err = r.own(in, ins, donate); err != nil {
+			return err
+		}
 	}
 	keeps := func(i int) bool { return donate[i] && !r.runner.leaves(others[i]) }
-	need := r.profiles[in.Segment].Need(keeps)
+	need := x.needs(r.profiles[in.Segment], keeps)
 	r.remember(r.meter.books.Live.Plus(need.Peak), func() []schedule.Held { return r.profiles[in.Segment].Beyond(keeps) })
 	if err := r.meter.during(need); err != nil {
 		return err
@@ -40,7 +43,7 @@ func (r *run) segment(x *line) error {
 	}
 	start := time.Now()
 	outs, err := r.execute(in.Segment, ins, donate, others)
-	r.ran(trace.Task{Kind: string(s.Kind), Stage: s.Stage, Micro: in.Micro}, func() string { return r.schedule.Text(in) }, start)
+	r.ranLine(trace.Task{Kind: string(s.Kind), Stage: s.Stage, Micro: in.Micro}, &x.Instr, start)
 	if err != nil {
 		return err
 	}
@@ -52,7 +55,7 @@ func (r *run) segment(x *line) error {
 	}
 	for i, at := range takes {
 		if donate[i] {
-			r.forget(at)
+			r.passOn(at)
 		}
 	}
 	if err := r.updated(owns, outs, donate, others); err != nil {
@@ -68,7 +71,10 @@ func (r *run) segment(x *line) error {
 		if h := r.values[at]; h != nil && h.whole != nil {
 			continue
 		}
-		if err := r.keep(at, outs[i]); err != nil {
+		if err := r.free(at); err != nil { // what does not differ between instances may be computed again
+			return err
+		}
+		if err := r.keepFor(x.uses[i], at, outs[i]); err != nil {
 			return err
 		}
 	}

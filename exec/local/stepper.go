@@ -66,7 +66,8 @@ var (
 type device struct {
 	backend  compute.Backend
 	segments []compute.Executable
-	adders   []compute.Executable // per bucket; nil where nothing is accumulated
+	adders   []compute.Executable // per bucket; nil where nothing is accumulated, or addFew does it
+	few      []bool               // per bucket: addFew does it
 	known    map[any]compute.Buffer
 	hops     [][]hop // by transfer; nil: not asked for yet
 	lines    []line  // its list
@@ -165,10 +166,10 @@ func (x *stepper) feeder(replica int) int { return x.workerOf(x.schedule.Ranks[r
 // compile makes the segments of a place run on a device of it.
 func (x *stepper) compile(b compute.Backend, seat seat, classes *lower.Classes) (*device, error) {
 	dev := &device{backend: b, known: map[any]compute.Buffer{}, hops: make([][]hop, len(x.schedule.Transfers)), segments: make([]compute.Executable, len(x.schedule.Segments)),
-		adders: make([]compute.Executable, len(x.schedule.Buckets))}
+		adders: make([]compute.Executable, len(x.schedule.Buckets)), few: make([]bool, len(x.schedule.Buckets))}
 	dev.memory.values = map[schedule.Slot]*held{}
 	if seat.place >= 0 {
-		dev.lines = linesOf(x.schedule, seat.place)
+		dev.lines = linesOf(x.schedule, x.ledger, seat.place)
 	}
 	for i, s := range x.schedule.Segments {
 		if s.Place != seat.place {
@@ -188,6 +189,9 @@ func (x *stepper) compile(b compute.Backend, seat seat, classes *lower.Classes) 
 	}
 	for i, bucket := range x.schedule.Buckets {
 		if x.schedule.Local.MicroBatches > 1 && bucket.How.Adds() && !bucket.Inside && !bucket.Summed && bucket.Place == seat.place {
+			if dev.few[i] = few(b, bucket, seat.at()); dev.few[i] {
+				continue
+			}
 			var err error
 			if dev.adders[i], err = adder(b, bucket, seat.at()); err != nil {
 				return nil, err

@@ -107,6 +107,15 @@ func (r *run) ran(task trace.Task, name func() string, start time.Time) {
 	r.noted(trace.Event{Kind: trace.Run, Task: task, Start: start}, func(e *trace.Event) { e.Name = name() })
 }
 
+// ranLine notes an instruction that was a task, until now.
+func (r *run) ranLine(task trace.Task, in *schedule.Instr, start time.Time) {
+	if r.trace == nil { // it allocates nothing then
+		r.busy += time.Since(start)
+		return
+	}
+	r.ran(task, func() string { return r.schedule.Text(*in) }, start)
+}
+
 // note is something that the device did, and what is written of it when the step is over: that takes longer than what comes between tasks otherwise.
 type note struct {
 	trace.Event

@@ -44,8 +44,13 @@ func (r *run) keep(at schedule.Slot, b compute.Buffer) error {
 	if err := r.free(at); err != nil { // what does not differ between instances may be computed again
 		return err
 	}
+	return r.keepFor(r.ledger.Use(at.Value), at, b)
+}
+
+// keepFor is keep of what is for something, where nothing is yet.
+func (r *run) keepFor(use schedule.Use, at schedule.Slot, b compute.Buffer) error {
 	h := r.device.memory.newHeld()
-	h.Buffer, h.use, h.bytes = b, r.ledger.Use(at.Value), bytesOf(b)
+	h.Buffer, h.use, h.bytes = b, use, bytesOf(b)
 	r.values[at] = h
 	return r.meter.add(h.use, h.bytes)
 }
@@ -55,6 +60,15 @@ func (r *run) forget(at schedule.Slot) {
 	if b, ok := r.values[at]; ok {
 		_ = r.meter.add(b.use, -b.bytes)
 		delete(r.values, at)
+	}
+}
+
+// passOn takes a value off the books that a segment consumed.
+func (r *run) passOn(at schedule.Slot) {
+	if h, ok := r.values[at]; ok {
+		_ = r.meter.add(h.use, -h.bytes)
+		delete(r.values, at)
+		r.device.memory.recycle(h)
 	}
 }
 
@@ -123,7 +137,9 @@ func (r *run) free(at schedule.Slot) error {
 		return nil
 	}
 	r.forget(at)
-	return r.finalize(h)
+	err := r.finalize(h)
+	r.device.memory.recycle(h)
+	return err
 }
 
 // finalize frees a value. Memory that others copy from is free only when they have done so.
