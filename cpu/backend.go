@@ -40,6 +40,8 @@ type Backend struct {
 	arena arena
 	free  freeList
 
+	adopted atomic.Int64 // bytes of common memory that count as its own
+
 	// recent are the plans that were made last.
 	recent struct {
 		sync.Mutex
@@ -106,7 +108,7 @@ func (b *Backend) Allocated() int64 {
 	defer f.mu.Unlock()
 	most := f.most
 	f.most = f.used
-	return int64(most + len(b.arena.bytes))
+	return int64(most+len(b.arena.bytes)) + b.adopted.Load()
 }
 
 // NewSharedBuffer implements compute.DataInterface.
@@ -139,6 +141,7 @@ type Buffer struct {
 	owner   compute.Buffer // of GoMLX's backend, if that has the memory
 	final   bool
 	part    bool                    // its memory is another buffer's: see [Backend.Part]
+	adopted *adopted                // nil: its memory is the device's
 	donated bool                    // to an execution: who finalizes it again does no harm
 	sharing atomic.Pointer[sharing] // nil: its memory is its own
 }

@@ -240,7 +240,7 @@ func (x *executable) run(ins []*Buffer, donate []bool, arena unsafe.Pointer, h h
 			if t.over >= 0 {
 				if i := p.tensors[t.over].index; len(donate) > i && donate[i] && ins[i].owner == nil && !given[i] && !ins[i].Shared() {
 					given[i] = true
-					outs[t.index] = &Buffer{backend: b, shape: t.value.Shape, bytes: ins[i].bytes, hold: ins[i].hold, part: ins[i].part}
+					outs[t.index] = &Buffer{backend: b, shape: t.value.Shape, bytes: ins[i].bytes, hold: ins[i].hold, adopted: ins[i].adopted, part: ins[i].part}
 					outs[t.index].sharing.Store(ins[i].sharing.Load()) // whose memory it was
 				}
 			}

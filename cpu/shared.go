@@ -27,7 +27,7 @@ func (b *Backend) Share(x compute.Buffer) (compute.Buffer, error) {
 	if !ok || from.final {
 		return nil, errors.Errorf("epl: cpu: a %T that is no tensor of a CPU device, or was finalized, cannot be shared", x)
 	}
-	if from.owner != nil { // GoMLX's backend counts its own
+	if from.owner != nil || from.adopted != nil { // others count theirs
 		return b.BufferFromFlatData(0, flatOf(from.bytes, from.shape), from.shape)
 	}
 	s := from.sharing.Load()
@@ -47,13 +47,17 @@ func (b *Backend) Share(x compute.Buffer) (compute.Buffer, error) {
 // Shared implements exec.SharedBuffer.
 func (b *Buffer) Shared() bool {
 	s := b.sharing.Load()
-	return s != nil && s.buffers.Load() > 1
+	return b.adopted != nil && !b.part || s != nil && s.buffers.Load() > 1
 }
 
 // giveBack lets go of the memory of a buffer.
 func (b *Buffer) giveBack() {
 	defer func() { b.bytes, b.hold = nil, nil }()
 	if b.part {
+		return
+	}
+	if b.adopted != nil {
+		b.adopted.giveBack()
 		return
 	}
 	home := b.backend

@@ -24,7 +24,7 @@ type owning struct {
 }
 
 // own lets the inputs of a segment be parts of variables. What it may keep are the parts that the device overwrites.
-func (r *run) own(in schedule.Instr, ins []compute.Buffer, donate []bool) (all []*owning, err error) {
+func (r *run) own(in schedule.Instr, ins []compute.Buffer, donate []bool, others []readers) (all []*owning, err error) {
 	s, takes := r.schedule.Segments[in.Segment], r.schedule.Takes(in)
 	for _, own := range s.Owns {
 		i := own.Input
@@ -32,9 +32,14 @@ func (r *run) own(in schedule.Instr, ins []compute.Buffer, donate []bool) (all [
 		if err := x.cut(r, s.Inputs[i].LocalShape(r.at()), donate[i]); err != nil {
 			return nil, err
 		}
-		x.given = x.mine && r.profiles[in.Segment].Overwrites(own)
-		ins[i], donate[i] = x.part, x.given
 		all = append(all, x)
+	}
+	if err := r.common(all, others); err != nil {
+		return nil, err
+	}
+	for _, x := range all {
+		x.given = x.mine && r.profiles[in.Segment].Overwrites(x.Own)
+		ins[x.Input], donate[x.Input] = x.part, x.given
 	}
 	return all, nil
 }

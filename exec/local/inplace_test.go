@@ -88,11 +88,18 @@ func shardedStep(t *testing.T, size int, planned bool) (x compute.Executable, ru
 // ones is the data of a step: two batches, of which the first has ones and the second threes.
 func ones(t *testing.T, runner *local.Runner, size int) compute.Buffer {
 	t.Helper()
-	batch := func(v float32) train.Batch {
-		return train.Batch{Inputs: []*tensors.Tensor{tensors.FromFlatDataAndDimensions(slices.Repeat([]float32{v}, size), size)}}
-	}
-	f := local.NewFeed(batch(1), func(int, func(train.Batch) bool) ([]train.Batch, error) { return []train.Batch{batch(3)}, nil }, nil)
-	b, err := f.Batch(runner)
+	return fedBy(t, runner, size, func(int, func(train.Batch) bool) ([]train.Batch, error) { return []train.Batch{full(3, size)}, nil })
+}
+
+// full is a batch of one number.
+func full(v float32, size int) train.Batch {
+	return train.Batch{Inputs: []*tensors.Tensor{tensors.FromFlatDataAndDimensions(slices.Repeat([]float32{v}, size), size)}}
+}
+
+// fedBy is the data of a step: ones, and what more reads.
+func fedBy(t *testing.T, runner *local.Runner, size int, more func(int, func(train.Batch) bool) ([]train.Batch, error)) compute.Buffer {
+	t.Helper()
+	b, err := local.NewFeed(full(1, size), more, nil).Batch(runner)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ package local
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gomlx/compute"
@@ -75,8 +76,8 @@ func (r *run) joinParts(bucket int) error {
 	return nil
 }
 
-// across begins an exchange with the same device of the other model replicas: what is gathered together is one call. What comes of it is waited for
-// when it is used.
+// across begins an exchange with the same device of the other model replicas: what is gathered together is one call; for variables in common memory all only meet. What comes
+// of it is waited for when it is used.
 func (r *run) across(in schedule.Instr, how ir.Collective) error {
 	begun := time.Now()
 	end, err := r.end(r.peers(), r.opts.Communicators+1)
@@ -86,32 +87,38 @@ func (r *run) across(in schedule.Instr, how ir.Collective) error {
 	call := comm.Call{Program: r.program.Name}
 	var all []*crossing
 	bytes := int64(0)
-	for i, op := range in.Ops() {
+	for _, op := range in.Ops() {
 		x, err := r.crossing(op, in.Micro)
 		if err != nil {
 			return err
 		}
+		all = append(all, x)
+		if x.common {
+			continue
+		}
+		bytes += x.out.Bytes()
 		if how == ir.AllReduceOf {
 			copyFlat(x.to, x.from)
 			call.Op, call.Buf, call.Reduction = comm.AllReduce, x.to, reductions[op.Inputs[0].On(ir.Replicas).Reduce]
 		} else {
 			counts := r.counts(x.shape.Size(), op.Inputs[0].LocalShape(r.at()).Size())
 			mine := slice(x.from, 0, counts[r.replica])
-			if i == 0 {
+			if call.In == nil {
 				call.Op, call.In, call.Out, call.OutCounts = comm.AllGather, mine, x.to, counts
 			} else {
 				call.More = append(call.More, comm.Buffers{In: mine, Out: x.to, OutCounts: counts})
 			}
 		}
-		all = append(all, x)
-		bytes += x.out.Bytes()
+	}
+	if !slices.ContainsFunc(all, func(x *crossing) bool { return !x.common }) {
+		call.Op = comm.Barrier
 	}
 	start := time.Now()
 	handle := end.Start(call)
 	r.did(trace.Event{Kind: trace.Launch, Op: call.Op.String(), Name: in.Exchanged(), Start: begun})
 	r.communicates(r.exchangeLane(), call.Op.String(), in.Exchanged(), start, bytes, handle)
 	for _, x := range all {
-		if x.shared && how != ir.AllReduceOf {
+		if x.shared && !x.common && how != ir.AllReduceOf {
 			x.held.sends = append(x.held.sends, handle)
 		}
 		at, counts := schedule.Slot{Value: x.out, Micro: in.Micro}, r.schedule.Counts(x.out, x.out.Bytes(), r.traffic)
@@ -132,6 +139,7 @@ type crossing struct {
 	out      *ir.Value
 	shape    shapes.Shape   // of what comes
 	b        compute.Buffer // that has it; nil: to has
+	common   bool           // all model replicas have it there: nothing travels
 }
 
 // crossing finds what an op gives, and memory for what it gets.
@@ -141,12 +149,20 @@ func (r *run) crossing(op *ir.Op, micro int) (*crossing, error) {
 		return nil, err
 	}
 	x := &crossing{backend: r.device.backend, held: h, shared: shared, from: flat, out: op.Outputs[0], shape: op.Outputs[0].LocalShape(r.at())}
-	if h.whole == nil {
+	j, joins := r.joining[x.out]
+	switch {
+	case joins:
+		if err = r.joins(x, j); err == nil && h.whole != nil {
+			r.forget(r.slot(op.Inputs[0], micro))
+			err = r.finalize(h)
+		}
+		return x, err
+	case h.whole == nil:
 		x.b, x.to, err = r.gathersInto(op, micro, x.shape)
 		return x, err
 	}
 	r.forget(r.slot(op.Inputs[0], micro)) // what comes has its memory
-	x.b = h.whole
+	x.b, x.common = h.whole, commonKey(h.whole) != 0
 	x.to, _, err = hostView(x.backend, x.b, x.shape)
 	return x, err
 }

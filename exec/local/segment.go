@@ -28,7 +28,7 @@ func (r *run) segment(x *line) error {
 	var owns []*owning
 	if len(s.Owns) > 0 {
 		var err error
-		if owns, err = r.own(in, ins, donate); err != nil {
+		if owns, err = r.own(in, ins, donate, others); err != nil {
 			return err
 		}
 	}

@@ -71,6 +71,7 @@ type device struct {
 	known    map[any]compute.Buffer
 	hops     [][]hop // by transfer; nil: not asked for yet
 	lines    []line  // its list
+	commons  commons
 	memory   memory
 }
 

@@ -164,6 +164,7 @@ func init() {
 
 // travelling are the settings under which parts of variables are on their way in the middle of a step.
 var travelling = map[string]map[string]any{
+	"v0":              {"zero.level": "v0"}, // in common memory
 	"v2":              {"zero.level": "v2"},
 	"offload":         {"offload.level": "v0"},
 	"v2 with offload": {"zero.level": "v2", "offload.level": "v0"},

@@ -240,11 +240,13 @@ func init() {
 }
 
 // closeTrainable compares the trainable variables of two runs: loops differ in the others.
-func closeTrainable(want, got *Run) error {
+func closeTrainable(want, got *Run) error { return trainableWithin(want, got, 1e-5) }
+
+func trainableWithin(want, got *Run, tolerance float64) error {
 	for v := range want.Store.IterVariables() {
 		if v.Trainable {
 			x, y := numbers(v.MustValue()), numbers(got.Store.GetVariable(v.Path()).MustValue())
-			if diff, norm := distance(x, y); !(diff <= 1e-5*(norm+1e-3)) {
+			if diff, norm := distance(x, y); !(diff <= tolerance*(norm+1e-3)) {
 				return errors.Errorf("variable %s differs by %g at a norm of %g", v.Path(), diff, norm)
 			}
 		}

@@ -1,0 +1,170 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
+package local
+
+import (
+	"math"
+
+	"github.com/gomlx/compute"
+
+	"github.com/easyparallel/epl/comm"
+	"github.com/easyparallel/epl/emit"
+	"github.com/easyparallel/epl/ir"
+)
+
+// Model replicas on one host have one copy of a variable, in common memory, if each of them updates a part of it. Nothing is gathered then: a replica overwrites its part when
+// all have come to that, and so have read the old value, and reads the new one when all have done it.
+//
+// All of them agree on it in every step, because each may have a reason to leave the variable alone: somebody reads it, or it was set by the user. Then it gets memory that
+// is new: that of each replica, or common memory again.
+
+// commons is what a device knows of common memory.
+type commons struct {
+	never bool                 // some replica cannot have it
+	since map[*ir.Value]uint64 // the step in which a variable came to its common memory
+	told  []int64
+}
+
+// rejoin is after how many steps a variable that has lost its common memory gets some again: pages that are new cost more than a gather.
+const rejoin = 16
+
+// Whether a replica lets a variable come to common memory.
+const (
+	neverCommon int64 = iota
+	notNow
+	mayBeCommon
+)
+
+// joining is a variable that comes to common memory with this step.
+type joining struct {
+	memory *comm.CommonMemory
+	from   int
+}
+
+// commonKey tells common memory apart; 0: the buffer has its own.
+func commonKey(b compute.Buffer) int64 {
+	a, ok := b.(emit.AdoptedBuffer)
+	if !ok {
+		return 0
+	}
+	m, from := a.Adopted()
+	if m == nil {
+		return 0
+	}
+	return max(1, (m.(*comm.CommonMemory).ID()+int64(from))&math.MaxInt64)
+}
+
+// common lets model replicas agree on which variables they update in common memory. Those that lie there and cannot be are not overwritten.
+func (r *run) common(all []*owning, others []readers) error {
+	agreed, err := r.inCommon(all, others)
+	if err != nil {
+		return err
+	}
+	for i, x := range all {
+		if commonKey(x.whole) != 0 && (agreed == nil || !agreed[i]) {
+			x.mine = false
+		}
+	}
+	return nil
+}
+
+// inCommon returns which variables all model replicas may overwrite in common memory; nil: none. Others may come there.
+func (r *run) inCommon(all []*owning, others []readers) (agreed []bool, err error) {
+	c := &r.device.commons
+	if len(all) == 0 || c.never {
+		return nil, nil
+	}
+	end, err := r.end(r.peers(), r.opts.Communicators+1)
+	if err != nil {
+		return nil, err
+	}
+	if !end.Group().OnOneHost() || end.Size() == 1 {
+		c.never = true
+		return nil, nil
+	}
+	c.told = c.told[:0]
+	for _, x := range all {
+		key := commonKey(x.whole)
+		if key != 0 {
+			if !r.runner.leaves(others[x.Input]) {
+				others[x.Input].wait()
+			}
+			if !x.mine || !others[x.Input].over() {
+				key = 0
+			}
+		}
+		c.told = append(c.told, key, -key, r.mayJoin(x))
+	}
+	if err := end.Do(comm.Call{Op: comm.AllReduce, Buf: c.told, Reduction: comm.Min, Program: r.program.Name}); err != nil {
+		return nil, err
+	}
+	var come []*owning
+	agreed = make([]bool, len(all))
+	for i, x := range all {
+		key, other, may := c.told[3*i], c.told[3*i+1], c.told[3*i+2]
+		c.never = c.never || may == neverCommon
+		if agreed[i] = key != 0 && key == -other; !agreed[i] && may == mayBeCommon {
+			come = append(come, x)
+		}
+	}
+	return agreed, r.come(end, come)
+}
+
+// mayJoin tells whether a replica lets a variable come to common memory.
+func (r *run) mayJoin(x *owning) int64 {
+	_, can := r.device.backend.(emit.Adopter)
+	if !can || r.opts.Check != nil || r.opts.Flip != nil { // checks compare what each has
+		return neverCommon
+	}
+	if since, was := r.device.commons.since[x.New]; was && r.count-since < rejoin {
+		return notNow
+	}
+	return mayBeCommon
+}
+
+// come makes common memory for variables, which they come to when all replicas have put their parts there.
+func (r *run) come(end *comm.Communicator, all []*owning) error {
+	if len(all) == 0 {
+		return nil
+	}
+	bytes := 0
+	from := make([]int, len(all))
+	for i, x := range all {
+		from[i] = bytes
+		bytes += (int(x.New.LocalShape(r.at()).ByteSize()) + 63) &^ 63
+	}
+	m, err := end.Common(bytes, r.program.Name)
+	if err != nil {
+		return err
+	}
+	c := &r.device.commons
+	if m == nil {
+		c.never = true
+		return nil
+	}
+	defer m.Release()
+	if c.since == nil {
+		c.since = map[*ir.Value]uint64{}
+	}
+	for i, x := range all {
+		m.Keep()
+		r.joining[x.New] = joining{m, from[i]}
+		c.since[x.New] = r.count
+	}
+	return nil
+}
+
+// joins puts the replica's part of a variable into common memory, and returns what then has all of it.
+func (r *run) joins(x *crossing, j joining) error {
+	delete(r.joining, x.out)
+	defer j.memory.Release()
+	x.b = x.backend.(emit.Adopter).Adopt(j.memory, j.from, x.shape)
+	var err error
+	if x.to, _, err = hostView(x.backend, x.b, x.shape); err != nil {
+		return err
+	}
+	n := x.out.Op.Inputs[0].LocalShape(r.at()).Size()
+	copyFlat(slice(x.to, r.replica*n, (r.replica+1)*n), x.from)
+	x.common = true
+	return nil
+}

@@ -1,0 +1,127 @@
+// Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
+
+package local_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/gomlx/gomlx/ml/train"
+
+	"github.com/easyparallel/epl/exec/local"
+)
+
+// commonMemory is how much common memory this process has mapped.
+func commonMemory(t *testing.T) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Skip("nobody tells what memory is mapped")
+	}
+	return strings.Count(string(maps), "memfd:epl-common")
+}
+
+// Model replicas have one copy of a weight. One that somebody reads gets memory of its own, and common memory again some steps later. Nothing is left when it is finalized.
+func TestModelReplicasHaveOneCopyOfAWeight(t *testing.T) {
+	const size = 1000
+	x, runner, _ := shardedStep(t, size, true)
+	w, err := runner.BufferFromFlatData(0, make([]float32, size), shapes.Make(dtypes.Float32, size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := 0
+	step := func() {
+		t.Helper()
+		outs, err := x.Execute([]compute.Buffer{ones(t, runner, size), w}, []bool{true, true}, 0)
+		if err != nil {
+			t.Fatalf("%+v", err)
+		}
+		w, steps = outs[0], steps+1
+		r, flat, _ := weight(t, runner, w, size)
+		defer r.Done()
+		for i, v := range flat {
+			if v != float32(-2*steps) {
+				t.Fatalf("after %d steps element %d is %v", steps, i, v)
+			}
+		}
+	}
+	must := func(want int) {
+		t.Helper()
+		if n := commonMemory(t); n != want {
+			t.Fatalf("after %d steps %d pieces of common memory are mapped, want %d", steps, n, want)
+		}
+	}
+	must(0)
+	step()
+	must(1)
+	step()
+	must(1)
+	r, old, _ := weight(t, runner, w, size)
+	step()
+	if old[0] != -4 || old[size-1] != -4 {
+		t.Errorf("a weight that somebody reads changes: %v, %v", old[0], old[size-1])
+	}
+	must(1) // it is still read
+	r.Done()
+	for steps < 16 {
+		step()
+	}
+	must(0)
+	step()
+	must(1)
+	r, old, _ = weight(t, runner, w, size)
+	for steps < 40 { // it is read for long, and so there are both
+		step()
+	}
+	must(2)
+	if old[0] != -34 {
+		t.Errorf("a weight that somebody reads changes: %v", old[0])
+	}
+	r.Done()
+	if err := w.Finalize(); err != nil {
+		t.Fatal(err)
+	}
+	x.Finalize() // waits for what is freed later
+	runner.Finalize()
+	must(0)
+}
+
+// A step that fails leaves no common memory.
+func TestAStepThatFailsLeavesNoCommonMemory(t *testing.T) {
+	const size = 1000
+	for failing := 1; failing <= 2; failing++ {
+		x, runner, _ := shardedStep(t, size, true)
+		w, err := runner.BufferFromFlatData(0, make([]float32, size), shapes.Make(dtypes.Float32, size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 1; n <= failing; n++ {
+			data := ones(t, runner, size)
+			if n == failing {
+				data = noData(t, runner, size)
+			}
+			outs, err := x.Execute([]compute.Buffer{data, w}, []bool{true, true}, 0)
+			if (err == nil) != (n < failing) {
+				t.Fatalf("step %d: %v", n, err)
+			}
+			if err == nil {
+				w = outs[0]
+			}
+		}
+		_ = w.Finalize()
+		if n := commonMemory(t); n != 0 {
+			t.Errorf("%d pieces of common memory are left after step %d failed", n, failing)
+		}
+	}
+}
+
+// noData is the data of a step whose second batch cannot be read.
+func noData(t *testing.T, runner *local.Runner, size int) compute.Buffer {
+	t.Helper()
+	return fedBy(t, runner, size, func(int, func(train.Batch) bool) ([]train.Batch, error) { return nil, errors.New("no more") })
+}
