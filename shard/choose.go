@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pkg/errors"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/easyparallel/epl/ir"
 )
@@ -111,11 +112,18 @@ func Search(p *ir.Program) (*Chosen, error) {
 	if !Partitions(p) {
 		return &Chosen{}, nil
 	}
-	c, err := newChooser(p)
-	if err == nil && len(c.inputs()) > 0 { // what Partition makes of it, if they are sharded
+	var all errgroup.Group
+	var second *chooser         // of what Partition makes of it if data are sharded; nil: of nothing else
+	all.Go(func() (err error) { // reading a program takes as long as several estimates
 		if q := p.Clone(); unflatten(q) > 0 {
-			c, err = newChooser(q)
+			second, err = newChooser(q)
 		}
+		return err
+	})
+	c, err := newChooser(p)
+	other := all.Wait()
+	if err == nil && len(c.inputs()) > 0 && (second != nil || other != nil) {
+		c, err = second, other
 	}
 	if err == nil {
 		err = c.pin()

@@ -4,6 +4,7 @@ package shard
 
 import (
 	"math"
+	"math/rand/v2"
 
 	"github.com/easyparallel/epl/ir"
 )
@@ -56,4 +57,55 @@ func Estimated(p *ir.Program, choice Choice) map[ir.Collective]int {
 	n := map[ir.Collective]int{}
 	x.exchanges(x.propagate(vars), func(_ ir.Phase, how ir.Collective, _ int64) { n[how]++ })
 	return n
+}
+
+// Folded returns how many layers the search of a program leaves out, and compares random choices: it returns how many were
+// estimated, how many of them with those layers left out, and how many of these came out otherwise than in the whole program.
+func Folded(p *ir.Program, seed uint64, tries int) (left, folded, wrong int) {
+	c, err := newChooser(p)
+	if err != nil {
+		panic(err)
+	}
+	_, moves := c.groups()
+	if c.fold = c.folded(); c.fold == nil {
+		return 0, 0, 0
+	}
+	f := c.fold
+	random := rand.New(rand.NewPCG(seed, 0))
+	states := []state{}
+	for _, s := range c.seeds() {
+		states = append(states, s.state)
+	}
+	for range tries {
+		s := make(state, len(c.all))
+		for _, m := range moves {
+			if random.IntN(3) > 0 {
+				s = s.with(random.IntN(len(c.all[m[0]].ways)), m...)
+			}
+		}
+		if random.IntN(8) == 0 { // layers that are not alike
+			for i, x := range c.all {
+				if random.IntN(4) == 0 && x.follows == nil {
+					s[i] = uint8(random.IntN(len(x.ways)))
+				}
+			}
+		}
+		states = append(states, s)
+	}
+	for _, s := range states {
+		vars, err := c.shard(c.choice(s))
+		if err != nil {
+			panic(err)
+		}
+		if _, ok := f.propagate(vars); ok {
+			folded++
+		}
+		c.fold = f
+		got := c.look(s)
+		c.fold = nil
+		if got != c.look(s) {
+			wrong++
+		}
+	}
+	return f.to - f.from, folded, wrong
 }

@@ -35,6 +35,7 @@ const (
 
 // search finds a choice.
 func (c *chooser) search() *Chosen {
+	c.fold = c.folded()
 	budget := max(work/max(len(c.tasks), 1), least)
 	best, start := c.start()
 	groups, moves := c.groups()

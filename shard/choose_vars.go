@@ -3,13 +3,10 @@
 package shard
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/easyparallel/epl/ir"
 )
@@ -17,7 +14,8 @@ import (
 // chooser chooses shardings of variables. It looks at forward and backward only: what the optimizer does with a part of a
 // variable needs nothing of the others, and costs as much as there is of it.
 type chooser struct {
-	*problem // of forward and backward
+	*problem       // of forward and backward
+	fold     *fold // of them; nil: no layers are equal
 
 	all       []*variable // what may be sharded: variables in the order of the program, and then data
 	variables int         // how many of them are variables
@@ -56,15 +54,13 @@ type use struct {
 }
 
 func newChooser(p *ir.Program) (*chooser, error) {
-	var whole, x *problem
-	var all errgroup.Group // reading a program takes as long as several estimates
-	all.Go(func() (err error) {
-		whole, err = newProblem(p, ir.Apply)
-		return err
-	})
+	whole, err := newOwners(p)
+	if err != nil {
+		return nil, err
+	}
 	x, err := newProblem(p, ir.Backward)
-	if other := all.Wait(); other != nil || err != nil {
-		return nil, cmp.Or(other, err)
+	if err != nil {
+		return nil, err
 	}
 	c := &chooser{problem: x, named: map[*ir.Variable]*variable{}, known: map[string]estimate{}, readers: make([][]use, len(x.values))}
 	for _, t := range x.tasks {

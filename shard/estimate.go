@@ -54,7 +54,7 @@ func (c *chooser) lookAt(states []state) {
 	for lane := range min(len(todo), runtime.GOMAXPROCS(0)) {
 		if lane == len(c.lanes) {
 			own, x := *c, *c.problem
-			own.problem, x.memory = &x, arena{}
+			own.problem, x.memory, own.fold = &x, arena{}, c.fold.copy()
 			c.lanes = append(c.lanes, &own)
 		}
 		own := c.lanes[lane]
@@ -76,12 +76,14 @@ func (c *chooser) look(s state) estimate {
 	if err != nil {
 		panic(err) // ways fit
 	}
-	todo := c.propagate(vars)
-	e := estimate{time: c.time(todo), kept: c.keptWhole(todo)}
-	for _, s := range todo.steps {
-		if s.kind == gatherStep && c.values[s.out[0].value].of != nil {
-			e.gathered++
+	e, ok := estimate{}, false
+	if c.fold != nil {
+		if todo, steady := c.fold.propagate(vars); steady {
+			e, ok = c.fold.estimate(todo, c.kept), true
 		}
+	}
+	if !ok {
+		e = c.problem.estimate(c.propagate(vars), c.kept)
 	}
 	var all, whole float64
 	for _, x := range c.vars() {
@@ -97,10 +99,28 @@ func (c *chooser) look(s state) estimate {
 	return e
 }
 
-// keptWhole is which part of what split stages compute in forward and keep for backward every device has as a whole.
-func (c *chooser) keptWhole(todo *plan) float64 {
-	seen := c.memory.marks.take(len(c.values))
-	var n int64
+// estimate is what a plan costs, but for variables.
+func (x *problem) estimate(todo *plan, kept int64) estimate {
+	e := estimate{time: x.time(todo), kept: float64(x.keptWhole(todo)) / float64(max(kept, 1))}
+	for _, s := range todo.steps {
+		if s.kind == gatherStep && x.values[s.out[0].value].of != nil {
+			e.gathered += int(x.times(s))
+		}
+	}
+	return e
+}
+
+// times is how many steps of the program a step stands for: itself, and those of layers that were left out.
+func (x *problem) times(s *step) int64 {
+	if s.kind == opStep {
+		return 1 + s.task.more
+	}
+	return 1 + x.values[x.number[s.op.Outputs[0]]].more
+}
+
+// keptWhole is how many bytes of what split stages compute in forward and keep for backward every device has as a whole.
+func (x *problem) keptWhole(todo *plan) (n int64) {
+	seen := x.memory.marks.take(len(x.values))
 	for _, s := range todo.steps {
 		if s.phase != ir.Backward || !s.g.split {
 			continue
@@ -108,11 +128,11 @@ func (c *chooser) keptWhole(todo *plan) float64 {
 		for _, h := range s.in {
 			if h != nil && h.by != nil && h.phase == ir.Forward && h.Kind != Sharded && !seen[h.value] {
 				seen[h.value] = true
-				n += c.values[h.value].bytes
+				n += x.values[h.value].bytes * (1 + x.values[h.value].more)
 			}
 		}
 	}
-	return float64(n) / float64(max(c.kept, 1))
+	return n
 }
 
 // time is how long a step takes: what the busiest device computes and touches, and exchanges. Time is not saved by doing several
@@ -122,19 +142,19 @@ func (x *problem) time(todo *plan) time.Duration {
 	type load struct{ flops, bytes int64 }
 	loads := make([]load, len(x.groups))
 	for _, s := range todo.steps {
-		l := &loads[s.g.index]
+		l, times := &loads[s.g.index], x.times(s)
 		fused := s.kind == opStep && s.task.fused
 		if s.kind == opStep && !fused {
-			l.flops += s.flops()
+			l.flops += times * s.flops()
 		}
 		for _, h := range s.in {
 			if h != nil && !fused {
-				l.bytes += x.localBytes(h)
+				l.bytes += times * x.localBytes(h)
 			}
 		}
 		for _, h := range s.out {
 			if !fused || x.values[h.value].uses > 1 {
-				l.bytes += x.localBytes(h)
+				l.bytes += times * x.localBytes(h)
 			}
 		}
 	}
@@ -168,7 +188,7 @@ func (x *problem) time(todo *plan) time.Duration {
 func (x *problem) exchanges(todo *plan, exchange func(phase ir.Phase, how ir.Collective, bytes int64)) {
 	var merged int64
 	for _, s := range todo.steps {
-		k := int64(len(s.g.places))
+		k, times := int64(len(s.g.places)), x.times(s)
 		sends := func(phase ir.Phase, how ir.Collective, bytes int64) {
 			n := bytes * (k - 1) / k
 			switch how {
@@ -177,12 +197,14 @@ func (x *problem) exchanges(todo *plan, exchange func(phase ir.Phase, how ir.Col
 			case ir.AllToAllOf:
 				n /= k
 			}
-			exchange(phase, how, n)
+			for range times {
+				exchange(phase, how, n)
+			}
 		}
 		if s.kind == opStep {
 			s.inside(func(how ir.Collective, bytes int64) { sends(s.phase, how, bytes) })
 			if s.task.op.IsMerge() && s.s.in[0].Kind == Partial {
-				merged += 2 * x.values[s.out[0].value].bytes * (k - 1) / k
+				merged += times * (2 * x.values[s.out[0].value].bytes * (k - 1) / k)
 			}
 		} else if how := collectives[s.kind]; how != 0 {
 			v, phase := &x.values[s.out[0].value], s.phase

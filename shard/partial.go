@@ -35,7 +35,8 @@ type bill struct {
 // gatherWishes finds the Partial values that are reduced several times after they have passed through other ops: it is cheaper
 // to reduce them once, before.
 func (r *propagation) gatherWishes() {
-	later := r.memory.bills.take(len(r.values))
+	r.bills = r.memory.bills.take(len(r.values))
+	later := r.bills
 	for _, s := range slices.Backward(r.steps) {
 		if s.kind != opStep || len(s.out) != 1 || s.out[0].Kind != Partial {
 			continue

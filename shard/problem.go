@@ -45,10 +45,11 @@ type task struct {
 	in    []int // numbers of inputs, and then of what functions capture; -1: absent
 	out   []int
 	flops int64
-	deals bool // its TaskGraph deals data to devices by samples
-	data  bool // it does something cheap to data: its users say which rows they need
-	fused bool // it makes each element from a few others
-	sum   *sum // it adds up more than two values, together with others
+	deals bool  // its TaskGraph deals data to devices by samples
+	data  bool  // it does something cheap to data: its users say which rows they need
+	fused bool  // it makes each element from a few others
+	sum   *sum  // it adds up more than two values, together with others
+	more  int64 // tasks of other layers that it stands for, besides itself
 }
 
 // sum is an addition of several values: additions of which each but the last is for another one only.
@@ -77,10 +78,44 @@ type value struct {
 	of     *ir.Variable // it is a weight: the variable, or another form of it
 	grad   *ir.Variable // of which it is the gradient
 	split  bool         // made in a split TaskGraph, and a row for each sample
+	more   int64        // values of other layers that it stands for, besides itself
 }
 
 // newProblem reads a program, without the ops of phases after the last one.
 func newProblem(p *ir.Program, last ir.Phase) (*problem, error) {
+	x, err := readProgram(p, last, (*problem).read)
+	if err != nil {
+		return nil, err
+	}
+	others := []*ir.Value{p.Loss}
+	for _, c := range p.Collections {
+		others = append(others, c.Values...)
+	}
+	x.results(func(v **ir.Value, _ *ir.Variable) { others = append(others, *v) })
+	for _, v := range others {
+		if n, ok := x.number[v]; ok {
+			x.values[n].uses++
+		}
+	}
+	x.findSums()
+	x.findSlots()
+	x.findForeign()
+	x.findData()
+	return x, nil
+}
+
+// newOwners reads a program for what belongs to its variables: slots, and whether they are foreign.
+func newOwners(p *ir.Program) (*problem, error) {
+	x, err := readProgram(p, ir.Apply, (*problem).link)
+	if err == nil {
+		x.findSlots()
+		x.findForeign()
+	}
+	return x, err
+}
+
+// readProgram reads stages, leaves and, each by a function, ops up to the last phase.
+func readProgram(p *ir.Program, last ir.Phase, read func(x *problem, op *ir.Op, gradients map[*ir.Value]*ir.Variable)) (*problem, error) {
 	x := &problem{p: p, of: map[*ir.TaskGraph]*group{}, number: make(map[*ir.Value]int, len(p.Main.Ops)), values: make([]value, 0, len(p.Main.Ops))}
 	if err := x.readStages(); err != nil {
 		return nil, err
@@ -102,23 +137,9 @@ func newProblem(p *ir.Program, last ir.Phase) (*problem, error) {
 				x.add(info, gradients[v])
 			}
 		} else if op.Phase <= last {
-			x.read(op, gradients)
+			read(x, op, gradients)
 		}
 	}
-	others := []*ir.Value{p.Loss}
-	for _, c := range p.Collections {
-		others = append(others, c.Values...)
-	}
-	x.results(func(v **ir.Value, _ *ir.Variable) { others = append(others, *v) })
-	for _, v := range others {
-		if n, ok := x.number[v]; ok {
-			x.values[n].uses++
-		}
-	}
-	x.findSums()
-	x.findSlots()
-	x.findForeign()
-	x.findData()
 	return x, nil
 }
 
@@ -131,21 +152,8 @@ func (x *problem) add(info value, grad *ir.Variable) {
 
 // read reads an op; what it reads has been seen.
 func (x *problem) read(op *ir.Op, gradients map[*ir.Value]*ir.Variable) {
-	t := &task{op: op, g: x.groupOf(op), rule: &Rule{}, flops: cost.Of(op).Flops, deals: op.TaskGraph != nil && op.TaskGraph.Kind == ir.Replicate}
-	x.tasks = append(x.tasks, t)
-	use := func(v *ir.Value) {
-		n, ok := x.number[v]
-		if !ok {
-			n = -1
-		} else {
-			x.values[n].uses++
-		}
-		t.in = append(t.in, n)
-	}
-	for _, v := range op.Inputs {
-		use(v)
-	}
-	op.Captures(use)
+	t := x.task(op)
+	t.rule, t.flops, t.deals = &Rule{}, cost.Of(op).Flops, op.TaskGraph != nil && op.TaskGraph.Kind == ir.Replicate
 	if len(t.g.places) > 1 {
 		if r := RuleOf(op); r != nil {
 			t.rule = r
@@ -165,6 +173,35 @@ func (x *problem) read(op *ir.Op, gradients map[*ir.Value]*ir.Variable) {
 		t.data = info.deal.Kind == Sharded
 		t.out = append(t.out, len(x.values))
 		x.add(info, gradients[v])
+	}
+}
+
+// task makes the task of an op, with what it reads.
+func (x *problem) task(op *ir.Op) *task {
+	t := &task{op: op, g: x.groupOf(op), in: make([]int, 0, len(op.Inputs))}
+	x.tasks = append(x.tasks, t)
+	use := func(v *ir.Value) {
+		n, ok := x.number[v]
+		if !ok {
+			n = -1
+		} else {
+			x.values[n].uses++
+		}
+		t.in = append(t.in, n)
+	}
+	for _, v := range op.Inputs {
+		use(v)
+	}
+	op.Captures(use)
+	return t
+}
+
+// link reads of an op what it reads and makes.
+func (x *problem) link(op *ir.Op, gradients map[*ir.Value]*ir.Variable) {
+	t := x.task(op)
+	for _, v := range op.Outputs {
+		t.out = append(t.out, len(x.values))
+		x.add(value{v: v, by: t, home: t.g}, gradients[v])
 	}
 }
 

@@ -31,6 +31,7 @@ type propagation struct {
 	vars   *sharding
 	before *propagation // the round before
 	wishes []wish       // by value: in which placements a Partial was needed; of the first round
+	bills  []bill       // by value: what it costs to reduce it later; of the first round
 	free   []bool       // by value: if it is Partial, nobody has to reduce it
 	mixed  map[*sum]bool
 	dealt  bool // of the op at hand: data are dealt by samples
