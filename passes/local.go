@@ -234,6 +234,9 @@ func (l *localiser) gradients() {
 			at, divide := l.at(next, ir.Backward, v, w), ir.Apply
 			if s, ok := sparseGradient(v); ok && !l.o.DenseGradients {
 				l.merged[v] = at.mergeSparse(v, s, way.How, w)
+			} else if w == nil && way.How == ir.Mean && l.sumsStay(v) {
+				at.phase = v.Op.Phase
+				l.merged[v] = at.mergeSum(v)
 			} else {
 				if w == nil {
 					at.phase = v.Op.Phase
@@ -248,6 +251,22 @@ func (l *localiser) gradients() {
 			l.p.Gradients[i].Value = m.Inputs[0] // the sum that is divided
 		}
 	}
+}
+
+// sumsStay tells whether a sum over micro-batches is all that a merge has to do: there is one model replica. Then apply makes the mean of it while it has the elements
+// at hand. The bits are those of a merge, which also multiplies by the inverse, in the type of the sum.
+func (l *localiser) sumsStay(v *ir.Value) bool {
+	d := v.Shape.DType
+	return l.p.Local.Replicas == 1 && l.p.Local.MicroBatches > 1 && (d == dtypes.Float32 || d == dtypes.Float64)
+}
+
+// mergeSum merges by a sum, of which apply makes the mean.
+func (at spot) mergeSum(v *ir.Value) *ir.Value {
+	sum := at.insert(&ir.Merge{How: ir.Sum}, v.Shape, v)
+	at.phase = ir.Apply
+	d := v.Shape.DType
+	inverse := at.insert(&ir.Div{}, shapes.Make(d), at.number(d, 1), inserter(at.insert).instances(d))
+	return at.insert(&ir.Mul{}, v.Shape, sum, inverse)
 }
 
 // apply lets what runs once per step read merged values.
