@@ -296,7 +296,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 		}
 	}
 	var links *cost.Cluster // as was measured now, or of a machine that was calibrated
-	var found *plan.Links
+	var found *cost.Links
 	switch {
 	case cfg.Cluster.Measure && planOut == "":
 		if known, links, found, err = measured(runner, cl, known, gpus); err != nil {
@@ -307,7 +307,7 @@ func Init(cfg *Config, opts ...Option) (env *Env, failed error) {
 			return nil, err
 		}
 	case cfg.Cluster.Measure:
-		found = &plan.Links{Not: "a plan is made without devices; --cluster describes links"}
+		found = &cost.Links{Not: "a plan is made without devices; --cluster describes links"}
 	}
 	if known == nil && links == nil && !gpus && planOut == "" && cl.TotalDevices() > 1 {
 		if links, err = costs(cl, "", ""); err != nil {

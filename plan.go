@@ -147,7 +147,7 @@ func onHosts(c *cost.Cluster, host func(worker int) string) {
 
 // measured is what the devices can do, with speeds and links that are measured now. known is what is known without that, if anything. Of devices that are equally fast, and
 // otherwise unknown, links alone are known.
-func measured(runner *local.Runner, cl *cluster.Cluster, known *cost.Cluster, gpus bool) (hardware, links *cost.Cluster, found *plan.Links, err error) {
+func measured(runner *local.Runner, cl *cluster.Cluster, known *cost.Cluster, gpus bool) (hardware, links *cost.Cluster, found *cost.Links, err error) {
 	speeds, err := runner.Speeds()
 	if err != nil {
 		return nil, nil, nil, errors.WithMessage(err, "epl: cluster.measure: speeds of devices")
@@ -169,9 +169,9 @@ func measured(runner *local.Runner, cl *cluster.Cluster, known *cost.Cluster, gp
 	}
 	switch {
 	case gpus:
-		found = &plan.Links{Not: "those of GPUs are not measured; their profile says what connects them, or cluster.description"}
+		found = &cost.Links{Not: "those of GPUs are not measured; their profile says what connects them, or cluster.description"}
 	case cl.TotalDevices() == 1:
-		found = &plan.Links{Not: "there is one device"}
+		found = &cost.Links{Not: "there is one device"}
 	default:
 		l, err := runner.Links()
 		if err != nil {
@@ -180,7 +180,7 @@ func measured(runner *local.Runner, cl *cluster.Cluster, known *cost.Cluster, gp
 		if runner.Job != nil {
 			onHosts(&c, runner.Job.Host)
 		}
-		found = &plan.Links{Within: l.Within, Inside: l.Inside, Between: l.Between}
+		found = &l
 		found.On(&c)
 		links = &c
 	}

@@ -188,3 +188,15 @@ func TestEveryOperationHasACost(t *testing.T) {
 		}
 	}
 }
+
+func TestSignificantLeavesSoManyDigits(t *testing.T) {
+	for _, c := range []struct {
+		x      float64
+		digits int
+		want   float64
+	}{{12345, 2, 12000}, {12345, 3, 12300}, {99.96, 3, 100}, {1, 2, 1}} {
+		if got := Significant(c.x, c.digits); got != c.want {
+			t.Errorf("%g with %d digits is %g, not %g", c.x, c.digits, got, c.want)
+		}
+	}
+}

@@ -21,6 +21,12 @@ type (
 	timeText  time.Duration
 )
 
+// Significant rounds a number to so many digits that mean something.
+func Significant(x float64, digits int) float64 {
+	unit := math.Pow(10, math.Floor(math.Log10(x))-float64(digits-1))
+	return math.Round(x/unit) * unit
+}
+
 // text is what a JSON string says, or the text of a number.
 func text(b []byte) string {
 	var s string

@@ -103,7 +103,7 @@ func TestGradientsAreFusedOnlyAsFarAsMemoryAllowsIt(t *testing.T) {
 func TestAPlanHasTheLinksThatWereMeasured(t *testing.T) {
 	p := recorded(t, language(4, 0))
 	cfg, target := withDevices(t, nil, cost.Device{}, cost.Device{})
-	found := &plan.Links{Within: &cost.Link{Latency: time.Second, Bandwidth: 2e9, Shared: true}}
+	found := &cost.Links{Within: &cost.Link{Latency: time.Second, Bandwidth: 2e9, Shared: true}}
 	target.Hardware, target.Measured = nil, found
 	target.Links = cost.Uniform(1, 2, cost.Default, cost.DefaultLink, cost.DefaultLink)
 	found.On(target.Links)

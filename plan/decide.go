@@ -37,7 +37,7 @@ type Target struct {
 	// Links is a cluster of which only counts what connects its devices; nil: as Hardware says.
 	Links *cost.Cluster
 	// Measured is what of the links of Hardware, or of Links, was measured for this job; nil: nothing was to be.
-	Measured *Links
+	Measured *cost.Links
 	// AsWritten: the engine rounds where programs say so.
 	AsWritten bool
 	// Attention tells whether the engine has an attention, and its gradient, as one op; nil: it has none.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/easyparallel/epl/cluster"
 	"github.com/easyparallel/epl/config"
+	"github.com/easyparallel/epl/cost"
 	"github.com/easyparallel/epl/internal/version"
 	"github.com/easyparallel/epl/ir"
 	"github.com/easyparallel/epl/passes"
@@ -48,7 +49,7 @@ type Plan struct {
 	// Choices are what passes apply to single ops and variables.
 	Choices passes.Choices `json:"choices"`
 	// Links are what was measured of links before the plan was made; nil: nothing was to be.
-	Links *Links `json:"links,omitempty"`
+	Links *cost.Links `json:"links,omitempty"`
 	// Fusion is how many buckets of gradients there are by what links take; nil: as many as communication.max_splits says.
 	Fusion  *Fusion  `json:"fusion,omitempty"`
 	Buckets []Bucket `json:"buckets,omitempty"`

@@ -15,7 +15,7 @@ func (t Target) hardware() *cost.Cluster {
 	if t.Hardware != nil {
 		return t.Hardware
 	}
-	if t.Measured.any() && t.Links != nil {
+	if t.Measured.Any() && t.Links != nil {
 		return t.Links
 	}
 	c := &cost.Cluster{Inside: cost.DefaultLink, Between: cost.DefaultLink}

@@ -56,7 +56,7 @@ func search(p *ir.Program, cfg *config.Config, t Target) (*Plan, *Result, error)
 	pl.Ways, pl.Changes = s.ways(best), changes
 	if !t.Hardware.Known() {
 		links := ""
-		if t.Measured.any() {
+		if t.Measured.Any() {
 			links = ", with the links that were measured"
 		}
 		pl.note(r, "what the devices can do is not known: ways are compared on usual ones"+links+"; epl calibrate measures this machine")

@@ -13,7 +13,6 @@ package calibrate
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 	"time"
@@ -185,10 +184,7 @@ func (e *engines) measure(p *cost.Profile) error {
 }
 
 // significant leaves as many digits as mean something.
-func significant(x float64) float64 {
-	unit := math.Pow(10, math.Floor(math.Log10(x))-2)
-	return math.Round(x/unit) * unit
-}
+func significant(x float64) float64 { return cost.Significant(x, 3) }
 
 func duration(seconds float64) time.Duration {
 	return time.Duration(seconds * 1e9).Round(resolution)
@@ -196,9 +192,3 @@ func duration(seconds float64) time.Duration {
 
 // resolution is that of durations in profiles.
 const resolution = 10 * time.Nanosecond
-
-// usual is the median.
-func usual(all []time.Duration) time.Duration {
-	slices.Sort(all)
-	return all[len(all)/2]
-}

@@ -13,6 +13,7 @@ import (
 	_ "github.com/gomlx/compute/gobackend" // the engine runs on it what it does not know
 	"github.com/pkg/errors"
 
+	"github.com/easyparallel/epl/cost/links"
 	"github.com/easyparallel/epl/cpu"
 	"github.com/easyparallel/epl/emit"
 	"github.com/easyparallel/epl/ir"
@@ -117,7 +118,7 @@ func (l *loaded) time(each time.Duration) (float64, error) {
 			all[n] = max(all[n], times[n])
 		}
 	}
-	return usual(all).Seconds(), nil
+	return links.Median(all).Seconds(), nil
 }
 
 // rounds let devices begin together, again and again.

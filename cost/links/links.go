@@ -67,7 +67,7 @@ func allReduce(end *comm.Communicator, bytes int, each time.Duration) (time.Dura
 	if err != nil {
 		return 0, err
 	}
-	times, err := largest(end, min(max(int64(each/max(usual(one), 1)), 3), 10000)) // both have to do the same number of calls
+	times, err := largest(end, min(max(int64(each/max(Median(one), 1)), 3), 10000)) // both have to do the same number of calls
 	if err != nil {
 		return 0, err
 	}
@@ -75,7 +75,7 @@ func allReduce(end *comm.Communicator, bytes int, each time.Duration) (time.Dura
 	if err != nil {
 		return 0, err
 	}
-	return usual(all), nil
+	return Median(all), nil
 }
 
 // allReduces is how long each of several takes.
@@ -98,8 +98,8 @@ func largest(end *comm.Communicator, n int64) (int64, error) {
 	return both[0], errors.WithStack(err)
 }
 
-// usual is the median.
-func usual(all []time.Duration) time.Duration {
+// Median is the one in the middle; it sorts them.
+func Median(all []time.Duration) time.Duration {
 	slices.Sort(all)
 	return all[len(all)/2]
 }

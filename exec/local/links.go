@@ -3,7 +3,6 @@
 package local
 
 import (
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -13,16 +12,9 @@ import (
 	"github.com/easyparallel/epl/cost/links"
 )
 
-// Links are what connects devices of the job that communicate through the host; nil where there are no two.
-type Links struct {
-	Within  *cost.Link // between devices of one worker
-	Inside  *cost.Link // between workers of one host
-	Between *cost.Link // between hosts
-}
-
 // Links measures what connects the devices of the job, by the transports that it uses. Of several links of a kind the slowest counts. All workers have to ask,
 // and get the same.
-func (d *Runner) Links() (Links, error) {
+func (d *Runner) Links() (cost.Links, error) {
 	if d.Job == nil {
 		return d.linksAlone()
 	}
@@ -33,22 +25,22 @@ func (d *Runner) Links() (Links, error) {
 	var worst [3]cost.Link // by kind
 	for _, round := range pairs(d.Job.Devices, hosts) {
 		if _, err := gather(d.Job.Leaders, measures, 0); err != nil { // nobody does anything else meanwhile
-			return Links{}, err
+			return cost.Links{}, err
 		}
 		l, err := d.measurePairs(round.pairs)
 		if err != nil {
-			return Links{}, err
+			return cost.Links{}, err
 		}
 		all, err := gather(d.Job.Leaders, measures, int64(l.Latency), int64(l.Bandwidth))
 		if err != nil {
-			return Links{}, err
+			return cost.Links{}, err
 		}
 		for _, x := range all {
 			worst[round.kind] = slower(worst[round.kind], cost.Link{Latency: time.Duration(x[0]), Bandwidth: float64(x[1]), Shared: true})
 		}
 	}
 	worst[2].Bandwidth /= 2 // one device of each host: nobody shares it
-	return Links{found(worst[0]), found(worst[1]), found(worst[2])}, nil
+	return cost.Links{Within: found(worst[0]), Inside: found(worst[1]), Between: found(worst[2])}, nil
 }
 
 // measures is the program that calls belong to, for errors.
@@ -59,15 +51,9 @@ func found(l cost.Link) *cost.Link {
 	if l.Bandwidth == 0 {
 		return nil
 	}
-	l.Bandwidth = significant(l.Bandwidth)
+	l.Bandwidth = cost.Significant(l.Bandwidth, 2)
 	l.Latency = max(l.Latency.Round(100*time.Nanosecond), 100*time.Nanosecond)
 	return &l
-}
-
-// significant leaves as many digits as mean something.
-func significant(x float64) float64 {
-	unit := math.Pow(10, math.Floor(math.Log10(x))-1)
-	return math.Round(x/unit) * unit
 }
 
 // slower has the worse of what two links can do. One without bandwidth was not measured.
@@ -82,17 +68,17 @@ func slower(a, b cost.Link) cost.Link {
 }
 
 // linksAlone are those of a worker that is alone.
-func (d *Runner) linksAlone() (Links, error) {
+func (d *Runner) linksAlone() (cost.Links, error) {
 	if len(d.devices) < 2 {
-		return Links{}, nil
+		return cost.Links{}, nil
 	}
 	w, err := comm.NewInProcess(2, comm.Options{})
 	if err != nil {
-		return Links{}, err
+		return cost.Links{}, err
 	}
 	defer func() { _ = w.Close() }()
 	l, err := measurePair(w, 0, 1)
-	return Links{Within: found(l)}, err
+	return cost.Links{Within: found(l)}, err
 }
 
 // A pairing has pairs of ranks that measure their links at the same time, all of one kind.

@@ -1,27 +1,25 @@
 // Copyright 2026 The EPL Authors. SPDX-License-Identifier: Apache-2.0
 
-package plan
+package cost
 
 import (
 	"fmt"
 	"strings"
 
 	"github.com/gomlx/compute/support/humanize"
-
-	"github.com/easyparallel/epl/cost"
 )
 
-// Links are what cluster.measure measured of links, by what they connect; nil: there are no two of that kind.
+// Links are what was measured of links when a job started (cluster.measure), by what they connect; nil: there are no two of that kind.
 type Links struct {
-	Within  *cost.Link `json:"within,omitempty"`  // devices of one worker
-	Inside  *cost.Link `json:"inside,omitempty"`  // workers of one host
-	Between *cost.Link `json:"between,omitempty"` // hosts
+	Within  *Link `json:"within,omitempty"`  // devices of one worker
+	Inside  *Link `json:"inside,omitempty"`  // workers of one host
+	Between *Link `json:"between,omitempty"` // hosts
 	// Not says why nothing was measured.
 	Not string `json:"not,omitempty"`
 }
 
-// any tells whether something was measured.
-func (l *Links) any() bool {
+// Any tells whether something was measured.
+func (l *Links) Any() bool {
 	return l != nil && (l.Within != nil || l.Inside != nil || l.Between != nil)
 }
 
@@ -29,7 +27,7 @@ func (l *Links) any() bool {
 func (l *Links) String() string {
 	var all []string
 	for _, x := range []struct {
-		link *cost.Link
+		link *Link
 		what string
 	}{{l.Within, "devices of a worker"}, {l.Inside, "workers of a host"}, {l.Between, "hosts"}} {
 		if x.link != nil {
@@ -43,8 +41,8 @@ func (l *Links) String() string {
 }
 
 // On gives a cluster those links in place of what was known of them.
-func (l *Links) On(c *cost.Cluster) {
-	for of, link := range map[*cost.Link]*cost.Link{&c.Within: l.Within, &c.Inside: l.Inside, &c.Between: l.Between} {
+func (l *Links) On(c *Cluster) {
+	for of, link := range map[*Link]*Link{&c.Within: l.Within, &c.Inside: l.Inside, &c.Between: l.Between} {
 		if link != nil {
 			*of = *link
 		}
