@@ -38,9 +38,6 @@ func newDump(opts Options, c *Compiled) (*dump, error) {
 	if d.dir == "" {
 		return d, nil
 	}
-	if info, err := os.Stat(d.dir); err == nil && !info.IsDir() {
-		return nil, errors.Errorf("epl: EPL_DUMP=%q is not a directory; name one, it is made if it does not exist", d.dir)
-	}
 	if err := os.MkdirAll(d.dir, 0o755); err != nil {
 		return nil, errors.Wrapf(err, "epl: EPL_DUMP=%q: cannot make this directory", d.dir)
 	}

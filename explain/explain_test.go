@@ -205,21 +205,6 @@ func TestARefusedProgramIsDumpedAsRecorded(t *testing.T) {
 	}
 }
 
-func TestEPLDumpMustBeADirectory(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(epl.EnvDump, file)
-	exec, err := graph.NewExec(newEnv(t, true).Backend(), func(x *graph.Node) *graph.Node { return graph.Sqrt(x) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err = exec.Call(float32(4)); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("EPL_DUMP=%q is not a directory", file)) {
-		t.Errorf("error: %v", err)
-	}
-}
-
 func TestProgramsOfTheSameNameGetFilesOfTheirOwn(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(epl.EnvDump, dir)

@@ -223,7 +223,7 @@ func (l *localiser) gradients() {
 	if l.o.SumGradients {
 		way.How = ir.Sum
 	}
-	next := l.firstApply()
+	next, sums := l.firstApply(), false
 	for i, g := range l.p.Gradients {
 		v := g.Value
 		if isEmpty(v.Shape) && !v.Op.Varying {
@@ -236,7 +236,7 @@ func (l *localiser) gradients() {
 				l.merged[v] = at.mergeSparse(v, s, way.How, w)
 			} else if w == nil && way.How == ir.Mean && l.sumsStay(v) {
 				at.phase = v.Op.Phase
-				l.merged[v] = at.mergeSum(v)
+				l.merged[v], sums = at.mergeSum(v), true
 			} else {
 				if w == nil {
 					at.phase = v.Op.Phase
@@ -250,6 +250,9 @@ func (l *localiser) gradients() {
 		if m := l.merged[v].Op; m.Phase == ir.Apply {
 			l.p.Gradients[i].Value = m.Inputs[0] // the sum that is divided
 		}
+	}
+	if sums {
+		l.o.note("gradients are added up over micro-batches, and apply takes their mean")
 	}
 }
 

@@ -308,11 +308,6 @@ func TestTheTimelineShowsEveryDeviceRunningWaitingAndCommunicating(t *testing.T)
 	if trace.OtherData.Step != 3 {
 		t.Errorf("it shows step %d", trace.OtherData.Step)
 	}
-	t.Setenv("EPL_TRACE", filepath.Join(file, "below", "a", "file"))
-	m := regression()
-	env := newCluster(t, 2, 1, nil)
-	_, err = TrainOn(env.Backend(), env.Dataset(Dataset{m.Batch}), m, epl.Optimizer(sgd()), 2)
-	mustFail(t, err, "EPL_TRACE")
 }
 
 func TestTheScheduleIsWrittenDownNextToTheProgram(t *testing.T) {
