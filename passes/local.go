@@ -257,10 +257,19 @@ func (l *localiser) gradients() {
 }
 
 // sumsStay tells whether a sum over micro-batches is all that a merge has to do: there is one model replica. Then apply makes the mean of it while it has the elements
-// at hand. The bits are those of a merge, which also multiplies by the inverse, in the type of the sum.
+// at hand. The bits are those of a merge, which also multiplies by the inverse, in the type of the sum; but where several stages have parts of a gradient, these are
+// added up first.
 func (l *localiser) sumsStay(v *ir.Value) bool {
 	d := v.Shape.DType
-	return l.p.Local.Replicas == 1 && l.p.Local.MicroBatches > 1 && (d == dtypes.Float32 || d == dtypes.Float64)
+	return l.p.Local.Replicas == 1 && l.p.Local.MicroBatches > 1 && (d == dtypes.Float32 || d == dtypes.Float64) && !l.readWhole(v, map[*ir.Value]bool{})
+}
+
+// readWhole tells whether apply reads all elements of a gradient before it updates any, as for a norm: the means of all gradients would be there beside the sums.
+func (l *localiser) readWhole(v *ir.Value, seen map[*ir.Value]bool) bool {
+	seen[v] = true
+	return slices.ContainsFunc(l.index.Users(v), func(op *ir.Op) bool {
+		return op.Phase == ir.Apply && (!partable(op) || !seen[op.Outputs[0]] && l.readWhole(op.Outputs[0], seen))
+	})
 }
 
 // mergeSum merges by a sum, of which apply makes the mean.

@@ -84,9 +84,10 @@ func (r *recomputer) compare(site *ir.Op, x, y *ir.Value, how *ir.Merge) {
 		op.SetVarying()
 		if v := op.Outputs[0]; !op.IsLeaf() && like.IsPlaced() {
 			op.PerShard = !op.IsMerge()
-			if v.PlaceLike(like); v.Shape.Rank() != like.Shape.Rank() || v.Shape.Rank() == 0 {
-				v.PlaceLike(in[0])
-				v.SetOn(ir.Model, ir.Placement{Kind: ir.Each}, like.Devices(ir.Model))
+			if v.Shape.Rank() == like.Shape.Rank() && v.Shape.Rank() > 0 {
+				v.PlaceLike(like)
+			} else {
+				v.SetDivided(ir.Model, ir.Placement{Kind: ir.Each}, like.Division(ir.Model))
 			}
 		}
 		r.p.Main.Append(op)

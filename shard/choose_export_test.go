@@ -3,6 +3,7 @@
 package shard
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 
@@ -66,6 +67,9 @@ func Folded(p *ir.Program, seed uint64, tries int) (left, folded, wrong int) {
 	if err != nil {
 		panic(err)
 	}
+	if err := c.pin(); err != nil {
+		panic(err)
+	}
 	_, moves := c.groups()
 	if c.fold = c.folded(); c.fold == nil {
 		return 0, 0, 0
@@ -83,11 +87,12 @@ func Folded(p *ir.Program, seed uint64, tries int) (left, folded, wrong int) {
 				s = s.with(random.IntN(len(c.all[m[0]].ways)), m...)
 			}
 		}
-		if random.IntN(8) == 0 { // layers that are not alike
-			for i, x := range c.all {
-				if random.IntN(4) == 0 && x.follows == nil {
-					s[i] = uint8(random.IntN(len(x.ways)))
-				}
+		what := random.IntN(8)
+		for i, x := range c.all {
+			n := f.layer[x.number]
+			outside := n < f.first || n >= f.end
+			if x.follows == nil && (what == 0 && random.IntN(4) == 0 || what < 3 && outside) { // layers that are not alike, or what is in none of them
+				s[i] = uint8(random.IntN(len(x.ways)))
 			}
 		}
 		states = append(states, s)
@@ -97,15 +102,33 @@ func Folded(p *ir.Program, seed uint64, tries int) (left, folded, wrong int) {
 		if err != nil {
 			panic(err)
 		}
-		if _, ok := f.propagate(vars); ok {
-			folded++
+		todo, ok := f.propagate(vars)
+		if !ok {
+			continue
 		}
+		folded++
 		c.fold = f
 		got := c.look(s)
 		c.fold = nil
-		if got != c.look(s) {
+		if got != c.look(s) || !maps.Equal(f.sent(todo), c.sent(c.propagate(vars))) {
 			wrong++
 		}
 	}
 	return f.to - f.from, folded, wrong
+}
+
+// Unflattened is what the search reads of a program if data may be sharded; nil: the program itself.
+func Unflattened(p *ir.Program) *ir.Program {
+	q := p.Clone()
+	if unflatten(q) == 0 {
+		return nil
+	}
+	return q
+}
+
+// sent is how many bytes a plan exchanges, by phase and kind.
+func (x *problem) sent(todo *plan) map[string]int64 {
+	bytes := map[string]int64{}
+	x.exchanges(todo, func(phase ir.Phase, how ir.Collective, n int64) { bytes[phase.String()+how.String()] += n })
+	return bytes
 }

@@ -133,6 +133,8 @@ func (f *fold) build() bool {
 		}
 		if v.by != nil {
 			v.more = v.by.more
+		} else if f.layer[i] == f.from-1 { // a weight of the layer
+			v.more = int64(left)
 		}
 	}
 	f.problem = &x

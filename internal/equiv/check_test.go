@@ -85,3 +85,12 @@ func TestGradientsThatAreRecomputedWronglyAreNamed(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Devices of a split compare what each of them has.
+func TestRecomputedGradientsOfASplitAreThoseOfPlainBackward(t *testing.T) {
+	for _, name := range []string{"mlp", "tied", "embeddings"} {
+		m, p := partedModel(name), splitPlan{parts: []int{2}, replicas: 1, micro: 2}
+		env := p.env(t, map[string]any{"gradient_checkpoint.type": "auto", "gradient_checkpoint.check_gradients": true})
+		m.under(p).piped(t, env, 0, sgd(), 2)
+	}
+}
