@@ -5,6 +5,7 @@ package cpu
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/shapes"
@@ -15,34 +16,49 @@ import (
 // adopted is memory that is not the device's.
 type adopted struct {
 	memory  emit.CommonMemory
-	from    int
 	lost    runtime.Cleanup // releases it if nobody gives it back
 	release func()
 }
 
 // Adopt implements emit.Adopter.
-func (b *Backend) Adopt(m emit.CommonMemory, from int, shape shapes.Shape) compute.Buffer {
+func (b *Backend) Adopt(m emit.CommonMemory, shape shapes.Shape) compute.Buffer {
 	n := int(shape.ByteSize())
-	if shape.DType.IsPacked() || from+n > len(m.Bytes()) {
+	if shape.DType.IsPacked() || n > len(m.Bytes()) {
 		return nil
 	}
 	m.Keep()
 	mine := int64(n / m.Ranks())
 	b.adopted.Add(mine)
-	a := &adopted{memory: m, from: from, release: sync.OnceFunc(func() {
+	id := b.adoptions.next.Add(1)
+	a := &adopted{memory: m, release: sync.OnceFunc(func() {
+		b.adoptions.all.Delete(id)
 		b.adopted.Add(-mine)
 		m.Release()
 	})}
+	b.adoptions.all.Store(id, a.release)
 	a.lost = runtime.AddCleanup(a, func(release func()) { release() }, a.release)
-	return &Buffer{backend: b, shape: shape, bytes: m.Bytes()[from : from+n : from+n], adopted: a}
+	return &Buffer{backend: b, shape: shape, bytes: m.Bytes()[:n:n], adopted: a}
 }
 
 // Adopted implements emit.AdoptedBuffer.
-func (b *Buffer) Adopted() (m emit.CommonMemory, from int) {
+func (b *Buffer) Adopted() emit.CommonMemory {
 	if b.adopted == nil || b.part {
-		return nil, 0
+		return nil
 	}
-	return b.adopted.memory, b.adopted.from
+	return b.adopted.memory
+}
+
+// adoptions are what releases common memory that buffers have, for when the device is gone.
+type adoptions struct {
+	next atomic.Int64
+	all  sync.Map // func(), by number
+}
+
+func (x *adoptions) release() {
+	x.all.Range(func(_, release any) bool {
+		release.(func())()
+		return true
+	})
 }
 
 func (a *adopted) giveBack() {

@@ -36,15 +36,15 @@ func TestADeviceComputesWithCommonMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &commonMemory{memory: make([]byte, 64+shape.ByteSize())}
-	b := here.Adopt(m, 64, shape)
+	m := &commonMemory{memory: make([]byte, shape.ByteSize()+64)}
+	b := here.Adopt(m, shape)
 	if b == nil || m.users.Load() != 1 {
 		t.Fatalf("it was not adopted: %d users", m.users.Load())
 	}
-	if at, from := b.(*cpu.Buffer).Adopted(); at != m || from != 64 {
-		t.Errorf("it is not told what memory it has: %v from %d", at, from)
+	if at := b.(*cpu.Buffer).Adopted(); at != m {
+		t.Errorf("it is not told what memory it has: %v", at)
 	}
-	if at, _ := ins[1].(*cpu.Buffer).Adopted(); at != nil {
+	if ins[1].(*cpu.Buffer).Adopted() != nil {
 		t.Error("memory of the device is said to be common")
 	}
 	for k := range elementsOf(t, b) {
@@ -58,7 +58,7 @@ func TestADeviceComputesWithCommonMemory(t *testing.T) {
 	if m.users.Load() != 0 {
 		t.Errorf("a donated buffer keeps its memory: %d users", m.users.Load())
 	}
-	again := here.Adopt(m, 64, shape)
+	again := here.Adopt(m, shape)
 	if !slices.Equal(elementsOf(t, again), before) {
 		t.Error("an execution wrote to common memory")
 	}
@@ -84,7 +84,7 @@ func TestADeviceComputesWithCommonMemory(t *testing.T) {
 	if m.users.Load() != 0 {
 		t.Errorf("a finalized buffer keeps its memory: %d users", m.users.Load())
 	}
-	if here.Adopt(m, 65, shape) != nil || here.Adopt(m, 0, shapes.Make(dtypes.Int4, 2)) != nil {
+	if here.Adopt(m, shapes.Make(dtypes.Uint8, len(m.memory)+1)) != nil || here.Adopt(m, shapes.Make(dtypes.Int4, 2)) != nil {
 		t.Error("it adopts what does not fit")
 	}
 }
@@ -93,7 +93,7 @@ func TestCommonMemoryThatNobodyFinalizesIsReleased(t *testing.T) {
 	here := cpu.New(opByOp(t), 1)
 	t.Cleanup(here.Finalize)
 	m := &commonMemory{memory: make([]byte, 64)}
-	part := here.Part(here.Adopt(m, 0, shapes.Make(dtypes.Float32, 16)), 0, shapes.Make(dtypes.Float32, 8))
+	part := here.Part(here.Adopt(m, shapes.Make(dtypes.Float32, 16)), 0, shapes.Make(dtypes.Float32, 8))
 	runtime.GC()
 	runtime.GC()
 	if m.users.Load() != 1 {
@@ -105,5 +105,19 @@ func TestCommonMemoryThatNobodyFinalizesIsReleased(t *testing.T) {
 	}
 	if m.users.Load() != 0 {
 		t.Error("the memory is kept")
+	}
+}
+
+// When a device is closed its memory is given back, also that of tensors that somebody still has.
+func TestAClosedDeviceHasNoCommonMemory(t *testing.T) {
+	here := cpu.New(opByOp(t), 1)
+	m := &commonMemory{memory: make([]byte, 64)}
+	b := here.Adopt(m, shapes.Make(dtypes.Float32, 16))
+	here.Finalize()
+	if m.users.Load() != 0 {
+		t.Error("the memory is kept")
+	}
+	if _ = b.Finalize(); m.users.Load() != 0 {
+		t.Errorf("it was released twice: %d users", m.users.Load())
 	}
 }

@@ -40,7 +40,8 @@ type Backend struct {
 	arena arena
 	free  freeList
 
-	adopted atomic.Int64 // bytes of common memory that count as its own
+	adopted   atomic.Int64 // bytes of common memory that count as its own
+	adoptions adoptions
 
 	// recent are the plans that were made last.
 	recent struct {
@@ -90,6 +91,7 @@ func (b *Backend) Finalize() {
 	b.team.Close()
 	b.arena.free()
 	b.free.close()
+	b.adoptions.release()
 	b.recent.Lock()
 	b.recent.plans = nil
 	b.recent.Unlock()

@@ -19,13 +19,13 @@ type CommonMemory interface {
 
 // Adopter is a device that computes with memory that it is given.
 type Adopter interface {
-	// Adopt makes a buffer of the device with common memory, which it keeps until it is finalized, or nobody has it any more. No execution writes to it, even if it is
-	// donated; one of a part of it does: see exec.Parter. Nil: the device cannot.
-	Adopt(m CommonMemory, from int, shape shapes.Shape) compute.Buffer
+	// Adopt makes a buffer of the device with common memory, which it keeps until it or the device is finalized, or nobody has it any more. No execution writes to it, even if
+	// it is donated; one of a part of it does: see exec.Parter. Nil: the device cannot.
+	Adopt(m CommonMemory, shape shapes.Shape) compute.Buffer
 }
 
 // AdoptedBuffer is a buffer of an Adopter.
 type AdoptedBuffer interface {
-	// Adopted is the common memory of the buffer, and where in it the buffer begins; nil: it has other memory.
-	Adopted() (m CommonMemory, from int)
+	// Adopted is the common memory of the buffer; nil: it has other memory.
+	Adopted() CommonMemory
 }

@@ -24,20 +24,18 @@ type CommonCard struct{ PID, FD, Size, ID uint64 }
 func NewCommon(bytes int) (*Common, error) {
 	size := commonHead + inLines(bytes)
 	page := os.Getpagesize()
-	if size >= chunkBytes {
-		page = chunkBytes
-	}
 	size = (size + page - 1) / page * page
-	fd, memory, err := createMemory("epl-common", size, os.Getpagesize())
+	fd, memory, err := createMemory("epl-common", size, page)
 	if err != nil {
 		return nil, err
 	}
 	c := &Common{card: CommonCard{PID: uint64(os.Getpid()), FD: uint64(fd), Size: uint64(size), ID: random()>>1 | 1}, memory: memory, file: fd}
-	for at := 0; at < size; at += page {
-		if page == chunkBytes && makeHuge(fd, memory, at) {
+	for at := 0; at < size; at += chunkBytes {
+		n := min(chunkBytes, size-at)
+		if n == chunkBytes && makeHuge(fd, memory, at) {
 			continue
 		}
-		if err := Reserve(fd, 0, int64(at), int64(page)); err != nil {
+		if err := Reserve(fd, 0, int64(at), int64(n)); err != nil {
 			c.Close()
 			return nil, unreserved(size, err)
 		}

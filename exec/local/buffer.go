@@ -272,7 +272,7 @@ func (b *Buffer) ToFlatData(flat any) (err error) {
 // Peek implements exec.Runner.
 func (d *Runner) Peek(from compute.Buffer, flat any) (ok bool, err error) {
 	b, ok := from.(*Buffer)
-	if !ok {
+	if !ok || d.Closed() != nil {
 		return false, nil
 	}
 	b.mu.Lock()

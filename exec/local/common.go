@@ -3,8 +3,6 @@
 package local
 
 import (
-	"math"
-
 	"github.com/gomlx/compute"
 
 	"github.com/easyparallel/epl/comm"
@@ -25,8 +23,15 @@ type commons struct {
 	told  []int64
 }
 
-// rejoin is after how many steps a variable that has lost its common memory gets some again: pages that are new cost more than a gather.
-const rejoin = 16
+const (
+	// leastCommon is from how many bytes on a variable comes to common memory: less is gathered with what else there is.
+	leastCommon = 64 << 10
+	// rejoin is after how many steps a variable that has lost its common memory gets some again: pages that are new cost more than a gather.
+	rejoin = 16
+)
+
+// comingBytes is how much comes to common memory in a step, besides a first variable: until the step ends the replicas have their own copies, too.
+var comingBytes = 256 << 20
 
 // Whether a replica lets a variable come to common memory.
 const (
@@ -35,23 +40,21 @@ const (
 	mayBeCommon
 )
 
-// joining is a variable that comes to common memory with this step.
-type joining struct {
-	memory *comm.CommonMemory
-	from   int
+// commonOf is the common memory of a buffer; nil: it has its own.
+func commonOf(b compute.Buffer) emit.CommonMemory {
+	if a, ok := b.(emit.AdoptedBuffer); ok {
+		return a.Adopted()
+	}
+	return nil
 }
 
-// commonKey tells common memory apart; 0: the buffer has its own.
-func commonKey(b compute.Buffer) int64 {
-	a, ok := b.(emit.AdoptedBuffer)
-	if !ok {
+// commonKey tells common memory of so many ranks apart; 0: the buffer has none, or others have it, too, because another program divides the devices otherwise.
+func commonKey(b compute.Buffer, ranks int) int64 {
+	m := commonOf(b)
+	if m == nil || m.Ranks() != ranks {
 		return 0
 	}
-	m, from := a.Adopted()
-	if m == nil {
-		return 0
-	}
-	return max(1, (m.(*comm.CommonMemory).ID()+int64(from))&math.MaxInt64)
+	return m.(*comm.CommonMemory).ID()
 }
 
 // common lets model replicas agree on which variables they update in common memory. Those that lie there and cannot be are not overwritten.
@@ -61,7 +64,7 @@ func (r *run) common(all []*owning, others []readers) error {
 		return err
 	}
 	for i, x := range all {
-		if commonKey(x.whole) != 0 && (agreed == nil || !agreed[i]) {
+		if commonOf(x.whole) != nil && (agreed == nil || !agreed[i]) {
 			x.mine = false
 		}
 	}
@@ -84,7 +87,7 @@ func (r *run) inCommon(all []*owning, others []readers) (agreed []bool, err erro
 	}
 	c.told = c.told[:0]
 	for _, x := range all {
-		key := commonKey(x.whole)
+		key := commonKey(x.whole, end.Size())
 		if key != 0 {
 			if !r.runner.leaves(others[x.Input]) {
 				others[x.Input].wait()
@@ -116,49 +119,42 @@ func (r *run) mayJoin(x *owning) int64 {
 	if !can || r.opts.Check != nil || r.opts.Flip != nil { // checks compare what each has
 		return neverCommon
 	}
-	if since, was := r.device.commons.since[x.New]; was && r.count-since < rejoin {
+	s := x.New.LocalShape(r.at())
+	if since, was := r.device.commons.since[x.New]; was && r.count-since < rejoin || s.ByteSize() < leastCommon || s.DType.IsPacked() {
 		return notNow
 	}
 	return mayBeCommon
 }
 
-// come makes common memory for variables, which they come to when all replicas have put their parts there.
+// come makes common memory for variables, which they come to when all replicas have put their parts there. Each has memory of its own: it is gone when the variable leaves it.
 func (r *run) come(end *comm.Communicator, all []*owning) error {
-	if len(all) == 0 {
-		return nil
-	}
-	bytes := 0
-	from := make([]int, len(all))
-	for i, x := range all {
-		from[i] = bytes
-		bytes += (int(x.New.LocalShape(r.at()).ByteSize()) + 63) &^ 63
-	}
-	m, err := end.Common(bytes, r.program.Name)
-	if err != nil {
-		return err
-	}
-	c := &r.device.commons
-	if m == nil {
-		c.never = true
-		return nil
-	}
-	defer m.Release()
-	if c.since == nil {
-		c.since = map[*ir.Value]uint64{}
-	}
-	for i, x := range all {
-		m.Keep()
-		r.joining[x.New] = joining{m, from[i]}
-		c.since[x.New] = r.count
+	c, coming := &r.device.commons, 0
+	for _, x := range all {
+		bytes := int(x.New.LocalShape(r.at()).ByteSize())
+		if coming += bytes; coming > bytes && coming > comingBytes {
+			return nil
+		}
+		m, err := end.Common(bytes, r.program.Name)
+		if err != nil {
+			return err
+		}
+		if m == nil {
+			c.never = true
+			return nil
+		}
+		if c.since == nil {
+			c.since = map[*ir.Value]uint64{}
+		}
+		r.joining[x.New], c.since[x.New] = m, r.count
 	}
 	return nil
 }
 
 // joins puts the replica's part of a variable into common memory, and returns what then has all of it.
-func (r *run) joins(x *crossing, j joining) error {
+func (r *run) joins(x *crossing, m *comm.CommonMemory) error {
 	delete(r.joining, x.out)
-	defer j.memory.Release()
-	x.b = x.backend.(emit.Adopter).Adopt(j.memory, j.from, x.shape)
+	defer m.Release()
+	x.b = x.backend.(emit.Adopter).Adopt(m, x.shape)
 	var err error
 	if x.to, _, err = hostView(x.backend, x.b, x.shape); err != nil {
 		return err

@@ -28,7 +28,7 @@ func commonMemory(t *testing.T) int {
 
 // Model replicas have one copy of a weight. One that somebody reads gets memory of its own, and common memory again some steps later. Nothing is left when it is finalized.
 func TestModelReplicasHaveOneCopyOfAWeight(t *testing.T) {
-	const size = 1000
+	const size = 20000
 	x, runner, _ := shardedStep(t, size, true)
 	w, err := runner.BufferFromFlatData(0, make([]float32, size), shapes.Make(dtypes.Float32, size))
 	if err != nil {
@@ -93,7 +93,7 @@ func TestModelReplicasHaveOneCopyOfAWeight(t *testing.T) {
 
 // A step that fails leaves no common memory.
 func TestAStepThatFailsLeavesNoCommonMemory(t *testing.T) {
-	const size = 1000
+	const size = 20000
 	for failing := 1; failing <= 2; failing++ {
 		x, runner, _ := shardedStep(t, size, true)
 		w, err := runner.BufferFromFlatData(0, make([]float32, size), shapes.Make(dtypes.Float32, size))
@@ -117,6 +117,67 @@ func TestAStepThatFailsLeavesNoCommonMemory(t *testing.T) {
 		if n := commonMemory(t); n != 0 {
 			t.Errorf("%d pieces of common memory are left after step %d failed", n, failing)
 		}
+	}
+}
+
+// Weights come to common memory some at a time, and each leaves it by itself: a checkpoint that is still written of one keeps no memory of others.
+func TestEachWeightHasCommonMemoryOfItsOwn(t *testing.T) {
+	const size = 20000
+	most := *local.ComingBytes
+	*local.ComingBytes = 1
+	defer func() { *local.ComingBytes = most }()
+	text := strings.NewReplacer(
+		"input %0\n", "variable \"/v\" %11 trainable update %14 taskgraph 0\ninput %0\n",
+		"gradient %1 = %4\n", "gradient %1 = %4\ngradient %11 = %4\n",
+		"update %1 result", "update %1 update %11 result",
+		"  %9 = ", `  %11 = Parameter() {Name: "/v", Shape: float32[SIZE]} -> float32[SIZE] : forward taskgraph 0
+  %12 = Reshard(%11, %5) -> float32[SIZE] on replica of 2 flat : apply taskgraph 0
+  %13 = Sub(%12, %4) -> float32[SIZE] on replica of 2 flat : apply taskgraph 0
+  %14 = Reshard(%13) -> float32[SIZE] : apply taskgraph 0
+  %9 = `,
+		"return %8, %9", "return %8, %14, %9").Replace(shardedDescent)
+	x, runner, _ := stepOf(t, text, size, true)
+	ws := make([]compute.Buffer, 2)
+	for i := range ws {
+		var err error
+		if ws[i], err = runner.BufferFromFlatData(0, make([]float32, size), shapes.Make(dtypes.Float32, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	steps := 0
+	step := func() {
+		t.Helper()
+		outs, err := x.Execute([]compute.Buffer{ones(t, runner, size), ws[0], ws[1]}, []bool{true, true, true}, 0)
+		if err != nil {
+			t.Fatalf("%+v", err)
+		}
+		steps += copy(ws, outs) / 2
+	}
+	for want := 1; want <= 2; want++ {
+		if step(); commonMemory(t) != want {
+			t.Fatalf("after %d steps %d weights are in common memory", steps, commonMemory(t))
+		}
+	}
+	for range 3 {
+		r, flat, _ := weight(t, runner, ws[1], size)
+		then := flat[0]
+		if step(); flat[0] != then || flat[size-1] != then {
+			t.Error("a weight that somebody reads changes")
+		}
+		r.Done()
+		for range 18 {
+			step()
+		}
+		if n := commonMemory(t); n != 2 {
+			t.Fatalf("after %d steps there are %d pieces of common memory for 2 weights", steps, n)
+		}
+	}
+	for _, w := range ws {
+		r, flat, _ := weight(t, runner, w, size)
+		if want := float32(-2 * steps); flat[0] != want || flat[size-1] != want {
+			t.Errorf("after %d steps a weight is %v … %v", steps, flat[0], flat[size-1])
+		}
+		r.Done()
 	}
 }
 

@@ -51,7 +51,13 @@ main {
 // shardedStep runs shardedDescent on two CPU devices, which were asked what they make of segments if planned.
 func shardedStep(t *testing.T, size int, planned bool) (x compute.Executable, runner *local.Runner, s *schedule.Program) {
 	t.Helper()
-	p, err := ir.Parse(strings.ReplaceAll(shardedDescent, "SIZE", fmt.Sprint(size)))
+	return stepOf(t, shardedDescent, size, planned)
+}
+
+// stepOf is shardedStep of another program.
+func stepOf(t *testing.T, text string, size int, planned bool) (x compute.Executable, runner *local.Runner, s *schedule.Program) {
+	t.Helper()
+	p, err := ir.Parse(strings.ReplaceAll(text, "SIZE", fmt.Sprint(size)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -110,10 +110,14 @@ func (r *run) across(in schedule.Instr, how ir.Collective) error {
 			}
 		}
 	}
-	if !slices.ContainsFunc(all, func(x *crossing) bool { return !x.common }) {
-		call.Op = comm.Barrier
-	}
 	start := time.Now()
+	if common := func(x *crossing) bool { return x.common }; slices.ContainsFunc(all, common) {
+		if call.In == nil { // nothing travels
+			call.Op = comm.Barrier
+		} else if slices.Contains(call.OutCounts, 0) { // nobody waits for who gives nothing
+			end.Start(comm.Call{Op: comm.Barrier, Program: r.program.Name})
+		}
+	}
 	handle := end.Start(call)
 	r.did(trace.Event{Kind: trace.Launch, Op: call.Op.String(), Name: in.Exchanged(), Start: begun})
 	r.communicates(r.exchangeLane(), call.Op.String(), in.Exchanged(), start, bytes, handle)
@@ -162,7 +166,7 @@ func (r *run) crossing(op *ir.Op, micro int) (*crossing, error) {
 		return x, err
 	}
 	r.forget(r.slot(op.Inputs[0], micro)) // what comes has its memory
-	x.b, x.common = h.whole, commonKey(h.whole) != 0
+	x.b, x.common = h.whole, commonOf(h.whole) != nil
 	x.to, _, err = hostView(x.backend, x.b, x.shape)
 	return x, err
 }

@@ -31,7 +31,7 @@ type run struct {
 	pending []*merging // by bucket
 	// scattered are the buckets of which model replicas get parts, by bucket.
 	scattered []*scattering
-	joining   map[*ir.Value]joining
+	joining   map[*ir.Value]*comm.CommonMemory // of variables that come there with this step
 	// host is what is in the memory of the host: variables, and the new values of variables.
 	host    map[*ir.Value]*hostBuffer
 	loads   map[*ir.Value]int // how often a variable is still loaded
@@ -51,7 +51,7 @@ func newRun(s *step, local int) *run {
 	id := s.first + local
 	dev := s.devices[local]
 	r := &run{step: s, id: id, local: local, seat: s.seat(id), device: dev, values: dev.memory.values, host: map[*ir.Value]*hostBuffer{}, loads: map[*ir.Value]int{},
-		joining: map[*ir.Value]joining{},
+		joining: map[*ir.Value]*comm.CommonMemory{},
 		boxes:   make([]box, len(s.schedule.Transfers)*(s.schedule.Local.MicroBatches+1)),
 		pending: make([]*merging, len(s.schedule.Buckets)), scattered: make([]*scattering, len(s.schedule.Buckets)),
 		meter: &meter{device: id, limit: s.opts.Memory}}
@@ -238,8 +238,8 @@ func (r *run) letGo() {
 	for _, x := range r.parted {
 		<-x.done
 	}
-	for _, j := range r.joining { // the step failed
-		j.memory.Release()
+	for _, m := range r.joining { // the step failed
+		m.Release()
 	}
 	_ = r.catchUp()
 	_ = r.reap()

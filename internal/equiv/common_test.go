@@ -9,8 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
+	"github.com/gomlx/gomlx/ml/layers"
+	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/loss"
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 	"github.com/pkg/errors"
 
@@ -152,4 +156,44 @@ func init() {
 			return trainableWithin(then, loaded, 1e-4)
 		}
 	}
+}
+
+// Two programs that divide the devices otherwise share weights: what all four replicas of the one have is not what the two replicas of the other agree about.
+func TestProgramsThatDivideDevicesOtherwiseShareWeights(t *testing.T) {
+	want, got := inTurns(t, ""), inTurns(t, "v1")
+	if err := trainableWithin(want, got, 1e-4); err != nil {
+		t.Error(err)
+	}
+}
+
+// inTurns trains two programs with the same weights in turns: each device has a model replica of the first, two devices have one of the second.
+func inTurns(t *testing.T, level string) *Run {
+	t.Helper()
+	env := newCluster(t, 4, 1, map[string]any{"communication.gather_factors": false, "zero.level": level})
+	run := &Run{Store: newStore()}
+	var loops []*train.Loop
+	for _, k := range []int{1, 2} {
+		build := func(scope *model.Scope, inputs []*Node) []*Node {
+			x := inputs[0]
+			epl.With(x, epl.Replicate(k, "all"), func() {
+				x = layers.Dense(scope.In("out"), Tanh(layers.Dense(scope.In("first"), x, true, 512)), true, 1)
+			})
+			return []*Node{x}
+		}
+		loops = append(loops, train.NewLoop(train.NewTrainer(env.Backend(), run.Store, build, loss.MeanSquaredError, epl.Optimizer(sgd()), nil, nil)))
+	}
+	had := false
+	for range 6 {
+		for _, loop := range loops {
+			if _, err := loop.RunSteps(env.Dataset(Dataset{Regression(8, 64)}), 1); err != nil {
+				t.Fatalf("%+v", err)
+			}
+			has, known := hasCommonMemory()
+			had = had || has || !known
+		}
+	}
+	if !had && level != "" {
+		t.Error("no weight came to common memory")
+	}
+	return run
 }
