@@ -23,12 +23,11 @@ type commons struct {
 	told  []int64
 }
 
-const (
-	// leastCommon is from how many bytes on a variable comes to common memory: less is gathered with what else there is.
-	leastCommon = 64 << 10
-	// rejoin is after how many steps a variable that has lost its common memory gets some again: pages that are new cost more than a gather.
-	rejoin = 16
-)
+// LeastCommon is from how many bytes on a variable comes to common memory: less is gathered with what else there is. Tests of small models lower it.
+var LeastCommon = 64 << 10
+
+// rejoin is after how many steps a variable that has lost its common memory gets some again: pages that are new cost more than a gather.
+const rejoin = 16
 
 // comingBytes is how much comes to common memory in a step, besides a first variable: until the step ends the replicas have their own copies, too.
 var comingBytes = 256 << 20
@@ -120,7 +119,7 @@ func (r *run) mayJoin(x *owning) int64 {
 		return neverCommon
 	}
 	s := x.New.LocalShape(r.at())
-	if since, was := r.device.commons.since[x.New]; was && r.count-since < rejoin || s.ByteSize() < leastCommon || s.DType.IsPacked() {
+	if since, was := r.device.commons.since[x.New]; was && r.count-since < rejoin || int(s.ByteSize()) < LeastCommon || s.DType.IsPacked() {
 		return notNow
 	}
 	return mayBeCommon

@@ -24,6 +24,7 @@ import (
 
 	"github.com/easyparallel/epl"
 	"github.com/easyparallel/epl/cluster"
+	"github.com/easyparallel/epl/exec/local"
 	"github.com/easyparallel/epl/rendezvous"
 )
 
@@ -43,6 +44,7 @@ var parts = map[string]func(w *part) error{}
 func TestMain(m *testing.M) {
 	flag.Parse()
 	debug.SetGCPercent(400) // tests allocate much, and keep little
+	local.LeastCommon = 1   // models are small
 	if *onGPUs || os.Getenv("GOMLX_BACKEND") == fake {
 		gpusForAll()
 	}
