@@ -194,7 +194,7 @@ func TestSignificantLeavesSoManyDigits(t *testing.T) {
 		x      float64
 		digits int
 		want   float64
-	}{{12345, 2, 12000}, {12345, 3, 12300}, {99.96, 3, 100}, {1, 2, 1}} {
+	}{{12345, 2, 12000}, {12345, 3, 12300}, {99.96, 3, 100}, {1, 2, 1}, {0, 2, 0}} {
 		if got := Significant(c.x, c.digits); got != c.want {
 			t.Errorf("%g with %d digits is %g, not %g", c.x, c.digits, got, c.want)
 		}

@@ -23,6 +23,9 @@ type (
 
 // Significant rounds a number to so many digits that mean something.
 func Significant(x float64, digits int) float64 {
+	if x == 0 {
+		return 0
+	}
 	unit := math.Pow(10, math.Floor(math.Log10(x))-float64(digits-1))
 	return math.Round(x/unit) * unit
 }

@@ -223,7 +223,7 @@ func (l *localiser) gradients() {
 	if l.o.SumGradients {
 		way.How = ir.Sum
 	}
-	next, sums := l.firstApply(), false
+	next, sums, stay := l.firstApply(), false, l.sumsStay()
 	for i, g := range l.p.Gradients {
 		v := g.Value
 		if isEmpty(v.Shape) && !v.Op.Varying {
@@ -234,7 +234,7 @@ func (l *localiser) gradients() {
 			at, divide := l.at(next, ir.Backward, v, w), ir.Apply
 			if s, ok := sparseGradient(v); ok && !l.o.DenseGradients {
 				l.merged[v] = at.mergeSparse(v, s, way.How, w)
-			} else if w == nil && way.How == ir.Mean && l.sumsStay(v) {
+			} else if w == nil && way.How == ir.Mean && stay[v.Shape.DType] {
 				at.phase = v.Op.Phase
 				l.merged[v], sums = at.mergeSum(v), true
 			} else {
@@ -256,12 +256,20 @@ func (l *localiser) gradients() {
 	}
 }
 
-// sumsStay tells whether a sum over micro-batches is all that a merge has to do: there is one model replica. Then apply makes the mean of it while it has the elements
-// at hand. The bits are those of a merge, which also multiplies by the inverse, in the type of the sum; but where several stages have parts of a gradient, these are
-// added up first.
-func (l *localiser) sumsStay(v *ir.Value) bool {
-	d := v.Shape.DType
-	return l.p.Local.Replicas == 1 && l.p.Local.MicroBatches > 1 && (d == dtypes.Float32 || d == dtypes.Float64) && !l.readWhole(v, map[*ir.Value]bool{})
+// sumsStay tells of which types sums over micro-batches are all that the merges of gradients have to do: there is one model replica. Then apply makes the means of them while
+// it has the elements at hand. The bits are those of a merge, which also multiplies by the inverse, in the type of the sum; but where several stages have parts of a gradient,
+// these are added up first. All gradients of a type are merged alike, so that they fit into one bucket.
+func (l *localiser) sumsStay() map[dtypes.DType]bool {
+	stay := map[dtypes.DType]bool{}
+	if l.p.Local.Replicas > 1 || l.p.Local.MicroBatches == 1 {
+		return stay
+	}
+	for _, g := range l.p.Gradients {
+		d := g.Value.Shape.DType
+		before, seen := stay[d]
+		stay[d] = (before || !seen) && (d == dtypes.Float32 || d == dtypes.Float64) && !l.readWhole(g.Value, map[*ir.Value]bool{})
+	}
+	return stay
 }
 
 // readWhole tells whether apply reads all elements of a gradient before it updates any, as for a norm: the means of all gradients would be there beside the sums.

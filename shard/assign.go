@@ -80,7 +80,7 @@ func (a *assignment) step(s *step) {
 	}
 	v := from.v
 	if from.g != to.g && a.loose[from.value] { // made of variables alone: everyone computes it who needs it
-		if v = a.again(v, s, map[*ir.Op]*ir.Op{}); to.Placement == (Placement{}) {
+		if v = a.again(from.value, s, map[*task]*ir.Op{}); to.Placement == (Placement{}) {
 			to.v = v
 			return
 		}
@@ -88,32 +88,32 @@ func (a *assignment) step(s *step) {
 	to.v = a.reshard(a.siteOf(s), s.g, to.Placement, v)
 }
 
-// again computes a value of another stage here, whole.
-func (a *assignment) again(v *ir.Value, s *step, copies map[*ir.Op]*ir.Op) *ir.Value {
-	if v.Op.IsLeaf() {
-		return v
+// again computes a value of another stage here, whole: as the program says, not as the devices of that stage do it.
+func (a *assignment) again(value int, s *step, copies map[*task]*ir.Op) *ir.Value {
+	x := &a.values[value]
+	t := x.by
+	if t == nil {
+		return x.v
 	}
-	if v.Op.IsReshard() {
-		return a.again(v.Op.Inputs[0], s, copies)
-	}
-	if copies[v.Op] == nil {
-		inputs := make([]*ir.Value, len(v.Op.Inputs))
-		for i, in := range v.Op.Inputs {
-			if in != nil {
-				inputs[i] = a.again(in, s, copies)
+	if copies[t] == nil {
+		in := make([]*ir.Value, len(t.in))
+		for i, v := range t.in {
+			if v >= 0 {
+				in[i] = a.again(v, s, copies)
 			}
 		}
-		c := a.p.CopyOp(v.Op, inputs)
+		own := len(t.op.Inputs)
+		c := a.p.CopyOp(t.op, in[:own:own])
 		if c.Funcs != nil {
-			here := map[*ir.Value]*ir.Value{}
-			v.Op.Captures(func(w *ir.Value) { here[w] = a.again(w, s, copies) })
+			here, i := map[*ir.Value]*ir.Value{}, own
+			t.op.Captures(func(v *ir.Value) { here[v], i = in[i], i+1 })
 			c.Funcs = a.p.CopyFuncs(c.Funcs, here)
 		}
 		a.put(c, a.siteOf(s), s.g, Placement{})
 		rephase(c.Funcs, c.Phase)
-		copies[v.Op] = c
+		copies[t] = c
 	}
-	return copies[v.Op].Outputs[v.Index]
+	return copies[t].Outputs[x.v.Index]
 }
 
 // rephase moves the ops of closures to the phase of the op that they belong to: what they capture may be of that phase.
