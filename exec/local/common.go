@@ -18,16 +18,24 @@ import (
 
 // commons is what a device knows of common memory.
 type commons struct {
-	never bool                 // some replica cannot have it
-	since map[*ir.Value]uint64 // the step in which a variable came to its common memory
+	never bool // some replica cannot have it
+	of    map[*ir.Value]*stay
 	told  []int64
+}
+
+// stay is when a variable was in common memory, as all replicas know.
+type stay struct {
+	since uint64 // the step in which it came there
+	left  uint64 // that in which it left; 0: it is there
+	wait  uint64 // how many steps later it may come again
 }
 
 // LeastCommon is from how many bytes on a variable comes to common memory: less is gathered with what else there is. Tests of small models lower it.
 var LeastCommon = 64 << 10
 
-// rejoin is after how many steps a variable that has lost its common memory gets some again: pages that are new cost more than a gather.
-const rejoin = 16
+// rejoin is after how many steps a variable that has left common memory gets some again: pages that are new cost more than a gather. If it was not there for as long, because
+// somebody reads it again and again, it waits twice as long each time, up to rejoinMost.
+const rejoin, rejoinMost = 16, 1024
 
 // comingBytes is how much comes to common memory in a step, besides a first variable: until the step ends the replicas have their own copies, too.
 var comingBytes = 256 << 20
@@ -105,7 +113,13 @@ func (r *run) inCommon(all []*owning, others []readers) (agreed []bool, err erro
 	for i, x := range all {
 		key, other, may := c.told[3*i], c.told[3*i+1], c.told[3*i+2]
 		c.never = c.never || may == neverCommon
-		if agreed[i] = key != 0 && key == -other; !agreed[i] && may == mayBeCommon {
+		if agreed[i] = key != 0 && key == -other; agreed[i] {
+			continue
+		}
+		if s := c.of[x.New]; s != nil && s.left == 0 {
+			s.leave(r.count)
+		}
+		if may == mayBeCommon {
 			come = append(come, x)
 		}
 	}
@@ -118,11 +132,20 @@ func (r *run) mayJoin(x *owning) int64 {
 	if !can || r.opts.Check != nil || r.opts.Flip != nil { // checks compare what each has
 		return neverCommon
 	}
-	s := x.New.LocalShape(r.at())
-	if since, was := r.device.commons.since[x.New]; was && r.count-since < rejoin || int(s.ByteSize()) < LeastCommon || s.DType.IsPacked() {
+	shape := x.New.LocalShape(r.at())
+	if s := r.device.commons.of[x.New]; s != nil && (s.left == 0 || r.count-s.left < s.wait) || int(shape.ByteSize()) < LeastCommon || shape.DType.IsPacked() {
 		return notNow
 	}
 	return mayBeCommon
+}
+
+func (s *stay) leave(now uint64) {
+	s.left = now
+	if now-s.since < rejoin {
+		s.wait = min(2*s.wait, rejoinMost)
+	} else {
+		s.wait = rejoin
+	}
 }
 
 // come makes common memory for variables, which they come to when all replicas have put their parts there. Each has memory of its own: it is gone when the variable leaves it.
@@ -141,10 +164,14 @@ func (r *run) come(end *comm.Communicator, all []*owning) error {
 			c.never = true
 			return nil
 		}
-		if c.since == nil {
-			c.since = map[*ir.Value]uint64{}
+		r.joining[x.New] = m
+		if c.of == nil {
+			c.of = map[*ir.Value]*stay{}
 		}
-		r.joining[x.New], c.since[x.New] = m, r.count
+		if c.of[x.New] == nil {
+			c.of[x.New] = &stay{wait: rejoin / 2}
+		}
+		c.of[x.New].since, c.of[x.New].left = r.count, 0
 	}
 	return nil
 }

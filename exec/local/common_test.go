@@ -68,18 +68,18 @@ func TestModelReplicasHaveOneCopyOfAWeight(t *testing.T) {
 	}
 	must(1) // it is still read
 	r.Done()
-	for steps < 16 {
+	for steps < 18 {
 		step()
 	}
 	must(0)
 	step()
 	must(1)
 	r, old, _ = weight(t, runner, w, size)
-	for steps < 40 { // it is read for long, and so there are both
+	for steps < 60 { // it is read for long, and so there are both
 		step()
 	}
 	must(2)
-	if old[0] != -34 {
+	if old[0] != -38 {
 		t.Errorf("a weight that somebody reads changes: %v", old[0])
 	}
 	r.Done()
@@ -165,7 +165,7 @@ func TestEachWeightHasCommonMemoryOfItsOwn(t *testing.T) {
 			t.Error("a weight that somebody reads changes")
 		}
 		r.Done()
-		for range 18 {
+		for range 40 {
 			step()
 		}
 		if n := commonMemory(t); n != 2 {
