@@ -87,12 +87,20 @@ func (b Buffer) Overlaps(o Buffer) bool {
 // Same tells whether two buffers are the very same memory.
 func (b Buffer) Same(o Buffer) bool { return b.Ptr == o.Ptr && b.Bytes() == o.Bytes() }
 
-// Move copies n bytes.
+// Move copies n bytes, between places that do not overlap or are the same.
 func Move(dst, src unsafe.Pointer, n int) {
-	if dst != src {
-		copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))
+	if dst == src {
+		return
 	}
+	for n > moveBytes {
+		copy(unsafe.Slice((*byte)(dst), moveBytes), unsafe.Slice((*byte)(src), moveBytes))
+		dst, src, n = unsafe.Add(dst, moveBytes), unsafe.Add(src, moveBytes), n-moveBytes
+	}
+	copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))
 }
+
+// moveBytes is how much is copied at a time. Go writes 1 MB and more past the caches, where what is received would be read soon.
+const moveBytes = 512 << 10
 
 // BytesOf returns the memory of some elements.
 func (b Buffer) BytesOf(from, to int) []byte {
