@@ -44,7 +44,7 @@ func (h *engine) allGather() error {
 	}
 	at := 0
 	for _, c := range h.round.Calls {
-		copy(mine.BytesOf(at, at+c.In.Len), c.In.BytesOf(0, c.In.Len))
+		transport.Copy(mine.BytesOf(at, at+c.In.Len), c.In.BytesOf(0, c.In.Len))
 		at += c.In.Len
 	}
 	if err := h.inside.do(transport.Call{Header: transport.Header{Op: transport.AllGather}, In: mine, Out: host, OutCounts: byMember, PeerPos: -1}); err != nil {
@@ -58,13 +58,13 @@ func (h *engine) allGather() error {
 	}
 	for _, to := range h.round.Calls {
 		if h.inOrder {
-			copy(to.Out.BytesOf(0, to.Out.Len), vector.BytesOf(0, vector.Len))
+			transport.Copy(to.Out.BytesOf(0, to.Out.Len), vector.BytesOf(0, vector.Len))
 			continue
 		}
 		at := 0
 		for _, pos := range h.sorted {
 			n, place := c.OutCounts[pos], transport.Total(c.OutCounts[:pos])
-			copy(to.Out.BytesOf(place, place+n), vector.BytesOf(at, at+n))
+			transport.Copy(to.Out.BytesOf(place, place+n), vector.BytesOf(at, at+n))
 			at += n
 		}
 	}
@@ -168,7 +168,7 @@ func (h *engine) allToAllInside() error {
 		for _, from := range h.team.Members[m].Positions {
 			for _, c := range calls {
 				at, size := transport.Total(c.OutCounts[:from]), c.OutCounts[from]*c.Out.Size
-				copy(c.Out.BytesOf(at, at+c.OutCounts[from]), data[:size])
+				transport.Copy(c.Out.BytesOf(at, at+c.OutCounts[from]), data[:size])
 				data = data[size:]
 			}
 		}

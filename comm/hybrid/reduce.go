@@ -26,7 +26,7 @@ func (h *engine) allReduce() error {
 		return err
 	}
 	for _, other := range h.round.Calls[1:] {
-		copy(other.Out.BytesOf(0, other.Out.Len), c.Out.BytesOf(0, c.Out.Len))
+		transport.Copy(other.Out.BytesOf(0, other.Out.Len), c.Out.BytesOf(0, c.Out.Len))
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func (h *engine) reduceScatter() error {
 	}
 	at := 0
 	for _, c := range h.round.Calls {
-		copy(c.Out.BytesOf(0, c.Out.Len), mine.BytesOf(at, at+c.Out.Len))
+		transport.Copy(c.Out.BytesOf(0, c.Out.Len), mine.BytesOf(at, at+c.Out.Len))
 		at += c.Out.Len
 	}
 	return nil

@@ -257,7 +257,7 @@ func (t *reduction) finish() {
 	}
 	if t.c.Op == transport.AllReduce {
 		for _, c := range t.round.Calls[1:] {
-			copy(c.Out.BytesOf(0, c.Out.Len), t.c.Out.BytesOf(0, t.c.Out.Len))
+			transport.Copy(c.Out.BytesOf(0, c.Out.Len), t.c.Out.BytesOf(0, t.c.Out.Len))
 		}
 	}
 }

@@ -145,7 +145,7 @@ func (t *moves) finish() {
 		for _, to := range calls {
 			for _, from := range calls {
 				n := from.InCounts[to.Pos]
-				copy(to.Out.BytesOf(0, to.Out.Len)[transport.Total(to.OutCounts[:from.Pos])*c.Out.Size:],
+				transport.Copy(to.Out.BytesOf(0, to.Out.Len)[transport.Total(to.OutCounts[:from.Pos])*c.Out.Size:],
 					from.In.BytesOf(0, from.In.Len)[transport.Total(from.InCounts[:to.Pos])*c.In.Size:][:n*c.In.Size])
 			}
 		}
@@ -159,10 +159,10 @@ func finishGather(calls []*transport.Call) {
 	first := calls[0]
 	whole := first.Out.BytesOf(0, first.Out.Len)
 	for _, c := range calls {
-		copy(whole[transport.Total(c.OutCounts[:c.Pos])*c.In.Size:], c.In.BytesOf(0, c.In.Len))
+		transport.Copy(whole[transport.Total(c.OutCounts[:c.Pos])*c.In.Size:], c.In.BytesOf(0, c.In.Len))
 	}
 	for _, c := range calls[1:] {
-		copy(c.Out.BytesOf(0, c.Out.Len), whole)
+		transport.Copy(c.Out.BytesOf(0, c.Out.Len), whole)
 	}
 }
 

@@ -99,6 +99,13 @@ func Move(dst, src unsafe.Pointer, n int) {
 	copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))
 }
 
+// Copy is Move for bytes: as many as both have.
+func Copy(dst, src []byte) {
+	if n := min(len(dst), len(src)); n > 0 {
+		Move(unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src)), n)
+	}
+}
+
 // moveBytes is how much is copied at a time. Go writes 1 MB and more past the caches, where what is received would be read soon.
 const moveBytes = 512 << 10
 

@@ -173,7 +173,7 @@ func FinishBroadcast(r *Round) {
 	}
 	for _, c := range r.Calls {
 		if c != from {
-			copy(c.Out.BytesOf(0, c.Out.Len), from.In.BytesOf(0, from.In.Len))
+			Copy(c.Out.BytesOf(0, c.Out.Len), from.In.BytesOf(0, from.In.Len))
 		}
 	}
 }
