@@ -27,7 +27,7 @@ var commons = struct {
 // ID tells memory apart. It is positive, and the same for all ranks that have it.
 func (m *CommonMemory) ID() int64 { return int64(m.id) }
 
-// Bytes is the memory. It begins on a cache line.
+// Bytes is the memory. On Linux it begins on a cache line.
 func (m *CommonMemory) Bytes() []byte { return m.shared.Bytes() }
 
 // Ranks is how many ranks have it.
@@ -106,7 +106,7 @@ func openCommon(card shm.CommonCard, ranks int) *CommonMemory {
 	return m
 }
 
-// OnOneHost tells whether the workers of all ranks are on one host, and communicate there through memory that they share.
+// OnOneHost tells whether the workers of all ranks are on one host. Those that communicate by MPI count as hosts of their own: nothing is known of where they are.
 func (g *Group) OnOneHost() bool {
 	w := g.world
 	first := w.base.WorkerOf[g.ranks[0]]
